@@ -1,0 +1,39 @@
+# Every target works from a fresh clone: .venv is made on first use, and again when the pins change.
+SHELL := /bin/bash
+.DEFAULT_GOAL := help
+
+BIN := .venv/bin
+READY := .venv/.ready
+
+.PHONY: help setup test lint format demo bench clean
+
+help: ## Show this list
+	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+setup: $(READY) ## Make .venv with everything in it
+
+$(READY): pyproject.toml constraints.txt tools/setup.sh
+	@tools/setup.sh
+
+test: lint ## Run every check, then every test
+	@$(BIN)/pytest -q
+
+lint: $(READY) ## Run ruff, mypy and import-linter
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+	@$(BIN)/mypy
+	@$(BIN)/lint-imports --no-logo
+
+format: $(READY) ## Format the code and fix what ruff can fix
+	@$(BIN)/ruff check --fix .
+	@$(BIN)/ruff format .
+
+demo: $(READY) ## Show what Penstock does
+	@$(BIN)/penstock demo
+
+bench: $(READY) ## Print the speed of plogs next to bare system calls
+	@$(BIN)/python -m bench.plog
+
+clean: ## Remove .venv and everything built
+	@rm -rf .venv dist .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache
+	@find . -name __pycache__ -type d -prune -exec rm -rf {} +

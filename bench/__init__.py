@@ -1,0 +1,1 @@
+"""Benchmarks: ``python -m bench.<subject>`` prints ratios measured in one run. Not shipped."""

@@ -1,0 +1,141 @@
+"""The checks of ``penstock doctor``.
+
+Each looks at one thing and says what it found. ``fail`` means that Penstock will not work here; ``warn`` that a
+part of it, or much data, will not.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import resource
+import shutil
+import subprocess
+import sys
+import time
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Final, Literal
+
+from penstock.cli._requirements import Requirement, requirements
+from penstock.errors import PenstockError
+from penstock.ports import OsDisk, write_all
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+_PYTHON_MIN: Final = (3, 11)
+_JAVA_MIN: Final = 17
+_EXTRAS: Final = ("spark", "server", "repo")
+_FREE_BYTES_MIN: Final = 64 << 20
+_FREE_BYTES_WARN: Final = 1 << 30
+_DESCRIPTORS_WARN: Final = 1024
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Check:
+    """One line of the report; ``fix`` is empty where there is nothing to do."""
+
+    name: str
+    status: Literal["ok", "warn", "fail"]
+    found: str
+    fix: str = ""
+
+
+def check_machine(folder: Path) -> list[Check]:
+    """Run every check, with ``folder`` as the place of the data."""
+    needed = requirements()
+    return [
+        _check_python(),
+        *(_check_package(need) for need in needed if need.extra is None),
+        *(_check_extra(extra, [need for need in needed if need.extra == extra]) for extra in _EXTRAS),
+        _check_java(),
+        _check_free_space(folder),
+        _check_durable_write(folder),
+        _check_descriptors(),
+    ]
+
+
+def _check_python() -> Check:
+    found = ".".join(str(number) for number in sys.version_info[:3])
+    if sys.version_info < _PYTHON_MIN:
+        return Check(name="Python", status="fail", found=found, fix="install Python 3.11 or newer")
+    return Check(name="Python", status="ok", found=found)
+
+
+def _check_package(need: Requirement) -> Check:
+    will_do, found = need.look()
+    if not will_do:
+        return Check(name=need.name, status="fail", found=found, fix=f"pip install '{need.name}{need.bounds}'")
+    return Check(name=need.name, status="ok", found=found)
+
+
+def _check_extra(extra: str, needed: Sequence[Requirement]) -> Check:
+    looks = {need.name: need.look() for need in needed}
+    missing = [f"{name} {found}" for name, (will_do, found) in looks.items() if not will_do]
+    if missing:
+        fix = f"if you want it: pip install 'penstock[{extra}]'"
+        return Check(name=f"extra {extra}", status="warn", found=", ".join(missing), fix=fix)
+    return Check(
+        name=f"extra {extra}", status="ok", found=", ".join(f"{name} {look[1]}" for name, look in looks.items())
+    )
+
+
+def _check_java() -> Check:
+    """Ask the Java that Spark would run: that of JAVA_HOME before that of PATH."""
+    home = os.environ.get("JAVA_HOME")
+    java = str(Path(home, "bin", "java")) if home else "java"
+    try:
+        answer = subprocess.run([java, "-version"], capture_output=True, text=True, check=True, timeout=30).stderr
+    except (OSError, subprocess.SubprocessError):
+        answer = ""
+    version = re.search(r'version "((\d+)[^"]*)"', answer)
+    if version is None or int(version[2]) < _JAVA_MIN:
+        fix = f"if you want Spark: install Java {_JAVA_MIN} or newer, or point JAVA_HOME to it"
+        return Check(name="Java", status="warn", found=version[1] if version else "missing", fix=fix)
+    return Check(name="Java", status="ok", found=version[1])
+
+
+def _check_free_space(folder: Path) -> Check:
+    free = shutil.disk_usage(folder).free
+    found = f"{free / (1 << 30):.1f} GiB in {folder.resolve()}"
+    if free >= _FREE_BYTES_WARN:
+        return Check(name="free space", status="ok", found=found)
+    status: Final = "warn" if free >= _FREE_BYTES_MIN else "fail"
+    return Check(name="free space", status=status, found=found, fix="free some space or choose another --folder")
+
+
+def _check_durable_write(folder: Path) -> Check:
+    """Do in a scratch folder what the store will do there: lock, create, reserve, write, sync."""
+    try:
+        with TemporaryDirectory(prefix=".penstock-doctor-", dir=folder) as scratch:
+            milliseconds = 1000 * _durable_write_seconds(scratch)
+    except (OSError, PenstockError) as error:
+        fix = "choose a --folder on a local disk that you may write to"
+        return Check(name="durable write", status="fail", found=str(error), fix=fix)
+    return Check(name="durable write", status="ok", found=f"4 KiB in {milliseconds:.1f} ms")
+
+
+def _durable_write_seconds(folder: str) -> float:
+    with closing(OsDisk(folder)) as disk:
+        disk.lock()
+        with closing(disk.create("probe")) as file:
+            file.reserve(1 << 20)
+            disk.sync()
+            start = time.perf_counter()
+            write_all(file, [bytes(4096)], 0)
+            file.datasync()
+            return time.perf_counter() - start
+
+
+def _check_descriptors() -> Check:
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if 0 <= soft < _DESCRIPTORS_WARN:
+        return Check(
+            name="open files", status="warn", found=f"at most {soft}", fix=f"ulimit -n {_DESCRIPTORS_WARN * 64}"
+        )
+    return Check(
+        name="open files", status="ok", found="no limit" if soft == resource.RLIM_INFINITY else f"at most {soft}"
+    )

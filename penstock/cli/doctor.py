@@ -1,0 +1,49 @@
+"""``penstock doctor``: tell whether this machine can run Penstock, and what to do where it cannot."""
+
+import dataclasses
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from penstock.cli._checks import Check
+
+EXAMPLE = "penstock doctor --folder ."
+
+_COLOURS = {"ok": "green", "warn": "yellow", "fail": "red"}
+
+
+def doctor(
+    *,
+    folder: Annotated[
+        Path, typer.Option(exists=True, file_okay=False, help="The folder that holds, or is to hold, the data.")
+    ] = Path(),
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """Check Python, packages, Java, the disk and the limits; exit with 1 if something required is missing."""
+    from penstock.cli._checks import check_machine
+
+    checks = check_machine(folder)
+    if as_json:
+        typer.echo(json.dumps([dataclasses.asdict(check) for check in checks], indent=2))
+    else:
+        _print_table(checks)
+    if any(check.status == "fail" for check in checks):
+        raise typer.Exit(1)
+
+
+def _print_table(checks: "Iterable[Check]") -> None:
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table("check", "status", box=None, pad_edge=False)
+    table.add_column("found", overflow="fold")
+    table.add_column("what to do", overflow="fold")
+    for check in checks:
+        table.add_row(check.name, Text(check.status, style=_COLOURS[check.status]), Text(check.found), Text(check.fix))
+    Console().print(table)

@@ -1,0 +1,274 @@
+"""Every error that Penstock raises on purpose.
+
+::
+
+    PenstockError
+    ├── BadArgument (ValueError)   the call itself is wrong; nothing was touched
+    ├── FolderUnusable             the folder cannot be made, read or written
+    ├── StoreLocked                another process owns the folder
+    ├── FormatUnknown              the folder is of a newer Penstock, or not ours
+    ├── DiskFull                   no room; what was acknowledged is safe, nothing else was kept
+    ├── DiskFailed                 the disk refused or failed; after a failed sync the store stops
+    ├── StoreClosed                used after close()
+    ├── CorruptData                stored bytes fail their check
+    │   ├── PlogCorrupt
+    │   ├── JournalCorrupt
+    │   ├── MetadataCorrupt
+    │   └── CpoCorrupt
+    ├── PlogError                  a plog refused; nothing was changed
+    │   ├── NoSuchPlog, PlogExists, PlogSealed, AppendTooLarge, WrongOffset, PlogFull, ReadOutOfRange
+    ├── LogError                   a log stream refused or failed
+    │   ├── NoSuchLog, WrongPosition, NotInLog, LogFenced
+    └── CpoError                   the control plane oracle refused
+        ├── CasConflict, LeaseHeld, LeaseLost, NoSuchCluster, ClusterExists, CpoUnavailable
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from penstock.model import PlogId
+
+
+class PenstockError(Exception):
+    """The root of all errors raised on purpose."""
+
+
+class BadArgument(PenstockError, ValueError):
+    """The call itself is wrong; nothing was touched."""
+
+
+class FolderUnusable(PenstockError):
+    """The folder cannot be made, read or written."""
+
+    def __init__(self, folder: str, *, reason: str) -> None:
+        super().__init__(f"cannot use the folder {folder}: {reason}; check that it exists and that you may write to it")
+        self.folder, self.reason = folder, reason
+
+
+class StoreLocked(PenstockError):
+    """Another process owns the folder."""
+
+    def __init__(self, folder: str, *, owner: str) -> None:
+        super().__init__(f"the folder {folder} is in use by {owner}: close that one first")
+        self.folder, self.owner = folder, owner
+
+
+class FormatUnknown(PenstockError):
+    """The folder was written by a newer Penstock, or is not Penstock's at all."""
+
+    def __init__(self, path: str, *, found: str, known: str) -> None:
+        super().__init__(
+            f"{path} says {found!r}, this Penstock knows {known!r}: upgrade Penstock or choose another folder"
+        )
+        self.path, self.found, self.known = path, found, known
+
+
+class DiskFull(PenstockError):
+    """There is no room; what was acknowledged is safe, and nothing else was kept."""
+
+    def __init__(self, path: str) -> None:
+        super().__init__(
+            f"no room left on the disk for {path}: free some space and try again; nothing acknowledged is lost"
+        )
+        self.path = path
+
+
+class DiskFailed(PenstockError):
+    """The disk refused a write or failed a sync.
+
+    After a failed sync nothing is known about what was written since the last good one, so the store takes no
+    more writes (``stopped``); opening it again replays what it had acknowledged.
+    """
+
+    def __init__(self, path: str, *, reason: str, stopped: bool) -> None:
+        advice = (
+            "the store takes no more writes: close it, look at the disk, open it again"
+            if stopped
+            else "nothing was kept"
+        )
+        super().__init__(f"the disk failed at {path}: {reason}; {advice}")
+        self.path, self.reason, self.stopped = path, reason, stopped
+
+
+class StoreClosed(PenstockError):
+    """It was used after ``close()``."""
+
+    def __init__(self, what: str) -> None:
+        super().__init__(f"{what} is closed: open it again")
+
+
+class CorruptData(PenstockError):
+    """Stored bytes fail their check: they are never returned."""
+
+    def __init__(self, path: str, *, offset: int | None, reason: str) -> None:
+        place = path if offset is None else f"{path} at byte {offset}"
+        super().__init__(f"{place} is damaged: {reason}; restore it from a copy")
+        self.path, self.offset, self.reason = path, offset, reason
+
+
+class PlogCorrupt(CorruptData):
+    """A plog's file lost or changed bytes that had been acknowledged."""
+
+
+class JournalCorrupt(CorruptData):
+    """The journal lost or changed records that had been acknowledged."""
+
+
+class MetadataCorrupt(CorruptData):
+    """The metadata log holds something that no Penstock writes."""
+
+
+class CpoCorrupt(CorruptData):
+    """The control plane oracle's database is damaged."""
+
+
+class PlogError(PenstockError):
+    """A plog refused; nothing was changed."""
+
+
+class NoSuchPlog(PlogError):
+    """No plog has this id: it was never created, or it was deleted."""
+
+    def __init__(self, plog_id: PlogId) -> None:
+        super().__init__(f"no plog {plog_id}: it was never created here, or it was deleted")
+        self.plog_id = plog_id
+
+
+class PlogExists(PlogError):
+    """The id is taken."""
+
+    def __init__(self, plog_id: PlogId) -> None:
+        super().__init__(f"plog {plog_id} exists: create it under another id")
+        self.plog_id = plog_id
+
+
+class PlogSealed(PlogError):
+    """The plog takes no more appends; whoever sealed it owns the log now."""
+
+    def __init__(self, plog_id: PlogId, *, sealed_offset: int) -> None:
+        super().__init__(f"plog {plog_id} is sealed at {sealed_offset}: reopen the log to go on")
+        self.plog_id, self.sealed_offset = plog_id, sealed_offset
+
+
+class AppendTooLarge(PlogError):
+    """One append takes no more than the append limit."""
+
+    def __init__(self, *, size: int, limit: int) -> None:
+        super().__init__(f"an append of {size} bytes is above the limit of {limit}: split it")
+        self.size, self.limit = size, limit
+
+
+class WrongOffset(PlogError):
+    """The append is not at the plog's current offset: somebody else appended, or one was lost on the way."""
+
+    def __init__(self, plog_id: PlogId, *, offset: int, expected: int) -> None:
+        super().__init__(f"plog {plog_id} stands at {expected}, not at {offset}: append there")
+        self.plog_id, self.offset, self.expected = plog_id, offset, expected
+
+
+class PlogFull(PlogError):
+    """The append does not fit into the plog's fixed size."""
+
+    def __init__(self, plog_id: PlogId, *, free: int, size: int) -> None:
+        super().__init__(f"plog {plog_id} has {free} bytes left, {size} do not fit: go on in a new plog")
+        self.plog_id, self.free, self.size = plog_id, free, size
+
+
+class ReadOutOfRange(PlogError):
+    """The read goes past the last acknowledged byte."""
+
+    def __init__(self, plog_id: PlogId, *, offset: int, size: int, length: int) -> None:
+        super().__init__(f"plog {plog_id} has {length} bytes, a read of {size} at {offset} goes past its end")
+        self.plog_id, self.offset, self.size, self.length = plog_id, offset, size, length
+
+
+class LogError(PenstockError):
+    """A log stream refused or failed."""
+
+
+class NoSuchLog(LogError):
+    """The partition has no log of this name."""
+
+    def __init__(self, name: str, *, partition: str) -> None:
+        super().__init__(f"partition {partition} has no log {name!r}")
+        self.name, self.partition = name, partition
+
+
+class WrongPosition(LogError):
+    """The log's end is not where the append expected it; nothing was written."""
+
+    def __init__(self, name: str, *, expected: object, tail: object) -> None:
+        super().__init__(f"log {name!r} ends at {tail}, not at {expected}: read on and append there")
+        self.name, self.expected, self.tail = name, expected, tail
+
+
+class NotInLog(LogError):
+    """The plog is not, or no longer, part of the log."""
+
+    def __init__(self, name: str, plog_id: PlogId) -> None:
+        super().__init__(f"plog {plog_id} is not part of log {name!r}: it was truncated away, or is another log's")
+        self.name, self.plog_id = name, plog_id
+
+
+class LogFenced(LogError):
+    """Somebody else owns the log now; what was not acknowledged is not in it."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(f"log {name!r} has a new owner: open it again to go on")
+        self.name = name
+
+
+class CpoError(PenstockError):
+    """The control plane oracle refused."""
+
+
+class CasConflict(CpoError):
+    """The key is not at the expected version: somebody else changed it first."""
+
+    def __init__(self, key: str, *, expected: int, actual: int) -> None:
+        super().__init__(f"{key!r} is at version {actual}, not {expected}: somebody else changed it; read it again")
+        self.key, self.expected, self.actual = key, expected, actual
+
+
+class LeaseHeld(CpoError):
+    """Another owner holds the lease."""
+
+    def __init__(self, name: str, *, owner: str, seconds_left: float) -> None:
+        super().__init__(
+            f"the lease {name!r} is {owner!r}'s for {seconds_left:.1f} s more: wait or ask its owner to let go"
+        )
+        self.name, self.owner, self.seconds_left = name, owner, seconds_left
+
+
+class LeaseLost(CpoError):
+    """The lease ran out or went to another owner: stop what it allowed you to do."""
+
+    def __init__(self, name: str, *, epoch: int) -> None:
+        super().__init__(f"the lease {name!r} of epoch {epoch} is over: stop, then acquire it again")
+        self.name, self.epoch = name, epoch
+
+
+class NoSuchCluster(CpoError):
+    """No persistence cluster is registered under this name."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(f"no persistence cluster {name!r} is registered: register it first")
+        self.name = name
+
+
+class ClusterExists(CpoError):
+    """A different persistence cluster is registered under this name."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(f"a persistence cluster {name!r} with other groups is registered: choose another name")
+        self.name = name
+
+
+class CpoUnavailable(CpoError):
+    """The database behind the oracle cannot be reached or used."""
+
+    def __init__(self, url: str, *, reason: str) -> None:
+        super().__init__(f"cannot use the control plane oracle at {url}: {reason}")
+        self.url, self.reason = url, reason

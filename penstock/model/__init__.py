@@ -1,0 +1,5 @@
+"""Frozen values that every layer shares."""
+
+from penstock.model._plog_id import PlogId
+
+__all__ = ["PlogId"]

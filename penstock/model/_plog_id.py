@@ -1,0 +1,56 @@
+"""The name of a plog."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from penstock.errors import BadArgument
+
+if TYPE_CHECKING:
+    from penstock.ports import Random
+
+_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,254}")
+_UID: Final = re.compile(r"[0-9a-f]{32}")
+UID_SIZE: Final = 16
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class PlogId:
+    """Which plog: the cluster and the group that keep it, and a random identifier that is its own alone.
+
+    From the id alone a client knows whom to ask. ``str()`` gives ``cluster/group/uid``, :meth:`parse` reads it.
+    """
+
+    cluster: str
+    group: str
+    uid: str
+
+    def __post_init__(self) -> None:
+        for name in (self.cluster, self.group):
+            if not _NAME.fullmatch(name):
+                raise BadArgument(f"{name!r} is no name for a cluster or group: use letters, digits, '.', '_', '-'")
+        if not _UID.fullmatch(self.uid):
+            raise BadArgument(f"{self.uid!r} is no plog uid: it is 32 lower-case hexadecimal digits")
+
+    @classmethod
+    def new(cls, *, cluster: str, group: str, random: Random) -> PlogId:
+        """Return an id that nobody has had before."""
+        return cls(cluster, group, random.token(UID_SIZE).hex())
+
+    @classmethod
+    def parse(cls, text: str) -> PlogId:
+        """Read what ``str()`` wrote."""
+        parts = text.split("/")
+        if len(parts) != 3:
+            raise BadArgument(f"{text!r} is no plog id: it has the form cluster/group/uid")
+        return cls(*parts)
+
+    @property
+    def uid_bytes(self) -> bytes:
+        """The uid as it is stored."""
+        return bytes.fromhex(self.uid)
+
+    def __str__(self) -> str:
+        return f"{self.cluster}/{self.group}/{self.uid}"

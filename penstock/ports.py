@@ -1,0 +1,270 @@
+"""Ports: the few ways in which Penstock touches the world.
+
+What decides is written against these protocols. The classes here do the real thing; those in
+``penstock.testing`` pretend, record or fail. A disk is one flat folder: the names in it are made by us, never
+by a user, so no path is ever built from outside input.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import mmap
+import os
+import secrets
+import socket
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, Protocol
+
+from penstock.errors import FolderUnusable, StoreLocked
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+__all__ = ["Bytes", "Clock", "Disk", "File", "OsDisk", "Random", "SystemClock", "SystemRandom", "write_all"]
+
+_LOCK_NAME: Final = "LOCK"
+_IOVECS_MAX: Final = 1024  # what one pwritev takes on Linux and macOS
+
+
+Bytes = bytes | memoryview
+"""What is written: bytes, or a flat view of bytes that nobody changes meanwhile."""
+
+
+class Clock(Protocol):
+    """Time as others see it."""
+
+    def now(self) -> float:
+        """Seconds since 1970, as leases and retention count them."""
+
+
+class Random(Protocol):
+    """Where ids come from."""
+
+    def token(self, size: int) -> bytes:
+        """Return ``size`` random bytes."""
+
+
+class File(Protocol):
+    """An open file of a :class:`Disk`. Errors are plain ``OSError``; the caller knows what they mean."""
+
+    def pwritev(self, parts: Sequence[Bytes], offset: int) -> int:
+        """Write the parts one after another at ``offset``; return how many bytes went in (maybe not all)."""
+
+    def view(self, offset: int, size: int) -> memoryview:
+        """Return a read-only view of what is there, shorter at the end of the file; no copy where possible."""
+
+    def datasync(self) -> None:
+        """Return once all written to this file survives a power loss; after an error nothing is known."""
+
+    def reserve(self, size: int) -> None:
+        """Make the file at least ``size`` long, with the room for it on the disk."""
+
+    def truncate(self, size: int) -> None:
+        """Cut the file to ``size``."""
+
+    def size(self) -> int:
+        """Return how long the file is."""
+
+    def close(self) -> None:
+        """Give the handle back; views stay good."""
+
+
+class Disk(Protocol):
+    """One flat folder of files."""
+
+    def create(self, name: str) -> File:
+        """Make a new file and open it; ``FileExistsError`` if it is there."""
+
+    def open(self, name: str) -> File:
+        """Open a file; ``FileNotFoundError`` if it is not there."""
+
+    def remove(self, name: str) -> None:
+        """Remove a file; ``FileNotFoundError`` if it is not there."""
+
+    def rename(self, old: str, new: str) -> None:
+        """Put ``old`` in the place of ``new`` in one step."""
+
+    def names(self) -> list[str]:
+        """Return the names of all files."""
+
+    def sync(self) -> None:
+        """Return once every name made, renamed or removed so far survives a power loss."""
+
+    def lock(self) -> None:
+        """Own the folder until :meth:`close`; ``StoreLocked`` if somebody else does."""
+
+    def where(self, name: str = "") -> str:
+        """Return how to call a file in a message."""
+
+    def close(self) -> None:
+        """Let go of the lock."""
+
+
+def write_all(file: File, parts: Sequence[Bytes], offset: int) -> None:
+    """Write every byte of ``parts`` at ``offset``, however many calls it takes.
+
+    A short write is ordinary (a signal, a nearly full disk): the next call tells whether it was an error.
+    """
+    while parts:
+        written = file.pwritev(parts[:_IOVECS_MAX], offset)
+        rest = _rest(parts, written)
+        if not written and rest:
+            raise OSError(errno.EIO, "the disk took no byte of a write")
+        parts, offset = rest, offset + written
+
+
+def _rest(parts: Sequence[Bytes], written: int) -> Sequence[Bytes]:
+    """Return what is left of ``parts`` when so many bytes of them are written."""
+    for index, part in enumerate(parts):
+        if written < len(part):
+            return [memoryview(part)[written:], *parts[index + 1 :]]
+        written -= len(part)
+    return ()
+
+
+class SystemClock:
+    """The machine's clock."""
+
+    def now(self) -> float:
+        """Seconds since 1970."""
+        return time.time()
+
+
+class SystemRandom:
+    """The machine's randomness."""
+
+    def token(self, size: int) -> bytes:
+        """Return ``size`` random bytes."""
+        return secrets.token_bytes(size)
+
+
+class OsFile:
+    """A file of the operating system, read through a shared mapping.
+
+    Mapped pages and ``pwritev`` meet in the page cache, so a view shows what was written after it was taken
+    too; callers bound what they read by what they acknowledged.
+    """
+
+    __slots__ = ("_fd", "_map")
+
+    def __init__(self, fd: int) -> None:
+        self._fd = fd
+        self._map: memoryview = memoryview(b"")
+
+    def pwritev(self, parts: Sequence[Bytes], offset: int) -> int:
+        """Write the parts at ``offset``; return how many bytes went in."""
+        return os.pwritev(self._fd, parts, offset)
+
+    def view(self, offset: int, size: int) -> memoryview:
+        """Return a read-only view, shorter at the end of the file."""
+        mapped = self._map  # once: another reader's mapping, taken before the file grew, may replace it meanwhile
+        if offset + size > len(mapped):
+            length = os.fstat(self._fd).st_size
+            if length > len(mapped):
+                mapped = memoryview(mmap.mmap(self._fd, length, flags=mmap.MAP_SHARED, prot=mmap.PROT_READ))
+                self._map = mapped
+        return mapped[offset : offset + size]
+
+    def datasync(self) -> None:
+        """Flush the data, and of the inode what is needed to find them."""
+        os.fdatasync(self._fd)
+
+    def reserve(self, size: int) -> None:
+        """Allocate the room on the disk now, so that a later write finds it."""
+        os.posix_fallocate(self._fd, 0, size)
+
+    def truncate(self, size: int) -> None:
+        """Cut the file; a mapping taken before must not be touched past ``size`` any more."""
+        os.ftruncate(self._fd, size)
+        self._map = memoryview(b"")
+
+    def size(self) -> int:
+        """Return how long the file is."""
+        return os.fstat(self._fd).st_size
+
+    def close(self) -> None:
+        """Close the descriptor; the mapping goes when its last view does."""
+        os.close(self._fd)
+        self._map = memoryview(b"")
+
+
+def _make_folder(folder: Path) -> None:
+    """Make a folder and those above it; each name is flushed, or all that is synced inside could vanish with it."""
+    if folder.is_dir():
+        return
+    _make_folder(folder.parent)
+    folder.mkdir(exist_ok=True)
+    parent_fd = os.open(folder.parent, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(parent_fd)
+    finally:
+        os.close(parent_fd)
+
+
+class OsDisk:
+    """A folder of the operating system, made if it is not there."""
+
+    def __init__(self, folder: Path | str) -> None:
+        self._folder = Path(folder).absolute()
+        try:
+            _make_folder(self._folder)
+            self._folder_fd = os.open(self._folder, os.O_RDONLY | os.O_DIRECTORY)
+        except OSError as error:
+            raise FolderUnusable(str(folder), reason=error.strerror or str(error)) from error
+        self._lock_fd: int | None = None
+
+    def create(self, name: str) -> OsFile:
+        """Make a new file and open it."""
+        return OsFile(self._os_open(name, os.O_RDWR | os.O_CREAT | os.O_EXCL))
+
+    def open(self, name: str) -> OsFile:
+        """Open a file."""
+        return OsFile(self._os_open(name, os.O_RDWR))
+
+    def _os_open(self, name: str, flags: int) -> int:
+        return os.open(name, flags | os.O_CLOEXEC, 0o644, dir_fd=self._folder_fd)
+
+    def remove(self, name: str) -> None:
+        """Remove a file."""
+        os.unlink(name, dir_fd=self._folder_fd)
+
+    def rename(self, old: str, new: str) -> None:
+        """Put ``old`` in the place of ``new``."""
+        os.rename(old, new, src_dir_fd=self._folder_fd, dst_dir_fd=self._folder_fd)
+
+    def names(self) -> list[str]:
+        """Return the names of all files but the lock's."""
+        return [name for name in os.listdir(self._folder) if name != _LOCK_NAME]
+
+    def sync(self) -> None:
+        """Flush the folder."""
+        os.fsync(self._folder_fd)
+
+    def lock(self) -> None:
+        """Take the folder's lock, which ends with the process however it ends."""
+        try:
+            fd = self._os_open(_LOCK_NAME, os.O_RDWR | os.O_CREAT)
+        except OSError as error:
+            raise FolderUnusable(self.where(), reason=error.strerror or str(error)) from error
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            owner = os.pread(fd, 256, 0).decode(errors="replace").strip() or "another process"
+            os.close(fd)
+            raise StoreLocked(self.where(), owner=owner) from error
+        os.ftruncate(fd, 0)
+        os.pwrite(fd, f"process {os.getpid()} on {socket.gethostname()}\n".encode(), 0)
+        self._lock_fd = fd
+
+    def where(self, name: str = "") -> str:
+        """Return the path, for messages."""
+        return str(self._folder / name)
+
+    def close(self) -> None:
+        """Let go of the lock and the folder."""
+        if self._lock_fd is not None:
+            os.close(self._lock_fd)
+            self._lock_fd = None
+        os.close(self._folder_fd)

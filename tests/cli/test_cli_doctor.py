@@ -1,0 +1,96 @@
+"""``penstock doctor``."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from typing import TYPE_CHECKING
+
+import pytest
+
+from penstock.cli._checks import check_machine
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.cli.conftest import Run
+
+PACKAGES = ("google-crc32c", "msgspec", "numpy", "pyarrow", "rich", "sqlalchemy", "typer")
+EXTRAS = ("extra spark", "extra server", "extra repo")
+NAMES = ["Python", *PACKAGES, *EXTRAS, "Java", "free space", "durable write", "open files"]
+
+
+def checks_in(output: str) -> dict[str, dict[str, str]]:
+    return {check["name"]: check for check in json.loads(output)}
+
+
+def test_text_has_a_line_for_every_check(run: Run, tmp_path: Path) -> None:
+    """The table is read by people: name, status, what was found, what to do."""
+    result = run("penstock doctor")
+    assert result.returncode == 0, result.stdout
+    lines = result.stdout.splitlines()
+    assert lines[0].split() == ["check", "status", "found", "what", "to", "do"]
+    assert len(lines) == len(NAMES) + 1
+    for name, line in zip(NAMES, lines[1:], strict=True):
+        assert line.startswith(f"{name} ")
+    assert list(tmp_path.iterdir()) == [], "the doctor leaves nothing behind"
+
+
+def test_json_has_the_same_checks(run: Run) -> None:
+    """A script that prepares machines reads this."""
+    result = run("penstock doctor --json")
+    assert result.returncode == 0
+    checks = checks_in(result.stdout)
+    assert list(checks) == NAMES
+    for check in checks.values():
+        assert set(check) == {"name", "status", "found", "fix"}
+        assert check["found"]
+        assert bool(check["fix"]) == (check["status"] != "ok"), "a fix is given where, and only where, one is needed"
+
+
+def test_folder_that_cannot_be_written_fails(run: Run) -> None:
+    """/proc takes no files, not even from root: the store could not start there either."""
+    result = run("penstock doctor --folder /proc --json")
+    assert result.returncode == 1
+    assert checks_in(result.stdout)["durable write"]["status"] == "fail"
+
+
+@pytest.mark.parametrize(("free", "status"), [(2 << 30, "ok"), (1 << 29, "warn"), (1 << 20, "fail")])
+def test_free_space_is_judged(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, free: int, status: str) -> None:
+    """A warning comes while there is still time; a failure where not even an empty store fits."""
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: shutil._ntuple_diskusage(1 << 40, 1, free))
+    check = next(check for check in check_machine(tmp_path) if check.name == "free space")
+    assert check.status == status
+
+
+def test_low_limit_of_open_files_is_a_warning(run: Run) -> None:
+    """A store with many plogs open would run into it, at the worst time."""
+    result = run("ulimit -n 256; penstock doctor --json")
+    assert result.returncode == 0
+    assert checks_in(result.stdout)["open files"]["status"] == "warn"
+
+
+@pytest.mark.parametrize(
+    ("answer", "status", "found"),
+    [
+        ("echo 'openjdk version \"21.0.2\" 2024-01-16' >&2", "ok", "21.0.2"),
+        ("echo 'java version \"1.8.0_402\"' >&2", "warn", "1.8.0_402"),
+        ("echo something else >&2", "warn", "missing"),
+        ("exit 3", "warn", "missing"),
+    ],
+)
+def test_java_of_java_home_is_asked(run: Run, tmp_path: Path, answer: str, status: str, found: str) -> None:
+    """Spark runs the one of JAVA_HOME, and an old one there is the usual reason why it does not start."""
+    java = tmp_path / "bin" / "java"
+    java.parent.mkdir()
+    java.write_text(f"#!/bin/sh\n{answer}\n")
+    java.chmod(0o755)
+    check = checks_in(run("penstock doctor --json", JAVA_HOME=str(tmp_path)).stdout)["Java"]
+    assert (check["status"], check["found"]) == (status, found)
+
+
+def test_missing_java_does_not_fail(run: Run, tmp_path: Path) -> None:
+    """Penstock without Spark needs no Java."""
+    result = run("penstock doctor --json", JAVA_HOME=str(tmp_path))
+    assert result.returncode == 0
+    assert checks_in(result.stdout)["Java"]["status"] == "warn"

@@ -1,0 +1,93 @@
+"""What the documents show, works.
+
+Each document is a story: its blocks run one after another in one folder that was empty at first. Every block is
+a process of its own, so that each can be copied alone.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Final, NamedTuple
+
+import pytest
+
+ROOT: Final = Path(__file__).parent.parent
+DOCUMENTS: Final = [ROOT / "README.md", *sorted(ROOT.glob("docs/**/*.md"))]
+FENCE: Final = re.compile(r"^```(?P<language>\S*)\n(?P<body>.*?)^```$", re.MULTILINE | re.DOTALL)
+NOT_RUN: Final = ("text", "mermaid")
+"""Languages that are only looked at; any other is run, or is a mistake."""
+EXEMPT: Final = ("make ", "pip ", "git clone ", "cd penstock")
+"""Commands that set up what these tests already run in."""
+
+
+class Block(NamedTuple):
+    line: int
+    language: str
+    body: str
+
+
+def blocks_of(text: str) -> list[Block]:
+    return [
+        Block(text.count("\n", 0, match.start()) + 1, match["language"], match["body"])
+        for match in FENCE.finditer(text)
+    ]
+
+
+def commands_of(body: str) -> list[str]:
+    """Return what follows each ``$ ``, with lines that end in a backslash joined to the next."""
+    return re.findall(r"^\$ ((?:.*\\\n)*.*)$", body, re.MULTILINE)
+
+
+def to_run(block: Block) -> list[list[str]]:
+    """Return the command lines of a block; an empty list only if it is not meant to be run."""
+    if block.language in NOT_RUN:
+        return []
+    if block.language == "python":
+        return [[sys.executable, "-c", block.body]]
+    assert block.language == "console", (
+        f"line {block.line}: a {block.language!r} block is never run; say console or text"
+    )
+    commands = commands_of(block.body)
+    assert commands, f"line {block.line}: a console block without a line that starts with '$ '"
+    return [["bash", "-c", command] for command in commands if not command.startswith(EXEMPT)]
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
+def test_every_block_runs(document: Path, tmp_path: Path) -> None:
+    """A newcomer copies these lines; the first one that fails is where most of them leave."""
+    environment = os.environ | {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
+    for block in blocks_of(document.read_text()):
+        for arguments in to_run(block):
+            result = subprocess.run(
+                arguments, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False, timeout=300
+            )
+            where = f"{document.name}:{block.line}: {arguments[-1]}"
+            assert result.returncode == 0, f"{where}\n{result.stdout}{result.stderr}"
+
+
+def test_blocks_and_commands_are_found() -> None:
+    """If this test overlooked a block, the others would pass for the wrong reason."""
+    text = "a\n```console\n$ one \\\n  two\nanswer\n$ make test\n```\nb\n```python\nx = 1\n```\n```text\nlook\n```\n"
+    blocks = blocks_of(text)
+    assert [(block.line, block.language) for block in blocks] == [(2, "console"), (9, "python"), (12, "text")]
+    assert to_run(blocks[0]) == [["bash", "-c", "one \\\n  two"]]
+    assert to_run(blocks[1]) == [[sys.executable, "-c", "x = 1\n"]]
+    assert to_run(blocks[2]) == []
+
+
+@pytest.mark.parametrize("block", [Block(1, "bash", "ls"), Block(1, "", "ls"), Block(1, "console", "ls")])
+def test_block_that_would_never_run_is_a_mistake(block: Block) -> None:
+    """Nothing is skipped in silence."""
+    with pytest.raises(AssertionError, match="line 1"):
+        to_run(block)
+
+
+def test_every_fence_is_seen() -> None:
+    """A fence that is indented or never closed would be skipped."""
+    for document in DOCUMENTS:
+        text = document.read_text()
+        assert 2 * len(blocks_of(text)) == len(re.findall(r"^\s*```", text, re.MULTILINE)), document.name

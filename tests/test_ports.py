@@ -1,0 +1,167 @@
+"""The real disk: its lock, its folder, and writing all of something."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import pytest
+
+from penstock.errors import FolderUnusable, StoreLocked
+from penstock.ports import OsDisk, SystemClock, SystemRandom, write_all
+from penstock.testing import FaultyDisk, MemoryDisk
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+LOCK_AND_WAIT: Final = """
+import sys
+from penstock.ports import OsDisk
+OsDisk(sys.argv[1]).lock()
+print("locked", flush=True)
+sys.stdin.read()
+"""
+
+
+@pytest.fixture
+def owner(tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
+    """Another process, which owns the folder."""
+    command = [sys.executable, "-c", LOCK_AND_WAIT, str(tmp_path)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "locked\n"
+        yield process
+        process.kill()
+
+
+def test_lock_held_by_another_process_is_refused_by_its_name(tmp_path: Path, owner: subprocess.Popen[str]) -> None:
+    """The message has to say which process to close."""
+    with pytest.raises(StoreLocked, match=f"process {owner.pid} on ") as caught:
+        OsDisk(tmp_path).lock()
+    assert caught.value.folder == str(tmp_path)
+
+
+def test_lock_is_gone_when_its_owner_is_killed(tmp_path: Path, owner: subprocess.Popen[str]) -> None:
+    """After kill -9 nobody is left to remove a lock, so it must not need removing."""
+    owner.send_signal(signal.SIGKILL)
+    owner.wait()
+    OsDisk(tmp_path).lock()
+
+
+def test_lock_is_refused_within_one_process_too(tmp_path: Path) -> None:
+    """Two stores of one program in one folder do the same harm as two programs."""
+    first, second = OsDisk(tmp_path), OsDisk(tmp_path)
+    first.lock()
+    with pytest.raises(StoreLocked, match=f"process {os.getpid()} on "):
+        second.lock()
+    first.close()
+    second.lock()
+    second.close()
+
+
+def test_lock_is_no_file_of_the_store(tmp_path: Path) -> None:
+    """Recovery looks at every name and must not stumble over the lock."""
+    disk = OsDisk(tmp_path)
+    disk.lock()
+    disk.create("journal-0").close()
+    assert disk.names() == ["journal-0"]
+    disk.close()
+
+
+@pytest.mark.parametrize("folder", ["file", "file/below", "/proc/penstock"])
+def test_folder_that_cannot_be_made_is_refused(tmp_path: Path, folder: str) -> None:
+    """A mistyped folder is an everyday mistake: it gets our error, with the path and the system's reason."""
+    (tmp_path / "file").write_text("in the way")
+    with pytest.raises(FolderUnusable, match=folder) as caught:
+        OsDisk(tmp_path / folder)
+    assert caught.value.reason
+
+
+def test_folder_that_cannot_be_written_is_refused_when_locked() -> None:
+    """A folder that can be read but not written must fail before anything is served from it."""
+    disk = OsDisk("/proc/self")
+    with pytest.raises(FolderUnusable, match="/proc/self"):
+        disk.lock()
+    disk.close()
+
+
+def test_new_folders_are_flushed_into_those_above_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Everything synced inside a folder is lost if the folder's own name is."""
+    synced: list[Path] = []
+    monkeypatch.setattr(os, "fsync", lambda fd: synced.append(Path(os.readlink(f"/proc/self/fd/{fd}"))))
+    OsDisk(tmp_path / "new" / "store").close()
+    assert synced == [tmp_path, tmp_path / "new"]
+    OsDisk(tmp_path / "new" / "store").close()
+    assert len(synced) == 2
+
+
+def test_folder_stays_the_same_when_the_process_moves(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A relative folder is meant as of the time it was given, whatever the program does later."""
+    monkeypatch.chdir(tmp_path)
+    disk = OsDisk("store")
+    disk.create("journal-0").close()
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    assert disk.names() == ["journal-0"]
+    assert disk.where("journal-0") == str(tmp_path / "store" / "journal-0")
+    disk.close()
+
+
+def test_concurrent_readers_of_a_growing_file_get_all_they_ask_for(tmp_path: Path) -> None:
+    """One reader's mapping replaces another's: neither may come out shorter than what was written before it asked."""
+    file = OsDisk(tmp_path).create("plog")
+    write_count = 2000
+    written = 0
+    short: list[int] = []
+
+    def read() -> None:
+        while (end := written) < write_count:
+            if len(file.view(0, end)) < end:
+                short.append(end)
+
+    readers = [threading.Thread(target=read) for _ in range(4)]
+    for reader in readers:
+        reader.start()
+    for offset in range(write_count):
+        file.pwritev([b"x"], offset)
+        written = offset + 1
+    for reader in readers:
+        reader.join()
+    assert not short
+
+
+def test_write_all_takes_more_parts_than_one_call(tmp_path: Path) -> None:
+    """The kernel refuses a call with more than 1024 parts; a batch of small events has more."""
+    parts = [b"%d," % number for number in range(5000)]
+    file = OsDisk(tmp_path).create("journal-0")
+    write_all(file, parts, 3)
+    assert bytes(file.view(3, 1 << 20)) == b"".join(parts)
+
+
+def test_write_all_gives_up_on_a_disk_that_takes_nothing() -> None:
+    """Trying the same again forever would hang the store."""
+    disk = FaultyDisk(MemoryDisk())
+    disk.shorten(0, call=None)
+    with pytest.raises(OSError, match="took no byte"):
+        write_all(disk.create("journal-0"), [b"data"], 0)
+
+
+def test_write_all_of_nothing_is_done_at_once() -> None:
+    """Empty events are events: a batch may be all empty."""
+    file = MemoryDisk().create("journal-0")
+    write_all(file, [], 0)
+    write_all(file, [b"", b""], 0)
+    assert file.size() == 0
+
+
+def test_system_clock_and_random_are_those_of_the_machine() -> None:
+    """Ids must differ between runs, and leases are compared with other machines' clocks."""
+    assert time.time() <= SystemClock().now() <= time.time()
+    assert len(SystemRandom().token(16)) == 16
+    assert SystemRandom().token(16) != SystemRandom().token(16)

@@ -1,0 +1,91 @@
+"""Rules of the house that no other tool checks."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import os
+import pkgutil
+import re
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import pytest
+
+import penstock
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+ROOT: Final = Path(__file__).parent.parent
+IMPORT_SECONDS_MAX: Final = 0.3
+REGISTRY_HOST: Final = re.compile(
+    r"\b(pypi|pythonhosted|anaconda|conda-forge|npmjs|docker)\.(org|com|io)\b", re.IGNORECASE
+)
+CHECKOUT_PATH: Final = re.compile(rf"(?<![\w.-]){re.escape(str(ROOT))}(?![\w.-])")
+
+
+def files_of_the_repository() -> Iterator[Path]:
+    for folder, subfolders, names in os.walk(ROOT):
+        hidden = {name for name in subfolders if name.startswith(".") and name != ".ci"}
+        subfolders[:] = set(subfolders) - hidden - {"__pycache__", "dist"}
+        yield from (Path(folder, name) for name in names)
+
+
+def python_files(folder: str) -> list[Path]:
+    return sorted(ROOT.joinpath(folder).rglob("*.py"))
+
+
+def test_every_test_has_a_docstring() -> None:
+    """The name says what is expected, the docstring why; a test that fails years later needs both."""
+    bare = [
+        f"{file.relative_to(ROOT)}:{node.lineno} {node.name}"
+        for file in python_files("tests")
+        for node in ast.walk(ast.parse(file.read_text()))
+        if isinstance(node, ast.FunctionDef) and node.name.startswith("test_") and not ast.get_docstring(node)
+    ]
+    assert not bare, "\n".join(bare)
+
+
+def test_every_module_has_a_docstring() -> None:
+    """A file opens with its subject."""
+    bare = [str(file) for file in python_files("penstock") if not ast.get_docstring(ast.parse(file.read_text()))]
+    assert not bare, "\n".join(bare)
+
+
+@pytest.mark.parametrize("pattern", [REGISTRY_HOST, CHECKOUT_PATH], ids=["registry", "checkout"])
+def test_no_file_names_a_package_registry_or_this_machine(pattern: re.Pattern[str]) -> None:
+    """Where packages come from, and where the work is done, differs from one place to the next."""
+    found = [
+        f"{file.relative_to(ROOT)}: {match[0]}"
+        for file in files_of_the_repository()
+        if (match := pattern.search(file.read_bytes().decode(errors="replace")))
+    ]
+    assert not found, "\n".join(found)
+
+
+def test_every_public_name_exists() -> None:
+    """`from penstock.x import *` and the documentation rely on `__all__`."""
+    for module_info in pkgutil.walk_packages(penstock.__path__, "penstock."):
+        module = importlib.import_module(module_info.name)
+        missing = [name for name in getattr(module, "__all__", []) if not hasattr(module, name)]
+        assert not missing, f"{module_info.name}: {missing}"
+
+
+def test_import_is_quick() -> None:
+    """Spark starts many Python workers; each of them imports us."""
+    seconds = best_seconds("import penstock") - best_seconds("pass")
+    assert seconds < IMPORT_SECONDS_MAX
+
+
+def best_seconds(statement: str) -> float:
+    """The best of a few runs: what disturbs a run only ever makes it slower."""
+    times = []
+    for _ in range(5):
+        start = time.perf_counter()
+        subprocess.run([sys.executable, "-c", statement], check=True, cwd=ROOT)
+        times.append(time.perf_counter() - start)
+    return min(times)

@@ -1,0 +1,66 @@
+#!/usr/bin/env bash
+# Make .venv ready for work: find or install Python and Java, then install Penstock with pinned packages.
+# The Makefile runs this when .venv/.ready is missing, or older than pyproject.toml or constraints.txt.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+say() { echo "setup: $*" >&2; }
+
+may_install() { [[ $(id -u) == 0 ]] && command -v apt-get >/dev/null; }
+
+apt_install() {
+    say "installing $*"
+    {
+        apt-get update -qq || true # the lists it has may do
+        DEBIAN_FRONTEND=noninteractive apt-get install -qq -y --no-install-recommends "$@"
+    } >&2
+}
+
+# Prints the first Python that is new enough and can make a venv.
+find_python() {
+    local name
+    for name in python3 python3.14 python3.13 python3.12 python3.11; do
+        if "$name" -c 'import ensurepip, sys, venv; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then
+            echo "$name"
+            return
+        fi
+    done
+    return 1
+}
+
+ensure_python() {
+    find_python && return
+    may_install && apt_install python3 python3-venv && find_python && return
+    say "needs Python 3.11 or newer with its venv module: install python3 and python3-venv, then run make again"
+    return 1
+}
+
+# Only Spark needs Java, so its absence stops nobody.
+ensure_java() {
+    command -v java >/dev/null && return
+    may_install && apt_install default-jre-headless && return
+    say "no Java: install Java 17 or newer (default-jre-headless) if you want Spark; going on without it"
+}
+
+ensure_venv() {
+    .venv/bin/python -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && return
+    local python
+    python=$(ensure_python)
+    say "making .venv with $("$python" --version)"
+    "$python" -m venv --clear .venv
+}
+
+# Penstock itself is built with the pinned backend, which pip's isolated builds would not honour; the packages it
+# needs come after it, since some of them must be built in isolation.
+install_packages() {
+    say "installing packages (about a minute)"
+    local pip=(.venv/bin/python -m pip install -qq --disable-pip-version-check)
+    "${pip[@]}" --constraint constraints.txt hatchling
+    "${pip[@]}" --no-build-isolation --no-deps --editable .
+    "${pip[@]}" --constraint constraints.txt 'penstock[dev]'
+}
+
+ensure_java
+ensure_venv
+install_packages
+touch .venv/.ready
