@@ -1,0 +1,24 @@
+"""The plog: an append-only block of fixed size, durable when it says so.
+
+Theory of operation: a plog is created with a size, appended to at an offset that is checked, sealed, read and
+deleted; nothing in it is ever changed. ``open_plogs`` finds the storage: a folder (``file:``) or this process's
+memory (``memory:``), both with the same code on another disk.
+"""
+
+from penstock.model import PlogId
+from penstock.plog._files import FilePlogs
+from penstock.plog._interface import PendingAppend, Plogs
+from penstock.plog._open import open_plogs
+from penstock.plog._replica import APPEND_SIZE_MAX, PLOG_SIZE_DEFAULT, PLOG_SIZE_MAX, PlogInfo
+
+__all__ = [
+    "APPEND_SIZE_MAX",
+    "PLOG_SIZE_DEFAULT",
+    "PLOG_SIZE_MAX",
+    "FilePlogs",
+    "PendingAppend",
+    "PlogId",
+    "PlogInfo",
+    "Plogs",
+    "open_plogs",
+]

@@ -1,0 +1,66 @@
+"""What makes a folder a folder of plogs: a format file, two journal files, one file a plog.
+
+The format file is written last, so a folder without it was never wholly made and nobody has put anything in it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from penstock.errors import FolderUnusable, FormatUnknown
+from penstock.plog._faults import refusal
+from penstock.plog._journal import JOURNAL_NAMES, create_journal
+from penstock.ports import write_all
+
+if TYPE_CHECKING:
+    from penstock.ports import Disk
+
+__all__ = ["plog_name", "prepare_folder"]
+
+_FORMAT_NAME: Final = "FORMAT"
+_FORMAT_DRAFT: Final = "FORMAT.new"
+_FORMAT_TEXT: Final = b"penstock plogs, format 1\n"
+_FORMAT_SIZE_MAX: Final = 256
+_DRAFTS: Final = frozenset({*JOURNAL_NAMES, _FORMAT_DRAFT})
+
+
+def plog_name(uid: bytes) -> str:
+    """Return the name of a plog's file."""
+    return f"{uid.hex()}.plog"
+
+
+def prepare_folder(disk: Disk, *, journal_size: int) -> None:
+    """Make the folder one of plogs if it is empty; refuse one that is not ours."""
+    try:
+        names = set(disk.names())
+        if _FORMAT_NAME in names:
+            _check_format(disk)
+        elif names <= _DRAFTS:
+            _make(disk, leftovers=names, journal_size=journal_size)
+        else:
+            raise FormatUnknown(disk.where(), found="a folder with other files", known=_FORMAT_TEXT.decode().strip())
+    except OSError as error:
+        fault = refusal(disk.where(), error)
+        raise FolderUnusable(disk.where(), reason=error.strerror or str(error)) from fault
+
+
+def _check_format(disk: Disk) -> None:
+    file = disk.open(_FORMAT_NAME)
+    text = bytes(file.view(0, _FORMAT_SIZE_MAX))
+    file.close()
+    if text != _FORMAT_TEXT:
+        found = text.decode(errors="replace").strip()
+        raise FormatUnknown(disk.where(_FORMAT_NAME), found=found, known=_FORMAT_TEXT.decode().strip())
+
+
+def _make(disk: Disk, *, leftovers: set[str], journal_size: int) -> None:
+    for name in leftovers:
+        disk.remove(name)
+    create_journal(disk, size=journal_size)
+    disk.sync()
+    file = disk.create(_FORMAT_DRAFT)
+    write_all(file, [_FORMAT_TEXT], 0)
+    file.datasync()
+    file.close()
+    disk.rename(_FORMAT_DRAFT, _FORMAT_NAME)
+    disk.sync()

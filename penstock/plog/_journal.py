@@ -1,0 +1,289 @@
+"""The journal: one fdatasync for all plogs of a folder.
+
+Every change to a plog's file is written twice: into the file, which is synced some time later, and as a record
+into the journal, which is synced at once for all who wait. So a thousand plogs cost one sync, not a thousand.
+
+There is no thread for it. Who waits and finds nobody syncing becomes the leader: it writes all records that are
+pending, syncs once, wakes the others and hands the lead to one that came in the meantime.
+
+Two files take turns. When one is full the other begins a new generation, and a checkpoint syncs, in the
+background, every plog file that the full one has records for; after that its records are not needed any more.
+At most one checkpoint runs: who fills the second file before it ends waits for it.
+
+A sync that fails is never tried again, because the system may have dropped what it could not write: the journal
+stops for good, and opening the folder anew replays what was acknowledged.
+"""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING, Final, Protocol
+
+from penstock.errors import DiskFailed, JournalCorrupt
+from penstock.plog._journal_record import (
+    JOURNAL_HEAD_SIZE,
+    RECORD_HEADER_SIZE,
+    pack_head,
+    pack_record_header,
+    scan_journal,
+    unpack_head,
+)
+from penstock.ports import write_all
+
+if TYPE_CHECKING:
+    from penstock.plog._journal_record import Record
+    from penstock.ports import Bytes, Disk, File
+
+__all__ = ["JOURNAL_NAMES", "Journal", "Subject", "Ticket", "create_journal", "read_journal"]
+
+JOURNAL_NAMES: Final = ("journal-0", "journal-1")
+_ZEROS: Final = bytes(1 << 20)
+
+
+class Subject(Protocol):
+    """What a record is about, as far as the journal needs to know."""
+
+    @property
+    def uid(self) -> bytes:
+        """Which file."""
+
+    def acknowledge(self, offset: int) -> None:
+        """Everything up to ``offset`` is durable."""
+
+    def checkpoint(self) -> None:
+        """Make the subject's own file durable."""
+
+
+class Ticket:
+    """A change under way; :meth:`result` returns when it is durable."""
+
+    __slots__ = ("_journal", "done", "error", "gate", "kind", "offset", "parts", "position", "size", "subject")
+
+    def __init__(
+        self, journal: Journal, subject: Subject, *, kind: bytes, position: int, parts: tuple[Bytes, ...], size: int,
+        offset: int,
+    ) -> None:  # fmt: skip
+        self._journal = journal
+        self.subject, self.kind, self.position, self.parts, self.size = subject, kind, position, parts, size
+        self.offset = offset  # what the subject has acknowledged when this is done
+        self.gate: threading.Lock | None = None
+        self.done = False
+        self.error: DiskFailed | None = None
+
+    def result(self) -> int:
+        """Wait until the change is durable; return the offset it reached."""
+        if not self.done:
+            self._journal.wait(self)
+        if self.error is not None:
+            raise self.error
+        return self.offset
+
+
+class Journal:
+    """See the module."""
+
+    def __init__(self, disk: Disk, *, generation: int, size: int) -> None:
+        self._disk = disk
+        self._size: Final = size
+        self._files = tuple(disk.open(name) for name in JOURNAL_NAMES)
+        self._mutex = threading.Lock()
+        self._pending: list[Ticket] = []
+        self._leading = False
+        self._stopped: DiskFailed | None = None
+        self._generation = generation
+        self._place = self._synced = JOURNAL_HEAD_SIZE
+        self._dirty: set[Subject] = set()
+        self._checkpointer: threading.Thread | None = None
+        self.sync_count = 0
+
+    @property
+    def _active(self) -> int:
+        return self._generation % 2
+
+    def submit(
+        self, subject: Subject, *, kind: bytes, position: int, parts: tuple[Bytes, ...], size: int, offset: int
+    ) -> Ticket:
+        """Queue a change; it becomes durable when somebody waits for it or for a later one."""
+        ticket = Ticket(self, subject, kind=kind, position=position, parts=parts, size=size, offset=offset)
+        with self._mutex:
+            if self._stopped is not None:
+                raise self._stopped
+            self._pending.append(ticket)
+        return ticket
+
+    def wait(self, ticket: Ticket) -> None:
+        """Return when the ticket is done, leading the group if nobody else does."""
+        with self._mutex:
+            if ticket.done:
+                return
+            if self._leading:
+                gate = ticket.gate = threading.Lock()
+                gate.acquire()
+            else:
+                self._leading, gate = True, None
+        if gate is not None:
+            gate.acquire()  # opened when the ticket is done, or when the lead is ours
+        if not ticket.done:
+            self._lead()
+
+    def _lead(self) -> None:
+        with self._mutex:
+            batch, self._pending = self._pending, []
+        try:
+            self._commit(batch)
+        except OSError as error:
+            self.stop(error, self._disk.where(JOURNAL_NAMES[self._active]))
+        self._finish(batch)
+
+    def _finish(self, batch: list[Ticket]) -> None:
+        """Tell everybody in the batch, and hand the lead on."""
+        with self._mutex:
+            for ticket in batch:
+                ticket.error = self._stopped
+                if ticket.error is None:
+                    ticket.subject.acknowledge(ticket.offset)
+                ticket.done = True
+                ticket.parts = ()
+            heir = next((ticket.gate for ticket in self._pending if ticket.gate is not None), None)
+            self._leading = heir is not None
+        if heir is not None:
+            heir.release()
+        for ticket in batch:
+            if ticket.gate is not None and ticket.gate is not heir:
+                ticket.gate.release()
+
+    def _commit(self, batch: list[Ticket]) -> None:
+        parts: list[Bytes] = []
+        for ticket in batch:
+            if self._stopped is not None:
+                return
+            if self._place + RECORD_HEADER_SIZE + ticket.size > self._size:
+                self._flush(parts)
+                parts = []
+                self._turn()
+            header = pack_record_header(
+                generation=self._generation, place=self._place, synced=self._synced, uid=ticket.subject.uid,
+                position=ticket.position, kind=ticket.kind, parts=ticket.parts, size=ticket.size,
+            )  # fmt: skip
+            parts.append(header)
+            parts.extend(ticket.parts)
+            self._place += RECORD_HEADER_SIZE + ticket.size
+            self._dirty.add(ticket.subject)
+        self._flush(parts)
+
+    def _flush(self, parts: list[Bytes]) -> None:
+        if parts:
+            file = self._files[self._active]
+            write_all(file, parts, self._synced)
+            file.datasync()
+            self._synced = self._place
+            self.sync_count += 1
+
+    def _turn(self) -> None:
+        """Go on in the other file, and checkpoint what this one has records for."""
+        self._join_checkpoint()
+        dirty, self._dirty = self._dirty, set()
+        self._begin_generation()
+        self._checkpointer = threading.Thread(target=self._checkpoint, args=(dirty,), name="penstock-checkpoint")
+        self._checkpointer.start()
+
+    def _begin_generation(self) -> None:
+        """Make the older file the active one; its head is durable before any record, so none of the old ones counts."""
+        self._generation += 1
+        write_head(self._files[self._active], self._generation)
+        self._place = self._synced = JOURNAL_HEAD_SIZE
+
+    def _checkpoint(self, dirty: set[Subject]) -> None:
+        try:
+            for subject in dirty:
+                subject.checkpoint()
+            self._disk.sync()
+        except Exception as error:  # noqa: BLE001 - whatever it was, the records must not be overwritten
+            self.stop(error, self._disk.where())
+
+    def _join_checkpoint(self) -> None:
+        if self._checkpointer is not None:
+            self._checkpointer.join()
+            self._checkpointer = None
+        if self._stopped is not None:
+            raise OSError(self._stopped.reason)
+
+    def stop(self, error: Exception, path: str) -> DiskFailed:
+        """Take no more changes: a sync failed, and nothing is known about what it should have saved."""
+        with self._mutex:
+            if self._stopped is None:
+                reason = getattr(error, "strerror", None) or str(error)
+                self._stopped = DiskFailed(path, reason=reason, stopped=True)
+            return self._stopped
+
+    @property
+    def stopped(self) -> DiskFailed | None:
+        """The failure that stopped the journal, if one did."""
+        return self._stopped
+
+    def close(self) -> None:
+        """Make every plog's file durable by itself and leave an empty journal, unless it was stopped."""
+        if self._pending:
+            self._lead()
+        if self._checkpointer is not None:
+            self._checkpointer.join()
+        if self._stopped is None and (self._dirty or self._checkpointer is not None):
+            self._checkpoint(self._dirty)
+        if self._stopped is None:
+            try:
+                self.reset()
+            except OSError as error:
+                self.stop(error, self._disk.where(JOURNAL_NAMES[self._active]))
+        for file in self._files:
+            file.close()
+
+    def reset(self) -> None:
+        """Void the records of both files, if there are any: every plog's file has what they say."""
+        self._begin_generation()
+        self._begin_generation()
+
+
+def write_head(file: File, generation: int) -> None:
+    """Begin a generation in a journal file: whatever records stand in it are void."""
+    write_all(file, [pack_head(generation)], 0)
+    file.datasync()
+
+
+def create_journal(disk: Disk, *, size: int) -> None:
+    """Make the two files, empty; the caller syncs the folder."""
+    for generation, name in enumerate(JOURNAL_NAMES):
+        file = disk.create(name)
+        try:
+            for start in range(0, size, len(_ZEROS)):
+                write_all(file, [_ZEROS[: size - start]], start)
+            write_head(file, generation)
+        finally:
+            file.close()
+
+
+def read_journal(disk: Disk) -> tuple[list[Record], int]:
+    """Return the records of both generations, in order, and the newer generation's number."""
+    found = sorted((_generation_of(disk, name), name) for name in JOURNAL_NAMES)
+    records: list[Record] = []
+    for generation, name in found:
+        file = disk.open(name)
+        scan = scan_journal(file.view(0, file.size()), generation)
+        file.close()
+        if scan.damaged_at is not None:
+            raise JournalCorrupt(
+                disk.where(name), offset=scan.damaged_at, reason="an acknowledged record fails its checksum"
+            )
+        records += scan.records
+    return records, found[-1][0]
+
+
+def _generation_of(disk: Disk, name: str) -> int:
+    try:
+        file = disk.open(name)
+    except FileNotFoundError as error:
+        raise JournalCorrupt(disk.where(name), offset=None, reason="it is missing") from error
+    generation = unpack_head(file.view(0, JOURNAL_HEAD_SIZE))
+    file.close()
+    if generation is None:
+        raise JournalCorrupt(disk.where(name), offset=0, reason="its head fails its checksum")
+    return generation

@@ -1,0 +1,147 @@
+"""What the journal holds: its head, and one record for every change to a plog's file.
+
+A record says which bytes stand at which position of which file. It checks itself and names the generation and
+the place it was written for, so what an earlier generation left behind never passes for a record of this one.
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from penstock.plog._checksum import crc32c
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from penstock.ports import Bytes
+
+__all__ = [
+    "JOURNAL_HEAD_SIZE",
+    "RECORD_HEADER_SIZE",
+    "JournalScan",
+    "Record",
+    "pack_head",
+    "pack_record_header",
+    "scan_journal",
+    "unpack_head",
+]
+
+JOURNAL_HEAD_SIZE: Final = 512
+_HEAD: Final = struct.Struct(">8sHxxxxxxQ")
+_HEAD_MAGIC: Final = b"PENSJRNL"
+_FORMAT: Final = 1
+
+_HEADER: Final = struct.Struct(">IIQQQ16sQ4s")
+RECORD_HEADER_SIZE: Final = _HEADER.size + 4
+assert RECORD_HEADER_SIZE == 64, "on disk since format 1"
+_MAGIC: Final = 0x504A524E
+_MAGIC_BYTES: Final = _MAGIC.to_bytes(4, "big")
+WRITE: Final = b"writ"
+DELETE: Final = b"dele"
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """One change; before its payload stand 64 bytes, big-endian.
+
+    0   4  magic       0x504A524E
+    4   4  size        of the payload
+    8   8  generation  of the journal file
+    16  8  place       of this record in the journal file
+    24  8  synced      the journal file was durable up to here when the record was written
+    32  16 uid         of the plog
+    48  8  position    in the plog's file
+    56  4  kind        "writ": the payload stands there; "dele": the file is gone
+    60  4  checksum    crc32c of bytes 0-59, the payload
+    """
+
+    uid: bytes
+    position: int
+    payload: memoryview
+    deletes: bool
+    synced: int
+    end: int
+
+
+@dataclass(frozen=True, slots=True)
+class JournalScan:
+    """What a journal file says: its records, and where it turns out damaged, if it does."""
+
+    records: list[Record]
+    damaged_at: int | None
+
+
+def pack_head(generation: int) -> bytes:
+    """Return the head of a journal file: magic, format, generation at 16, crc32c of bytes 0-23 at 24."""
+    body = _HEAD.pack(_HEAD_MAGIC, _FORMAT, generation)
+    return body + crc32c(0, body).to_bytes(4, "big")
+
+
+def unpack_head(view: memoryview) -> int | None:
+    """Return the generation, or None if the head fails its check."""
+    body = bytes(view[: _HEAD.size])
+    if crc32c(0, body).to_bytes(4, "big") != bytes(view[_HEAD.size : _HEAD.size + 4]):
+        return None
+    magic, form, generation = _HEAD.unpack(body)
+    return int(generation) if magic == _HEAD_MAGIC and form == _FORMAT else None
+
+
+def pack_record_header(
+    *,
+    generation: int,
+    place: int,
+    synced: int,
+    uid: bytes,
+    position: int,
+    kind: bytes,
+    parts: tuple[Bytes, ...],
+    size: int,
+) -> bytes:
+    """Return the 64 bytes before a record's payload, which is ``parts`` of ``size`` bytes in all."""
+    body = _HEADER.pack(_MAGIC, size, generation, place, synced, uid, position, kind)
+    return body + crc32c(0, body, *parts).to_bytes(4, "big")
+
+
+def scan_journal(view: memoryview, generation: int) -> JournalScan:
+    """Read records from the start up to the first that fails its check.
+
+    Where the scan ends, the last group of records was torn by a crash, none of them acknowledged. If a later
+    record says that the journal was durable past that place, it was damaged afterwards instead.
+    """
+    records = list(_records(view, generation, JOURNAL_HEAD_SIZE))
+    stop = records[-1].end if records else JOURNAL_HEAD_SIZE
+    damaged = any(record.synced > stop for record in _records_after(view, generation, stop))
+    return JournalScan(records, stop if damaged else None)
+
+
+def _records(view: memoryview, generation: int, place: int) -> Iterator[Record]:
+    while (record := _record_at(view, generation, place)) is not None:
+        yield record
+        place = record.end
+
+
+def _records_after(view: memoryview, generation: int, place: int) -> Iterator[Record]:
+    """Find records behind a gap by their magic number."""
+    rest = bytes(view[place:])
+    found = rest.find(_MAGIC_BYTES)
+    while found >= 0:
+        record = _record_at(view, generation, place + found)
+        if record is not None:
+            yield record
+        found = rest.find(_MAGIC_BYTES, found + 1)
+
+
+def _record_at(view: memoryview, generation: int, place: int) -> Record | None:
+    if place + RECORD_HEADER_SIZE > len(view):
+        return None
+    magic, size, record_generation, record_place, synced, uid, position, kind = _HEADER.unpack_from(view, place)
+    if magic != _MAGIC or record_generation != generation or record_place != place:
+        return None
+    start = place + RECORD_HEADER_SIZE
+    payload = view[start : start + size]
+    checksum = bytes(view[start - 4 : start])
+    if len(payload) != size or crc32c(0, view[place : start - 4], payload).to_bytes(4, "big") != checksum:
+        return None
+    return Record(uid, position, payload, deletes=kind == DELETE, synced=synced, end=start + size)
