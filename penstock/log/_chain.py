@@ -1,0 +1,107 @@
+"""The chain: of which plogs a log consists, and which of its bytes each holds.
+
+Offsets in a log count from its very first byte and never change, also when its beginning is truncated away.
+All plogs of a chain are sealed and of known length but the active one, whose length the plog itself knows.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from penstock.model import PlogId
+
+__all__ = ["LogChain", "PlogRange"]
+
+
+@dataclass(frozen=True, slots=True)
+class PlogRange:
+    """A part of one plog."""
+
+    plog_id: PlogId
+    offset: int
+    size: int
+
+
+class LogChain:
+    """The plogs of one log."""
+
+    __slots__ = ("_ends", "_index", "_removed", "_sealed", "active", "next", "start")
+
+    def __init__(self, *, active: PlogId, next_id: PlogId, start: int = 0) -> None:
+        self.active = active
+        self.next = next_id
+        self.start = start  # where the first plog that is left begins
+        self._sealed: list[PlogId] = []
+        self._ends: list[int] = []
+        self._index: dict[PlogId, int] = {}  # counts from the first plog ever, so a truncation need not touch it
+        self._removed = 0
+
+    @property
+    def active_start(self) -> int:
+        """Where the active plog begins."""
+        return self._ends[-1] if self._ends else self.start
+
+    @property
+    def sealed(self) -> list[tuple[PlogId, int]]:
+        """The sealed plogs and their lengths."""
+        return [(plog_id, self._length(index)) for index, plog_id in enumerate(self._sealed)]
+
+    @property
+    def last_sealed(self) -> tuple[PlogId, int] | None:
+        """The plog before the active one and its length, if there is one."""
+        return (self._sealed[-1], self._length(len(self._sealed) - 1)) if self._sealed else None
+
+    def add_sealed(self, plog_id: PlogId, length: int) -> None:
+        """Put a sealed plog behind the sealed ones."""
+        self._index[plog_id] = self._removed + len(self._sealed)
+        self._sealed.append(plog_id)
+        self._ends.append(self.active_start + length)
+
+    def switch(self, length: int, *, active: PlogId, next_id: PlogId) -> None:
+        """Seal the active plog at ``length`` and go on in another."""
+        self.add_sealed(self.active, length)
+        self.active, self.next = active, next_id
+
+    def truncate(self, first: PlogId) -> list[PlogId]:
+        """Let the log begin with ``first``; return the plogs that are no longer part of it."""
+        count = self._place(first)
+        removed = self._sealed[:count]
+        if count:
+            self.start = self._ends[count - 1]
+        for plog_id in removed:
+            del self._index[plog_id]
+        del self._sealed[:count], self._ends[:count]
+        self._removed += count
+        return removed
+
+    def start_of(self, plog_id: PlogId) -> int:
+        """Return where the plog begins; ``KeyError`` if it is not part of the log."""
+        place = self._place(plog_id)
+        return self._ends[place - 1] if place else self.start
+
+    def end_of(self, plog_id: PlogId) -> int:
+        """Return where a sealed plog ends; ``KeyError`` if it is not part of the log."""
+        return self._ends[self._place(plog_id)]
+
+    def ranges(self, offset: int, end: int) -> list[PlogRange]:
+        """Return which parts of which plogs the bytes from ``offset`` to ``end`` of the log are."""
+        found = []
+        place = bisect_right(self._ends, offset)
+        while offset < end:
+            sealed = place < len(self._sealed)
+            plog_id, plog_end = (self._sealed[place], self._ends[place]) if sealed else (self.active, end)
+            plog_start = self._ends[place - 1] if place else self.start
+            size = min(end, plog_end) - offset
+            if size:
+                found.append(PlogRange(plog_id, offset - plog_start, size))
+            offset, place = offset + size, place + 1
+        return found
+
+    def _place(self, plog_id: PlogId) -> int:
+        return len(self._sealed) if plog_id == self.active else self._index[plog_id] - self._removed
+
+    def _length(self, index: int) -> int:
+        return self._ends[index] - (self._ends[index - 1] if index else self.start)

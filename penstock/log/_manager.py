@@ -1,0 +1,164 @@
+"""The metadata manager: remembers the logs of one partition.
+
+It runs the protocols against real plogs and a real oracle, one at a time, and does in the background what
+nobody has to wait for: pre-allocating plogs and deleting those that no log has any more.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Final, TypeVar
+
+from penstock.errors import BadArgument, NoSuchLog, PenstockError, StoreClosed
+from penstock.log._actions import Delete, ReadAll
+from penstock.log._host import Host
+from penstock.log._partition import append_records, open_partition
+from penstock.log._protocols import create_log
+from penstock.log._records import Drop, decode_records
+from penstock.log._sizes import PlogSizes
+from penstock.log._stream import LogStream
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from types import TracebackType
+    from typing import Self
+
+    from penstock.cpo import Cpo
+    from penstock.log._actions import Steps
+    from penstock.log._records import Record
+    from penstock.model import PlogId
+    from penstock.plog import PendingAppend, Plogs
+
+__all__ = ["MetadataManager"]
+
+T = TypeVar("T")
+_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,254}")
+_logger: Final = logging.getLogger("penstock.log")
+
+
+class MetadataManager:
+    """The logs of one partition. Get one from :meth:`open`; the plogs and the oracle stay the caller's."""
+
+    def __init__(self, plogs: Plogs, cpo: Cpo, partition: str, sizes: PlogSizes) -> None:
+        self.plogs: Final = plogs
+        self.lock: Final = threading.RLock()  # held while a protocol runs, and while its results are read
+        self._host = Host(plogs, cpo, partition)
+        self._streams: dict[str, LogStream] = {}
+        self._background: ThreadPoolExecutor | None = None
+        self._closed = False
+        self.partition: Final = self.run(open_partition(partition, sizes))
+        self.sweep()
+
+    @classmethod
+    def open(cls, plogs: Plogs, cpo: Cpo, partition: str, *, sizes: PlogSizes | None = None) -> Self:
+        """Recover the partition from its metadata log, or begin it if the oracle has never heard of it."""
+        return cls(plogs, cpo, partition, sizes or PlogSizes())
+
+    def log(self, name: str) -> LogStream:
+        """Return the log of this name; it is created at first use."""
+        if not _NAME.fullmatch(name):
+            raise BadArgument(f"{name!r} is no name for a log: use letters, digits, '.', '_', '-', at most 255")
+        with self.lock:
+            self._check_open()
+            if name not in self.partition.metadata.logs:
+                self.run(create_log(self.partition, name))
+                self._streams.pop(name, None)
+            if name not in self._streams:
+                self._streams[name] = LogStream(self, name)
+            return self._streams[name]
+
+    def logs(self) -> list[str]:
+        """Return the names of all logs."""
+        with self.lock:
+            return sorted(self.partition.metadata.logs)
+
+    def delete_log(self, name: str) -> None:
+        """Delete a log and, in the background, its plogs."""
+        with self.lock:
+            if name not in self.partition.metadata.logs:
+                raise NoSuchLog(name, partition=self.partition.name)
+            self.record(Drop(name))
+            self._streams.pop(name, None)
+        self.sweep()
+
+    def read_all(self) -> Iterator[Record]:
+        """Return every record of the newest metadata plog: what a recovery would read."""
+        for data in self.run(_read_all(self.partition.plog_id)):
+            yield from decode_records(data)
+
+    def close(self) -> None:
+        """Finish what runs in the background; logs take no more appends."""
+        self._closed = True
+        if self._background is not None:
+            self._background.shutdown()
+
+    def __enter__(self) -> Self:
+        """Close at the end of the block."""
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Close."""
+        self.close()
+
+    def record(self, record: Record) -> None:
+        """Make a record durable and take it in."""
+        self.run(append_records(self.partition, [record]))
+
+    def sweep(self) -> None:
+        """Delete, in the background, the plogs that no log has any more."""
+        if self.partition.metadata.doomed:
+            self.spawn(self._delete_doomed)
+
+    def _delete_doomed(self) -> None:
+        for plog_id in list(self.partition.metadata.doomed):
+            self._host.perform(Delete(plog_id), None)
+            self.partition.metadata.doomed.pop(plog_id, None)
+
+    def spawn(self, task: Callable[[], None]) -> None:
+        """Do something that may also be done later, or again after a restart."""
+        with self.lock:
+            self._check_open()
+            if self._background is None:
+                self._background = ThreadPoolExecutor(1, thread_name_prefix="penstock-log")
+            self._background.submit(_attempt, task)
+
+    def run(self, steps: Steps[T], *, drain: PendingAppend | None = None) -> T:
+        """Run a protocol; ``drain`` is the last append that it may have to wait for."""
+        with self.lock:
+            self._check_open()
+            try:
+                action = next(steps)
+                while True:
+                    try:
+                        result = self._host.perform(action, drain)
+                    except PenstockError as error:
+                        action = steps.throw(error)
+                    else:
+                        action = steps.send(result)
+            except StopIteration as end:
+                return end.value  # type: ignore[no-any-return]
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise StoreClosed("the metadata manager")
+
+
+def _read_all(plog_id: PlogId) -> Steps[list[memoryview]]:
+    appends: list[memoryview] = yield ReadAll(plog_id)
+    return appends
+
+
+def _attempt(task: Callable[[], None]) -> None:
+    """Do a background task; what fails is done by whoever needs it, or after the next start."""
+    try:
+        task()
+    except PenstockError as error:
+        _logger.warning("put off: %s", error)
+    except BaseException:
+        _logger.exception("a background task failed")
+        raise

@@ -1,0 +1,116 @@
+"""The metadata of a partition: what its records add up to.
+
+The same function applies a record when it is written and when it is replayed, so a partition that was recovered
+is the partition that wrote.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from penstock.log._chain import LogChain
+from penstock.log._records import Chain, Doomed, Drop, Full, Incremental, Init, Next, Splice, Truncate, encode_records
+from penstock.model import PlogId
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from penstock.log._records import Record
+
+__all__ = ["Metadata", "snapshot_parts"]
+
+_SNAPSHOT_PART_SIZE: Final = 1 << 20
+_PLOGS_IN_RECORD_MAX: Final = 4096  # of some 60 bytes each
+
+
+class Metadata:
+    """The logs of a partition, and the metadata log's own state."""
+
+    def __init__(self) -> None:
+        self.logs: dict[str, LogChain] = {}
+        self.doomed: dict[PlogId, None] = {}  # to be deleted; a dict, because order makes a run repeatable
+        self.previous: list[tuple[PlogId, int]] = []
+        self.next: PlogId | None = None
+        self.spare: PlogId | None = None
+
+    def apply(self, record: Record) -> None:
+        """Take in one record; ``KeyError`` if it does not follow from those before."""
+        match record:
+            case Chain():
+                self.previous = [(PlogId.parse(plog), length) for plog, length in record.previous]
+                self.next, self.spare = PlogId.parse(record.next), PlogId.parse(record.spare)
+            case Init():
+                self.logs[record.log] = LogChain(active=PlogId.parse(record.plog), next_id=PlogId.parse(record.next))
+                self.spare = PlogId.parse(record.spare)
+            case Incremental():
+                chain = self.logs[record.log]
+                if str(chain.active) != record.sealed:
+                    raise KeyError(record.sealed)
+                active, next_id = PlogId.parse(record.plog), PlogId.parse(record.next)
+                chain.switch(record.sealed_offset, active=active, next_id=next_id)
+            case Full():
+                self._apply_full(record)
+            case Next():
+                chain = self.logs[record.log]
+                self.doom([chain.next])
+                chain.next = PlogId.parse(record.next)
+            case Truncate():
+                self.doom(self.logs[record.log].truncate(PlogId.parse(record.first)))
+            case Splice():
+                self._apply_splice(record)
+            case Drop():
+                chain = self.logs.pop(record.log)
+                self.doom([*(plog_id for plog_id, _ in chain.sealed), chain.active, chain.next])
+            case Doomed():
+                self.doom(map(PlogId.parse, record.plogs))
+
+    def doom(self, plogs: Iterable[PlogId]) -> None:
+        """Note plogs that no log has any more."""
+        self.doomed.update(dict.fromkeys(plogs))
+
+    def _apply_full(self, record: Full) -> None:
+        if not record.continues:
+            active, next_id = PlogId.parse(record.plog), PlogId.parse(record.next)
+            self.logs[record.log] = LogChain(active=active, next_id=next_id, start=record.start)
+        for plog, length in record.sealed:
+            self.logs[record.log].add_sealed(PlogId.parse(plog), length)
+
+    def _apply_splice(self, record: Splice) -> None:
+        chain, source = self.logs[record.log], self.logs.pop(record.source)
+        if record.sealed_offset is not None:
+            chain.add_sealed(chain.active, record.sealed_offset)
+        for plog_id, length in source.sealed:
+            chain.add_sealed(plog_id, length)
+        if record.source_sealed_offset:
+            chain.add_sealed(source.active, record.source_sealed_offset)
+        else:
+            self.doom([source.active])
+        self.doom([source.next])
+        chain.active, chain.next = PlogId.parse(record.plog), PlogId.parse(record.next)
+
+
+def snapshot_parts(metadata: Metadata, chain: Chain) -> list[bytes]:
+    """Return the appends a new metadata plog starts with: all there is to know, none above the append limit."""
+    parts: list[bytes] = []
+    batch: list[Record] = []
+    batch_size = 0
+    for record in _snapshot(metadata, chain):
+        size = len(encode_records([record]))
+        if batch and batch_size + size > _SNAPSHOT_PART_SIZE:
+            parts.append(encode_records(batch))
+            batch, batch_size = [], 0
+        batch.append(record)
+        batch_size += size
+    return [*parts, encode_records(batch)]
+
+
+def _snapshot(metadata: Metadata, chain: Chain) -> Iterator[Record]:
+    yield chain
+    for name, log in metadata.logs.items():
+        sealed = [(str(plog_id), length) for plog_id, length in log.sealed]
+        for start in range(0, max(1, len(sealed)), _PLOGS_IN_RECORD_MAX):
+            some = sealed[start : start + _PLOGS_IN_RECORD_MAX]
+            yield Full(name, start > 0, log.start, some, str(log.active), str(log.next))
+    doomed = [str(plog_id) for plog_id in metadata.doomed]
+    for start in range(0, len(doomed), _PLOGS_IN_RECORD_MAX):
+        yield Doomed(doomed[start : start + _PLOGS_IN_RECORD_MAX])

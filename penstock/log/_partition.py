@@ -1,0 +1,144 @@
+"""The metadata log's protocols: begin, recover, append records, switch to a new metadata plog.
+
+The oracle holds the id of the newest metadata plog and nothing else. That plog starts with all there is to
+know, so recovery reads one plog, and those before it are deleted. A switch goes: seal the old plog, write the
+new one, publish it. It may end after any of these: until it is published the old plog is the truth, and a sealed
+newest plog tells who recovers that the switch has to be made again.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from penstock.errors import (
+    CasConflict,
+    DiskFull,
+    LogFenced,
+    MetadataCorrupt,
+    NoSuchPlog,
+    PenstockError,
+    PlogError,
+    PlogSealed,
+)
+from penstock.log._actions import Append, Create, Delete, FindMetadata, Inspect, NewId, Publish, ReadAll, Seal
+from penstock.log._metadata import Metadata, snapshot_parts
+from penstock.log._records import Chain, decode_records, encode_records
+
+if TYPE_CHECKING:
+    from penstock.log._actions import Steps
+    from penstock.log._records import Record
+    from penstock.log._sizes import PlogSizes
+    from penstock.model import PlogId
+
+__all__ = ["Partition", "append_records", "open_partition"]
+
+
+class Partition:
+    """Where the metadata log stands, and what it says."""
+
+    def __init__(self, name: str, sizes: PlogSizes, *, plog_id: PlogId, version: int) -> None:
+        self.name, self.sizes = name, sizes
+        self.metadata = Metadata()
+        self.plog_id, self.version = plog_id, version
+        self.length = self.size = 0
+        self.failed = False
+
+
+def open_partition(name: str, sizes: PlogSizes) -> Steps[Partition]:
+    """Recover the partition, or begin it if the oracle does not know it."""
+    found = yield FindMetadata()
+    if found is None:
+        yield from _begin(name, sizes)
+        found = yield FindMetadata()
+    plog_id, version = found
+    partition = Partition(name, sizes, plog_id=plog_id, version=version)
+    yield from _recover(partition)
+    return partition
+
+
+def _begin(name: str, sizes: PlogSizes) -> Steps[None]:
+    """Publish a first metadata plog, unless somebody else is faster."""
+    plog_id, next_id, spare = (yield NewId()), (yield NewId()), (yield NewId())
+    first = encode_records([Chain([], str(next_id), str(spare))])
+    yield Create(plog_id, sizes.for_metadata(len(first)))
+    yield Append(plog_id, 0, first)
+    try:
+        yield Publish(plog_id, 0)
+    except CasConflict:
+        yield Delete(plog_id)
+
+
+def _recover(partition: Partition) -> Steps[None]:
+    """Read the newest metadata plog, and clear away what an interrupted step left behind."""
+    plog_id = partition.plog_id
+    info = yield Inspect(plog_id)
+    if info is None:
+        reason = f"the newest metadata plog of partition {partition.name} is missing"
+        raise MetadataCorrupt(str(plog_id), offset=None, reason=reason)
+    partition.length, partition.size = info.length, info.size
+    _replay(partition, (yield ReadAll(plog_id)))
+    metadata = partition.metadata
+    assert metadata.next is not None
+    assert metadata.spare is not None
+    for leftover in [*(plog for plog, _ in metadata.previous), metadata.next, metadata.spare]:
+        yield Delete(leftover)
+    if info.sealed:
+        yield from _switch(partition)
+
+
+def _replay(partition: Partition, appends: list[memoryview]) -> None:
+    offset = 0
+    for data in appends:
+        try:
+            records = decode_records(data)
+            for record in records:
+                partition.metadata.apply(record)
+        except (msgspec.MsgspecError, KeyError, ValueError) as error:
+            reason = f"no record that follows from those before ({error})"
+            raise MetadataCorrupt(str(partition.plog_id), offset=offset, reason=reason) from error
+        offset += len(data)
+    if partition.metadata.next is None:
+        raise MetadataCorrupt(str(partition.plog_id), offset=0, reason="it does not start with the chain of its plogs")
+
+
+def append_records(partition: Partition, records: list[Record]) -> Steps[None]:
+    """Make the records durable, all or none, and take them in."""
+    if partition.failed:
+        raise LogFenced(partition.name)
+    data = encode_records(records)
+    try:
+        if len(data) > partition.size - partition.length:
+            yield from _switch(partition, room=len(data))
+        partition.length = yield Append(partition.plog_id, partition.length, data)
+    except (PlogSealed, CasConflict, NoSuchPlog) as error:
+        partition.failed = True
+        raise LogFenced(partition.name) from error
+    except PenstockError as error:
+        # Refused is not written, and may be tried again; of anything else nobody knows whether it was written.
+        partition.failed = not isinstance(error, DiskFull | PlogError)
+        raise
+    for record in records:
+        partition.metadata.apply(record)
+
+
+def _switch(partition: Partition, *, room: int = 0) -> Steps[None]:
+    old, metadata = partition.plog_id, partition.metadata
+    assert metadata.next is not None
+    assert metadata.spare is not None
+    new, next_id = metadata.next, (yield NewId())
+    length = yield Seal(old, partition.length)
+    assert length == partition.length, "the metadata log has one writer"
+    chain = Chain([(str(old), length)], str(next_id), str(metadata.spare))
+    parts = snapshot_parts(metadata, chain)
+    size = partition.sizes.for_metadata(sum(map(len, parts)) + room)
+    yield Delete(new)  # from a switch that was tried before
+    yield Create(new, size)
+    offset = 0
+    for part in parts:
+        offset = yield Append(new, offset, part)
+    partition.version = yield Publish(new, partition.version)
+    partition.plog_id, partition.length, partition.size = new, offset, size
+    metadata.apply(chain)
+    yield Delete(old)

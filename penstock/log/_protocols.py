@@ -1,0 +1,148 @@
+"""A log stream's protocols: create, recover, switch, splice.
+
+Each announces in the metadata what it is about to create, and makes its one record durable before anything
+depends on it. See :mod:`penstock.log._actions` for how they are run.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from penstock.errors import MetadataCorrupt
+from penstock.log._actions import Create, Delete, Drain, Inspect, NewId, Seal
+from penstock.log._partition import append_records
+from penstock.log._records import Drop, Incremental, Init, Next, Splice
+
+if TYPE_CHECKING:
+    from penstock.log._actions import Steps
+    from penstock.log._partition import Partition
+    from penstock.model import PlogId
+
+__all__ = ["LogPosition", "Tail", "create_log", "ensure_next", "record_switch", "recover_tail", "splice_log"]
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class LogPosition:
+    """A place in a log: an offset in one of its plogs."""
+
+    plog_id: PlogId
+    offset: int
+
+    def __str__(self) -> str:
+        return f"{self.plog_id}@{self.offset}"
+
+
+@dataclass(slots=True)
+class Tail:
+    """Where a log's appends go: the active plog, and the pre-allocated one behind it once it is there.
+
+    ``written`` counts appends that are under way; ``open`` is False once the active plog takes no more;
+    ``before`` is where the plog before the active one ends, if there is one.
+    """
+
+    plog_id: PlogId
+    size: int
+    written: int
+    before: LogPosition | None
+    open: bool = True
+    next_size: int = 0  # 0: not created yet
+
+    @property
+    def position(self) -> LogPosition:
+        """Where the next append goes."""
+        return LogPosition(self.plog_id, self.written)
+
+    def fits(self, size: int) -> bool:
+        """Whether an append of ``size`` goes into the active plog."""
+        return self.open and size <= self.size - self.written
+
+    def is_at(self, position: LogPosition) -> bool:
+        """Whether the log ends at ``position``; the end of one plog is the beginning of the next."""
+        return position == self.position or (self.written == 0 and position == self.before)
+
+    def moved(self, plog_id: PlogId) -> Tail:
+        """Return the tail after a switch to the pre-allocated plog."""
+        assert self.next_size, "the pre-allocated plog is there before it is switched to"
+        return Tail(plog_id, self.next_size, 0, before=self.position)
+
+
+def create_log(partition: Partition, name: str) -> Steps[None]:
+    """Create a log: its first plog, then the record."""
+    spare = partition.metadata.spare
+    assert spare is not None
+    yield Delete(spare)  # from a creation that did not get as far as its record
+    yield Create(spare, partition.sizes.first)
+    init = Init(name, str(spare), str((yield NewId())), str((yield NewId())))
+    yield from append_records(partition, [init])
+
+
+def recover_tail(partition: Partition, name: str, *, fence: bool) -> Steps[Tail]:
+    """Find out where a log ends; with ``fence``, let nobody append there any more.
+
+    The pre-allocated plog may hold bytes that were written before their switch was recorded. They were never
+    acknowledged and are no part of the log, so another plog takes its place.
+    """
+    chain = partition.metadata.logs[name]
+    active = yield Inspect(chain.active)
+    if active is None:
+        reason = f"the active plog of log {name!r} is missing"
+        raise MetadataCorrupt(str(chain.active), offset=None, reason=reason)
+    length, is_open = active.length, not active.sealed
+    if is_open and fence:
+        length, is_open = (yield Seal(chain.active, length)), False
+    following = yield Inspect(chain.next)
+    if following is not None and (following.sealed or following.length):
+        yield from append_records(partition, [Next(name, str((yield NewId())))])
+        following = None
+    before = LogPosition(*chain.last_sealed) if chain.last_sealed else None
+    next_size = 0 if following is None else following.size
+    return Tail(chain.active, active.size, length, before, open=is_open, next_size=next_size)
+
+
+def ensure_next(partition: Partition, name: str, tail: Tail, *, room: int) -> Steps[None]:
+    """Pre-allocate the plog behind the active one, large enough for an append of ``room``."""
+    next_id = partition.metadata.logs[name].next
+    if tail.next_size and tail.next_size >= room:
+        return
+    yield Delete(next_id)
+    tail.next_size = 0
+    size = max(partition.sizes.after(tail.size), room)
+    yield Create(next_id, size)
+    tail.next_size = size
+
+
+def record_switch(partition: Partition, name: str, *, old: Tail, new: Tail) -> Steps[None]:
+    """Make a switch part of the log; until then nothing in the new plog may be acknowledged."""
+    yield Drain()
+    length = yield Seal(old.plog_id, old.written)
+    assert length == old.written, "every append to the old plog is durable"
+    next_id = yield NewId()
+    record = Incremental(name, str(old.plog_id), length, str(new.plog_id), str(next_id))
+    yield from append_records(partition, [record])
+
+
+def splice_log(partition: Partition, name: str, tail: Tail, *, source: str, source_tail: Tail) -> Steps[Tail]:
+    """Put all of ``source`` behind what the log has, in one record, and let ``source`` end; return the new tail.
+
+    Nothing is under way in either log. The log's own active plog is sealed, too, unless it is empty: then it
+    simply comes behind the plogs taken over.
+    """
+    chain, source_chain = partition.metadata.logs[name], partition.metadata.logs[source]
+    if not source_tail.written and not source_chain.last_sealed:
+        yield from append_records(partition, [Drop(source)])
+        return tail
+    source_length = yield Seal(source_tail.plog_id, source_tail.written)
+    if tail.open and not tail.written:
+        record = Splice(name, None, source, source_length, str(chain.active), str(chain.next))
+        new = tail
+    else:
+        yield from ensure_next(partition, name, tail, room=1)
+        length = yield Seal(tail.plog_id, tail.written)
+        tail.open = False
+        record = Splice(name, length, source, source_length, str(chain.next), str((yield NewId())))
+        new = tail.moved(chain.next)
+    yield from append_records(partition, [record])
+    assert chain.last_sealed is not None
+    new.before = LogPosition(*chain.last_sealed)
+    return new

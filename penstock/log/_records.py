@@ -1,0 +1,130 @@
+"""Metadata records: what the metadata log of a partition says about its log streams.
+
+One append to the metadata log is one MessagePack array of records; a record is an array that starts with its
+kind. A plog id is its text, a sealed plog the pair of its id and its length.
+
+==============  ====================================================================================
+kind            fields after the log's name
+==============  ====================================================================================
+``chain``       (no log) sealed metadata plogs before this one, the next one's id, the spare id
+``init``        first plog, next plog, new spare id
+``incremental`` the plog just sealed, its length, the new active plog, the next plog
+``full``        whether it continues the record before, bytes truncated so far, sealed plogs, active, next
+``next``        the next plog, because the one announced before cannot be used
+``truncate``    the first plog that stays
+``splice``      own length if sealed, the source log, its length, the active plog, the next plog
+``drop``        (nothing)
+``doomed``      (no log) plogs that are to be deleted
+==============  ====================================================================================
+
+"Next" is the pre-allocated plog: its id is announced before it is created, so whoever recovers knows which plog
+may exist, and hold unacknowledged bytes, without being part of the log. "Spare" is the same for the first plog
+of the next new log.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from typing_extensions import Buffer
+
+__all__ = ["Chain", "Doomed", "Drop", "Full", "Incremental", "Init", "Next", "Record", "Splice", "Truncate",
+           "decode_records", "encode_records"]  # fmt: skip
+
+Sealed = tuple[str, int]
+
+
+class Chain(msgspec.Struct, tag="chain", array_like=True, frozen=True):
+    """The metadata log's own metadata, first in each of its plogs."""
+
+    previous: list[Sealed]
+    next: str
+    spare: str
+
+
+class Init(msgspec.Struct, tag="init", array_like=True, frozen=True):
+    """A new log."""
+
+    log: str
+    plog: str
+    next: str
+    spare: str
+
+
+class Incremental(msgspec.Struct, tag="incremental", array_like=True, frozen=True):
+    """A plog switch."""
+
+    log: str
+    sealed: str
+    sealed_offset: int
+    plog: str
+    next: str
+
+
+class Full(msgspec.Struct, tag="full", array_like=True, frozen=True):
+    """All of a log, or a part of it that continues the record before."""
+
+    log: str
+    continues: bool
+    start: int
+    sealed: list[Sealed]
+    plog: str
+    next: str
+
+
+class Next(msgspec.Struct, tag="next", array_like=True, frozen=True):
+    """Another plog is the next one."""
+
+    log: str
+    next: str
+
+
+class Truncate(msgspec.Struct, tag="truncate", array_like=True, frozen=True):
+    """Plogs before ``first`` are gone."""
+
+    log: str
+    first: str
+
+
+class Splice(msgspec.Struct, tag="splice", array_like=True, frozen=True):
+    """All plogs of ``source`` are this log's now, behind what it had, and ``source`` is gone."""
+
+    log: str
+    sealed_offset: int | None
+    source: str
+    source_sealed_offset: int
+    plog: str
+    next: str
+
+
+class Drop(msgspec.Struct, tag="drop", array_like=True, frozen=True):
+    """The log is gone."""
+
+    log: str
+
+
+class Doomed(msgspec.Struct, tag="doomed", array_like=True, frozen=True):
+    """These plogs are no log's, and are to be deleted."""
+
+    plogs: list[str]
+
+
+Record = Chain | Init | Incremental | Full | Next | Truncate | Splice | Drop | Doomed
+
+_encoder: Final = msgspec.msgpack.Encoder()
+_decoder: Final = msgspec.msgpack.Decoder(list[Record])
+
+
+def encode_records(records: Sequence[Record]) -> bytes:
+    """Return the bytes of one append."""
+    return _encoder.encode(records)
+
+
+def decode_records(data: Buffer) -> list[Record]:
+    """Read what :func:`encode_records` wrote; ``msgspec.MsgspecError`` if no Penstock did."""
+    return _decoder.decode(data)

@@ -1,0 +1,280 @@
+"""The log stream: one endless log over many plogs.
+
+Many threads may append. Each takes its place under the lock, in order, and waits for the disk outside of it, so
+that those who wait share a sync. When the active plog is full, the append that does not fit goes into the
+pre-allocated one at once, and so do those behind it; none of them is acknowledged before the switch is recorded.
+Whoever waits first records it. At most one switch is under way.
+
+When anything fails whose outcome is unknown, all that was known about the log's end is thrown away. The next
+append recovers it as after a crash, first sealing the plog in question, so that what could still arrive there
+late is refused.
+"""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING
+
+from penstock.errors import (
+    AppendTooLarge,
+    BadArgument,
+    LogFenced,
+    NoSuchLog,
+    NoSuchPlog,
+    NotInLog,
+    PenstockError,
+    PlogSealed,
+    ReadOutOfRange,
+    WrongPosition,
+)
+from penstock.log._protocols import ensure_next, record_switch, recover_tail, splice_log
+from penstock.log._records import Truncate
+from penstock.plog import APPEND_SIZE_MAX
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from typing_extensions import Buffer
+
+    from penstock.log._chain import LogChain, PlogRange
+    from penstock.log._manager import MetadataManager
+    from penstock.log._protocols import LogPosition, Tail
+    from penstock.model import PlogId
+    from penstock.plog import PendingAppend
+
+__all__ = ["LogStream"]
+
+
+class _Switch:
+    """A switch under way: recorded once, by whoever needs it first."""
+
+    def __init__(
+        self, manager: MetadataManager, name: str, *, old: Tail, new: Tail, last: PendingAppend | None
+    ) -> None:
+        self._manager, self._name, self._old, self._new, self._last = manager, name, old, new, last
+        self._lock = threading.Lock()
+        self._error: PenstockError | None = None
+        self._done = False
+
+    def complete(self) -> bool:
+        """Return when the switch is recorded, True if this call did it; raise if it could not be, now or before."""
+        with self._lock:
+            if self._error is not None:
+                raise self._error
+            if self._done:
+                return False
+            try:
+                steps = record_switch(self._manager.partition, self._name, old=self._old, new=self._new)
+                self._manager.run(steps, drain=self._last)
+            except PenstockError as error:
+                self._error = error
+                raise
+            self._done = True
+            return True
+
+
+class LogStream:
+    """A log: bytes in, at its end; bytes out, from anywhere. Get one from :meth:`MetadataManager.log`."""
+
+    def __init__(self, manager: MetadataManager, name: str) -> None:
+        self._manager, self.name = manager, name
+        self._plogs = manager.plogs
+        self._lock = threading.Lock()
+        self._next_lock = threading.Lock()
+        self._tail: Tail | None = None
+        self._switch: _Switch | None = None
+        self._last: PendingAppend | None = None
+        self._failed = False
+
+    def append(self, data: Buffer, *, expected: LogPosition | None = None) -> LogPosition:
+        """Append ``data``; return the log's end behind them once they are durable.
+
+        They lie in one plog, so they begin at ``offset - len(data)`` of the position returned. With ``expected``
+        they are appended only if the log ends there: ``WrongPosition`` otherwise.
+        """
+        size = memoryview(data).nbytes
+        if size > APPEND_SIZE_MAX:
+            raise AppendTooLarge(size=size, limit=APPEND_SIZE_MAX)
+        with self._lock:
+            tail = self._current_tail()
+            if expected is not None and not tail.is_at(expected):
+                raise WrongPosition(self.name, expected=expected, tail=tail.position)
+            if not tail.fits(size):
+                tail = self._begin_switch(tail, size)
+            pending = self._submit(tail, data)
+            tail.written += size
+            position, switch = tail.position, self._switch
+        self._finish(tail, pending, switch)
+        return position
+
+    def _submit(self, tail: Tail, data: Buffer) -> PendingAppend:
+        try:
+            self._last = self._plogs.submit(tail.plog_id, tail.written, data)
+        except (PlogSealed, NoSuchPlog) as error:
+            self._fail(tail)
+            raise LogFenced(self.name) from error
+        return self._last
+
+    def _finish(self, tail: Tail, pending: PendingAppend, switch: _Switch | None) -> None:
+        try:
+            pending.result()
+            if switch is not None and switch.complete():
+                self._manager.spawn(self._prepare_next)
+        except PenstockError as error:
+            with self._lock:
+                self._fail(tail)
+            if isinstance(error, PlogSealed):
+                raise LogFenced(self.name) from error
+            raise
+
+    def _fail(self, tail: Tail) -> None:
+        if self._tail is tail:
+            self._tail = self._switch = self._last = None
+            self._failed = True
+
+    def _current_tail(self) -> Tail:
+        """Return where the log ends, finding it out if need be; the caller holds the lock."""
+        if self._tail is None:
+            self._check_there()
+            self._tail = self._manager.run(recover_tail(self._manager.partition, self.name, fence=self._failed))
+            self._failed = False
+            self._manager.sweep()
+        return self._tail
+
+    def _check_there(self) -> None:
+        if self.name not in self._manager.partition.metadata.logs:
+            raise NoSuchLog(self.name, partition=self._manager.partition.name)
+
+    def _begin_switch(self, tail: Tail, size: int) -> Tail:
+        if self._switch is not None:
+            self._complete_before(tail, self._switch)
+        with self._next_lock:
+            self._manager.run(ensure_next(self._manager.partition, self.name, tail, room=size))
+            new = tail.moved(self._manager.partition.metadata.logs[self.name].next)
+        self._switch = _Switch(self._manager, self.name, old=tail, new=new, last=self._last)
+        self._tail, self._last = new, None
+        return new
+
+    def _complete_before(self, tail: Tail, switch: _Switch) -> None:
+        """Record a switch before the next one begins, so that there is never more than one to undo."""
+        try:
+            switch.complete()
+        except PenstockError:
+            self._fail(tail)
+            raise
+
+    def _prepare_next(self) -> None:
+        """Pre-allocate the plog for the next switch, in the background."""
+        with self._next_lock:
+            tail = self._tail
+            if tail is not None and self.name in self._manager.partition.metadata.logs:
+                self._manager.run(ensure_next(self._manager.partition, self.name, tail, room=1))
+
+    def read(self, plog_id: PlogId, offset: int, size: int) -> Iterator[memoryview]:
+        """Return ``size`` bytes from ``offset`` of a plog on, over as many plogs as it takes.
+
+        They come as they were appended, piece by piece, without a copy; each plog is opened when its turn comes.
+        """
+        if offset < 0 or size < 0:
+            raise BadArgument(f"cannot read {size} bytes at {offset} of log {self.name!r}: neither may be negative")
+        with self._manager.lock:
+            start, plog_length = self._place_of(plog_id)
+            end = self._end()
+            if offset > plog_length or start + offset + size > end:
+                raise ReadOutOfRange(plog_id, offset=offset, size=size, length=min(plog_length, end - start))
+            ranges = self._chain().ranges(start + offset, start + offset + size)
+        return self._views(ranges)
+
+    def _views(self, ranges: list[PlogRange]) -> Iterator[memoryview]:
+        for part in ranges:
+            try:
+                yield from self._plogs.views(part.plog_id, part.offset, part.size)
+            except NoSuchPlog as error:
+                raise NotInLog(self.name, part.plog_id) from error
+
+    def plogs(self) -> list[tuple[PlogId, int, bool]]:
+        """Return the log's plogs in order: id, length, whether sealed. The last takes the appends."""
+        with self._manager.lock:
+            chain = self._chain()
+            sealed = [(plog_id, length, True) for plog_id, length in chain.sealed]
+            info = self._plogs.info(chain.active)
+            return [*sealed, (chain.active, info.length, info.sealed)]
+
+    @property
+    def start(self) -> int:
+        """How many bytes were truncated away so far: where the log begins now, counted from its first byte."""
+        with self._manager.lock:
+            return self._chain().start
+
+    @property
+    def length(self) -> int:
+        """How many bytes the log has had so far, those truncated away and those taken over included."""
+        with self._manager.lock:
+            return self._end()
+
+    @property
+    def tail(self) -> LogPosition:
+        """Where the next append goes."""
+        with self._lock:
+            return self._current_tail().position
+
+    def truncate(self, plog_id: PlogId) -> None:
+        """Let the log begin with ``plog_id``; the plogs before it are deleted in the background."""
+        with self._manager.lock:
+            self._place_of(plog_id)
+            self._manager.record(Truncate(self.name, str(plog_id)))
+        self._manager.sweep()
+
+    def splice(self, source: LogStream) -> None:
+        """Put all bytes of another log of this partition behind this log's, in one step; the other log ends.
+
+        The cost does not depend on how many bytes they are.
+        """
+        if source is self or source._manager is not self._manager:
+            raise BadArgument(
+                f"cannot splice log {source.name!r} into {self.name!r}: it is not another log of the partition"
+            )
+        first, second = sorted((self, source), key=lambda log: log.name)
+        with first._lock, second._lock:
+            tail, source_tail = self._quiet_tail(), source._quiet_tail()
+            steps = splice_log(self._manager.partition, self.name, tail, source=source.name, source_tail=source_tail)
+            try:
+                with self._next_lock:
+                    self._tail = self._manager.run(steps)
+            except PenstockError:
+                self._fail(tail)
+                source._fail(source_tail)
+                raise
+            source._tail = source._last = None
+        self._manager.sweep()
+        self._manager.spawn(self._prepare_next)
+
+    def _quiet_tail(self) -> Tail:
+        """Wait until nothing is under way; the caller holds the lock, so nothing new begins."""
+        tail = self._current_tail()
+        try:
+            if self._last is not None:
+                self._last.result()
+            if self._switch is not None:
+                self._switch.complete()
+        except PenstockError:
+            self._fail(tail)
+            raise
+        return tail
+
+    def _chain(self) -> LogChain:
+        self._check_there()
+        return self._manager.partition.metadata.logs[self.name]
+
+    def _place_of(self, plog_id: PlogId) -> tuple[int, int]:
+        """Return where a plog of this log begins, and how long it is."""
+        chain = self._chain()
+        try:
+            start = chain.start_of(plog_id)
+        except KeyError:
+            raise NotInLog(self.name, plog_id) from None
+        return start, (self._end() if plog_id == chain.active else chain.end_of(plog_id)) - start
+
+    def _end(self) -> int:
+        chain = self._chain()
+        return chain.active_start + self._plogs.info(chain.active).length
