@@ -107,16 +107,16 @@ def write_all(file: File, parts: Sequence[Bytes], offset: int) -> None:
 
     A short write is ordinary (a signal, a nearly full disk): the next call tells whether it was an error.
     """
-    while parts:
-        written = file.pwritev(parts[:_IOVECS_MAX], offset)
-        rest = _rest(parts, written)
-        if not written and rest:
+    rest = _rest(parts, 0)
+    while rest:
+        written = file.pwritev(rest[:_IOVECS_MAX], offset)
+        if not written:
             raise OSError(errno.EIO, "the disk took no byte of a write")
-        parts, offset = rest, offset + written
+        rest, offset = _rest(rest, written), offset + written
 
 
 def _rest(parts: Sequence[Bytes], written: int) -> Sequence[Bytes]:
-    """Return what is left of ``parts`` when so many bytes of them are written."""
+    """Return what is left of ``parts`` when so many bytes of them are written, from the first byte that is left."""
     for index, part in enumerate(parts):
         if written < len(part):
             return [memoryview(part)[written:], *parts[index + 1 :]]

@@ -1,0 +1,222 @@
+"""The oracle: keys, leases, clusters and metadata plogs over rows of bytes."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import TYPE_CHECKING, Final, TypeVar
+
+import msgspec
+
+from penstock.cpo import _cluster, _lease, _metadata_plog
+from penstock.cpo._limits import (
+    KEY_SIZE_MAX,
+    OWNER_SIZE_MAX,
+    check_name,
+    check_plog_id,
+    check_seconds,
+    check_text,
+    check_value,
+    check_version,
+)
+from penstock.errors import BadArgument, CasConflict, ClusterExists, CpoCorrupt, NoSuchCluster
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+    from contextlib import AbstractContextManager
+    from types import TracebackType
+    from typing import Self
+
+    from penstock.cpo._cluster import PersistenceCluster
+    from penstock.cpo._lease import Lease
+    from penstock.cpo._metadata_plog import MetadataPlog
+    from penstock.cpo._rows import Rows, Versioned
+    from penstock.model import PlogId
+    from penstock.ports import Clock
+
+_T = TypeVar("_T")
+
+# Four spaces in one table: what a user calls a key can never be taken for a lease.
+_KEY: Final = "kv/"
+_LEASE: Final = "lease/"
+_CLUSTER: Final = "cluster/"
+_METADATA: Final = "metadata/"
+
+
+class Cpo(ABC):
+    """The control plane oracle: a small table that everybody agrees on. Get one from :func:`open_cpo`.
+
+    **Keys.** A key holds up to 64 KiB and a version. :meth:`cas` changes it only if the version is the one the
+    caller saw, so of two that change it at once exactly one succeeds and the other learns of it. Versions are taken
+    from one counter of the whole oracle: a key's version grows with every change, also over delete and
+    re-creation, so that a version seen once never comes to mean something else. It need not grow by one.
+
+    **Leases.** :meth:`acquire` gives the right to act in a name for some seconds, and an epoch. The epoch is the
+    proof: it grows with every acquisition and goes with every act, so whoever acts on a newer one can turn the
+    older away. Safety rests on epochs alone; the clock only decides how soon a dead owner is replaced. An owner
+    that acquires what it holds gets a *new* epoch: after a restart it need not wait for its former self, and the
+    former self, should it still run, is fenced. To keep a lease, :meth:`renew` it.
+
+    **Clusters and metadata plogs** are ordinary values with a name: the servers of each persistence cluster, and
+    the plog where the recovery of each partition starts.
+
+    Every change is one transaction, on the disk when the call returns. Every call may raise ``StoreClosed``;
+    ``CpoUnavailable`` when the database cannot be used (from a change it leaves open whether the change was made: read
+    before trying again); and ``CpoCorrupt`` when what is stored fails its check. Bad arguments raise
+    ``BadArgument`` and touch nothing. Threads may share an oracle, and processes its database; after a fork, open it
+    anew.
+    """
+
+    def __init__(self, path: str, clock: Clock) -> None:
+        self._path, self._clock = path, clock
+
+    @abstractmethod
+    def _rows(self, *, write: bool) -> AbstractContextManager[Rows]:
+        """Begin a transaction; it is committed if the block ends well, undone otherwise.
+
+        Transactions that write run one after another, in all processes.
+        """
+
+    @abstractmethod
+    def close(self) -> None:
+        """Let go of the database; leases stay. Closing again does nothing."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def get(self, key: str) -> Versioned | None:
+        """Return the value and version of ``key``, None if there is none."""
+        check_text("key", key, size_max=KEY_SIZE_MAX)
+        with self._rows(write=False) as rows:
+            return rows.get(_KEY + key)
+
+    def cas(self, key: str, value: bytes, *, expected: int) -> int:
+        """Set ``key`` if it is at version ``expected`` (0: if it does not exist); return its new version.
+
+        Raises ``CasConflict`` if it is not; its ``actual`` is 0 if the key does not exist.
+        """
+        check_text("key", key, size_max=KEY_SIZE_MAX)
+        check_value(value)
+        check_version(expected, least=0)
+        with self._rows(write=True) as rows:
+            _expect(key, rows.get(_KEY + key), expected)
+            return rows.put(_KEY + key, value)
+
+    def delete(self, key: str, *, expected: int) -> None:
+        """Remove ``key`` if it is at version ``expected``; ``CasConflict`` if it is not."""
+        check_text("key", key, size_max=KEY_SIZE_MAX)
+        check_version(expected, least=1)
+        with self._rows(write=True) as rows:
+            _expect(key, rows.get(_KEY + key), expected)
+            rows.remove(_KEY + key)
+
+    def keys(self, prefix: str = "") -> list[str]:
+        """Return the keys that start with ``prefix``, sorted."""
+        return self._names(_KEY, prefix)
+
+    def acquire(self, name: str, owner: str, *, seconds: float) -> Lease:
+        """Take the lease ``name`` for ``seconds``, with a new epoch; ``LeaseHeld`` while another owner has it."""
+        check_text("owner", owner, size_max=OWNER_SIZE_MAX)
+        check_seconds(seconds)
+        with self._rows(write=True) as rows:
+            last = self._last_lease(rows, name)
+            lease = _lease.granted(last, name=name, owner=owner, now=self._clock.now(), seconds=seconds)
+            rows.put(_LEASE + name, _lease.encode(lease))
+            return lease
+
+    def renew(self, lease: Lease, *, seconds: float) -> Lease:
+        """Hold ``lease`` for ``seconds`` from now on; ``LeaseLost`` if it ran out or has a newer epoch."""
+        check_seconds(seconds)
+        with self._rows(write=True) as rows:
+            last = self._last_lease(rows, lease.name)
+            new = _lease.renewed(last, lease, now=self._clock.now(), seconds=seconds)
+            rows.put(_LEASE + lease.name, _lease.encode(new))
+            return new
+
+    def release(self, lease: Lease) -> None:
+        """Give ``lease`` back before its time; one that is lost already is left alone, whoever has it now."""
+        with self._rows(write=True) as rows:
+            new = _lease.released(self._last_lease(rows, lease.name), lease)
+            if new is not None:
+                rows.put(_LEASE + lease.name, _lease.encode(new))
+
+    def lease(self, name: str) -> Lease | None:
+        """Return the lease that somebody holds on ``name`` now, None if nobody does."""
+        with self._rows(write=False) as rows:
+            last = self._last_lease(rows, name)
+        return last if last is not None and last.holds(now=self._clock.now()) else None
+
+    def register_cluster(self, name: str, groups: Mapping[str, Sequence[str]]) -> None:
+        """Name the groups of a cluster and the addresses of their servers.
+
+        Registering the same again does nothing; another cluster under a taken name raises ``ClusterExists``.
+        """
+        cluster = _cluster.PersistenceCluster.of(name, groups)
+        value = _cluster.encode(cluster)
+        check_value(value)
+        with self._rows(write=True) as rows:
+            found = rows.get(_CLUSTER + name)
+            if found is None:
+                rows.put(_CLUSTER + name, value)
+            elif found.value != value:
+                raise ClusterExists(name)
+
+    def cluster(self, name: str) -> PersistenceCluster:
+        """Return the cluster registered as ``name``, ``NoSuchCluster`` if none is."""
+        check_name("cluster", name)
+        with self._rows(write=False) as rows:
+            found = rows.get(_CLUSTER + name)
+        if found is None:
+            raise NoSuchCluster(name)
+        return self._decoded(_CLUSTER + name, lambda: _cluster.decode(name, found.value))
+
+    def clusters(self) -> list[str]:
+        """Return the names of all clusters, sorted."""
+        return self._names(_CLUSTER)
+
+    def metadata_plog(self, partition: str) -> MetadataPlog | None:
+        """Return the newest metadata plog of ``partition``, None if it has none yet."""
+        check_name("partition", partition)
+        with self._rows(write=False) as rows:
+            found = rows.get(_METADATA + partition)
+        if found is None:
+            return None
+        plog_id = self._decoded(_METADATA + partition, lambda: _metadata_plog.decode(found.value))
+        return _metadata_plog.MetadataPlog(plog_id, found.version)
+
+    def set_metadata_plog(self, partition: str, plog_id: PlogId, *, expected: int) -> int:
+        """Make ``plog_id`` the newest metadata plog of ``partition``; expects and returns versions as :meth:`cas`."""
+        check_name("partition", partition)
+        check_plog_id(plog_id)
+        check_version(expected, least=0)
+        with self._rows(write=True) as rows:
+            _expect(_METADATA + partition, rows.get(_METADATA + partition), expected)
+            return rows.put(_METADATA + partition, _metadata_plog.encode(plog_id))
+
+    def _names(self, space: str, prefix: str = "") -> list[str]:
+        with self._rows(write=False) as rows:
+            return [key.removeprefix(space) for key in rows.keys(space + prefix)]
+
+    def _last_lease(self, rows: Rows, name: str) -> Lease | None:
+        check_text("lease", name, size_max=KEY_SIZE_MAX)
+        found = rows.get(_LEASE + name)
+        if found is None:
+            return None
+        return self._decoded(_LEASE + name, lambda: _lease.decode(name, found.value))
+
+    def _decoded(self, key: str, decode: Callable[[], _T]) -> _T:
+        try:
+            return decode()
+        except (msgspec.MsgspecError, BadArgument) as error:
+            reason = f"{key!r} holds what no Penstock writes ({error})"
+            raise CpoCorrupt(self._path, offset=None, reason=reason) from error
+
+
+def _expect(key: str, found: Versioned | None, expected: int) -> None:
+    actual = 0 if found is None else found.version
+    if actual != expected:
+        raise CasConflict(key, expected=expected, actual=actual)

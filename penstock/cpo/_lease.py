@@ -1,0 +1,73 @@
+"""The lease: the right to act in a name until a time, and the epoch that proves it.
+
+Stored under ``lease/NAME`` as one MessagePack array::
+
+    owner    str      who holds it, or held it last
+    epoch    int      1 at the first acquisition, one more at each further one; never goes back
+    expires  float64  seconds since 1970 from which on it is over; 0.0 once released
+
+The record stays after the lease is over, because the next epoch is counted from it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Final
+
+import msgspec
+
+from penstock.errors import LeaseHeld, LeaseLost
+
+_RELEASED: Final = 0.0
+_decoder: Final = msgspec.msgpack.Decoder(tuple[str, int, float])
+
+
+@dataclass(frozen=True, slots=True)
+class Lease:
+    """The right of ``owner`` to act in ``name`` until ``expires``; ``epoch`` goes with every act as its proof."""
+
+    name: str
+    owner: str
+    epoch: int
+    expires: float
+
+    def holds(self, *, now: float) -> bool:
+        """Whether it is not over yet."""
+        return now < self.expires
+
+
+def encode(lease: Lease) -> bytes:
+    """Return the stored form; the name is the row's key."""
+    return msgspec.msgpack.encode((lease.owner, lease.epoch, lease.expires))
+
+
+def decode(name: str, value: bytes) -> Lease:
+    """Read what :func:`encode` wrote."""
+    return Lease(name, *_decoder.decode(value))
+
+
+def granted(last: Lease | None, *, name: str, owner: str, now: float, seconds: float) -> Lease:
+    """Return the lease that ``owner`` gets after ``last``, or raise ``LeaseHeld``."""
+    if last is None:
+        return Lease(name, owner, 1, now + seconds)
+    if last.holds(now=now) and last.owner != owner:
+        raise LeaseHeld(name, owner=last.owner, seconds_left=last.expires - now)
+    return Lease(name, owner, last.epoch + 1, now + seconds)
+
+
+def renewed(last: Lease | None, lease: Lease, *, now: float, seconds: float) -> Lease:
+    """Return ``lease`` with its time counted from now, or raise ``LeaseLost``."""
+    if last is None or not _is_same(last, lease) or not last.holds(now=now):
+        raise LeaseLost(lease.name, epoch=lease.epoch)
+    return replace(last, expires=now + seconds)
+
+
+def released(last: Lease | None, lease: Lease) -> Lease | None:
+    """Return what to store when ``lease`` is given back: None if it is not there to give."""
+    if last is None or not _is_same(last, lease):
+        return None
+    return replace(last, expires=_RELEASED)
+
+
+def _is_same(last: Lease, lease: Lease) -> bool:
+    return (last.epoch, last.owner) == (lease.epoch, lease.owner)

@@ -1,0 +1,33 @@
+"""The newest metadata plog of a partition: where the recovery of everything in it starts.
+
+Stored under ``metadata/PARTITION`` as one MessagePack string, the plog id as ``cluster/group/uid``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+import msgspec
+
+from penstock.model import PlogId
+
+_decoder: Final = msgspec.msgpack.Decoder(str)
+
+
+@dataclass(frozen=True, slots=True)
+class MetadataPlog:
+    """A partition's newest metadata plog, and the version to expect when changing it."""
+
+    plog_id: PlogId
+    version: int
+
+
+def encode(plog_id: PlogId) -> bytes:
+    """Return the stored form."""
+    return msgspec.msgpack.encode(str(plog_id))
+
+
+def decode(value: bytes) -> PlogId:
+    """Read what :func:`encode` wrote."""
+    return PlogId.parse(_decoder.decode(value))

@@ -1,0 +1,16 @@
+"""What a test needs instead of the world: time, chance and disks that do as they are told.
+
+``MemoryDisk`` keeps files in memory. ``RecordingDisk`` does so too, and replays every power loss that its user might
+have suffered. ``FaultyDisk`` puts errors and short writes before any disk. None of them sleeps or touches a file::
+
+    disk = FaultyDisk(MemoryDisk())
+    disk.fail(Fault.ENOSPC, on="pwritev", call=3, name="journal-0")
+"""
+
+from penstock.testing._clock import ManualClock, SeededRandom
+from penstock.testing._crash import CrashState
+from penstock.testing._faulty import Fault, FaultyDisk
+from penstock.testing._memory import MemoryDisk
+from penstock.testing._recording import RecordingDisk
+
+__all__ = ["CrashState", "Fault", "FaultyDisk", "ManualClock", "MemoryDisk", "RecordingDisk", "SeededRandom"]

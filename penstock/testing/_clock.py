@@ -1,0 +1,31 @@
+"""Time and randomness that a test decides."""
+
+from __future__ import annotations
+
+import random
+
+
+class ManualClock:
+    """A clock that stands still until it is told to go on."""
+
+    def __init__(self, start: float = 1_700_000_000.0) -> None:
+        self._now = start
+
+    def now(self) -> float:
+        """Seconds since 1970."""
+        return self._now
+
+    def advance(self, seconds: float) -> None:
+        """Let time pass; a negative figure is a clock that was set back."""
+        self._now += seconds
+
+
+class SeededRandom:
+    """Randomness that is the same in every run with the same seed."""
+
+    def __init__(self, seed: int) -> None:
+        self._random = random.Random(seed)
+
+    def token(self, size: int) -> bytes:
+        """Return the next ``size`` bytes of the sequence."""
+        return self._random.randbytes(size)

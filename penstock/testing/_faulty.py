@@ -1,0 +1,193 @@
+"""The faulty disk: any disk, with faults where a test wants them."""
+
+from __future__ import annotations
+
+import errno
+import os
+import threading
+from collections import Counter
+from dataclasses import dataclass
+from enum import Enum
+from typing import TYPE_CHECKING, Literal, TypeAlias
+
+from penstock.testing._recording import RecordingDisk, RecordingFile
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from penstock.ports import Bytes, Disk, File
+
+Call: TypeAlias = Literal["create", "open", "remove", "rename", "sync", "pwritev", "datasync", "reserve", "truncate"]
+
+
+class Fault(Enum):
+    """What the operating system says when a call fails."""
+
+    EIO = errno.EIO
+    ENOSPC = errno.ENOSPC
+
+
+@dataclass(slots=True)
+class _Rule:
+    """One fault to come: an error, or the size to which a write is cut."""
+
+    effect: Fault | int
+    on: Call
+    calls_left: int | None
+    name: str | None
+
+    def takes(self, call: Call, name: str | None) -> bool:
+        if call != self.on or self.name not in {None, name}:
+            return False
+        if self.calls_left is None:
+            return True
+        self.calls_left -= 1
+        return self.calls_left == 0
+
+
+class _Rules:
+    """The faults to come, and the calls so far."""
+
+    def __init__(self) -> None:
+        self.calls: Counter[str] = Counter()
+        self._rules: list[_Rule] = []
+        self._lock = threading.Lock()
+
+    def add(self, rule: _Rule) -> None:
+        with self._lock:
+            self._rules.append(rule)
+
+    def clear(self) -> None:
+        with self._lock:
+            self._rules.clear()
+
+    def meet(self, call: Call, name: str | None = None) -> int | None:
+        """Count a call; raise its fault if it has one, or return the size to which it is cut."""
+        with self._lock:
+            self.calls[call] += 1
+            effects = [rule.effect for rule in self._rules if rule.takes(call, name)]
+        for effect in effects:
+            if isinstance(effect, Fault):
+                raise OSError(effect.value, os.strerror(effect.value), name)
+        return next((effect for effect in effects if isinstance(effect, int)), None)
+
+
+class FaultyFile:
+    """An open file of a :class:`FaultyDisk`, known to the rules by the name it was opened with."""
+
+    def __init__(self, rules: _Rules, name: str, file: File) -> None:
+        self._rules, self._name, self._file = rules, name, file
+
+    def pwritev(self, parts: Sequence[Bytes], offset: int) -> int:
+        """Write the parts, or the beginning of them; a failed write leaves nothing."""
+        size = self._rules.meet("pwritev", self._name)
+        return self._file.pwritev(parts if size is None else [b"".join(parts)[:size]], offset)
+
+    def view(self, offset: int, size: int) -> memoryview:
+        """Return a view; a mapping has no way to say that it failed."""
+        return self._file.view(offset, size)
+
+    def datasync(self) -> None:
+        """Flush the file, or give up what was not flushed before."""
+        try:
+            self._rules.meet("datasync", self._name)
+        except OSError:
+            if isinstance(self._file, RecordingFile):
+                self._file.datasync_failed()
+            raise
+        self._file.datasync()
+
+    def reserve(self, size: int) -> None:
+        """Make the file at least ``size`` long, or leave it as it is."""
+        self._rules.meet("reserve", self._name)
+        self._file.reserve(size)
+
+    def truncate(self, size: int) -> None:
+        """Cut the file, or leave it as it is."""
+        self._rules.meet("truncate", self._name)
+        self._file.truncate(size)
+
+    def size(self) -> int:
+        """Return how long the file is."""
+        return self._file.size()
+
+    def close(self) -> None:
+        """Give the handle back."""
+        self._file.close()
+
+
+class FaultyDisk:
+    """Any disk, which fails when it was told to.
+
+    A failed call changes nothing, with one exception. A failed ``datasync`` or ``sync`` gives up what it should have
+    saved, as on Linux, where the kernel then takes the pages for clean: they still read well, the next sync succeeds,
+    and they are not on the disk. On a :class:`RecordingDisk` that is so (they may be lost in any later crash); another
+    disk under this one does not forget, so there the error is all a test sees.
+    """
+
+    def __init__(self, disk: Disk) -> None:
+        self._disk = disk
+        self._rules = _Rules()
+
+    @property
+    def calls(self) -> Counter[str]:
+        """How often each call was made, failed ones included: ``disk.calls["datasync"]``."""
+        return self._rules.calls
+
+    def fail(self, fault: Fault, *, on: Call, call: int | None = 1, name: str | None = None) -> None:
+        """Fail the ``call``-th of the calls to come, or with None every one, of all files or of the file ``name``."""
+        self._rules.add(_Rule(fault, on, call, name))
+
+    def shorten(self, size: int, *, call: int | None = 1, name: str | None = None) -> None:
+        """Let the ``call``-th write to come, or with None every one, put in no more than its first ``size`` bytes."""
+        self._rules.add(_Rule(size, "pwritev", call, name))
+
+    def heal(self) -> None:
+        """Forget the faults that have not come yet."""
+        self._rules.clear()
+
+    def create(self, name: str) -> FaultyFile:
+        """Make a new file and open it."""
+        self._rules.meet("create", name)
+        return FaultyFile(self._rules, name, self._disk.create(name))
+
+    def open(self, name: str) -> FaultyFile:
+        """Open a file."""
+        self._rules.meet("open", name)
+        return FaultyFile(self._rules, name, self._disk.open(name))
+
+    def remove(self, name: str) -> None:
+        """Remove a file."""
+        self._rules.meet("remove", name)
+        self._disk.remove(name)
+
+    def rename(self, old: str, new: str) -> None:
+        """Put ``old`` in the place of ``new``; to the rules this is a call on ``old``."""
+        self._rules.meet("rename", old)
+        self._disk.rename(old, new)
+
+    def names(self) -> list[str]:
+        """Return the names of all files."""
+        return self._disk.names()
+
+    def sync(self) -> None:
+        """Flush the folder, or give up the names that were not flushed before."""
+        try:
+            self._rules.meet("sync")
+        except OSError:
+            if isinstance(self._disk, RecordingDisk):
+                self._disk.sync_failed()
+            raise
+        self._disk.sync()
+
+    def lock(self) -> None:
+        """Own the disk until :meth:`close`."""
+        self._disk.lock()
+
+    def where(self, name: str = "") -> str:
+        """Return how to call a file in a message."""
+        return self._disk.where(name)
+
+    def close(self) -> None:
+        """Let go of the lock."""
+        self._disk.close()

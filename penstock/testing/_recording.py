@@ -1,0 +1,203 @@
+"""The recording disk: does what it is asked in memory, and remembers everything for the power loss to come."""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING
+
+from penstock.testing._crash import CrashState, Seen, crash_states
+from penstock.testing._image import DiskImage, FileImage, step
+from penstock.testing._memory import MemoryDisk, MemoryFile
+from penstock.testing._operations import (
+    Create,
+    Datasync,
+    FolderSync,
+    Inode,
+    Note,
+    Operation,
+    Remove,
+    Rename,
+    Reserve,
+    Truncate,
+    Write,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from penstock.ports import Bytes
+
+
+class _Record:
+    """The operations in the order in which they were done; ``lock`` is held while one is done and written down."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.operations: list[Operation] = []
+
+    def add(self, operation: Operation) -> None:
+        assert self.lock.locked(), "done and recorded in one step, or the order may differ"
+        self.operations.append(operation)
+
+
+class RecordingFile:
+    """An open file of a :class:`RecordingDisk`."""
+
+    def __init__(self, record: _Record, inode: Inode, file: MemoryFile) -> None:
+        self._record, self._inode, self._file = record, inode, file
+
+    def pwritev(self, parts: Sequence[Bytes], offset: int) -> int:
+        """Write the parts; the record keeps a copy of them."""
+        data = b"".join(parts)
+        with self._record.lock:
+            written = self._file.pwritev([data], offset)
+            if written:
+                self._record.add(Write(self._inode, offset, data))
+        return written
+
+    def view(self, offset: int, size: int) -> memoryview:
+        """Return a read-only view, as of a file in memory."""
+        return self._file.view(offset, size)
+
+    def datasync(self) -> None:
+        """Make all changes of this file survive, but not its name."""
+        with self._record.lock:
+            self._file.datasync()
+            self._record.add(Datasync(self._inode))
+
+    def datasync_failed(self) -> None:
+        """Record that a sync failed: what it should have saved may be lost now, whatever is synced later."""
+        with self._record.lock:
+            self._record.add(Datasync(self._inode, failed=True))
+
+    def reserve(self, size: int) -> None:
+        """Make the file at least ``size`` long."""
+        with self._record.lock:
+            self._file.reserve(size)
+            self._record.add(Reserve(self._inode, size))
+
+    def truncate(self, size: int) -> None:
+        """Cut the file."""
+        with self._record.lock:
+            self._file.truncate(size)
+            self._record.add(Truncate(self._inode, size))
+
+    def size(self) -> int:
+        """Return how long the file is."""
+        return self._file.size()
+
+    def close(self) -> None:
+        """Give the handle back; it saves nothing."""
+        self._file.close()
+
+
+class RecordingDisk:
+    """A disk in memory that can say what a power loss would have left of it at any point of its life.
+
+    What ``disk`` holds at the start is certain. The rules of survival are those of ``penstock.testing._crash``::
+
+        disk = RecordingDisk()
+        run_a_store_on(disk)  # calls disk.note(k) whenever append k was acknowledged
+        for state in disk.every_crash_state():
+            assert acknowledged(state.notes) <= recover(state.disk), state.describe
+    """
+
+    def __init__(self, disk: MemoryDisk | None = None) -> None:
+        self._disk = disk if disk is not None else MemoryDisk()
+        self._inodes = {name: Inode(number, name) for number, name in enumerate(self._disk.names())}
+        self._inode_count = len(self._inodes)
+        self._record = _Record()
+        files = {inode: self._certain(name) for name, inode in self._inodes.items()}
+        self._start = DiskImage(names=dict(self._inodes), files=files)
+        self._reached = self._start
+
+    def _certain(self, name: str) -> FileImage:
+        file = self._disk.open(name)
+        size = file.size()
+        return FileImage(bytes(file.view(0, size)).rstrip(b"\0"), size)
+
+    def crash_points(self) -> range:
+        """Return the points at which the power may go: before the first operation, and after each one or note."""
+        return range(len(self._record.operations) + 1)
+
+    def crash_states(self, point: int, *, power_set_max: int = 5) -> Iterator[CrashState]:
+        """Return every state in which a power loss at ``point`` may leave the disk, each once.
+
+        All subsets of up to ``power_set_max`` unsynced changes are tried, of more a systematic choice.
+        """
+        return crash_states(self._image(point), power_set_max=power_set_max, seen=set())
+
+    def every_crash_state(self, *, power_set_max: int = 5) -> Iterator[CrashState]:
+        """Return the states of all points; one with the same files and the same notes as before is left out."""
+        seen: Seen = set()
+        for point in self.crash_points():
+            yield from crash_states(self._image(point), power_set_max=power_set_max, seen=seen)
+
+    def _image(self, point: int) -> DiskImage:
+        assert point in self.crash_points(), "the power goes before or after an operation of the record"
+        # Points are mostly asked for in order, so the image reached last is mostly one step away.
+        image = self._reached if self._reached.point <= point else self._start
+        for operation in self._record.operations[image.point : point]:
+            image = step(image, operation)
+        self._reached = image
+        return image
+
+    def note(self, payload: object) -> None:
+        """Put into the record what happened elsewhere and is certain: an acknowledgement, another system's commit."""
+        with self._record.lock:
+            self._record.add(Note(payload))
+
+    def create(self, name: str) -> RecordingFile:
+        """Make a new file and open it."""
+        with self._record.lock:
+            file = self._disk.create(name)
+            inode = self._inodes[name] = Inode(self._inode_count, name)
+            self._inode_count += 1
+            self._record.add(Create(name, inode))
+        return RecordingFile(self._record, inode, file)
+
+    def open(self, name: str) -> RecordingFile:
+        """Open a file."""
+        with self._record.lock:
+            file = self._disk.open(name)
+            return RecordingFile(self._record, self._inodes[name], file)
+
+    def remove(self, name: str) -> None:
+        """Remove a file."""
+        with self._record.lock:
+            self._disk.remove(name)
+            self._record.add(Remove(name, self._inodes.pop(name)))
+
+    def rename(self, old: str, new: str) -> None:
+        """Put ``old`` in the place of ``new``."""
+        with self._record.lock:
+            self._disk.rename(old, new)
+            inode = self._inodes.pop(old)
+            self._record.add(Rename(old, new, inode, self._inodes.get(new)))
+            self._inodes[new] = inode
+
+    def names(self) -> list[str]:
+        """Return the names of all files."""
+        return self._disk.names()
+
+    def sync(self) -> None:
+        """Make all names survive."""
+        with self._record.lock:
+            self._record.add(FolderSync())
+
+    def sync_failed(self) -> None:
+        """Record that the folder's sync failed: the names it should have saved stay uncertain for good."""
+        with self._record.lock:
+            self._record.add(FolderSync(failed=True))
+
+    def lock(self) -> None:
+        """Own the disk until :meth:`close`."""
+        self._disk.lock()
+
+    def where(self, name: str = "") -> str:
+        """Return how to call a file in a message."""
+        return self._disk.where(name)
+
+    def close(self) -> None:
+        """Let go of the lock; the record stays."""
+        self._disk.close()
