@@ -48,7 +48,7 @@ class MetadataManager:
         self._host = Host(plogs, cpo, partition)
         self._streams: dict[str, LogStream] = {}
         self._background: ThreadPoolExecutor | None = None
-        self._closed = False
+        self._closing = self._closed = False
         self.partition: Final = self.run(open_partition(partition, sizes))
         self.sweep()
 
@@ -91,9 +91,11 @@ class MetadataManager:
 
     def close(self) -> None:
         """Finish what runs in the background; logs take no more appends."""
-        self._closed = True
+        with self.lock:
+            self._closing = True
         if self._background is not None:
             self._background.shutdown()
+        self._closed = True
 
     def __enter__(self) -> Self:
         """Close at the end of the block."""
@@ -122,7 +124,8 @@ class MetadataManager:
     def spawn(self, task: Callable[[], None]) -> None:
         """Do something that may also be done later, or again after a restart."""
         with self.lock:
-            self._check_open()
+            if self._closing:
+                return
             if self._background is None:
                 self._background = ThreadPoolExecutor(1, thread_name_prefix="penstock-log")
             self._background.submit(_attempt, task)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from penstock.errors import MetadataCorrupt
+from penstock.errors import MetadataCorrupt, PlogCorrupt
 from penstock.log._actions import Create, Delete, Drain, Inspect, NewId, Seal
 from penstock.log._partition import append_records
 from penstock.log._records import Drop, Incremental, Init, Next, Splice
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from penstock.log._actions import Steps
     from penstock.log._partition import Partition
     from penstock.model import PlogId
+    from penstock.plog import PlogInfo
 
 __all__ = ["LogPosition", "Tail", "create_log", "ensure_next", "record_switch", "recover_tail", "splice_log"]
 
@@ -91,24 +92,36 @@ def recover_tail(partition: Partition, name: str, *, fence: bool) -> Steps[Tail]
     length, is_open = active.length, not active.sealed
     if is_open and fence:
         length, is_open = (yield Seal(chain.active, length)), False
-    following = yield Inspect(chain.next)
-    if following is not None and (following.sealed or following.length):
-        yield from append_records(partition, [Next(name, str((yield NewId())))])
-        following = None
+    next_size = yield from _recover_next(partition, name)
     before = LogPosition(*chain.last_sealed) if chain.last_sealed else None
-    next_size = 0 if following is None else following.size
     return Tail(chain.active, active.size, length, before, open=is_open, next_size=next_size)
+
+
+def _recover_next(partition: Partition, name: str) -> Steps[int]:
+    """Return the size of the pre-allocated plog, 0 if it is to be created; replace one that was used or torn."""
+    try:
+        info: PlogInfo | None = yield Inspect(partition.metadata.logs[name].next)
+        if info is None:
+            return 0
+        if not info.sealed and not info.length:
+            return info.size
+    except PlogCorrupt:
+        pass  # its creation was never acknowledged, so nothing was lost with it
+    yield from append_records(partition, [Next(name, str((yield NewId())))])
+    return 0
 
 
 def ensure_next(partition: Partition, name: str, tail: Tail, *, room: int) -> Steps[None]:
     """Pre-allocate the plog behind the active one, large enough for an append of ``room``."""
-    next_id = partition.metadata.logs[name].next
+    chain = partition.metadata.logs.get(name)
+    if chain is None or chain.active != tail.plog_id:
+        return  # the log is gone; or the switch to the tail's plog is not recorded, and the chain's next is that plog
     if tail.next_size and tail.next_size >= room:
         return
-    yield Delete(next_id)
+    yield Delete(chain.next)
     tail.next_size = 0
     size = max(partition.sizes.after(tail.size), room)
-    yield Create(next_id, size)
+    yield Create(chain.next, size)
     tail.next_size = size
 
 

@@ -139,6 +139,7 @@ class LogStream:
             self._tail = self._manager.run(recover_tail(self._manager.partition, self.name, fence=self._failed))
             self._failed = False
             self._manager.sweep()
+            self._manager.spawn(self._prepare_next)
         return self._tail
 
     def _check_there(self) -> None:
@@ -167,7 +168,7 @@ class LogStream:
         """Pre-allocate the plog for the next switch, in the background."""
         with self._next_lock:
             tail = self._tail
-            if tail is not None and self.name in self._manager.partition.metadata.logs:
+            if tail is not None:
                 self._manager.run(ensure_next(self._manager.partition, self.name, tail, room=1))
 
     def read(self, plog_id: PlogId, offset: int, size: int) -> Iterator[memoryview]:

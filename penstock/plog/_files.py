@@ -20,7 +20,7 @@ from penstock.model import PlogId
 from penstock.plog._block import BLOCK_HEADER_SIZE, block_matches, pack_block_header
 from penstock.plog._faults import refusal
 from penstock.plog._folder import plog_name, prepare_folder
-from penstock.plog._head import HEAD_SIZE, STATE_POSITION, Identity, names_match
+from penstock.plog._head import BIRTH_SIZE, HEAD_SIZE, STATE_POSITION, names_match, pack_new_head
 from penstock.plog._journal import Journal, read_journal
 from penstock.plog._journal_record import DELETE, WRITE
 from penstock.plog._replay import load_replica, remove_if_there, replay
@@ -52,7 +52,7 @@ class _Plog:
     """A plog in use: its state, its file while open, and what is on the way to the disk."""
 
     __slots__ = ("changes", "deleted", "dirty", "disk", "file", "forgotten", "last", "linked", "lock", "name", "pins",
-                 "plog_id", "replica", "sync_lock", "uid", "unsynced_end")  # fmt: skip
+                 "plog_id", "removed", "replica", "sync_lock", "uid", "unsynced_end")  # fmt: skip
 
     def __init__(self, plog_id: PlogId, disk: Disk) -> None:
         self.plog_id, self.uid, self.disk = plog_id, plog_id.uid_bytes, disk
@@ -64,7 +64,7 @@ class _Plog:
         self.last: PendingAppend | None = None
         self.unsynced_end = 0  # where the last large append ends
         self.linked = True  # the file's name is durable
-        self.deleted = self.forgotten = self.dirty = False
+        self.deleted = self.removed = self.forgotten = self.dirty = False
         self.changes = self.pins = 0
 
     def acknowledge(self, offset: int) -> None:
@@ -76,7 +76,7 @@ class _Plog:
         """Make the plog's own file durable, together with how long it is."""
         with self.lock:
             if self.deleted:
-                remove_if_there(self.disk, self.name)
+                self.remove_file()
                 return
             assert self.replica is not None
             was_open, changes, file = self.file is not None, self.changes, self.open_file()
@@ -96,6 +96,12 @@ class _Plog:
         if self.file is None:
             self.file = self.disk.open(self.name)
         return self.file
+
+    def remove_file(self) -> None:
+        """Remove the file, once: another plog may have the name by now; the caller holds the lock."""
+        if not self.removed:
+            remove_if_there(self.disk, self.name)
+            self.removed = True
 
     def close_file(self) -> None:
         """Close the file, if it is open; the caller holds the lock."""
@@ -164,11 +170,12 @@ class FilePlogs:
             raise BadArgument(f"a plog of {size} bytes cannot be: the size is from 1 to {PLOG_SIZE_MAX}")
         plog_id = plog_id or self.new_id()
         with self._entered(plog_id) as plog:
-            if plog.replica is not None:
+            if plog.replica is not None or plog.deleted:
                 raise PlogExists(plog_id)
             plog.file = self._create_file(plog, size)
             plog.replica, plog.linked = Replica(plog_id, size=size), False
-            ticket = self._change(plog, position=0, parts=(Identity.of(plog_id, size=size).pack(),), offset=0)
+            head = pack_new_head(plog_id, size=size, birth=self._random.token(BIRTH_SIZE))
+            ticket = self._change(plog, position=0, parts=(head,), offset=0)
         ticket.result()
         return plog_id
 
@@ -309,7 +316,7 @@ class FilePlogs:
             plog.deleted = True
         ticket.result()
         with plog.lock:
-            remove_if_there(self._disk, plog.name)
+            plog.remove_file()
             self._forget(plog)
 
     def close(self) -> None:

@@ -15,44 +15,46 @@ from penstock.plog._checksum import crc32c
 if TYPE_CHECKING:
     from penstock.model import PlogId
 
-__all__ = ["HEAD_SIZE", "STATE_POSITION", "Identity", "State", "names_match"]
+__all__ = ["BIRTH_SIZE", "HEAD_SIZE", "STATE_POSITION", "Identity", "State", "names_match", "pack_new_head"]
 
 HEAD_SIZE: Final = 4096
-STATE_POSITION: Final = 2048
+STATE_POSITION: Final = 512
 _MAGIC: Final = b"PENSPLOG"
 _FORMAT: Final = 1
-_IDENTITY: Final = struct.Struct(">8sHxxxxxx16s16sQ")
+_IDENTITY: Final = struct.Struct(">8sHxxxxxx16s16sQ8s")
 _STATE: Final = struct.Struct(">BxxxxxxxQ")
 _CHECKSUM_SIZE: Final = 4
-assert _IDENTITY.size + _CHECKSUM_SIZE == 60, "on disk since format 1"
+BIRTH_SIZE: Final = 8
+assert _IDENTITY.size + _CHECKSUM_SIZE == 68, "on disk since format 1"
 assert _STATE.size + _CHECKSUM_SIZE == 20, "on disk since format 1"
 
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """The 60 bytes at the start of the file, written once, big-endian.
+    """The 68 bytes at the start of the file, written once, big-endian.
 
     0   8  magic     PENSPLOG
     8   2  format    1
     16  16 uid       of the plog
     32  16 names     blake2b of "cluster/group"
     48  8  size      how many bytes the plog takes
-    56  4  checksum  crc32c of bytes 0-55
+    56  8  birth     random: tells a plog from one of the same id that was deleted before it
+    64  4  checksum  crc32c of bytes 0-63
     """
 
     uid: bytes
     names: bytes
     size: int
+    birth: bytes
 
     @classmethod
-    def of(cls, plog_id: PlogId, *, size: int) -> Identity:
+    def of(cls, plog_id: PlogId, *, size: int, birth: bytes) -> Identity:
         """Return what the plog's file starts with."""
-        names = blake2b(f"{plog_id.cluster}/{plog_id.group}".encode(), digest_size=16).digest()
-        return cls(plog_id.uid_bytes, names, size)
+        return cls(plog_id.uid_bytes, _digest(plog_id), size, birth)
 
     def pack(self) -> bytes:
         """Return the bytes on disk."""
-        body = _IDENTITY.pack(_MAGIC, _FORMAT, self.uid, self.names, self.size)
+        body = _IDENTITY.pack(_MAGIC, _FORMAT, self.uid, self.names, self.size, self.birth)
         return body + crc32c(0, body).to_bytes(_CHECKSUM_SIZE, "big")
 
     @classmethod
@@ -62,13 +64,13 @@ class Identity:
         checksum = bytes(head[_IDENTITY.size : _IDENTITY.size + _CHECKSUM_SIZE])
         if crc32c(0, body).to_bytes(_CHECKSUM_SIZE, "big") != checksum:
             return None
-        magic, form, uid, names, size = _IDENTITY.unpack(body)
-        return cls(uid, names, size) if magic == _MAGIC and form == _FORMAT else None
+        magic, form, uid, names, size, birth = _IDENTITY.unpack(body)
+        return cls(uid, names, size, birth) if magic == _MAGIC and form == _FORMAT else None
 
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """The 20 bytes at 2048 of the head, written again and again, big-endian; all zero before the first time.
+    """The 20 bytes at 512 of the head, written again and again, big-endian.
 
     0   1  sealed    1 when the plog takes no more appends
     8   8  length    sealed: exactly how long it is; else: at least so long
@@ -87,8 +89,6 @@ class State:
     def unpack(cls, uid: bytes, head: memoryview) -> State | None:
         """Return what ``head`` says, or None if it fails its check."""
         record = bytes(head[STATE_POSITION : STATE_POSITION + _STATE.size + _CHECKSUM_SIZE])
-        if record == bytes(len(record)):
-            return cls(sealed=False, length=0)
         body, checksum = record[: _STATE.size], record[_STATE.size :]
         if crc32c(0, uid, body).to_bytes(_CHECKSUM_SIZE, "big") != checksum:
             return None
@@ -96,7 +96,17 @@ class State:
         return cls(bool(sealed), length)
 
 
+def pack_new_head(plog_id: PlogId, *, size: int, birth: bytes) -> bytes:
+    """Return what the head of a new plog holds."""
+    identity = Identity.of(plog_id, size=size, birth=birth)
+    return identity.pack().ljust(STATE_POSITION, b"\0") + State(sealed=False, length=0).pack(identity.uid)
+
+
 def names_match(plog_id: PlogId, head: memoryview) -> bool:
     """Whether the file belongs to a plog of this cluster and group, not only of this uid."""
     identity = Identity.unpack(head)
-    return identity is not None and identity == Identity.of(plog_id, size=identity.size)
+    return identity is not None and identity.names == _digest(plog_id)
+
+
+def _digest(plog_id: PlogId) -> bytes:
+    return blake2b(f"{plog_id.cluster}/{plog_id.group}".encode(), digest_size=16).digest()

@@ -16,7 +16,7 @@ from penstock.errors import PlogCorrupt
 from penstock.model import PlogId
 from penstock.plog._block import unpack_block_header
 from penstock.plog._folder import plog_name
-from penstock.plog._head import HEAD_SIZE, STATE_POSITION
+from penstock.plog._head import HEAD_SIZE, STATE_POSITION, Identity
 from penstock.plog._replica import Damage, recover_replica
 from penstock.ports import write_all
 
@@ -50,11 +50,24 @@ def replay(disk: Disk, records: Iterable[Record]) -> None:
             redos.setdefault(record.uid, _Redo()).writes.append(record)
     for uid, redo in redos.items():
         name = plog_name(uid)
-        if redo.deletes:
+        if redo.deletes and not _is_reborn(disk, name, redo.writes):
             remove_if_there(disk, name)
         if redo.writes:
             _write_again(disk, name, PlogId("local", "main", uid.hex()), redo.writes)
     disk.sync()
+
+
+def _is_reborn(disk: Disk, name: str, writes: list[Record]) -> bool:
+    """Whether the file is that of the plog created after the deletion: it may hold what is not in the journal."""
+    if not writes:
+        return False
+    try:
+        file = disk.open(name)
+    except FileNotFoundError:
+        return False
+    found = Identity.unpack(file.view(0, HEAD_SIZE))
+    file.close()
+    return found is not None and found == Identity.unpack(writes[0].payload)
 
 
 def _write_again(disk: Disk, name: str, plog_id: PlogId, writes: list[Record]) -> None:
