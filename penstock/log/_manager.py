@@ -62,7 +62,7 @@ class MetadataManager:
         if not _NAME.fullmatch(name):
             raise BadArgument(f"{name!r} is no name for a log: use letters, digits, '.', '_', '-', at most 255")
         with self.lock:
-            self._check_open()
+            self.check_open()
             if name not in self.partition.metadata.logs:
                 self.run(create_log(self.partition, name))
                 self._streams.pop(name, None)
@@ -81,7 +81,9 @@ class MetadataManager:
             if name not in self.partition.metadata.logs:
                 raise NoSuchLog(name, partition=self.partition.name)
             self.record(Drop(name))
-            self._streams.pop(name, None)
+            stream = self._streams.pop(name, None)
+            if stream is not None:
+                stream.mark_deleted()
         self.sweep()
 
     def read_all(self) -> Iterator[Record]:
@@ -133,7 +135,7 @@ class MetadataManager:
     def run(self, steps: Steps[T], *, drain: PendingAppend | None = None) -> T:
         """Run a protocol; ``drain`` is the last append that it may have to wait for."""
         with self.lock:
-            self._check_open()
+            self.check_open()
             try:
                 action = next(steps)
                 while True:
@@ -146,7 +148,8 @@ class MetadataManager:
             except StopIteration as end:
                 return end.value  # type: ignore[no-any-return]
 
-    def _check_open(self) -> None:
+    def check_open(self) -> None:
+        """Refuse what is not done any more once the manager is closed."""
         if self._closed:
             raise StoreClosed("the metadata manager")
 

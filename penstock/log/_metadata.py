@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 __all__ = ["Metadata", "snapshot_parts"]
 
 _SNAPSHOT_PART_SIZE: Final = 1 << 20
-_PLOGS_IN_RECORD_MAX: Final = 4096  # of some 60 bytes each
+_PLOGS_IN_RECORD_MAX: Final = 2048  # of some 60 bytes each, or of 560 where cluster and group have the longest names
 
 
 class Metadata:
@@ -111,6 +111,6 @@ def _snapshot(metadata: Metadata, chain: Chain) -> Iterator[Record]:
         for start in range(0, max(1, len(sealed)), _PLOGS_IN_RECORD_MAX):
             some = sealed[start : start + _PLOGS_IN_RECORD_MAX]
             yield Full(name, start > 0, log.start, some, str(log.active), str(log.next))
-    doomed = [str(plog_id) for plog_id in metadata.doomed]
+    doomed = [str(plog_id) for plog_id in list(metadata.doomed)]  # a copy: they are swept meanwhile
     for start in range(0, len(doomed), _PLOGS_IN_RECORD_MAX):
         yield Doomed(doomed[start : start + _PLOGS_IN_RECORD_MAX])

@@ -21,6 +21,7 @@ from penstock.errors import (
     PenstockError,
     PlogError,
     PlogSealed,
+    WrongOffset,
 )
 from penstock.log._actions import Append, Create, Delete, FindMetadata, Inspect, NewId, Publish, ReadAll, Seal
 from penstock.log._metadata import Metadata, snapshot_parts
@@ -112,7 +113,7 @@ def append_records(partition: Partition, records: list[Record]) -> Steps[None]:
         if len(data) > partition.size - partition.length:
             yield from _switch(partition, room=len(data))
         partition.length = yield Append(partition.plog_id, partition.length, data)
-    except (PlogSealed, CasConflict, NoSuchPlog) as error:
+    except (PlogSealed, WrongOffset, CasConflict, NoSuchPlog) as error:
         partition.failed = True
         raise LogFenced(partition.name) from error
     except PenstockError as error:
@@ -130,6 +131,7 @@ def _switch(partition: Partition, *, room: int = 0) -> Steps[None]:
     new, next_id = metadata.next, (yield NewId())
     length = yield Seal(old, partition.length)
     assert length == partition.length, "the metadata log has one writer"
+    partition.size = length  # it takes no more, however this switch ends
     chain = Chain([(str(old), length)], str(next_id), str(metadata.spare))
     parts = snapshot_parts(metadata, chain)
     size = partition.sizes.for_metadata(sum(map(len, parts)) + room)

@@ -9,13 +9,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from penstock.errors import MetadataCorrupt, PlogCorrupt
+from penstock.errors import MetadataCorrupt, NoSuchLog, PlogCorrupt
 from penstock.log._actions import Create, Delete, Drain, Inspect, NewId, Seal
 from penstock.log._partition import append_records
 from penstock.log._records import Drop, Incremental, Init, Next, Splice
 
 if TYPE_CHECKING:
     from penstock.log._actions import Steps
+    from penstock.log._chain import LogChain
     from penstock.log._partition import Partition
     from penstock.model import PlogId
     from penstock.plog import PlogInfo
@@ -90,20 +91,23 @@ def recover_tail(partition: Partition, name: str, *, fence: bool) -> Steps[Tail]
         reason = f"the active plog of log {name!r} is missing"
         raise MetadataCorrupt(str(chain.active), offset=None, reason=reason)
     length, is_open = active.length, not active.sealed
-    if is_open and fence:
-        length, is_open = (yield Seal(chain.active, length)), False
-    next_size = yield from _recover_next(partition, name)
+    if is_open and fence:  # at its size, not at ``length``: what was acknowledged since stays
+        length, is_open = (yield Seal(chain.active, active.size)), False
+    next_size = yield from _recover_next(partition, name, fence=fence)
     before = LogPosition(*chain.last_sealed) if chain.last_sealed else None
     return Tail(chain.active, active.size, length, before, open=is_open, next_size=next_size)
 
 
-def _recover_next(partition: Partition, name: str) -> Steps[int]:
-    """Return the size of the pre-allocated plog, 0 if it is to be created; replace one that was used or torn."""
+def _recover_next(partition: Partition, name: str, *, fence: bool) -> Steps[int]:
+    """Return the size of the pre-allocated plog, 0 if it is to be created; replace one that was used or torn.
+
+    With ``fence``, replace one that looks empty, too: an append to it may be under way.
+    """
     try:
         info: PlogInfo | None = yield Inspect(partition.metadata.logs[name].next)
         if info is None:
             return 0
-        if not info.sealed and not info.length:
+        if not fence and not info.sealed and not info.length:
             return info.size
     except PlogCorrupt:
         pass  # its creation was never acknowledged, so nothing was lost with it
@@ -125,8 +129,17 @@ def ensure_next(partition: Partition, name: str, tail: Tail, *, room: int) -> St
     tail.next_size = size
 
 
+def _need_chain(partition: Partition, name: str, tail: Tail) -> LogChain:
+    """Return the chain that ``tail`` is the tail of: the log may have been deleted since, even created anew."""
+    chain = partition.metadata.logs.get(name)
+    if chain is None or chain.active != tail.plog_id:
+        raise NoSuchLog(name, partition=partition.name)
+    return chain
+
+
 def record_switch(partition: Partition, name: str, *, old: Tail, new: Tail) -> Steps[None]:
     """Make a switch part of the log; until then nothing in the new plog may be acknowledged."""
+    _need_chain(partition, name, old)
     yield Drain()
     length = yield Seal(old.plog_id, old.written)
     assert length == old.written, "every append to the old plog is durable"
@@ -141,7 +154,7 @@ def splice_log(partition: Partition, name: str, tail: Tail, *, source: str, sour
     Nothing is under way in either log. The log's own active plog is sealed, too, unless it is empty: then it
     simply comes behind the plogs taken over.
     """
-    chain, source_chain = partition.metadata.logs[name], partition.metadata.logs[source]
+    chain, source_chain = _need_chain(partition, name, tail), _need_chain(partition, source, source_tail)
     if not source_tail.written and not source_chain.last_sealed:
         yield from append_records(partition, [Drop(source)])
         return tail

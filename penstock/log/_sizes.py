@@ -33,4 +33,4 @@ class PlogSizes:
 
     def for_metadata(self, snapshot_size: int) -> int:
         """Return the size of a metadata plog: switches stay rare however much there is to remember."""
-        return max(self.first, snapshot_size * _SNAPSHOT_SHARE)
+        return max(self.first, min(snapshot_size * _SNAPSHOT_SHARE, PLOG_SIZE_MAX))

@@ -13,7 +13,7 @@ late is refused.
 from __future__ import annotations
 
 import threading
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from penstock.errors import (
     AppendTooLarge,
@@ -25,6 +25,7 @@ from penstock.errors import (
     PenstockError,
     PlogSealed,
     ReadOutOfRange,
+    WrongOffset,
     WrongPosition,
 )
 from penstock.log._protocols import ensure_next, record_switch, recover_tail, splice_log
@@ -43,6 +44,8 @@ if TYPE_CHECKING:
     from penstock.plog import PendingAppend
 
 __all__ = ["LogStream"]
+
+_FENCED: Final = (PlogSealed, WrongOffset, NoSuchPlog)  # somebody else was at a plog that is this log's alone
 
 
 class _Switch:
@@ -66,6 +69,9 @@ class _Switch:
             try:
                 steps = record_switch(self._manager.partition, self._name, old=self._old, new=self._new)
                 self._manager.run(steps, drain=self._last)
+            except _FENCED as error:
+                self._error = LogFenced(self._name)
+                raise self._error from error
             except PenstockError as error:
                 self._error = error
                 raise
@@ -84,7 +90,11 @@ class LogStream:
         self._tail: Tail | None = None
         self._switch: _Switch | None = None
         self._last: PendingAppend | None = None
-        self._failed = False
+        self._failed = self._deleted = False
+
+    def mark_deleted(self) -> None:
+        """Note that the log is gone, whatever is created under its name; the caller holds the manager's lock."""
+        self._deleted = True
 
     def append(self, data: Buffer, *, expected: LogPosition | None = None) -> LogPosition:
         """Append ``data``; return the log's end behind them once they are durable.
@@ -110,7 +120,7 @@ class LogStream:
     def _submit(self, tail: Tail, data: Buffer) -> PendingAppend:
         try:
             self._last = self._plogs.submit(tail.plog_id, tail.written, data)
-        except (PlogSealed, NoSuchPlog) as error:
+        except _FENCED as error:
             self._fail(tail)
             raise LogFenced(self.name) from error
         return self._last
@@ -123,7 +133,7 @@ class LogStream:
         except PenstockError as error:
             with self._lock:
                 self._fail(tail)
-            if isinstance(error, PlogSealed):
+            if isinstance(error, _FENCED):
                 raise LogFenced(self.name) from error
             raise
 
@@ -134,24 +144,27 @@ class LogStream:
 
     def _current_tail(self) -> Tail:
         """Return where the log ends, finding it out if need be; the caller holds the lock."""
+        self._manager.check_open()
+        self._check_there()
         if self._tail is None:
-            self._check_there()
-            self._tail = self._manager.run(recover_tail(self._manager.partition, self.name, fence=self._failed))
+            with self._manager.lock:
+                self._check_there()
+                self._tail = self._manager.run(recover_tail(self._manager.partition, self.name, fence=self._failed))
             self._failed = False
             self._manager.sweep()
             self._manager.spawn(self._prepare_next)
         return self._tail
 
     def _check_there(self) -> None:
-        if self.name not in self._manager.partition.metadata.logs:
+        if self._deleted:
             raise NoSuchLog(self.name, partition=self._manager.partition.name)
 
     def _begin_switch(self, tail: Tail, size: int) -> Tail:
         if self._switch is not None:
             self._complete_before(tail, self._switch)
-        with self._next_lock:
+        with self._next_lock, self._manager.lock:
             self._manager.run(ensure_next(self._manager.partition, self.name, tail, room=size))
-            new = tail.moved(self._manager.partition.metadata.logs[self.name].next)
+            new = tail.moved(self._chain().next)
         self._switch = _Switch(self._manager, self.name, old=tail, new=new, last=self._last)
         self._tail, self._last = new, None
         return new
@@ -240,11 +253,14 @@ class LogStream:
             tail, source_tail = self._quiet_tail(), source._quiet_tail()
             steps = splice_log(self._manager.partition, self.name, tail, source=source.name, source_tail=source_tail)
             try:
-                with self._next_lock:
+                with self._next_lock, self._manager.lock:
                     self._tail = self._manager.run(steps)
-            except PenstockError:
+                    source.mark_deleted()
+            except PenstockError as error:
                 self._fail(tail)
                 source._fail(source_tail)
+                if isinstance(error, _FENCED):
+                    raise LogFenced(self.name) from error
                 raise
             source._tail = source._last = None
         self._manager.sweep()

@@ -34,7 +34,7 @@ class BlockHeader:
     2   1  kind       1; stored, so a number is never given a new meaning
     4   4  body_size  bytes that follow
     8   8  offset     of the body in its plog, headers not counted
-    16  4  checksum   crc32c of the plog's uid, bytes 0-15, the body
+    16  4  checksum   crc32c of the plog's uid and birth, bytes 0-15, the body
     """
 
     body_size: int
@@ -42,10 +42,10 @@ class BlockHeader:
     checksum: int
 
 
-def pack_block_header(uid: bytes, *, offset: int, body: Bytes, body_size: int) -> bytes:
-    """Return the header of a block of ``body`` at ``offset`` of the plog ``uid``."""
+def pack_block_header(key: bytes, *, offset: int, body: Bytes, body_size: int) -> bytes:
+    """Return the header of a block of ``body`` at ``offset`` of the plog with ``key``."""
     checked = _CHECKED.pack(_MAGIC, _KIND, body_size, offset)
-    return checked + crc32c(0, uid + checked, body).to_bytes(4, "big")
+    return checked + crc32c(0, key + checked, body).to_bytes(4, "big")
 
 
 def unpack_block_header(view: memoryview, position: int) -> BlockHeader | None:
@@ -58,7 +58,7 @@ def unpack_block_header(view: memoryview, position: int) -> BlockHeader | None:
     return BlockHeader(body_size, offset, checksum)
 
 
-def block_matches(uid: bytes, view: memoryview, position: int) -> bool:
+def block_matches(key: bytes, view: memoryview, position: int) -> bool:
     """Whether the block at ``position`` is whole, is this plog's and stands where it was put."""
     header = unpack_block_header(view, position)
     if header is None:
@@ -66,4 +66,4 @@ def block_matches(uid: bytes, view: memoryview, position: int) -> bool:
     body_start = position + BLOCK_HEADER_SIZE
     body = view[body_start : body_start + header.body_size]
     checked = bytes(view[position : position + _CHECKED.size])
-    return len(body) == header.body_size and crc32c(0, uid + checked, body) == header.checksum
+    return len(body) == header.body_size and crc32c(0, key + checked, body) == header.checksum

@@ -74,23 +74,23 @@ class State:
 
     0   1  sealed    1 when the plog takes no more appends
     8   8  length    sealed: exactly how long it is; else: at least so long
-    16  4  checksum  crc32c of the plog's uid, bytes 0-15
+    16  4  checksum  crc32c of the plog's uid and birth, bytes 0-15
     """
 
     sealed: bool
     length: int
 
-    def pack(self, uid: bytes) -> bytes:
+    def pack(self, key: bytes) -> bytes:
         """Return the bytes on disk."""
         body = _STATE.pack(self.sealed, self.length)
-        return body + crc32c(0, uid, body).to_bytes(_CHECKSUM_SIZE, "big")
+        return body + crc32c(0, key, body).to_bytes(_CHECKSUM_SIZE, "big")
 
     @classmethod
-    def unpack(cls, uid: bytes, head: memoryview) -> State | None:
+    def unpack(cls, key: bytes, head: memoryview) -> State | None:
         """Return what ``head`` says, or None if it fails its check."""
         record = bytes(head[STATE_POSITION : STATE_POSITION + _STATE.size + _CHECKSUM_SIZE])
         body, checksum = record[: _STATE.size], record[_STATE.size :]
-        if crc32c(0, uid, body).to_bytes(_CHECKSUM_SIZE, "big") != checksum:
+        if crc32c(0, key, body).to_bytes(_CHECKSUM_SIZE, "big") != checksum:
             return None
         sealed, length = _STATE.unpack(body)
         return cls(bool(sealed), length)
@@ -99,7 +99,7 @@ class State:
 def pack_new_head(plog_id: PlogId, *, size: int, birth: bytes) -> bytes:
     """Return what the head of a new plog holds."""
     identity = Identity.of(plog_id, size=size, birth=birth)
-    return identity.pack().ljust(STATE_POSITION, b"\0") + State(sealed=False, length=0).pack(identity.uid)
+    return identity.pack().ljust(STATE_POSITION, b"\0") + State(sealed=False, length=0).pack(identity.uid + birth)
 
 
 def names_match(plog_id: PlogId, head: memoryview) -> bool:

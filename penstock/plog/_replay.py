@@ -82,7 +82,7 @@ def _write_again(disk: Disk, name: str, plog_id: PlogId, writes: list[Record]) -
         if not replica.sealed and replica.acked < _known_length(writes):
             reason = "an acknowledged block fails its checksum"
             raise PlogCorrupt(disk.where(name), offset=replica.place(), reason=reason)
-        write_all(file, [replica.state().pack(replica.uid)], STATE_POSITION)
+        write_all(file, [replica.state().pack(replica.key)], STATE_POSITION)
         file.datasync()
     finally:
         file.close()
@@ -115,7 +115,6 @@ def _clear(file: File, position: int) -> None:
         return
     for start in range(position, file.size(), len(_ZEROS)):
         write_all(file, [_ZEROS[: file.size() - start]], start)
-    file.datasync()
 
 
 def _open_or_create(disk: Disk, name: str) -> File:

@@ -67,11 +67,11 @@ class Damage:
 class Replica:
     """One copy of a plog."""
 
-    __slots__ = ("acked", "plog_id", "sealed", "size", "starts", "uid", "verified", "written")
+    __slots__ = ("acked", "key", "plog_id", "sealed", "size", "starts", "verified", "written")
 
-    def __init__(self, plog_id: PlogId, *, size: int) -> None:
+    def __init__(self, plog_id: PlogId, *, size: int, birth: bytes) -> None:
         self.plog_id: Final = plog_id
-        self.uid: Final = plog_id.uid_bytes
+        self.key: Final = plog_id.uid_bytes + birth  # every checksum starts with it
         self.size: Final = size
         self.sealed = False
         self.written = 0
@@ -166,10 +166,10 @@ def recover_replica(plog_id: PlogId, image: memoryview) -> Replica | Damage | No
         return None if blank else Damage(0, "its head fails its checksum")
     if identity.uid != plog_id.uid_bytes:
         return Damage(0, "it is another plog's")
-    state = State.unpack(identity.uid, image)
+    state = State.unpack(identity.uid + identity.birth, image)
     if state is None:
         return Damage(0, "the state in its head fails its checksum")
-    replica = Replica(plog_id, size=identity.size)
+    replica = Replica(plog_id, size=identity.size, birth=identity.birth)
     damage = _read_known(replica, image, state.length)
     if damage is not None:
         return damage
@@ -206,6 +206,6 @@ def _read_rest(replica: Replica, image: memoryview) -> None:
         header = unpack_block_header(image, position)
         if header is None or header.offset != replica.written or not header.body_size:
             return
-        if not block_matches(replica.uid, image, position):
+        if not block_matches(replica.key, image, position):
             return
         replica._add_block(header.body_size, verified=True)
