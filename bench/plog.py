@@ -1,0 +1,256 @@
+"""How fast plogs and log streams are, next to bare system calls on the same disk in the same run.
+
+Run it on an otherwise idle machine: ``python -m bench.plog [FOLDER]``; the folder is made, filled and removed.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+import shutil
+import sys
+import tempfile
+import threading
+import time
+import tracemalloc
+from contextlib import ExitStack, contextmanager
+from itertools import count
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import google_crc32c
+import numpy as np
+
+from bench._measure import Figure, compare, rate, report
+from penstock.cpo import open_cpo
+from penstock.log import MetadataManager, PlogSizes
+from penstock.plog import open_plogs
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from penstock.log import LogStream
+
+ROUND_SIZE = 32 << 20
+_numbers = count()
+
+
+@contextmanager
+def partition(folder: Path, sizes: PlogSizes | None = None) -> Iterator[MetadataManager]:
+    """Open the partition in ``folder``."""
+    folder.mkdir(exist_ok=True)
+    with ExitStack() as stack:
+        plogs = stack.enter_context(open_plogs(f"file:{folder / 'plogs'}"))
+        cpo = stack.enter_context(open_cpo(f"sqlite:{folder / 'cpo.db'}"))
+        yield stack.enter_context(MetadataManager.open(plogs, cpo, "bench", sizes=sizes))
+
+
+@contextmanager
+def bare_file(folder: Path, size: int) -> Iterator[int]:
+    """Make a file with its room allocated, as plogs have it, and remove it."""
+    path = folder / f"bare-{next(_numbers)}"
+    fd = os.open(path, os.O_RDWR | os.O_CREAT)
+    try:
+        os.posix_fallocate(fd, 0, size)
+        os.fsync(fd)
+        yield fd
+    finally:
+        os.close(fd)
+        path.unlink()
+
+
+def bare_appends(folder: Path, block: bytes, times: int) -> float:
+    """Return the rate of pwrite + fdatasync, one after another, in one file."""
+    with bare_file(folder, len(block) * times) as fd:
+
+        def work() -> int:
+            for number in range(times):
+                os.pwrite(fd, block, number * len(block))
+                os.fdatasync(fd)
+            return times
+
+        return rate(work)
+
+
+def log_appends(manager: MetadataManager, block: bytes, times: int, *, threads: int = 1) -> float:
+    """Return the rate of durable appends, each thread to a log of its own."""
+    logs = [manager.log(f"log-{next(_numbers)}") for _ in range(threads)]
+    for log in logs:
+        log.append(b"begins the log, which is not what is measured")
+
+    def work() -> int:
+        workers = [threading.Thread(target=append_many, args=(log, block, times)) for log in logs]
+        for worker in workers:
+            worker.start()
+        for worker in workers:
+            worker.join()
+        return threads * times
+
+    done = rate(work)
+    for log in logs:
+        manager.delete_log(log.name)
+    return done
+
+
+def append_many(log: LogStream, block: bytes, times: int) -> None:
+    """Append the block again and again."""
+    for _ in range(times):
+        log.append(block)
+
+
+def durable_appends(folder: Path) -> Iterator[Figure]:
+    """Compare the durable append of blocks with the bare loop."""
+    for size, floor in ((4 << 10, None), (64 << 10, 0.85), (1 << 20, 0.85)):
+        yield durable_append(folder, size, floor)
+
+
+def durable_append(folder: Path, size: int, floor: float | None) -> Figure:
+    """Compare for one size of block."""
+    block, times = os.urandom(size), min(2000, ROUND_SIZE // size)
+    with partition(folder / f"append-{size}", PlogSizes(first=16 << 20)) as manager:
+        ratio, ours, bare = compare(
+            lambda: log_appends(manager, block, times), lambda: bare_appends(folder, block, times), rounds=7
+        )
+    detail = {"appends/s": ours, "bare": bare, "MB/s": ours * size / 1e6}
+    return Figure(f"durable append, {size >> 10} KiB, against pwrite + fdatasync", ratio, floor, detail)
+
+
+def parallel_appends(folder: Path) -> Iterator[Figure]:
+    """Compare 8 threads on 8 logs with one on one."""
+    block = os.urandom(4 << 10)
+    with partition(folder / "threads", PlogSizes(first=16 << 20)) as manager:
+        ratio, eight, one = compare(
+            lambda: log_appends(manager, block, 500, threads=8), lambda: log_appends(manager, block, 1000), rounds=7
+        )
+    yield Figure("8 threads on 8 logs, 4 KiB, against one thread", ratio, 4.0, {"appends/s": eight, "one": one})
+    ratio, eight, one = compare(
+        lambda: bare_parallel(folder, block, 500, 8), lambda: bare_parallel(folder, block, 1000, 1), rounds=7
+    )
+    yield Figure("  the same with bare pwrite + fdatasync, 8 files", ratio, None, {"appends/s": eight, "one": one})
+
+
+def bare_parallel(folder: Path, block: bytes, times: int, threads: int) -> float:
+    """Return the rate of bare loops in as many threads, each on a file of its own."""
+    with ExitStack() as stack:
+        files = [stack.enter_context(bare_file(folder, len(block) * times)) for _ in range(threads)]
+
+        def loop(fd: int) -> None:
+            for number in range(times):
+                os.pwrite(fd, block, number * len(block))
+                os.fdatasync(fd)
+
+        def work() -> int:
+            workers = [threading.Thread(target=loop, args=(fd,)) for fd in files]
+            for worker in workers:
+                worker.start()
+            for worker in workers:
+                worker.join()
+            return threads * times
+
+        return rate(work)
+
+
+def sequential_reads(folder: Path) -> Iterator[Figure]:
+    """Compare reading a log with bare pread of as many bytes; both look at every byte they get."""
+    size, block = 256 << 20, os.urandom(1 << 20)
+    with partition(folder / "read", PlogSizes(first=16 << 20)) as manager, bare_file(folder, size) as fd:
+        log = manager.log("log")
+        for number in range(size // len(block)):
+            log.append(block)
+            os.pwrite(fd, block, number * len(block))
+        first = log.plogs()[0][0]
+
+        def read_log() -> int:
+            for view in log.read(first, 0, size):
+                look_at(view)
+            return size
+
+        def read_file() -> int:
+            for offset in range(0, size, len(block)):
+                look_at(os.pread(fd, len(block), offset))
+            return size
+
+        ratio, ours, bare = compare(lambda: rate(read_log), lambda: rate(read_file), rounds=7)
+        yield Figure("sequential read, against pread", ratio, 0.8, {"GB/s": ours / 1e9, "bare": bare / 1e9})
+
+    def read_fresh() -> float:
+        with partition(folder / "read") as manager:
+            log = manager.log("log")
+            first = log.plogs()[0][0]
+            return rate(lambda: sum(look_at(view) for view in log.read(first, 0, size)))
+
+    fresh = [read_fresh() for _ in range(5)]
+    detail = {"GB/s": sorted(fresh)[2] / 1e9}
+    yield Figure("  the first read after opening, which checks every checksum", sorted(fresh)[2] / bare, None, detail)
+
+
+def look_at(data: bytes | memoryview) -> int:
+    """Touch every byte, as a reader would."""
+    google_crc32c.extend(0, np.frombuffer(data, np.uint8))
+    return len(data)
+
+
+def opening(folder: Path) -> Iterator[Figure]:
+    """Show what opening costs as the number of logs, and of plogs in a log, grows."""
+    sizes = PlogSizes(first=4096, largest=4096)
+    for logs in (100, 1000, 10_000):
+        where = folder / f"logs-{logs}"
+        with partition(where, sizes) as manager:
+            for number in range(logs):
+                manager.log(f"log-{number}")
+        yield timed_open(f"open a store with {logs:,} logs", where, sizes, per=logs)
+    for plogs in (100, 1000, 10_000):
+        where = folder / f"plogs-{plogs}"
+        with partition(where, PlogSizes(first=16, largest=16)) as manager:
+            log = manager.log("log")
+            for _ in range(plogs - 1):
+                log.append(b"sixteen bytes...")
+        yield timed_open(f"open a store with a log of {plogs:,} plogs", where, sizes, per=plogs)
+
+
+def timed_open(name: str, where: Path, sizes: PlogSizes, *, per: int) -> Figure:
+    """Open a store three times; return the best."""
+    best = min(_timed(lambda: open_and_read_a_byte(where, sizes)) for _ in range(3))
+    return Figure(name, detail={"ms": best * 1e3, "us each": best * 1e6 / per})
+
+
+def open_and_read_a_byte(where: Path, sizes: PlogSizes) -> None:
+    """Open a store as far as it takes to use one log."""
+    with partition(where, sizes) as manager:
+        assert manager.log(manager.logs()[-1]).length >= 0
+
+
+def _timed(work: Callable[[], None]) -> float:
+    start = time.perf_counter()
+    work()
+    return time.perf_counter() - start
+
+
+def idle_memory(folder: Path) -> Iterator[Figure]:
+    """Show what an open log that nobody uses costs: as the store knows it, and once somebody has asked for it."""
+    where, logs = folder / "logs-10000", 10_000
+    tracemalloc.start()
+    with partition(where, PlogSizes(first=4096, largest=4096)) as manager:
+        gc.collect()
+        known = tracemalloc.get_traced_memory()[0]
+        handles = [manager.log(name) for name in manager.logs()]
+        gc.collect()
+        held = tracemalloc.get_traced_memory()[0]
+        detail = {"bytes known": known // logs, "bytes with a handle": held // logs, "logs": len(handles)}
+    tracemalloc.stop()
+    yield Figure("memory of an open idle log", detail=detail)
+
+
+def main() -> None:
+    """Measure everything and print it."""
+    folder = Path(sys.argv[1] if len(sys.argv) > 1 else tempfile.mkdtemp(prefix="penstock-bench-", dir=Path.cwd()))
+    folder.mkdir(exist_ok=True, parents=True)
+    try:
+        parts = (durable_appends, parallel_appends, sequential_reads, opening, idle_memory)
+        report("plogs and log streams", [figure for part in parts for figure in part(folder)])
+    finally:
+        shutil.rmtree(folder)
+
+
+if __name__ == "__main__":
+    main()
