@@ -11,7 +11,6 @@ from penstock.cpo import _cluster, _lease, _metadata_plog
 from penstock.cpo._limits import (
     KEY_SIZE_MAX,
     OWNER_SIZE_MAX,
-    check_name,
     check_plog_id,
     check_seconds,
     check_text,
@@ -19,6 +18,7 @@ from penstock.cpo._limits import (
     check_version,
 )
 from penstock.errors import BadArgument, CasConflict, ClusterExists, CpoCorrupt, NoSuchCluster
+from penstock.model import check_name
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

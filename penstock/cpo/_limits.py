@@ -5,7 +5,6 @@ Checks take any object: callers without a type checker get a ``BadArgument`` too
 
 from __future__ import annotations
 
-import re
 from typing import Final
 
 from penstock.errors import BadArgument
@@ -22,14 +21,6 @@ OWNER_SIZE_MAX: Final = 255
 
 LEASE_SECONDS_MAX: Final = 24 * 60 * 60
 """The longest lease: what a dead owner can block, also one that mistook seconds for milliseconds."""
-
-_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,254}")
-
-
-def check_name(what: str, name: object) -> None:
-    """Refuse a name that is not of the form all names of Penstock have."""
-    if not isinstance(name, str) or not _NAME.fullmatch(name):
-        raise BadArgument(f"{name!r} is no name for a {what}: use letters, digits, '.', '_', '-', at most 255")
 
 
 def check_text(what: str, text: object, *, size_max: int) -> None:

@@ -7,12 +7,11 @@ nobody has to wait for: pre-allocating plogs and deleting those that no log has 
 from __future__ import annotations
 
 import logging
-import re
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Final, TypeVar
 
-from penstock.errors import BadArgument, NoSuchLog, PenstockError, StoreClosed
+from penstock.errors import NoSuchLog, PenstockError, StoreClosed
 from penstock.log._actions import Delete, ReadAll
 from penstock.log._host import Host
 from penstock.log._partition import append_records, open_partition
@@ -20,6 +19,7 @@ from penstock.log._protocols import create_log
 from penstock.log._records import Drop, decode_records
 from penstock.log._sizes import PlogSizes
 from penstock.log._stream import LogStream
+from penstock.model import check_name
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -35,7 +35,6 @@ if TYPE_CHECKING:
 __all__ = ["MetadataManager"]
 
 T = TypeVar("T")
-_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,254}")
 _logger: Final = logging.getLogger("penstock.log")
 
 
@@ -59,8 +58,7 @@ class MetadataManager:
 
     def log(self, name: str) -> LogStream:
         """Return the log of this name; it is created at first use."""
-        if not _NAME.fullmatch(name):
-            raise BadArgument(f"{name!r} is no name for a log: use letters, digits, '.', '_', '-', at most 255")
+        check_name("log", name)
         with self.lock:
             self.check_open()
             if name not in self.partition.metadata.logs:

@@ -4,6 +4,10 @@ The oracle holds the id of the newest metadata plog and nothing else. That plog 
 know, so recovery reads one plog, and those before it are deleted. A switch goes: seal the old plog, write the
 new one, publish it. It may end after any of these: until it is published the old plog is the truth, and a sealed
 newest plog tells who recovers that the switch has to be made again.
+
+Whoever opens a partition may be taking it over from somebody who still runs. So its first record gives new ids to
+what is going to be created: what the former owner writes from then on is refused, because the log does not end
+where it believes, and what it creates or deletes is nobody's. Nobody seals a plog of which it does not know the end.
 """
 
 from __future__ import annotations
@@ -25,7 +29,7 @@ from penstock.errors import (
 )
 from penstock.log._actions import Append, Create, Delete, FindMetadata, Inspect, NewId, Publish, ReadAll, Seal
 from penstock.log._metadata import Metadata, snapshot_parts
-from penstock.log._records import Chain, decode_records, encode_records
+from penstock.log._records import Chain, Doomed, decode_records, encode_records
 
 if TYPE_CHECKING:
     from penstock.log._actions import Steps
@@ -33,7 +37,7 @@ if TYPE_CHECKING:
     from penstock.log._sizes import PlogSizes
     from penstock.model import PlogId
 
-__all__ = ["Partition", "append_records", "open_partition"]
+__all__ = ["Partition", "append_records", "open_partition", "seal", "seal_at_end"]
 
 
 class Partition:
@@ -81,12 +85,13 @@ def _recover(partition: Partition) -> Steps[None]:
     partition.length, partition.size = info.length, info.size
     _replay(partition, (yield ReadAll(plog_id)))
     metadata = partition.metadata
-    assert metadata.next is not None
-    assert metadata.spare is not None
-    for leftover in [*(plog for plog, _ in metadata.previous), metadata.next, metadata.spare]:
+    for leftover, _ in metadata.previous:
         yield Delete(leftover)
     if info.sealed:
         yield from _switch(partition)
+    former = [str(metadata.next), str(metadata.spare)]
+    chain = Chain([], str((yield NewId())), str((yield NewId())))
+    yield from append_records(partition, [chain, Doomed(former)])
 
 
 def _replay(partition: Partition, appends: list[memoryview]) -> None:
@@ -128,9 +133,11 @@ def _switch(partition: Partition, *, room: int = 0) -> Steps[None]:
     old, metadata = partition.plog_id, partition.metadata
     assert metadata.next is not None
     assert metadata.spare is not None
-    new, next_id = metadata.next, (yield NewId())
-    length = yield Seal(old, partition.length)
-    assert length == partition.length, "the metadata log has one writer"
+    new, next_id, length = metadata.next, (yield NewId()), partition.length
+    info = yield Inspect(old)
+    if info is None or info.length != length:
+        raise LogFenced(partition.name)
+    yield from seal_at_end(old, size=info.size, length=length)
     partition.size = length  # it takes no more, however this switch ends
     chain = Chain([(str(old), length)], str(next_id), str(metadata.spare))
     parts = snapshot_parts(metadata, chain)
@@ -144,3 +151,19 @@ def _switch(partition: Partition, *, room: int = 0) -> Steps[None]:
     partition.plog_id, partition.length, partition.size = new, offset, size
     metadata.apply(chain)
     yield Delete(old)
+
+
+def seal(plog_id: PlogId, *, size: int) -> Steps[int]:
+    """Seal a plog of this size where it ends, or find it sealed; return where. Nothing acknowledged is cut off."""
+    try:
+        length: int = yield Seal(plog_id, size)
+    except PlogSealed as error:
+        length = error.sealed_offset
+    return length
+
+
+def seal_at_end(plog_id: PlogId, *, size: int, length: int) -> Steps[None]:
+    """Seal a plog that its writer knows to be ``length`` long; ``PlogSealed`` if somebody else was there."""
+    found = yield from seal(plog_id, size=size)
+    if found != length:
+        raise PlogSealed(plog_id, sealed_offset=found)

@@ -9,9 +9,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from penstock.errors import MetadataCorrupt, NoSuchLog, PlogCorrupt
-from penstock.log._actions import Create, Delete, Drain, Inspect, NewId, Seal
-from penstock.log._partition import append_records
+from penstock.errors import MetadataCorrupt, NoSuchLog, PlogCorrupt, PlogExists
+from penstock.log._actions import Create, Delete, Drain, Inspect, NewId
+from penstock.log._partition import append_records, seal, seal_at_end
 from penstock.log._records import Drop, Incremental, Init, Next, Splice
 
 if TYPE_CHECKING:
@@ -91,8 +91,8 @@ def recover_tail(partition: Partition, name: str, *, fence: bool) -> Steps[Tail]
         reason = f"the active plog of log {name!r} is missing"
         raise MetadataCorrupt(str(chain.active), offset=None, reason=reason)
     length, is_open = active.length, not active.sealed
-    if is_open and fence:  # at its size, not at ``length``: what was acknowledged since stays
-        length, is_open = (yield Seal(chain.active, active.size)), False
+    if is_open and fence:
+        length, is_open = (yield from seal(chain.active, size=active.size)), False
     next_size = yield from _recover_next(partition, name, fence=fence)
     before = LogPosition(*chain.last_sealed) if chain.last_sealed else None
     return Tail(chain.active, active.size, length, before, open=is_open, next_size=next_size)
@@ -111,21 +111,34 @@ def _recover_next(partition: Partition, name: str, *, fence: bool) -> Steps[int]
             return info.size
     except PlogCorrupt:
         pass  # its creation was never acknowledged, so nothing was lost with it
-    yield from append_records(partition, [Next(name, str((yield NewId())))])
+    yield from _replace_next(partition, name)
     return 0
 
 
+def _replace_next(partition: Partition, name: str) -> Steps[None]:
+    yield from append_records(partition, [Next(name, str((yield NewId())))])
+
+
 def ensure_next(partition: Partition, name: str, tail: Tail, *, room: int) -> Steps[None]:
-    """Pre-allocate the plog behind the active one, large enough for an append of ``room``."""
+    """Pre-allocate the plog behind the active one, large enough for an append of ``room``.
+
+    One that is there already is not deleted but replaced, by a record: by now it may be part of the log, if somebody
+    else owns that.
+    """
     chain = partition.metadata.logs.get(name)
     if chain is None or chain.active != tail.plog_id:
         return  # the log is gone; or the switch to the tail's plog is not recorded, and the chain's next is that plog
     if tail.next_size and tail.next_size >= room:
         return
-    yield Delete(chain.next)
-    tail.next_size = 0
+    if tail.next_size:
+        yield from _replace_next(partition, name)
+        tail.next_size = 0
     size = max(partition.sizes.after(tail.size), room)
-    yield Create(chain.next, size)
+    try:
+        yield Create(chain.next, size)
+    except (PlogExists, PlogCorrupt):
+        yield from _replace_next(partition, name)
+        yield Create(chain.next, size)
     tail.next_size = size
 
 
@@ -141,10 +154,9 @@ def record_switch(partition: Partition, name: str, *, old: Tail, new: Tail) -> S
     """Make a switch part of the log; until then nothing in the new plog may be acknowledged."""
     _need_chain(partition, name, old)
     yield Drain()
-    length = yield Seal(old.plog_id, old.written)
-    assert length == old.written, "every append to the old plog is durable"
+    yield from seal_at_end(old.plog_id, size=old.size, length=old.written)
     next_id = yield NewId()
-    record = Incremental(name, str(old.plog_id), length, str(new.plog_id), str(next_id))
+    record = Incremental(name, str(old.plog_id), old.written, str(new.plog_id), str(next_id))
     yield from append_records(partition, [record])
 
 
@@ -158,15 +170,16 @@ def splice_log(partition: Partition, name: str, tail: Tail, *, source: str, sour
     if not source_tail.written and not source_chain.last_sealed:
         yield from append_records(partition, [Drop(source)])
         return tail
-    source_length = yield Seal(source_tail.plog_id, source_tail.written)
+    source_length = source_tail.written
+    yield from seal_at_end(source_tail.plog_id, size=source_tail.size, length=source_length)
     if tail.open and not tail.written:
         record = Splice(name, None, source, source_length, str(chain.active), str(chain.next))
         new = tail
     else:
         yield from ensure_next(partition, name, tail, room=1)
-        length = yield Seal(tail.plog_id, tail.written)
+        yield from seal_at_end(tail.plog_id, size=tail.size, length=tail.written)
         tail.open = False
-        record = Splice(name, length, source, source_length, str(chain.next), str((yield NewId())))
+        record = Splice(name, tail.written, source, source_length, str(chain.next), str((yield NewId())))
         new = tail.moved(chain.next)
     yield from append_records(partition, [record])
     assert chain.last_sealed is not None

@@ -183,6 +183,7 @@ class LogStream:
             tail = self._tail
             if tail is not None:
                 self._manager.run(ensure_next(self._manager.partition, self.name, tail, room=1))
+        self._manager.sweep()
 
     def read(self, plog_id: PlogId, offset: int, size: int) -> Iterator[memoryview]:
         """Return ``size`` bytes from ``offset`` of a plog on, over as many plogs as it takes.

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from penstock.errors import BadArgument
+from penstock.model._names import check_name
 
 if TYPE_CHECKING:
     from penstock.ports import Random
 
-_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,254}")
 _UID: Final = re.compile(r"[0-9a-f]{32}")
 UID_SIZE: Final = 16
 
@@ -28,9 +28,8 @@ class PlogId:
     uid: str
 
     def __post_init__(self) -> None:
-        for name in (self.cluster, self.group):
-            if not _NAME.fullmatch(name):
-                raise BadArgument(f"{name!r} is no name for a cluster or group: use letters, digits, '.', '_', '-'")
+        check_name("cluster", self.cluster)
+        check_name("group", self.group)
         if not _UID.fullmatch(self.uid):
             raise BadArgument(f"{self.uid!r} is no plog uid: it is 32 lower-case hexadecimal digits")
 
