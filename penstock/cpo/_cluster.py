@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from penstock.cpo._limits import OWNER_SIZE_MAX, check_name, check_text
+from penstock.cpo._limits import OWNER_SIZE_MAX, check_text
 from penstock.errors import BadArgument
+from penstock.model import check_name
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
