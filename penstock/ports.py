@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 __all__ = ["Bytes", "Clock", "Disk", "File", "OsDisk", "Random", "SystemClock", "SystemRandom", "write_all"]
 
 _LOCK_NAME: Final = "LOCK"
+_CLOSED: Final = -1  # no descriptor: whatever is tried with it fails
 _IOVECS_MAX: Final = 1024  # what one pwritev takes on Linux and macOS
 
 
@@ -213,7 +214,7 @@ class OsDisk:
             self._folder_fd = os.open(self._folder, os.O_RDONLY | os.O_DIRECTORY)
         except OSError as error:
             raise FolderUnusable(str(folder), reason=error.strerror or str(error)) from error
-        self._lock_fd: int | None = None
+        self._lock_fd = _CLOSED
 
     def create(self, name: str) -> OsFile:
         """Make a new file and open it."""
@@ -250,10 +251,13 @@ class OsDisk:
             raise FolderUnusable(self.where(), reason=error.strerror or str(error)) from error
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
+        except BlockingIOError as error:
             owner = os.pread(fd, 256, 0).decode(errors="replace").strip() or "another process"
             os.close(fd)
             raise StoreLocked(self.where(), owner=owner) from error
+        except OSError as error:
+            os.close(fd)
+            raise FolderUnusable(self.where(), reason=f"it cannot be locked ({error.strerror})") from error
         os.ftruncate(fd, 0)
         os.pwrite(fd, f"process {os.getpid()} on {socket.gethostname()}\n".encode(), 0)
         self._lock_fd = fd
@@ -263,8 +267,8 @@ class OsDisk:
         return str(self._folder / name)
 
     def close(self) -> None:
-        """Let go of the lock and the folder."""
-        if self._lock_fd is not None:
-            os.close(self._lock_fd)
-            self._lock_fd = None
-        os.close(self._folder_fd)
+        """Let go of the lock and the folder; closing again does nothing."""
+        for fd in (self._lock_fd, self._folder_fd):
+            if fd != _CLOSED:
+                os.close(fd)
+        self._lock_fd = self._folder_fd = _CLOSED
