@@ -95,6 +95,7 @@ class MetadataManager:
             self._closing = True
         if self._background is not None:
             self._background.shutdown()
+            _attempt(self._delete_doomed)  # what its last tasks found no time for
         self._closed = True
 
     def __enter__(self) -> Self:

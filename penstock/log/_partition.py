@@ -87,11 +87,16 @@ def _recover(partition: Partition) -> Steps[None]:
     metadata = partition.metadata
     for leftover, _ in metadata.previous:
         yield Delete(leftover)
-    if info.sealed:
-        yield from _switch(partition)
-    former = [str(metadata.next), str(metadata.spare)]
     chain = Chain([], str((yield NewId())), str((yield NewId())))
-    yield from append_records(partition, [chain, Doomed(former)])
+    room = len(encode_records(_take_over(metadata, chain)))
+    if info.sealed or room > partition.size - partition.length:
+        yield from _switch(partition, room=room)
+    yield from append_records(partition, _take_over(metadata, chain))
+
+
+def _take_over(metadata: Metadata, chain: Chain) -> list[Record]:
+    """Return the records by which a partition gets a new owner: what was going to be created is not any more."""
+    return [chain, Doomed([str(metadata.next), str(metadata.spare)])]
 
 
 def _replay(partition: Partition, appends: list[memoryview]) -> None:

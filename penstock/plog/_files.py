@@ -80,16 +80,16 @@ class FilePlogs:
         disk.lock()
         try:
             prepare_folder(disk, journal_size=journal_size)
-            self._journal = self._recover(journal_size)
+            self._journal = self._recover()
         except BaseException:
             disk.close()
             raise
 
-    def _recover(self, journal_size: int) -> Journal:
-        records, generation = read_journal(self._disk)
+    def _recover(self) -> Journal:
+        records, head = read_journal(self._disk)
         try:
             replay(self._disk, records)
-            journal = Journal(self._disk, generation=generation, size=journal_size)
+            journal = Journal(self._disk, head)
             journal.reset()  # even if it looks empty: what is left of a torn group must not follow a new record
         except OSError as error:
             raise refusal(self._disk.where(), error) from error

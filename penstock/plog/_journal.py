@@ -24,10 +24,9 @@ from penstock.errors import DiskFailed, JournalCorrupt
 from penstock.plog._journal_record import (
     JOURNAL_HEAD_SIZE,
     RECORD_HEADER_SIZE,
-    pack_head,
+    JournalHead,
     pack_record_header,
     scan_journal,
-    unpack_head,
 )
 from penstock.ports import write_all
 
@@ -96,16 +95,16 @@ class Ticket:
 class Journal:
     """See the module."""
 
-    def __init__(self, disk: Disk, *, generation: int, size: int) -> None:
+    def __init__(self, disk: Disk, head: JournalHead) -> None:
         self._disk = disk
-        self._size: Final = size
+        self._size: Final = head.size
         self._files = tuple(disk.open(name) for name in JOURNAL_NAMES)
         self._mutex = threading.Lock()
         self._pending: list[Ticket] = []
         self._leading = False
         self._company = 1  # how many changes the last group and those behind it were
         self._stopped: DiskFailed | None = None
-        self._generation = generation
+        self._generation = head.generation
         self._place = self._synced = JOURNAL_HEAD_SIZE
         self._dirty: set[Subject] = set()
         self._checkpointer: threading.Thread | None = None
@@ -227,7 +226,7 @@ class Journal:
     def _begin_generation(self) -> None:
         """Make the older file the active one; its head is durable before any record, so none of the old ones counts."""
         self._generation += 1
-        write_head(self._files[self._active], self._generation)
+        write_head(self._files[self._active], JournalHead(self._generation, self._size))
         self._place = self._synced = JOURNAL_HEAD_SIZE
 
     def _checkpoint(self, dirty: set[Subject]) -> None:
@@ -280,9 +279,9 @@ class Journal:
         self._begin_generation()
 
 
-def write_head(file: File, generation: int) -> None:
+def write_head(file: File, head: JournalHead) -> None:
     """Begin a generation in a journal file: whatever records stand in it are void."""
-    write_all(file, [pack_head(generation)], 0)
+    write_all(file, [head.pack()], 0)
     file.datasync()
 
 
@@ -293,34 +292,35 @@ def create_journal(disk: Disk, *, size: int) -> None:
         try:
             for start in range(0, size, len(_ZEROS)):
                 write_all(file, [_ZEROS[: size - start]], start)
-            write_head(file, generation)
+            write_head(file, JournalHead(generation, size))
         finally:
             file.close()
 
 
-def read_journal(disk: Disk) -> tuple[list[Record], int]:
-    """Return the records of both generations, in order, and the newer generation's number."""
-    found = sorted((_generation_of(disk, name), name) for name in JOURNAL_NAMES)
+def read_journal(disk: Disk) -> tuple[list[Record], JournalHead]:
+    """Return the records of both generations, in order, and the head of the newer one."""
+    found = sorted(((_read_head(disk, name), name) for name in JOURNAL_NAMES), key=lambda pair: pair[0].generation)
     records: list[Record] = []
-    for generation, name in found:
+    for head, name in found:
         file = disk.open(name)
-        scan = scan_journal(file.view(0, file.size()), generation)
+        scan = scan_journal(file.view(0, file.size()), head.generation)
         file.close()
         if scan.damaged_at is not None:
-            raise JournalCorrupt(
-                disk.where(name), offset=scan.damaged_at, reason="an acknowledged record fails its checksum"
-            )
+            reason = "an acknowledged record fails its checksum"
+            raise JournalCorrupt(disk.where(name), offset=scan.damaged_at, reason=reason)
         records += scan.records
     return records, found[-1][0]
 
 
-def _generation_of(disk: Disk, name: str) -> int:
+def _read_head(disk: Disk, name: str) -> JournalHead:
     try:
         file = disk.open(name)
     except FileNotFoundError as error:
         raise JournalCorrupt(disk.where(name), offset=None, reason="it is missing") from error
-    generation = unpack_head(file.view(0, JOURNAL_HEAD_SIZE))
+    head, size = JournalHead.unpack(file.view(0, JOURNAL_HEAD_SIZE)), file.size()
     file.close()
-    if generation is None:
+    if head is None:
         raise JournalCorrupt(disk.where(name), offset=0, reason="its head fails its checksum")
-    return generation
+    if size < head.size:
+        raise JournalCorrupt(disk.where(name), offset=size, reason=f"it ends here and not at {head.size}")
+    return head

@@ -20,16 +20,15 @@ if TYPE_CHECKING:
 __all__ = [
     "JOURNAL_HEAD_SIZE",
     "RECORD_HEADER_SIZE",
+    "JournalHead",
     "JournalScan",
     "Record",
-    "pack_head",
     "pack_record_header",
     "scan_journal",
-    "unpack_head",
 ]
 
 JOURNAL_HEAD_SIZE: Final = 512
-_HEAD: Final = struct.Struct(">8sHxxxxxxQ")
+_HEAD: Final = struct.Struct(">8sHxxxxxxQQ")
 _HEAD_MAGIC: Final = b"PENSJRNL"
 _FORMAT: Final = 1
 
@@ -73,19 +72,33 @@ class JournalScan:
     damaged_at: int | None
 
 
-def pack_head(generation: int) -> bytes:
-    """Return the head of a journal file: magic, format, generation at 16, crc32c of bytes 0-23 at 24."""
-    body = _HEAD.pack(_HEAD_MAGIC, _FORMAT, generation)
-    return body + crc32c(0, body).to_bytes(4, "big")
+@dataclass(frozen=True, slots=True)
+class JournalHead:
+    """The 36 bytes at the start of a journal file, big-endian.
 
+    0   8  magic       PENSJRNL
+    8   2  format      1
+    16  8  generation  counts up with every turn of the two files
+    24  8  size        how long the file is
+    32  4  checksum    crc32c of bytes 0-31
+    """
 
-def unpack_head(view: memoryview) -> int | None:
-    """Return the generation, or None if the head fails its check."""
-    body = bytes(view[: _HEAD.size])
-    if crc32c(0, body).to_bytes(4, "big") != bytes(view[_HEAD.size : _HEAD.size + 4]):
-        return None
-    magic, form, generation = _HEAD.unpack(body)
-    return int(generation) if magic == _HEAD_MAGIC and form == _FORMAT else None
+    generation: int
+    size: int
+
+    def pack(self) -> bytes:
+        """Return the bytes on disk."""
+        body = _HEAD.pack(_HEAD_MAGIC, _FORMAT, self.generation, self.size)
+        return body + crc32c(0, body).to_bytes(4, "big")
+
+    @classmethod
+    def unpack(cls, view: memoryview) -> JournalHead | None:
+        """Return what the head says, or None if it fails its check."""
+        body = bytes(view[: _HEAD.size])
+        if crc32c(0, body).to_bytes(4, "big") != bytes(view[_HEAD.size : _HEAD.size + 4]):
+            return None
+        magic, form, generation, size = _HEAD.unpack(body)
+        return cls(generation, size) if magic == _HEAD_MAGIC and form == _FORMAT else None
 
 
 def pack_record_header(
