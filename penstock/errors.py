@@ -213,11 +213,11 @@ class NotInLog(LogError):
 
 
 class LogFenced(LogError):
-    """Somebody else owns the log now; what was not acknowledged is not in it."""
+    """Somebody else owns the log, or its whole partition, now; what was not acknowledged is not in it."""
 
-    def __init__(self, name: str) -> None:
-        super().__init__(f"log {name!r} has a new owner: open it again to go on")
-        self.name = name
+    def __init__(self, what: str) -> None:
+        super().__init__(f"{what} has a new owner: open it again to go on")
+        self.what = what
 
 
 class CpoError(PenstockError):

@@ -12,32 +12,37 @@ where it believes, and what it creates or deletes is nobody's. Nobody seals a pl
 
 from __future__ import annotations
 
+import contextlib
+from hashlib import blake2b
 from typing import TYPE_CHECKING
 
 import msgspec
 
 from penstock.errors import (
     CasConflict,
+    CpoCorrupt,
     DiskFull,
     LogFenced,
     MetadataCorrupt,
     NoSuchPlog,
     PenstockError,
+    PlogCorrupt,
     PlogError,
+    PlogExists,
     PlogSealed,
     WrongOffset,
 )
 from penstock.log._actions import Append, Create, Delete, FindMetadata, Inspect, NewId, Publish, ReadAll, Seal
 from penstock.log._metadata import Metadata, snapshot_parts
 from penstock.log._records import Chain, Doomed, decode_records, encode_records
+from penstock.model import PlogId
 
 if TYPE_CHECKING:
     from penstock.log._actions import Steps
     from penstock.log._records import Record
     from penstock.log._sizes import PlogSizes
-    from penstock.model import PlogId
 
-__all__ = ["Partition", "append_records", "open_partition", "seal", "seal_at_end"]
+__all__ = ["Partition", "append_records", "mark_of", "open_partition", "seal", "seal_at_end"]
 
 
 class Partition:
@@ -45,22 +50,47 @@ class Partition:
 
     def __init__(self, name: str, sizes: PlogSizes, *, plog_id: PlogId, version: int) -> None:
         self.name, self.sizes = name, sizes
+        self.mark = mark_of(name, plog_id)
         self.metadata = Metadata()
         self.plog_id, self.version = plog_id, version
         self.length = self.size = 0
         self.failed = False
 
 
+def mark_of(partition: str, near: PlogId) -> PlogId:
+    """Return the id of the plog whose existence says that the partition was begun among these plogs."""
+    uid = blake2b(f"partition {partition}".encode(), digest_size=16).hexdigest()
+    return PlogId(near.cluster, near.group, uid)
+
+
 def open_partition(name: str, sizes: PlogSizes) -> Steps[Partition]:
-    """Recover the partition, or begin it if the oracle does not know it."""
+    """Recover the partition, or begin it if the oracle does not know it.
+
+    An oracle that was lost does not know it either. Then the mark is there, and nothing is begun afresh.
+    """
     found = yield FindMetadata()
+    mark = mark_of(name, (yield NewId()))
+    marked = yield from _is_there(mark)
+    if found is None and marked:
+        reason = f"it has forgotten partition {name!r}, whose plogs are there"
+        raise CpoCorrupt("the control plane oracle", offset=None, reason=reason)
     if found is None:
         yield from _begin(name, sizes)
         found = yield FindMetadata()
     plog_id, version = found
     partition = Partition(name, sizes, plog_id=plog_id, version=version)
     yield from _recover(partition)
+    if not marked:
+        with contextlib.suppress(PlogExists):
+            yield Create(mark, 1)
     return partition
+
+
+def _is_there(plog_id: PlogId) -> Steps[bool]:
+    try:
+        return (yield Inspect(plog_id)) is not None
+    except PlogCorrupt:
+        return True
 
 
 def _begin(name: str, sizes: PlogSizes) -> Steps[None]:
@@ -117,7 +147,7 @@ def _replay(partition: Partition, appends: list[memoryview]) -> None:
 def append_records(partition: Partition, records: list[Record]) -> Steps[None]:
     """Make the records durable, all or none, and take them in."""
     if partition.failed:
-        raise LogFenced(partition.name)
+        raise LogFenced(f"partition {partition.name!r}")
     data = encode_records(records)
     try:
         if len(data) > partition.size - partition.length:
@@ -125,7 +155,7 @@ def append_records(partition: Partition, records: list[Record]) -> Steps[None]:
         partition.length = yield Append(partition.plog_id, partition.length, data)
     except (PlogSealed, WrongOffset, CasConflict, NoSuchPlog) as error:
         partition.failed = True
-        raise LogFenced(partition.name) from error
+        raise LogFenced(f"partition {partition.name!r}") from error
     except PenstockError as error:
         # Refused is not written, and may be tried again; of anything else nobody knows whether it was written.
         partition.failed = not isinstance(error, DiskFull | PlogError)
@@ -141,7 +171,7 @@ def _switch(partition: Partition, *, room: int = 0) -> Steps[None]:
     new, next_id, length = metadata.next, (yield NewId()), partition.length
     info = yield Inspect(old)
     if info is None or info.length != length:
-        raise LogFenced(partition.name)
+        raise LogFenced(f"partition {partition.name!r}")
     yield from seal_at_end(old, size=info.size, length=length)
     partition.size = length  # it takes no more, however this switch ends
     chain = Chain([(str(old), length)], str(next_id), str(metadata.spare))

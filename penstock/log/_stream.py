@@ -70,7 +70,7 @@ class _Switch:
                 steps = record_switch(self._manager.partition, self._name, old=self._old, new=self._new)
                 self._manager.run(steps, drain=self._last)
             except _FENCED as error:
-                self._error = LogFenced(self._name)
+                self._error = LogFenced(f"log {self._name!r}")
                 raise self._error from error
             except PenstockError as error:
                 self._error = error
@@ -122,7 +122,7 @@ class LogStream:
             self._last = self._plogs.submit(tail.plog_id, tail.written, data)
         except _FENCED as error:
             self._fail(tail)
-            raise LogFenced(self.name) from error
+            raise LogFenced(f"log {self.name!r}") from error
         return self._last
 
     def _finish(self, tail: Tail, pending: PendingAppend, switch: _Switch | None) -> None:
@@ -134,7 +134,7 @@ class LogStream:
             with self._lock:
                 self._fail(tail)
             if isinstance(error, _FENCED):
-                raise LogFenced(self.name) from error
+                raise LogFenced(f"log {self.name!r}") from error
             raise
 
     def _fail(self, tail: Tail) -> None:
@@ -261,7 +261,7 @@ class LogStream:
                 self._fail(tail)
                 source._fail(source_tail)
                 if isinstance(error, _FENCED):
-                    raise LogFenced(self.name) from error
+                    raise LogFenced(f"log {self.name!r}") from error
                 raise
             source._tail = source._last = None
         self._manager.sweep()

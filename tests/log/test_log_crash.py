@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, TypeAlias
 
 from penstock.cpo import Cpo, open_cpo
 from penstock.log import LogStream, MetadataManager, PlogSizes
-from penstock.model import PlogId
 from penstock.plog import FilePlogs
-from penstock.ports import Disk
 from penstock.testing import CrashState, RecordingDisk, SeededRandom
+from tests.log.harness import leftovers
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from penstock.model import PlogId
+    from penstock.ports import Disk
 
 SIZES = PlogSizes(first=64, largest=64)
 
@@ -95,7 +100,7 @@ def drop(manager: MetadataManager, name: str, model: Model) -> None:
     del model.logs[name]
 
 
-Step = Callable[[MetadataManager, Model], None]
+Step: TypeAlias = "Callable[[MetadataManager, Model], None]"
 
 
 def write(name: str, data: bytes) -> Step:
@@ -123,7 +128,7 @@ def record_history() -> tuple[RecordingDisk, list[Model]]:
     """Live through the history on a recording disk; return the disk and the model after each step."""
     disk, model = RecordingDisk(), Model()
     models = [model.copy()]
-    with open_cpo("memory:") as cpo, partition_on(disk, RecordedOracle(cpo, disk), "p", seed=1) as manager:  # type: ignore[arg-type]
+    with open_cpo("memory:") as cpo, partition_on(disk, RecordedOracle(cpo, disk), "begun", seed=1) as manager:  # type: ignore[arg-type]
         for number, step in enumerate(HISTORY):
             step(manager, model)
             models.append(model.copy())
@@ -144,24 +149,13 @@ def contents(manager: MetadataManager) -> dict[str, tuple[int, bytes]]:
 def allowed(models: list[Model], done: int) -> list[dict[str, tuple[int, bytes]]]:
     """Return what the logs may hold: all that was acknowledged; the step under way wholly or not at all."""
     return [
-        {name: (start, data[start:]) for name, (start, data) in model.logs.items()}
-        for model in models[done : done + 2]
+        {name: (start, data[start:]) for name, (start, data) in model.logs.items()} for model in models[done : done + 2]
     ]
 
 
 def without_empty(logs: dict[str, tuple[int, bytes]]) -> dict[str, tuple[int, bytes]]:
     """Leave out logs that were created for an append that is not there."""
     return {name: held for name, held in logs.items() if held != (0, b"")}
-
-
-def leftovers(manager: MetadataManager, disk: Disk) -> set[str]:
-    """Return the plog files that nobody needs."""
-    metadata = manager.partition.metadata
-    needed = {manager.partition.plog_id}
-    for chain in metadata.logs.values():
-        needed |= {chain.active, chain.next, *(plog_id for plog_id, _ in chain.sealed)}
-    files = {name for name in disk.names() if name.endswith(".plog")}
-    return files - {f"{plog_id.uid}.plog" for plog_id in needed}
 
 
 def check(state: CrashState, models: list[Model], cpo: Cpo) -> None:

@@ -92,7 +92,12 @@ def finish(world: World, steps: Steps[Any], action: Action) -> Any:  # noqa: ANN
     """Run a protocol to its end that has asked for ``action`` already."""
     try:
         while True:
-            action = steps.send(world.host.perform(action, None))
+            try:
+                result = world.host.perform(action, None)
+            except PenstockError as error:
+                action = steps.throw(error)
+            else:
+                action = steps.send(result)
     except StopIteration as end:
         return end.value
 

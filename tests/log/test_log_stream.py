@@ -451,7 +451,7 @@ def test_a_deleted_log_is_gone_with_its_files(reopen: Reopen, disk: MemoryDisk) 
                 use()
         with pytest.raises(NoSuchLog):
             manager.delete_log("log")
-    assert len(plog_files(disk)) == 1, "the metadata log's"
+    assert len(plog_files(disk)) == 2, "the metadata log's, and the partition's mark"
     with reopen() as manager:
         assert manager.logs() == []
         manager.log("log").append(b"another one")

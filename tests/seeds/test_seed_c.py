@@ -449,7 +449,7 @@ def test_a_switch_waits_for_no_plog_to_be_created(plogs: Plogs, cpo: Cpo) -> Non
     with MetadataManager.open(gated, cpo, "p0", sizes=ROOMY) as manager:
         log = manager.log("wal")
         log.append(bytes(4000))
-        gated.wait_for("create", 3)  # the metadata plog, the active plog, the next plog
+        gated.wait_for("create", 4)  # the metadata plog, the mark, the active plog, the next plog
         gate = gated.gate("create")
         log.append(bytes(4000))
         assert len(ids(log)) == 2
@@ -466,7 +466,7 @@ def test_writes_go_on_during_a_switch_and_are_acknowledged_behind_it(plogs: Plog
     ):
         log = manager.log("wal")
         log.append(bytes(4096))
-        gated.wait_for("create", 3)
+        gated.wait_for("create", 4)
         record = gated.gate("append")
         appends = [pool.submit(log.append, b"%040d" % number) for number in range(3)]
         record.wait_until_reached()
