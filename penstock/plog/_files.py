@@ -12,20 +12,29 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from itertools import islice
 from typing import TYPE_CHECKING, Final
 
-from penstock.errors import BadArgument, NoSuchPlog, PlogCorrupt, PlogExists, StoreClosed
+from penstock.errors import BadArgument, DiskFailed, NoSuchPlog, PlogCorrupt, PlogExists, PlogSealed, StoreClosed
 from penstock.model import PlogId
 from penstock.plog._block import BLOCK_HEADER_SIZE, block_matches, pack_block_header
 from penstock.plog._faults import refusal
 from penstock.plog._folder import prepare_folder
-from penstock.plog._head import BIRTH_SIZE, HEAD_SIZE, STATE_POSITION, Identity, names_match, pack_new_head
+from penstock.plog._head import (
+    BIRTH_SIZE,
+    HEAD_SIZE,
+    STATE_POSITION,
+    Identity,
+    State,
+    is_unborn,
+    names_match,
+    pack_new_head,
+)
 from penstock.plog._journal import Journal, read_journal
 from penstock.plog._journal_record import DELETE, WRITE
 from penstock.plog._open_plog import OpenPlog
-from penstock.plog._replay import load_replica, remove_if_there, replay
+from penstock.plog._replay import is_certain, load_replica, remove_if_there, replay, write_rest_again
 from penstock.plog._replica import PLOG_SIZE_DEFAULT, PLOG_SIZE_MAX, PlogInfo, Replica
 from penstock.ports import SystemRandom, write_all
 
@@ -86,8 +95,8 @@ class FilePlogs:
             raise
 
     def _recover(self) -> Journal:
-        records, head = read_journal(self._disk)
         try:
+            records, head = read_journal(self._disk)
             replay(self._disk, records)
             journal = Journal(self._disk, head)
             journal.reset()  # even if it looks empty: what is left of a torn group must not follow a new record
@@ -111,30 +120,36 @@ class FilePlogs:
             birth = self._random.token(BIRTH_SIZE)
             head = pack_new_head(plog_id, size=size, birth=birth)
             self._create_file(plog, head, room=HEAD_SIZE + BLOCK_HEADER_SIZE + size)
-            plog.replica, plog.linked = Replica(plog_id, size=size, birth=birth), False
             ticket = self._record(plog, kind=WRITE, position=0, parts=(head,), offset=0)
+            plog.replica = Replica(plog_id, size=size, birth=birth)
         ticket.result()
         return plog_id
 
     def _create_file(self, plog: OpenPlog, head: bytes, *, room: int) -> None:
         """Make the file with its head and its room; where that fails there is none."""
         try:
-            plog.file = self._disk.create(plog.name)
-        except FileExistsError:
-            if any(plog.open_file().view(0, HEAD_SIZE)):
-                raise PlogExists(plog.plog_id) from None  # else its creation was never acknowledged: begin again
+            file = plog.file = self._create_or_find(plog)
         except OSError as error:
             raise refusal(self._disk.where(plog.name), error) from error
         try:
-            file = plog.open_file()
             file.truncate(0)
             plog.room = 0
             plog.make_room(room)
             write_all(file, [head], 0)
         except OSError as error:
             plog.close_file()
-            remove_if_there(self._disk, plog.name)
+            with suppress(OSError):
+                remove_if_there(self._disk, plog.name)
             raise refusal(self._disk.where(plog.name), error) from error
+
+    def _create_or_find(self, plog: OpenPlog) -> File:
+        try:
+            return self._disk.create(plog.name)
+        except FileExistsError:
+            file = plog.open_file()
+            if is_unborn(plog.plog_id, file.view(0, HEAD_SIZE)):
+                return file  # its creation was never acknowledged: begin again
+            raise PlogExists(plog.plog_id) from None
 
     def append(self, plog_id: PlogId, offset: int, data: Buffer) -> int:
         """Put ``data`` at the plog's current ``offset``; return the new offset once they are durable."""
@@ -146,6 +161,8 @@ class FilePlogs:
         plog = self._enter(plog_id)
         try:
             replica = self._need(plog)
+            if plog.fence is not None:
+                raise PlogSealed(plog_id, sealed_offset=plog.fence)
             replica.check_append(offset, len(body))
             self._check_running()
             if not body:
@@ -174,6 +191,8 @@ class FilePlogs:
         self._make_room(plog, position + BLOCK_HEADER_SIZE + len(body))
         try:
             plog.flush()
+            if replica.known is None:  # from now on the file alone says that the plog is there
+                plog.write_state(State(sealed=False, length=0))
             write_all(plog.open_file(), (header, body), position)
         except OSError as error:
             raise refusal(self._disk.where(plog.name), error) from error
@@ -243,18 +262,19 @@ class FilePlogs:
 
     def seal(self, plog_id: PlogId, offset: int) -> int:
         """Let the plog take no more appends; return its length: the smaller of ``offset`` and what it holds."""
-        with self._quiet(plog_id) as plog:
+        with self._quiet(plog_id, fence=offset) as plog:
             replica = self._need(plog)
             length = replica.check_seal(offset)
-            if replica.sealed:
-                return length
-            self._check_running()
-            self._give_back(plog, replica.place())
-            replica.seal(length)
-            plog.unsynced_end = 0
-            state = replica.state().pack(replica.key)
-            ticket = self._record(plog, kind=WRITE, position=STATE_POSITION, parts=(state,), offset=0)
-        ticket.result()
+            if not replica.sealed:
+                self._check_running()
+                self._give_back(plog, replica.place())
+                state = State(sealed=True, length=length).pack(replica.key)
+                plog.last = self._record(plog, kind=WRITE, position=STATE_POSITION, parts=(state,), offset=0)
+                replica.seal(length)
+                plog.unsynced_end = 0
+            last = plog.last
+        if last is not None:  # somebody else's seal may not be durable yet
+            last.result()
         return length
 
     def _give_back(self, plog: OpenPlog, end: int) -> None:
@@ -273,14 +293,17 @@ class FilePlogs:
 
     def delete(self, plog_id: PlogId) -> None:
         """Remove the plog, damaged or not, and free its room; views of it stay good."""
-        with self._quiet(plog_id) as plog:
+        with self._quiet(plog_id, fence=PLOG_SIZE_MAX) as plog:
             self._check_running()
             if plog.replica is None and not self._has_file(plog):
                 raise NoSuchPlog(plog_id)
             ticket = plog.deletion = self._record(plog, kind=DELETE, position=0, parts=(), offset=0)
         ticket.result()
         with plog.lock:
-            plog.remove_file()
+            try:
+                plog.remove_file()
+            except OSError as error:
+                raise refusal(self._disk.where(plog.name), error) from error
             self._forget(plog)
 
     def close(self) -> None:
@@ -289,12 +312,17 @@ class FilePlogs:
             if self._closed:
                 return
             self._closed = True
-        for plog in self._plogs.values():
-            if plog.replica is not None and self._journal.stopped is None:
-                self.sync_file(plog, plog.unsynced_end)
-        self._journal.close()
-        for plog in self._plogs.values():
-            plog.close_file()
+            plogs = list(self._plogs.values())
+        for plog in plogs:
+            with plog.lock:  # who is at work on it comes to an end, and nobody begins any more
+                replica = plog.replica
+            if replica is not None:
+                with suppress(DiskFailed):
+                    self.sync_file(plog, plog.unsynced_end)
+        self._journal.close([plog for plog in plogs if plog.is_behind and plog.deletion is None])
+        for plog in plogs:
+            with plog.lock:
+                plog.close_file()
         self._disk.close()
         if self._journal.stopped is not None:
             raise self._journal.stopped
@@ -325,15 +353,21 @@ class FilePlogs:
             yield plog, self._need(plog)
 
     @contextmanager
-    def _quiet(self, plog_id: PlogId) -> Iterator[OpenPlog]:
-        """Hold the lock of a plog with no append under way."""
+    def _quiet(self, plog_id: PlogId, *, fence: int) -> Iterator[OpenPlog]:
+        """Hold the lock of a plog with no append under way; while we wait for that, new ones are refused."""
         while True:
             with self._entered(plog_id) as plog:
+                plog.fence = None
                 if plog.last is None or plog.replica is None or plog.replica.written == plog.replica.acked:
                     yield plog
                     return
-                last = plog.last
-            last.result()
+                self._check_running()
+                plog.fence, last = min(max(fence, 0), plog.replica.written), plog.last
+            try:
+                last.result()
+            except BaseException:
+                plog.fence = None
+                raise
 
     def _enter(self, plog_id: PlogId) -> OpenPlog:
         while True:
@@ -344,7 +378,7 @@ class FilePlogs:
                 if plog is None:
                     plog = self._plogs[plog_id] = OpenPlog(plog_id, self._disk)
             plog.lock.acquire()
-            if not plog.forgotten:
+            if not plog.forgotten and not self._closed:
                 return plog
             plog.lock.release()
 
@@ -377,7 +411,7 @@ class FilePlogs:
             plog.close_file()
             with self._table_lock:
                 self._opened.pop(plog.plog_id, None)
-            if not plog.dirty:
+            if not plog.dirty and not plog.is_behind:
                 self._forget(plog)
 
     def _check_running(self) -> None:
@@ -396,19 +430,19 @@ class FilePlogs:
         try:
             file = plog.open_file()
             replica = load_replica(path, plog.plog_id, file)
-            if replica is None or not names_match(plog.plog_id, file.view(0, HEAD_SIZE)):
+            if replica is None or replica.known is None or not names_match(plog.plog_id, file.view(0, HEAD_SIZE)):
                 return None
+            if not is_certain(file, replica):
+                write_rest_again(file, replica)
+                self._sync(path, file)
         except FileNotFoundError:
             return None
         except OSError as error:
             raise refusal(path, error) from error
-        if not replica.sealed:
-            self._make_certain(path, file)
         plog.replica, plog.room = replica, file.size()
         return replica
 
-    def _make_certain(self, path: str, file: File) -> None:
-        """Sync what a killed process may have left in the system's memory only: from now on it counts."""
+    def _sync(self, path: str, file: File) -> None:
         try:
             file.datasync()
         except OSError as error:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from penstock.errors import FolderUnusable, FormatUnknown
+from penstock.errors import DiskFull, FolderUnusable, FormatUnknown
 from penstock.plog._faults import refusal
 from penstock.plog._journal import JOURNAL_NAMES, create_journal
 from penstock.ports import write_all
@@ -41,7 +41,9 @@ def prepare_folder(disk: Disk, *, journal_size: int) -> None:
             raise FormatUnknown(disk.where(), found="a folder with other files", known=_FORMAT_TEXT.decode().strip())
     except OSError as error:
         fault = refusal(disk.where(), error)
-        raise FolderUnusable(disk.where(), reason=error.strerror or str(error)) from fault
+        if isinstance(fault, DiskFull):
+            raise fault from error
+        raise FolderUnusable(disk.where(), reason=error.strerror or str(error)) from error
 
 
 def _check_format(disk: Disk) -> None:
@@ -63,4 +65,8 @@ def _make(disk: Disk, *, leftovers: set[str], journal_size: int) -> None:
     file.datasync()
     file.close()
     disk.rename(_FORMAT_DRAFT, _FORMAT_NAME)
-    disk.sync()
+    try:
+        disk.sync()
+    except OSError:
+        disk.remove(_FORMAT_NAME)  # a sync that failed is never made good by the next: begin again
+        raise

@@ -15,7 +15,8 @@ from penstock.plog._checksum import crc32c
 if TYPE_CHECKING:
     from penstock.model import PlogId
 
-__all__ = ["BIRTH_SIZE", "HEAD_SIZE", "STATE_POSITION", "Identity", "State", "names_match", "pack_new_head"]
+__all__ = ["BIRTH_SIZE", "HEAD_SIZE", "STATE_POSITION", "Identity", "State", "is_unborn", "names_match",
+           "pack_new_head"]  # fmt: skip
 
 HEAD_SIZE: Final = 4096
 STATE_POSITION: Final = 512
@@ -25,6 +26,8 @@ _IDENTITY: Final = struct.Struct(">8sHxxxxxx16s16sQ8s")
 _STATE: Final = struct.Struct(">BxxxxxxxQ")
 _CHECKSUM_SIZE: Final = 4
 BIRTH_SIZE: Final = 8
+_SEALED: Final = 1
+_NEW: Final = 2
 assert _IDENTITY.size + _CHECKSUM_SIZE == 68, "on disk since format 1"
 assert _STATE.size + _CHECKSUM_SIZE == 20, "on disk since format 1"
 
@@ -72,17 +75,18 @@ class Identity:
 class State:
     """The 20 bytes at 512 of the head, written again and again, big-endian.
 
-    0   1  sealed    1 when the plog takes no more appends
+    0   1  stage     0: open; 1: sealed, takes no more appends; 2: new, maybe nobody was ever told of it
     8   8  length    sealed: exactly how long it is; else: at least so long
     16  4  checksum  crc32c of the plog's uid and birth, bytes 0-15
     """
 
     sealed: bool
     length: int
+    new: bool = False
 
     def pack(self, key: bytes) -> bytes:
         """Return the bytes on disk."""
-        body = _STATE.pack(self.sealed, self.length)
+        body = _STATE.pack(_NEW if self.new else self.sealed, self.length)
         return body + crc32c(0, key, body).to_bytes(_CHECKSUM_SIZE, "big")
 
     @classmethod
@@ -92,14 +96,25 @@ class State:
         body, checksum = record[: _STATE.size], record[_STATE.size :]
         if crc32c(0, key, body).to_bytes(_CHECKSUM_SIZE, "big") != checksum:
             return None
-        sealed, length = _STATE.unpack(body)
-        return cls(bool(sealed), length)
+        stage, length = _STATE.unpack(body)
+        return cls(sealed=stage == _SEALED, length=length, new=stage == _NEW)
 
 
 def pack_new_head(plog_id: PlogId, *, size: int, birth: bytes) -> bytes:
     """Return what the head of a new plog holds."""
     identity = Identity.of(plog_id, size=size, birth=birth)
-    return identity.pack().ljust(STATE_POSITION, b"\0") + State(sealed=False, length=0).pack(identity.uid + birth)
+    return identity.pack().ljust(STATE_POSITION, b"\0") + State(sealed=False, length=0, new=True).pack(
+        identity.uid + birth
+    )
+
+
+def is_unborn(plog_id: PlogId, head: memoryview) -> bool:
+    """Whether the plog's creation was begun in this file, and nobody was ever told of it."""
+    identity = Identity.unpack(head)
+    if identity is None:
+        return not any(head)
+    state = State.unpack(identity.uid + identity.birth, head)
+    return state is not None and state.new and names_match(plog_id, head)
 
 
 def names_match(plog_id: PlogId, head: memoryview) -> bool:

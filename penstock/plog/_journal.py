@@ -20,7 +20,7 @@ import threading
 import time
 from typing import TYPE_CHECKING, Final, Protocol
 
-from penstock.errors import DiskFailed, JournalCorrupt
+from penstock.errors import DiskFailed, JournalCorrupt, StoreClosed
 from penstock.plog._journal_record import (
     JOURNAL_HEAD_SIZE,
     RECORD_HEADER_SIZE,
@@ -31,6 +31,8 @@ from penstock.plog._journal_record import (
 from penstock.ports import write_all
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from penstock.plog._journal_record import Record
     from penstock.ports import Bytes, Disk, File
 
@@ -47,11 +49,15 @@ class Subject(Protocol):
     def uid(self) -> bytes:
         """Which file."""
 
+    @property
+    def changes(self) -> int:
+        """How many records there were for it so far."""
+
     def acknowledge(self, offset: int) -> None:
         """Everything up to ``offset`` is durable."""
 
-    def checkpoint(self) -> None:
-        """Make the subject's own file durable."""
+    def checkpoint(self, change: int) -> None:
+        """Make the subject's own file durable; the records up to this one are not needed any more then."""
 
 
 class Ticket:
@@ -59,6 +65,7 @@ class Ticket:
 
     __slots__ = (
         "_journal",
+        "change",
         "done",
         "durable",
         "error",
@@ -77,6 +84,7 @@ class Ticket:
         self._journal = journal
         self.subject, self.kind, self.position, self.parts = subject, kind, position, parts
         self.size = sum(map(len, parts))
+        self.change = subject.changes
         self.offset = offset  # what the subject has acknowledged when this is done
         self.gates: list[threading.Lock] = []  # one for each thread that waits
         self.durable = False  # its record is: a checkpoint may count on it
@@ -100,13 +108,15 @@ class Journal:
         self._size: Final = head.size
         self._files = tuple(disk.open(name) for name in JOURNAL_NAMES)
         self._mutex = threading.Lock()
+        self._lead_lock = threading.Lock()  # held by who leads
         self._pending: list[Ticket] = []
         self._leading = False
         self._company = 1  # how many changes the last group and those behind it were
         self._stopped: DiskFailed | None = None
+        self._closed = False
         self._generation = head.generation
         self._place = self._synced = JOURNAL_HEAD_SIZE
-        self._dirty: set[Subject] = set()
+        self._dirty: dict[Subject, int] = {}  # what this generation has records of, and the last one's number
         self._checkpointer: threading.Thread | None = None
         self.sync_count = 0
 
@@ -120,34 +130,61 @@ class Journal:
         with self._mutex:
             if self._stopped is not None:
                 raise self._stopped
+            if self._closed:
+                raise StoreClosed(f"the plog folder {self._disk.where()}")
             self._pending.append(ticket)
         return ticket
 
     def wait(self, ticket: Ticket) -> None:
         """Return when the ticket is done, leading the group if nobody else does."""
         gate = None
+        try:
+            with self._mutex:
+                if ticket.done:
+                    return
+                if self._leading:
+                    gate = threading.Lock()
+                    gate.acquire()
+                    ticket.gates.append(gate)
+                self._leading = True
+            if gate is not None:
+                gate.acquire()  # opened when the ticket is done, or when the lead is ours
+            if not ticket.done:
+                self._lead()
+        except BaseException:
+            self._give_up(ticket, gate)
+            raise
+
+    def _give_up(self, ticket: Ticket, gate: threading.Lock | None) -> None:
+        """Wait no more, because of Ctrl-C; the lead may have come to us at that very moment.
+
+        To hand it on once too often does no harm: two who believe to lead do it one after the other.
+        """
         with self._mutex:
-            if ticket.done:
-                return
-            if self._leading:
-                gate = threading.Lock()
-                gate.acquire()
-                ticket.gates.append(gate)
-            self._leading = True
-        if gate is not None:
-            gate.acquire()  # opened when the ticket is done, or when the lead is ours
-        if not ticket.done:
-            self._lead()
+            heir = None
+            if gate in ticket.gates:
+                ticket.gates.remove(gate)
+            elif not ticket.done:
+                heir = self._next_leader()
+        if heir is not None:
+            heir.release()
 
     def _lead(self) -> None:
-        self._gather()
-        with self._mutex:
-            batch, self._pending = self._pending, []
-        try:
-            self._commit(batch)
-        except OSError as error:
-            self.stop(error, self._disk.where(JOURNAL_NAMES[self._active]))
-        self._finish(batch)
+        batch: list[Ticket] = []
+        with self._lead_lock:
+            try:
+                self._gather()
+                with self._mutex:
+                    batch, self._pending = self._pending, []
+                self._commit(batch)
+            except OSError as error:
+                self.stop(error, self._disk.where(JOURNAL_NAMES[self._active]))
+            except BaseException as error:
+                if batch:  # as after a failed sync, nobody knows how far it came
+                    self.stop(error, self._disk.where(JOURNAL_NAMES[self._active]))
+                raise
+            finally:
+                self._finish(batch)
 
     def _gather(self) -> None:
         """Let half of those come again who were there last time: a shared sync is worth a few turns of waiting.
@@ -169,15 +206,22 @@ class Journal:
                 ticket.done = True
                 ticket.parts = ()
             self._company = len(batch) + len(self._pending)
-            heir = next((ticket.gates.pop() for ticket in self._pending if ticket.gates), None)
-            self._leading = heir is not None
+            heir = self._next_leader()
         for ticket in batch:
             for gate in ticket.gates:
                 gate.release()
         if heir is not None:
             heir.release()
 
+    def _next_leader(self) -> threading.Lock | None:
+        """Return the gate of one that waits, to be opened; the caller holds the mutex."""
+        heir = next((ticket.gates.pop() for ticket in self._pending if ticket.gates), None)
+        self._leading = heir is not None
+        return heir
+
     def _commit(self, batch: list[Ticket]) -> None:
+        if self._stopped is not None:
+            return
         group: list[Ticket] = []
         for ticket in batch:
             if self._place + RECORD_HEADER_SIZE + ticket.size > self._size:
@@ -213,12 +257,12 @@ class Journal:
         self.sync_count += 1
         for ticket in group:
             ticket.durable = True
-            self._dirty.add(ticket.subject)
+            self._dirty[ticket.subject] = ticket.change
 
     def _turn(self) -> None:
         """Go on in the other file, and checkpoint what this one has records for."""
         self._join_checkpoint()
-        dirty, self._dirty = self._dirty, set()
+        dirty, self._dirty = self._dirty, {}
         self._begin_generation()
         self._checkpointer = threading.Thread(target=self._checkpoint, args=(dirty,), name="penstock-checkpoint")
         self._checkpointer.start()
@@ -229,10 +273,10 @@ class Journal:
         write_head(self._files[self._active], JournalHead(self._generation, self._size))
         self._place = self._synced = JOURNAL_HEAD_SIZE
 
-    def _checkpoint(self, dirty: set[Subject]) -> None:
+    def _checkpoint(self, dirty: dict[Subject, int]) -> None:
         try:
-            for subject in dirty:
-                subject.checkpoint()
+            for subject, change in dirty.items():
+                subject.checkpoint(change)
             self._disk.sync()
         except Exception as error:  # noqa: BLE001 - whatever it was, the records must not be overwritten
             self.stop(error, self._disk.where())
@@ -244,11 +288,11 @@ class Journal:
         if self._stopped is not None:
             raise OSError(self._stopped.reason)
 
-    def stop(self, error: Exception, path: str) -> DiskFailed:
+    def stop(self, error: BaseException, path: str) -> DiskFailed:
         """Take no more changes: a sync failed, and nothing is known about what it should have saved."""
         with self._mutex:
             if self._stopped is None:
-                reason = getattr(error, "strerror", None) or str(error)
+                reason = getattr(error, "strerror", None) or str(error) or type(error).__name__
                 self._stopped = DiskFailed(path, reason=reason, stopped=True)
             return self._stopped
 
@@ -257,12 +301,13 @@ class Journal:
         """The failure that stopped the journal, if one did."""
         return self._stopped
 
-    def close(self) -> None:
-        """Make every plog's file durable by itself and leave an empty journal, unless it was stopped."""
-        if self._pending:
-            self._lead()
+    def close(self, behind: Iterable[Subject]) -> None:
+        """Make every file durable by itself, those in ``behind`` too; leave an empty journal, unless it was stopped."""
+        self._drain()
         if self._checkpointer is not None:
             self._checkpointer.join()
+        for subject in behind:
+            self._dirty.setdefault(subject, subject.changes)
         if self._stopped is None and (self._dirty or self._checkpointer is not None):
             self._checkpoint(self._dirty)
         if self._stopped is None:
@@ -272,6 +317,16 @@ class Journal:
                 self.stop(error, self._disk.where(JOURNAL_NAMES[self._active]))
         for file in self._files:
             file.close()
+
+    def _drain(self) -> None:
+        """Take no more changes, and return when those under way are done and nobody leads."""
+        with self._mutex:
+            self._closed = True
+            pending = list(self._pending)
+        for ticket in pending:
+            self.wait(ticket)
+        with self._lead_lock:
+            assert not self._pending
 
     def reset(self) -> None:
         """Void the records of both files, if there are any: every plog's file has what they say."""

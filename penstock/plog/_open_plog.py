@@ -17,6 +17,7 @@ from penstock.ports import write_all
 
 if TYPE_CHECKING:
     from penstock.model import PlogId
+    from penstock.plog._head import State
     from penstock.plog._interface import PendingAppend
     from penstock.plog._journal import Ticket
     from penstock.plog._replica import Replica
@@ -28,8 +29,8 @@ __all__ = ["OpenPlog"]
 class OpenPlog:
     """A plog in use. Whoever calls a method or changes a field holds ``lock``, but for the first two methods."""
 
-    __slots__ = ("changes", "deletion", "dirty", "disk", "file", "forgotten", "last", "linked", "lock", "name", "pins",
-                 "plog_id", "removed", "replica", "room", "sync_lock", "uid", "unsynced_end", "waiting",
+    __slots__ = ("changes", "deletion", "dirty", "disk", "fence", "file", "forgotten", "last", "linked", "lock", "name",
+                 "pins", "plog_id", "removed", "replica", "room", "sync_lock", "uid", "unsynced_end", "waiting",
                  "waiting_position")  # fmt: skip
 
     def __init__(self, plog_id: PlogId, disk: Disk) -> None:
@@ -44,7 +45,8 @@ class OpenPlog:
         self.waiting_position = 0
         self.last: PendingAppend | None = None
         self.unsynced_end = 0  # where the last large append ends
-        self.linked = True  # the file's name is durable
+        self.linked = False  # the file's name is known to be durable
+        self.fence: int | None = None  # where the plog is about to be sealed; until then no append may come between
         self.deletion: Ticket | None = None  # under way; the file may go once this is durable, not before
         self.removed = self.forgotten = False
         self.dirty = False  # the journal has records that the file may not have
@@ -55,23 +57,23 @@ class OpenPlog:
         if self.replica is not None:
             self.replica.acknowledge(offset)
 
-    def checkpoint(self) -> None:
-        """Make the plog's own file durable, together with how long it is."""
+    def checkpoint(self, change: int) -> None:
+        """Make the plog's own file durable, together with how long it is; records up to ``change`` may go then."""
         with self.lock:
             if self.deletion is not None and self.deletion.durable:
                 self.remove_file()
                 return
             assert self.replica is not None
-            was_open, changes, file = self.file is not None, self.changes, self.open_file()
+            was_open, file, state = self.file is not None, self.open_file(), self.replica.state()
             self.flush()
-            write_all(file, [self.replica.state().pack(self.replica.key)], STATE_POSITION)
+            self.write_state(state)
             self.pins += 1
         try:
             file.datasync()
         finally:
             with self.lock:
                 self.pins -= 1
-                self.dirty = self.changes != changes
+                self.dirty = self.changes > change  # those records are in a later generation, which needs us
                 if not was_open and self.is_idle:
                     self.close_file()
 
@@ -99,6 +101,12 @@ class OpenPlog:
             write_all(self.open_file(), self.waiting, self.waiting_position)
             self.waiting = []
 
+    def write_state(self, state: State) -> None:
+        """Let the head say how long the plog is."""
+        assert self.replica is not None
+        write_all(self.open_file(), [state.pack(self.replica.key)], STATE_POSITION)
+        self.replica.known = state.length
+
     def remove_file(self) -> None:
         """Remove the file, once: another plog may have the name by now."""
         if not self.removed:
@@ -110,6 +118,11 @@ class OpenPlog:
         if self.file is not None:
             self.file.close()
             self.file = None
+
+    @property
+    def is_behind(self) -> bool:
+        """Whether the head of the file does not know how long the plog is."""
+        return self.replica is not None and not self.replica.sealed and self.replica.known != self.replica.acked
 
     @property
     def is_idle(self) -> bool:

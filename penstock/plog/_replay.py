@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from penstock.plog._replica import Replica
     from penstock.ports import Disk, File
 
-__all__ = ["load_replica", "remove_if_there", "replay"]
+__all__ = ["is_certain", "load_replica", "remove_if_there", "replay", "write_rest_again"]
 
 _ZEROS: Final = bytes(1 << 20)
 
@@ -82,7 +82,7 @@ def _write_again(disk: Disk, name: str, plog_id: PlogId, writes: list[Record]) -
         if not replica.sealed and replica.acked < _known_length(writes):
             reason = "an acknowledged block fails its checksum"
             raise PlogCorrupt(disk.where(name), offset=replica.place(), reason=reason)
-        write_all(file, [replica.state().pack(replica.key)], STATE_POSITION)
+        write_rest_again(file, replica)
         file.datasync()
     finally:
         file.close()
@@ -95,26 +95,35 @@ def _known_length(writes: list[Record]) -> int:
 
 
 def load_replica(path: str, plog_id: PlogId, file: File) -> Replica | None:
-    """Return the plog that the file holds, with nothing behind its last block; None if it was never created."""
+    """Return the plog that the file holds; None if it was never wholly created."""
     replica = recover_replica(plog_id, file.view(0, file.size()))
     if isinstance(replica, Damage):
         raise PlogCorrupt(path, offset=replica.position, reason=replica.reason)
-    if replica is not None and not replica.sealed:
-        _clear(file, replica.place())
     return replica
 
 
-def _clear(file: File, position: int) -> None:
-    """Overwrite what a crash left behind the last good block.
+def is_certain(file: File, replica: Replica) -> bool:
+    """Whether the head knows of every block, and nothing stands behind the last one."""
+    rest = file.view(replica.place(), file.size())
+    return replica.sealed or (replica.known == replica.written and not np.any(np.frombuffer(rest, np.uint8)))
 
-    Otherwise a block that was written but never acknowledged could come back to life once another one of the
-    right size is put before it.
+
+def write_rest_again(file: File, replica: Replica) -> None:
+    """Write what the head does not know of, and clear what a crash left behind the last good block; the caller syncs.
+
+    What a killed process wrote and did not sync, or what a failed sync gave up, reads well and is not on the disk;
+    only writing it again puts it there. And a block that was never acknowledged could come back to life once
+    another one of the right size is put before it.
     """
-    rest = file.view(position, file.size() - position)
-    if not np.any(np.frombuffer(rest, np.uint8)):
-        return
-    for start in range(position, file.size(), len(_ZEROS)):
-        write_all(file, [_ZEROS[: file.size() - start]], start)
+    if not replica.sealed:
+        first = next(replica.slices(replica.known or 0, replica.written - (replica.known or 0)), None)
+        start, end = first.position if first else replica.place(), replica.place()
+        for position in range(start, end, len(_ZEROS)):
+            write_all(file, [bytes(file.view(position, min(len(_ZEROS), end - position)))], position)
+        for position in range(end, file.size(), len(_ZEROS)):
+            write_all(file, [_ZEROS[: file.size() - position]], position)
+    write_all(file, [replica.state().pack(replica.key)], STATE_POSITION)
+    replica.known = replica.acked
 
 
 def _open_or_create(disk: Disk, name: str) -> File:

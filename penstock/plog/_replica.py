@@ -67,7 +67,7 @@ class Damage:
 class Replica:
     """One copy of a plog."""
 
-    __slots__ = ("acked", "key", "plog_id", "sealed", "size", "starts", "verified", "written")
+    __slots__ = ("acked", "key", "known", "plog_id", "sealed", "size", "starts", "verified", "written")
 
     def __init__(self, plog_id: PlogId, *, size: int, birth: bytes) -> None:
         self.plog_id: Final = plog_id
@@ -76,6 +76,7 @@ class Replica:
         self.sealed = False
         self.written = 0
         self.acked = 0
+        self.known: int | None = None  # how long the head of the file says it is; None: the head is new
         self.starts = array("I")  # where each block's body starts; PLOG_SIZE_MAX fits
         self.verified = bytearray()  # one flag a block
 
@@ -170,7 +171,8 @@ def recover_replica(plog_id: PlogId, image: memoryview) -> Replica | Damage | No
     if state is None:
         return Damage(0, "the state in its head fails its checksum")
     replica = Replica(plog_id, size=identity.size, birth=identity.birth)
-    damage = _read_known(replica, image, state.length)
+    replica.known = None if state.new else state.length
+    damage = _read_known(replica, image, state)
     if damage is not None:
         return damage
     if state.sealed:
@@ -182,8 +184,9 @@ def recover_replica(plog_id: PlogId, image: memoryview) -> Replica | Damage | No
     return replica
 
 
-def _read_known(replica: Replica, image: memoryview, length: int) -> Damage | None:
+def _read_known(replica: Replica, image: memoryview, state: State) -> Damage | None:
     """Walk the headers of blocks that are known to be there; their bodies are checked when first read."""
+    length = state.length
     while replica.written < length:
         position = replica.place()
         header = unpack_block_header(image, position)
@@ -197,6 +200,8 @@ def _read_known(replica: Replica, image: memoryview, length: int) -> Damage | No
         ):
             return Damage(position, f"the block at offset {replica.written} goes past the end of the file")
         replica._add_block(header.body_size, verified=False)
+    if replica.written > length and not state.sealed:
+        return Damage(HEAD_SIZE, f"no block ends at offset {length}, though one is known to")
     return None
 
 
