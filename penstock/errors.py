@@ -43,7 +43,7 @@ class FolderUnusable(PenstockError):
     """The folder cannot be made, read or written."""
 
     def __init__(self, folder: str, *, reason: str) -> None:
-        super().__init__(f"cannot use the folder {folder}: {reason}; check that it exists and that you may write to it")
+        super().__init__(f"cannot use the folder {folder}: {reason}; name a folder that you may write to")
         self.folder, self.reason = folder, reason
 
 
@@ -60,7 +60,7 @@ class FormatUnknown(PenstockError):
 
     def __init__(self, path: str, *, found: str, known: str) -> None:
         super().__init__(
-            f"{path} says {found!r}, this Penstock knows {known!r}: upgrade Penstock or choose another folder"
+            f"{path} holds {found!r}, this Penstock knows {known!r}: upgrade Penstock or choose another folder"
         )
         self.path, self.found, self.known = path, found, known
 

@@ -7,22 +7,40 @@ by a user, so no path is ever built from outside input.
 
 from __future__ import annotations
 
+import _signal  # the module signal spends 16 microseconds on what takes one
 import errno
 import fcntl
+import functools
 import mmap
 import os
 import secrets
 import socket
+import threading
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final, ParamSpec, Protocol, TypeVar
 
 from penstock.errors import FolderUnusable, StoreLocked
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
+    from types import FrameType
 
-__all__ = ["Bytes", "Clock", "Disk", "File", "OsDisk", "Random", "SystemClock", "SystemRandom", "write_all"]
+__all__ = [
+    "Bytes",
+    "Clock",
+    "Disk",
+    "File",
+    "OsDisk",
+    "Random",
+    "SystemClock",
+    "SystemRandom",
+    "uninterrupted",
+    "write_all",
+]
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 _LOCK_NAME: Final = "LOCK"
 _CLOSED: Final = -1  # no descriptor: whatever is tried with it fails
@@ -141,6 +159,53 @@ class SystemRandom:
         return secrets.token_bytes(size)
 
 
+class _Hold:
+    """Keeps Ctrl-C back while the main thread is within a step."""
+
+    def __init__(self) -> None:
+        self.is_on = False
+        self._before: Callable[[int, FrameType | None], object] | None = None
+        self._held: list[FrameType | None] = []
+
+    def __enter__(self) -> None:
+        before = _signal.getsignal(_signal.SIGINT)
+        if callable(before):
+            _signal.signal(_signal.SIGINT, self._hold)
+            self._before = before
+        self.is_on = True
+
+    def _hold(self, _: int, frame: FrameType | None) -> None:
+        self._held.append(frame)
+
+    def __exit__(self, *_: object) -> None:
+        before, held = self._before, self._held
+        self.is_on, self._before, self._held = False, None, []
+        if before is not None:
+            _signal.signal(_signal.SIGINT, before)
+            if held:
+                before(_signal.SIGINT, held[-1])
+
+
+_hold: Final = _Hold()
+
+
+def uninterrupted(step: Callable[P, T]) -> Callable[P, T]:
+    """Let Ctrl-C wait until the step is over.
+
+    Python raises KeyboardInterrupt between any two instructions of the main thread, also between writing a record and
+    taking note of it. A step ends by itself within a sync or two, so nobody waits long.
+    """
+
+    @functools.wraps(step)
+    def held(*args: P.args, **kwargs: P.kwargs) -> T:
+        if _hold.is_on or threading.current_thread() is not threading.main_thread():
+            return step(*args, **kwargs)
+        with _hold:
+            return step(*args, **kwargs)
+
+    return held
+
+
 class OsFile:
     """A file of the operating system, read through a shared mapping.
 
@@ -212,8 +277,8 @@ class OsDisk:
         try:
             _make_folder(self._folder)
             self._folder_fd = os.open(self._folder, os.O_RDONLY | os.O_DIRECTORY)
-        except OSError as error:
-            raise FolderUnusable(str(folder), reason=error.strerror or str(error)) from error
+        except (OSError, ValueError) as error:
+            raise FolderUnusable(str(folder), reason=getattr(error, "strerror", None) or str(error)) from error
         self._lock_fd = _CLOSED
 
     def create(self, name: str) -> OsFile:

@@ -47,7 +47,7 @@ def _print(rounds: "list[Round]", losses: "PowerLosses") -> None:
     from rich.table import Table
 
     table = Table(title="A log stream whose writer was killed with kill -9", title_justify="left")
-    for column in ("round", "acked", "in the log", "lost", "disordered", "never acked", "plogs", "reopened"):
+    for column in ("round", "acked", "found", "lost", "disordered", "unacked", "plogs", "reopened"):
         table.add_column(column, justify="right")
     for number, done in enumerate(rounds, start=1):
         table.add_row(

@@ -20,6 +20,7 @@ from penstock.log._records import Drop, decode_records
 from penstock.log._sizes import PlogSizes
 from penstock.log._stream import LogStream
 from penstock.model import check_name
+from penstock.ports import uninterrupted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -131,6 +132,7 @@ class MetadataManager:
                 self._background = ThreadPoolExecutor(1, thread_name_prefix="penstock-log")
             self._background.submit(_attempt, task)
 
+    @uninterrupted
     def run(self, steps: Steps[T], *, drain: PendingAppend | None = None) -> T:
         """Run a protocol; ``drain`` is the last append that it may have to wait for."""
         with self.lock:

@@ -31,6 +31,7 @@ from penstock.errors import (
 from penstock.log._protocols import ensure_next, record_switch, recover_tail, splice_log
 from penstock.log._records import Truncate
 from penstock.plog import APPEND_SIZE_MAX
+from penstock.ports import uninterrupted
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -96,6 +97,7 @@ class LogStream:
         """Note that the log is gone, whatever is created under its name; the caller holds the manager's lock."""
         self._deleted = True
 
+    @uninterrupted
     def append(self, data: Buffer, *, expected: LogPosition | None = None) -> LogPosition:
         """Append ``data``; return the log's end behind them once they are durable.
 
@@ -233,6 +235,7 @@ class LogStream:
         with self._lock:
             return self._current_tail().position
 
+    @uninterrupted
     def truncate(self, plog_id: PlogId) -> None:
         """Let the log begin with ``plog_id``; the plogs before it are deleted in the background."""
         with self._manager.lock:
@@ -240,6 +243,7 @@ class LogStream:
             self._manager.record(Truncate(self.name, str(plog_id)))
         self._manager.sweep()
 
+    @uninterrupted
     def splice(self, source: LogStream) -> None:
         """Put all bytes of another log of this partition behind this log's, in one step; the other log ends.
 

@@ -30,7 +30,7 @@ class PlogId:
     def __post_init__(self) -> None:
         check_name("cluster", self.cluster)
         check_name("group", self.group)
-        if not _UID.fullmatch(self.uid):
+        if not _UID.fullmatch(str(self.uid)):
             raise BadArgument(f"{self.uid!r} is no plog uid: it is 32 lower-case hexadecimal digits")
 
     @classmethod

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from itertools import islice
 from typing import TYPE_CHECKING, Final
 
@@ -36,7 +36,7 @@ from penstock.plog._journal_record import DELETE, WRITE
 from penstock.plog._open_plog import OpenPlog
 from penstock.plog._replay import is_certain, load_replica, remove_if_there, replay, write_rest_again
 from penstock.plog._replica import PLOG_SIZE_DEFAULT, PLOG_SIZE_MAX, PlogInfo, Replica
-from penstock.ports import SystemRandom, write_all
+from penstock.ports import SystemRandom, uninterrupted, write_all
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -67,6 +67,7 @@ class _DirectAppend:
     def __init__(self, plogs: FilePlogs, plog: OpenPlog, offset: int) -> None:
         self._plogs, self._plog, self._offset = plogs, plog, offset
 
+    @uninterrupted
     def result(self) -> int:
         """Wait until it is durable; return the plog's new offset."""
         self._plogs.sync_file(self._plog, self._offset)
@@ -85,6 +86,7 @@ class FilePlogs:
         self._table_lock = threading.Lock()
         self._plogs: dict[PlogId, OpenPlog] = {}
         self._opened: OrderedDict[PlogId, OpenPlog] = OrderedDict()  # those with an open file, least used first
+        self._sweep_at = 2 * open_files_max
         self._closed = False
         disk.lock()
         try:
@@ -108,10 +110,11 @@ class FilePlogs:
         """Return an id that nobody has had before; nothing is created."""
         return PlogId.new(cluster=_CLUSTER, group=_GROUP, random=self._random)
 
+    @uninterrupted
     def create(self, *, size: int = PLOG_SIZE_DEFAULT, plog_id: PlogId | None = None) -> PlogId:
         """Make a plog with room for ``size`` bytes, allocated now; without an id it gets a new one."""
-        if not 0 < size <= PLOG_SIZE_MAX:
-            raise BadArgument(f"a plog of {size} bytes cannot be: the size is from 1 to {PLOG_SIZE_MAX}")
+        if not 0 < size <= PLOG_SIZE_MAX or size != int(size):
+            raise BadArgument(f"a plog of {size!r} bytes cannot be: the size is from 1 to {PLOG_SIZE_MAX}")
         plog_id = plog_id or self.new_id()
         with self._entered(plog_id) as plog:
             self._check_running()
@@ -151,10 +154,12 @@ class FilePlogs:
                 return file  # its creation was never acknowledged: begin again
             raise PlogExists(plog.plog_id) from None
 
+    @uninterrupted
     def append(self, plog_id: PlogId, offset: int, data: Buffer) -> int:
         """Put ``data`` at the plog's current ``offset``; return the new offset once they are durable."""
         return self.submit(plog_id, offset, data).result()
 
+    @uninterrupted
     def submit(self, plog_id: PlogId, offset: int, data: Buffer) -> PendingAppend:
         """Append without waiting; ``data`` must not change before the result is there."""
         body: Bytes = data if type(data) is bytes else memoryview(data).cast("B")
@@ -217,8 +222,8 @@ class FilePlogs:
             assert replica is not None
             if replica.acked >= offset:
                 return
-            assert file is not None, "a file with an append under way stays open"
             self._check_running()
+            assert file is not None, "a file with an append under way stays open"
             written = plog.unsynced_end
             try:
                 if not plog.linked:
@@ -227,7 +232,7 @@ class FilePlogs:
                 file.datasync()
             except OSError as error:
                 raise self._journal.stop(error, self._disk.where(plog.name)) from error
-            replica.acknowledge(written)
+            plog.acknowledge(written)
 
     def read(self, plog_id: PlogId, offset: int, size: int) -> memoryview:
         """Return ``size`` bytes at ``offset``; no copy where they were appended in one piece."""
@@ -260,6 +265,7 @@ class FilePlogs:
             raise PlogCorrupt(path, offset=position, reason=f"block {index} fails its checksum")
         replica.verified[index] = True
 
+    @uninterrupted
     def seal(self, plog_id: PlogId, offset: int) -> int:
         """Let the plog take no more appends; return its length: the smaller of ``offset`` and what it holds."""
         with self._quiet(plog_id, fence=offset) as plog:
@@ -291,11 +297,12 @@ class FilePlogs:
         with self._loaded(plog_id) as (_, replica):
             return replica.info()
 
+    @uninterrupted
     def delete(self, plog_id: PlogId) -> None:
         """Remove the plog, damaged or not, and free its room; views of it stay good."""
         with self._quiet(plog_id, fence=PLOG_SIZE_MAX) as plog:
             self._check_running()
-            if plog.replica is None and not self._has_file(plog):
+            if plog.deletion is not None or (plog.replica is None and not self._has_file(plog)):
                 raise NoSuchPlog(plog_id)
             ticket = plog.deletion = self._record(plog, kind=DELETE, position=0, parts=(), offset=0)
         ticket.result()
@@ -306,6 +313,7 @@ class FilePlogs:
                 raise refusal(self._disk.where(plog.name), error) from error
             self._forget(plog)
 
+    @uninterrupted
     def close(self) -> None:
         """Make every file durable by itself and let go of the folder."""
         with self._table_lock:
@@ -334,8 +342,9 @@ class FilePlogs:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Close."""
-        self.close()
+        """Close; an error that is on its way already is not replaced by another."""
+        with suppress(DiskFailed) if error is not None else nullcontext():
+            self.close()
 
     @contextmanager
     def _entered(self, plog_id: PlogId) -> Iterator[OpenPlog]:
@@ -370,6 +379,8 @@ class FilePlogs:
                 raise
 
     def _enter(self, plog_id: PlogId) -> OpenPlog:
+        if not isinstance(plog_id, PlogId):
+            raise BadArgument(f"{plog_id!r} is no PlogId")
         while True:
             with self._table_lock:
                 if self._closed:
@@ -391,13 +402,18 @@ class FilePlogs:
             self._note_use(plog)
 
     def _note_use(self, plog: OpenPlog) -> None:
-        """Put the plog behind all others whose files are open, and close what was not used for long."""
+        """Put the plog behind all others with open files; close what was not used for long, forget what is closed."""
         with self._table_lock:
+            if self._plogs.get(plog.plog_id) is not plog:
+                return
             self._opened[plog.plog_id] = plog
             self._opened.move_to_end(plog.plog_id)
             surplus = len(self._opened) - self._open_files_max
-            oldest = list(islice(self._opened.values(), _EVICTIONS_MAX)) if surplus > 0 else []
-        for candidate in oldest:
+            candidates = list(islice(self._opened.values(), _EVICTIONS_MAX)) if surplus > 0 else []
+            if len(self._plogs) > self._sweep_at:
+                candidates += [other for other in self._plogs.values() if other.file is None]
+                self._sweep_at = 2 * (len(self._plogs) - len(candidates) + self._open_files_max)
+        for candidate in candidates:
             if candidate.lock.acquire(blocking=False):
                 try:
                     self._evict(candidate)
@@ -406,13 +422,17 @@ class FilePlogs:
 
     def _evict(self, plog: OpenPlog) -> None:
         """Close the file, and forget the plog if nothing of it is still to be written; the caller holds its lock."""
-        if plog.is_idle and plog.deletion is None:
-            self._flushed(plog)
-            plog.close_file()
-            with self._table_lock:
-                self._opened.pop(plog.plog_id, None)
-            if not plog.dirty and not plog.is_behind:
-                self._forget(plog)
+        if not plog.is_idle or plog.deletion is not None or plog.forgotten:
+            return
+        try:
+            plog.flush()
+        except OSError:
+            return  # whoever needs this plog will be told; who called needs another
+        plog.close_file()
+        with self._table_lock:
+            self._opened.pop(plog.plog_id, None)
+        if not plog.dirty and not plog.is_behind:
+            self._forget(plog)
 
     def _check_running(self) -> None:
         if self._journal.stopped is not None:
@@ -459,9 +479,10 @@ class FilePlogs:
         return Identity.unpack(head) is None or names_match(plog.plog_id, head)
 
     def _forget(self, plog: OpenPlog) -> None:
-        """Drop what is known of a plog that is not there; the caller holds its lock."""
+        """Drop what is known of a plog; the caller holds its lock. Another may have taken its place in the table."""
         plog.close_file()
         plog.forgotten = True
         with self._table_lock:
-            self._plogs.pop(plog.plog_id, None)
-            self._opened.pop(plog.plog_id, None)
+            for table in (self._plogs, self._opened):
+                if table.get(plog.plog_id) is plog:
+                    del table[plog.plog_id]

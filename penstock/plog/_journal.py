@@ -28,7 +28,7 @@ from penstock.plog._journal_record import (
     pack_record_header,
     scan_journal,
 )
-from penstock.ports import write_all
+from penstock.ports import uninterrupted, write_all
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -91,6 +91,7 @@ class Ticket:
         self.done = False  # and its subject and whoever waits know
         self.error: DiskFailed | None = None
 
+    @uninterrupted
     def result(self) -> int:
         """Wait until the change is durable; return the offset it reached."""
         if not self.done:

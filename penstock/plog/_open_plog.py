@@ -29,15 +29,37 @@ __all__ = ["OpenPlog"]
 class OpenPlog:
     """A plog in use. Whoever calls a method or changes a field holds ``lock``, but for the first two methods."""
 
-    __slots__ = ("changes", "deletion", "dirty", "disk", "fence", "file", "forgotten", "last", "linked", "lock", "name",
-                 "pins", "plog_id", "removed", "replica", "room", "sync_lock", "uid", "unsynced_end", "waiting",
-                 "waiting_position")  # fmt: skip
+    __slots__ = (
+        "ack_lock",
+        "changes",
+        "deletion",
+        "dirty",
+        "disk",
+        "fence",
+        "file",
+        "forgotten",
+        "last",
+        "linked",
+        "lock",
+        "name",
+        "pins",
+        "plog_id",
+        "removed",
+        "replica",
+        "room",
+        "sync_lock",
+        "uid",
+        "unsynced_end",
+        "waiting",
+        "waiting_position",
+    )
 
     def __init__(self, plog_id: PlogId, disk: Disk) -> None:
         self.plog_id, self.uid, self.disk = plog_id, plog_id.uid_bytes, disk
         self.name = plog_name(self.uid)
         self.lock = threading.Lock()
         self.sync_lock = threading.Lock()
+        self.ack_lock = threading.Lock()
         self.replica: Replica | None = None  # None: not read yet
         self.file: File | None = None
         self.room = 0  # how long the file is, once it is known
@@ -53,9 +75,10 @@ class OpenPlog:
         self.changes = self.pins = 0
 
     def acknowledge(self, offset: int) -> None:
-        """Let readers see everything up to ``offset``."""
-        if self.replica is not None:
-            self.replica.acknowledge(offset)
+        """Let readers see everything up to ``offset``; the journal and the file's own sync may both say so at once."""
+        with self.ack_lock:
+            if self.replica is not None:
+                self.replica.acknowledge(offset)
 
     def checkpoint(self, change: int) -> None:
         """Make the plog's own file durable, together with how long it is; records up to ``change`` may go then."""

@@ -447,7 +447,7 @@ def check_goes_on(disk: MemoryDisk, plogs: FilePlogs, fates: Expected, contents:
 
 
 def test_no_power_loss_takes_what_was_acknowledged_or_adds_what_was_not_written(
-    history: Callable[[RecordingDisk], None], record_property: Callable[[str, object], None]
+    history: Callable[[RecordingDisk], None],
 ) -> None:
     """This is what durable means; every crash point and every state of it is tried, and each store goes on after."""
     disk = record(history)
@@ -460,13 +460,12 @@ def test_no_power_loss_takes_what_was_acknowledged_or_adds_what_was_not_written(
             check_goes_on(state.disk, plogs, fates, check(plogs, fates))
         except Exception as error:
             raise AssertionError(f"{state.describe}: {error!r}") from error
-    record_property("crash_states", count)
     assert count > 100
 
 
 @pytest.mark.parametrize("history", RECOVERY_CASES, ids=str, indirect=True)
 def test_power_loss_while_recovering_from_a_power_loss_takes_nothing_more(
-    history: Callable[[RecordingDisk], None], record_property: Callable[[str, object], None]
+    history: Callable[[RecordingDisk], None],
 ) -> None:
     """Power comes back in bursts: recovery is itself a history of writes, with crash points of its own."""
     disk = record(history)
@@ -475,8 +474,8 @@ def test_power_loss_while_recovering_from_a_power_loss_takes_nothing_more(
     for state in all_states(disk):
         recovery = RecordingDisk(copy_of(state.disk))
         open_on(recovery)
-        shape = tuple(map(str, recovery._record.operations))
-        if shape in seen:  # the same writes to the same places: nothing new can go wrong
+        shape = tuple(str(operation).rsplit(" ", 1)[0] for operation in recovery._record.operations)
+        if shape in seen:  # the same calls on the same files, only at other places in them
             continue
         seen.add(shape)
         for again in all_states(recovery, power_set_max=2):
@@ -486,7 +485,6 @@ def test_power_loss_while_recovering_from_a_power_loss_takes_nothing_more(
                     check(plogs, expected(state))
             except Exception as error:
                 raise AssertionError(f"{state.describe}, then {again.describe}: {error!r}") from error
-    record_property("crash_states", count)
     assert count > 100
 
 
@@ -542,7 +540,7 @@ def seen_by_a_reader(plogs: FilePlogs, fates: Expected) -> dict[PlogId, Fate]:
 
 
 def test_power_loss_after_a_killed_process_takes_nothing_that_its_successor_showed(
-    history: Callable[[RecordingDisk], None], record_property: Callable[[str, object], None]
+    history: Callable[[RecordingDisk], None],
 ) -> None:
     """What the first process wrote and did not sync is read well by the second, and is still not on the disk."""
     operations = [operation for operation in record(history)._record.operations if not isinstance(operation, Note)]
@@ -562,5 +560,4 @@ def test_power_loss_after_a_killed_process_takes_nothing_that_its_successor_show
                     check(recovered, fates)
             except Exception as error:
                 raise AssertionError(f"killed after {operation}, {state.describe}: {error!r}") from error
-    record_property("crash_states", count)
     assert count > len(operations)

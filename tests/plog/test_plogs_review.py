@@ -1,0 +1,155 @@
+"""What a review of the plogs found, one test each."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from typing import TYPE_CHECKING
+
+import pytest
+
+from penstock.errors import BadArgument, DiskFailed, NoSuchPlog
+from penstock.plog import FilePlogs, PlogId
+from penstock.ports import OsDisk
+from penstock.testing import Fault, FaultyDisk, MemoryDisk
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from penstock.ports import Disk, File
+
+
+def small_plogs(disk: Disk, *, open_files_max: int = 8) -> FilePlogs:
+    """Return plogs whose journal turns often."""
+    return FilePlogs(disk, journal_size=8192, direct_size_min=1024, open_files_max=open_files_max)
+
+
+class WatchedDisk(OsDisk):
+    """A real disk that calls somebody before each sync of a file."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder)
+        self.before_datasync: Callable[[], None] = lambda: None
+
+    def create(self, name: str) -> File:  # type: ignore[override]
+        return self._watched(super().create(name))
+
+    def open(self, name: str) -> File:  # type: ignore[override]
+        return self._watched(super().open(name))
+
+    def _watched(self, file: File) -> File:
+        datasync = file.datasync
+
+        class Watched:
+            def __getattr__(_, name: str) -> object:  # noqa: N805
+                return getattr(file, name)
+
+            def datasync(_) -> None:  # noqa: N805
+                self.before_datasync()
+                datasync()
+
+        return Watched()  # type: ignore[return-value]
+
+
+@pytest.mark.parametrize("size", [100, 5000], ids=["small", "large"])
+def test_ctrl_c_waits_for_the_sync_and_leaves_a_store_that_goes_on(tmp_path: Path, size: int) -> None:
+    """In a notebook one interrupts a loop and goes on with the same store; an interrupt is no failure of the disk."""
+    disk = WatchedDisk(tmp_path)
+    with small_plogs(disk) as plogs:
+        plog_id = plogs.create(size=20_000)
+        disk.before_datasync = lambda: os.kill(os.getpid(), signal.SIGINT)
+        with pytest.raises(KeyboardInterrupt):
+            plogs.append(plog_id, 0, bytes(size))
+        disk.before_datasync = lambda: None
+        assert plogs.info(plog_id).length == size
+        assert plogs.append(plog_id, size, bytes(size)) == 2 * size
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+def test_interrupts_of_other_threads_work_are_not_held(tmp_path: Path) -> None:
+    """Signals come to the main thread only; while another writes, Ctrl-C works as ever."""
+    disk = WatchedDisk(tmp_path)
+    with small_plogs(disk) as plogs:
+        plog_id = plogs.create(size=1000)
+        handlers: list[object] = []
+        disk.before_datasync = lambda: handlers.append(signal.getsignal(signal.SIGINT))
+        worker = threading.Thread(target=plogs.append, args=(plog_id, 0, b"data"))
+        worker.start()
+        worker.join()
+        disk.before_datasync = lambda: None
+    assert handlers == [signal.default_int_handler]
+
+
+def test_of_two_that_delete_a_plog_only_one_does(tmp_path: Path) -> None:
+    """The slower one must not take away what was created again under the id."""
+    disk = WatchedDisk(tmp_path)
+    with small_plogs(disk) as plogs:
+        plog_id = plogs.create(size=1000)
+        second: list[BaseException] = []
+
+        def delete_too() -> None:
+            disk.before_datasync = lambda: None
+            try:
+                plogs.delete(plog_id)
+            except NoSuchPlog as error:
+                second.append(error)
+
+        disk.before_datasync = delete_too
+        plogs.delete(plog_id)
+        assert len(second) == 1
+        plogs.create(size=1000, plog_id=plog_id)
+        assert plogs.append(plog_id, 0, b"new") == 3
+        assert plogs.info(plog_id).length == 3
+
+
+def test_a_file_that_cannot_be_written_fails_only_who_uses_it() -> None:
+    """Files are closed for others to be opened; who opens another plog has no part in what is wrong with the first."""
+    disk = FaultyDisk(MemoryDisk())
+    plogs = small_plogs(disk, open_files_max=1)
+    first = plogs.create(size=1000)
+    plogs.append(first, 0, b"waits for its file")
+    disk.fail(Fault.EIO, on="pwritev", call=None, name=f"{first.uid}.plog")
+    for _ in range(3):
+        other = plogs.create(size=1000)
+        assert plogs.append(other, 0, b"fine") == 4
+    with pytest.raises(DiskFailed):
+        plogs.read(first, 0, 18)
+    disk.heal()
+    assert bytes(plogs.read(first, 0, 18)) == b"waits for its file"
+    plogs.close()
+
+
+def test_plogs_that_are_done_with_are_forgotten() -> None:
+    """A store that makes plogs for years must not remember each of them."""
+    with small_plogs(MemoryDisk()) as plogs:
+        for _ in range(500):
+            plog_id = plogs.create(size=100)
+            plogs.append(plog_id, 0, bytes(100))
+            plogs.seal(plog_id, 100)
+        assert len(plogs._plogs) < 100
+
+
+def test_bytes_acknowledged_by_two_syncs_at_once_stay_acknowledged() -> None:
+    """The journal and a large block's own file are synced by different threads; the later word may be the smaller."""
+    with small_plogs(MemoryDisk()) as plogs:
+        for _ in range(50):
+            plog_id = plogs.create(size=5000)
+            small = plogs.submit(plog_id, 0, b"small")
+            large = plogs.submit(plog_id, 5, bytes(2000))
+            threads = [threading.Thread(target=ticket.result) for ticket in (small, large)]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join()
+            assert plogs.info(plog_id).length == 2005
+
+
+@pytest.mark.parametrize("plog_id", ["local/main/" + "0" * 32, None, 7])
+def test_what_is_no_plog_id_is_refused(plog_id: object) -> None:
+    """A text that looks like one is a common slip; it deserves more than an AttributeError."""
+    with small_plogs(MemoryDisk()) as plogs, pytest.raises(BadArgument, match="no PlogId"):
+        plogs.info(plog_id)  # type: ignore[arg-type]
+    with pytest.raises(BadArgument):
+        PlogId("local", "main", plog_id)  # type: ignore[arg-type]
