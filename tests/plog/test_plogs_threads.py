@@ -410,7 +410,7 @@ def interrupted() -> Iterator[threading.Event]:
 def test_interrupted_thread_does_not_take_the_lead_with_it(
     held: FilePlogs, disk: HeldDisk, interrupted: threading.Event
 ) -> None:
-    """Ctrl-C in a notebook ends one call; the next one must not hang."""
+    """Ctrl-C in a notebook ends one call, once it is durable; the next one must not hang."""
     plog_ids = [held.create(size=100) for _ in range(3)]
     disk.hold()
     leader = Task(lambda: held.append(plog_ids[0], 0, b"data"))
@@ -420,14 +420,15 @@ def test_interrupted_thread_does_not_take_the_lead_with_it(
     def interrupt_when_waiting() -> None:
         while not any(ticket.gates for ticket in held._journal._pending):
             pass
-        while not interrupted.is_set():  # a signal that comes just before a thread sleeps does not wake it
-            signal.pthread_kill(main, signal.SIGINT)
+        signal.pthread_kill(main, signal.SIGINT)
+        assert not interrupted.is_set()
+        disk.gate.set()
 
     interrupter = Task(interrupt_when_waiting)
     with pytest.raises(KeyboardInterrupt):
         held.append(plog_ids[1], 0, b"data")
     interrupter.outcome()
-    disk.gate.set()
+    assert interrupted.is_set()
     assert leader.outcome() == 4
     assert Task(lambda: held.append(plog_ids[2], 0, b"data")).outcome() == 4
     assert held.append(plog_ids[1], 4, b"more") == 8
