@@ -302,7 +302,9 @@ class FilePlogs:
         """Remove the plog, damaged or not, and free its room; views of it stay good."""
         with self._quiet(plog_id, fence=PLOG_SIZE_MAX) as plog:
             self._check_running()
-            if plog.deletion is not None or (plog.replica is None and not self._has_file(plog)):
+            if plog.deletion is not None and not plog.deletion.done:
+                raise NoSuchPlog(plog_id)  # once it is done and the file is still there, removing it had failed
+            if plog.replica is None and not self._has_file(plog):
                 raise NoSuchPlog(plog_id)
             ticket = plog.deletion = self._record(plog, kind=DELETE, position=0, parts=(), offset=0)
         ticket.result()
