@@ -276,7 +276,8 @@ class FilePlogs:
                 self._give_back(plog, replica.place())
                 state = State(sealed=True, length=length).pack(replica.key)
                 plog.last = self._record(plog, kind=WRITE, position=STATE_POSITION, parts=(state,), offset=0)
-                replica.seal(length)
+                with plog.ack_lock:
+                    replica.seal(length)
                 plog.unsynced_end = 0
             last = plog.last
         if last is not None:  # somebody else's seal may not be durable yet

@@ -101,9 +101,10 @@ class Replica:
         return self.written
 
     def acknowledge(self, offset: int) -> None:
-        """Let readers see everything up to ``offset``."""
-        assert offset <= self.written
-        self.acked = max(self.acked, offset)
+        """Let readers see everything up to ``offset``; what a seal has cut off meanwhile stays cut off."""
+        if not self.sealed:
+            assert offset <= self.written
+            self.acked = max(self.acked, offset)
 
     def check_seal(self, offset: int) -> int:
         """Return where a seal at ``offset`` seals: the smaller of the two; sealed elsewhere already is an error."""

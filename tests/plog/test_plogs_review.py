@@ -146,6 +146,18 @@ def test_bytes_acknowledged_by_two_syncs_at_once_stay_acknowledged() -> None:
             assert plogs.info(plog_id).length == 2005
 
 
+def test_an_append_cut_off_by_a_seal_does_not_come_back_when_its_own_sync_is_done() -> None:
+    """The small one is durable in the file already, by the large one's sync; its record comes with the seal's."""
+    with small_plogs(MemoryDisk()) as plogs:
+        plog_id = plogs.create(size=5000)
+        small = plogs.submit(plog_id, 0, b"small")
+        plogs.submit(plog_id, 5, bytes(2000))
+        assert plogs.seal(plog_id, 3) == 3
+        small.result()
+        assert plogs.info(plog_id).length == 3
+        assert bytes(plogs.read(plog_id, 0, 3)) == b"sma"
+
+
 @pytest.mark.parametrize("plog_id", ["local/main/" + "0" * 32, None, 7])
 def test_what_is_no_plog_id_is_refused(plog_id: object) -> None:
     """A text that looks like one is a common slip; it deserves more than an AttributeError."""
