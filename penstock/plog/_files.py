@@ -220,8 +220,8 @@ class FilePlogs:
         with plog.sync_lock:
             replica, file = plog.replica, plog.file
             assert replica is not None
-            if replica.acked >= offset:
-                return
+            if replica.acked >= offset or replica.sealed:
+                return  # a seal comes after everything under way, and may have cut it off
             self._check_running()
             assert file is not None, "a file with an append under way stays open"
             written = plog.unsynced_end
