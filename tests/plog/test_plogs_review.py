@@ -15,7 +15,7 @@ from penstock.ports import OsDisk
 from penstock.testing import Fault, FaultyDisk, MemoryDisk
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
     from penstock.ports import Disk, File
@@ -24,6 +24,14 @@ if TYPE_CHECKING:
 def small_plogs(disk: Disk, *, open_files_max: int = 8) -> FilePlogs:
     """Return plogs whose journal turns often."""
     return FilePlogs(disk, journal_size=8192, direct_size_min=1024, open_files_max=open_files_max)
+
+
+@pytest.fixture
+def usual_interrupts() -> Iterator[None]:
+    """Ctrl-C raises KeyboardInterrupt, also where the tests run in the background and it would be ignored."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
 
 
 class WatchedDisk(OsDisk):
@@ -53,6 +61,7 @@ class WatchedDisk(OsDisk):
         return Watched()  # type: ignore[return-value]
 
 
+@pytest.mark.usefixtures("usual_interrupts")
 @pytest.mark.parametrize("size", [100, 5000], ids=["small", "large"])
 def test_ctrl_c_waits_for_the_sync_and_leaves_a_store_that_goes_on(tmp_path: Path, size: int) -> None:
     """In a notebook one interrupts a loop and goes on with the same store; an interrupt is no failure of the disk."""
@@ -68,6 +77,7 @@ def test_ctrl_c_waits_for_the_sync_and_leaves_a_store_that_goes_on(tmp_path: Pat
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
+@pytest.mark.usefixtures("usual_interrupts")
 def test_interrupts_of_other_threads_work_are_not_held(tmp_path: Path) -> None:
     """Signals come to the main thread only; while another writes, Ctrl-C works as ever."""
     disk = WatchedDisk(tmp_path)
