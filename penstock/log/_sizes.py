@@ -22,7 +22,8 @@ class PlogSizes:
     largest: int = PLOG_SIZE_DEFAULT
 
     def __post_init__(self) -> None:
-        if not 0 < self.first <= self.largest <= PLOG_SIZE_MAX:
+        whole = self.first == int(self.first) and self.largest == int(self.largest)
+        if not whole or not 0 < self.first <= self.largest <= PLOG_SIZE_MAX:
             raise BadArgument(
                 f"plog sizes from {self.first} to {self.largest} cannot be: 0 < first <= largest <= 1 GiB"
             )
