@@ -4,7 +4,9 @@ Every change to a plog's file is written twice: into the file, which is synced s
 into the journal, which is synced at once for all who wait. So a thousand plogs cost one sync, not a thousand.
 
 There is no thread for it. Who waits and finds nobody syncing becomes the leader: it writes all records that are
-pending, syncs once, wakes the others and hands the lead to one that came in the meantime.
+pending, syncs once and wakes the others. As many as met last time are expected to meet again, and the last of them
+leads: so nobody has to be woken only to lead. One of those who wait does so with a limit, and leads when it has
+passed, with those who came.
 
 Two files take turns. When one is full the other begins a new generation, and a checkpoint syncs, in the
 background, every plog file that the full one has records for; after that its records are not needed any more.
@@ -17,7 +19,6 @@ stops for good, and opening the folder anew replays what was acknowledged.
 from __future__ import annotations
 
 import threading
-import time
 from typing import TYPE_CHECKING, Final, Protocol
 
 from penstock.errors import DiskFailed, JournalCorrupt, StoreClosed
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
 __all__ = ["JOURNAL_NAMES", "Journal", "Subject", "Ticket", "create_journal", "read_journal"]
 
 JOURNAL_NAMES: Final = ("journal-0", "journal-1")
+_PATIENCE_S: Final = 0.0002  # about what it takes to wake eight threads
 _ZEROS: Final = bytes(1 << 20)
 
 
@@ -112,6 +114,7 @@ class Journal:
         self._lead_lock = threading.Lock()  # held by who leads
         self._pending: list[Ticket] = []
         self._leading = False
+        self._patient: Ticket | None = None  # whose waiter has a limit, and leads when it has passed
         self._company = 1  # how many changes the last group and those behind it were
         self._stopped: DiskFailed | None = None
         self._closed = False
@@ -137,36 +140,43 @@ class Journal:
         return ticket
 
     def wait(self, ticket: Ticket) -> None:
-        """Return when the ticket is done, leading the group if nobody else does."""
-        gate = None
+        """Return when the ticket is done, leading the group if it is complete or nobody else does."""
+        gate, tired = threading.Lock(), False
+        gate.acquire()
         try:
-            with self._mutex:
-                if ticket.done:
-                    return
-                if self._leading:
-                    gate = threading.Lock()
-                    gate.acquire()
-                    ticket.gates.append(gate)
-                self._leading = True
-            if gate is not None:
-                gate.acquire()  # opened when the ticket is done, or when the lead is ours
-            if not ticket.done:
-                self._lead()
+            while not ticket.done:
+                limit = self._turn_of(ticket, gate, tired=tired)
+                if limit == 0:
+                    self._lead()
+                else:
+                    tired = not gate.acquire(timeout=limit)  # opened when the ticket is done, or may have to lead
         except BaseException:
             self._give_up(ticket, gate)
             raise
 
-    def _give_up(self, ticket: Ticket, gate: threading.Lock | None) -> None:
-        """Wait no more, because of Ctrl-C; the lead may have come to us at that very moment.
-
-        To hand it on once too often does no harm: two who believe to lead do it one after the other.
-        """
+    def _turn_of(self, ticket: Ticket, gate: threading.Lock, *, tired: bool) -> float:
+        """Return how long to wait at most: no time at all for who is to lead, and -1 for as long as it takes."""
         with self._mutex:
-            heir = None
+            if self._patient is ticket:
+                self._patient = None
+            if not ticket.done and not self._leading and (tired or len(self._pending) >= self._company):
+                self._leading = True
+                return 0
+            if gate not in ticket.gates and not ticket.done:
+                ticket.gates.append(gate)
+            if self._leading or self._patient is not None or ticket.done:
+                return -1
+            self._patient = ticket
+            return _PATIENCE_S
+
+    def _give_up(self, ticket: Ticket, gate: threading.Lock) -> None:
+        """Wait no more, because of Ctrl-C; it may have been our turn at that very moment."""
+        with self._mutex:
             if gate in ticket.gates:
                 ticket.gates.remove(gate)
-            elif not ticket.done:
-                heir = self._next_leader()
+            if self._patient is ticket:
+                self._patient = None
+            heir = self._next_in_turn()
         if heir is not None:
             heir.release()
 
@@ -174,9 +184,9 @@ class Journal:
         batch: list[Ticket] = []
         with self._lead_lock:
             try:
-                self._gather()
                 with self._mutex:
                     batch, self._pending = self._pending, []
+                    self._patient = None
                 self._commit(batch)
             except OSError as error:
                 self.stop(error, self._disk.where(JOURNAL_NAMES[self._active]))
@@ -187,18 +197,8 @@ class Journal:
             finally:
                 self._finish(batch)
 
-    def _gather(self) -> None:
-        """Let half of those come again who were there last time: a shared sync is worth a few turns of waiting.
-
-        Not all of them, so that the others do their part while this half is synced.
-        """
-        for _ in range(2 * self._company):
-            if 2 * len(self._pending) >= self._company:
-                break
-            time.sleep(0)  # lets another thread run, and does not sleep
-
     def _finish(self, batch: list[Ticket]) -> None:
-        """Tell everybody in the batch, and hand the lead on."""
+        """Tell everybody in the batch, and let one that came in the meantime see whether to lead."""
         with self._mutex:
             for ticket in batch:
                 ticket.error = self._stopped
@@ -207,18 +207,19 @@ class Journal:
                 ticket.done = True
                 ticket.parts = ()
             self._company = len(batch) + len(self._pending)
-            heir = self._next_leader()
+            self._leading = False
+            heir = self._next_in_turn()
         for ticket in batch:
             for gate in ticket.gates:
                 gate.release()
         if heir is not None:
             heir.release()
 
-    def _next_leader(self) -> threading.Lock | None:
-        """Return the gate of one that waits, to be opened; the caller holds the mutex."""
-        heir = next((ticket.gates.pop() for ticket in self._pending if ticket.gates), None)
-        self._leading = heir is not None
-        return heir
+    def _next_in_turn(self) -> threading.Lock | None:
+        """Return the gate of one that waits, to be opened, if nobody takes care; the caller holds the mutex."""
+        if self._leading or self._patient is not None:
+            return None
+        return next((ticket.gates.pop() for ticket in self._pending if ticket.gates), None)
 
     def _commit(self, batch: list[Ticket]) -> None:
         if self._stopped is not None:
