@@ -44,7 +44,8 @@ class MetadataManager:
 
     def __init__(self, plogs: Plogs, cpo: Cpo, partition: str, sizes: PlogSizes) -> None:
         self.plogs: Final = plogs
-        self.lock: Final = threading.RLock()  # held while a protocol runs, and while its results are read
+        self.lock: Final = threading.RLock()  # held while a protocol runs: one at a time
+        self.chains: Final = threading.Lock()  # held while what is known of the logs is read or changed, never for long
         self._host = Host(plogs, cpo, partition)
         self._streams: dict[str, LogStream] = {}
         self._background: ThreadPoolExecutor | None = None
@@ -138,14 +139,17 @@ class MetadataManager:
         with self.lock:
             self.check_open()
             try:
-                action = next(steps)
+                with self.chains:
+                    action = next(steps)
                 while True:
                     try:
                         result = self._host.perform(action, drain)
                     except PenstockError as error:
-                        action = steps.throw(error)
+                        with self.chains:
+                            action = steps.throw(error)
                     else:
-                        action = steps.send(result)
+                        with self.chains:
+                            action = steps.send(result)
             except StopIteration as end:
                 return end.value  # type: ignore[no-any-return]
 

@@ -39,12 +39,13 @@ class LogPosition:
 class Tail:
     """Where a log's appends go: the active plog, and the pre-allocated one behind it once it is there.
 
-    ``written`` counts appends that are under way; ``open`` is False once the active plog takes no more;
-    ``before`` is where the plog before the active one ends, if there is one.
+    ``start`` is where in the log the active plog begins; ``written`` counts appends that are under way, too;
+    ``open`` is False once the active plog takes no more; ``before`` is where the plog before the active one ends, if there is one.
     """
 
     plog_id: PlogId
     size: int
+    start: int
     written: int
     before: LogPosition | None
     open: bool = True
@@ -54,6 +55,11 @@ class Tail:
     def position(self) -> LogPosition:
         """Where the next append goes."""
         return LogPosition(self.plog_id, self.written)
+
+    @property
+    def end(self) -> int:
+        """Where in the log the next append goes, counted from the log's first byte."""
+        return self.start + self.written
 
     def fits(self, size: int) -> bool:
         """Whether an append of ``size`` goes into the active plog."""
@@ -66,7 +72,7 @@ class Tail:
     def moved(self, plog_id: PlogId) -> Tail:
         """Return the tail after a switch to the pre-allocated plog."""
         assert self.next_size, "the pre-allocated plog is there before it is switched to"
-        return Tail(plog_id, self.next_size, 0, before=self.position)
+        return Tail(plog_id, self.next_size, self.end, 0, before=self.position)
 
 
 def create_log(partition: Partition, name: str) -> Steps[None]:
@@ -95,7 +101,7 @@ def recover_tail(partition: Partition, name: str, *, fence: bool) -> Steps[Tail]
         length, is_open = (yield from seal(chain.active, size=active.size)), False
     next_size = yield from _recover_next(partition, name, fence=fence)
     before = LogPosition(*chain.last_sealed) if chain.last_sealed else None
-    return Tail(chain.active, active.size, length, before, open=is_open, next_size=next_size)
+    return Tail(chain.active, active.size, chain.active_start, length, before, open=is_open, next_size=next_size)
 
 
 def _recover_next(partition: Partition, name: str, *, fence: bool) -> Steps[int]:
@@ -183,5 +189,5 @@ def splice_log(partition: Partition, name: str, tail: Tail, *, source: str, sour
         new = tail.moved(chain.next)
     yield from append_records(partition, [record])
     assert chain.last_sealed is not None
-    new.before = LogPosition(*chain.last_sealed)
+    new.before, new.start = LogPosition(*chain.last_sealed), chain.active_start
     return new

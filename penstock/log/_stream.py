@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from penstock.model import PlogId
     from penstock.plog import PendingAppend
 
-__all__ = ["LogStream"]
+__all__ = ["LogStream", "PendingLogAppend"]
 
 _FENCED: Final = (PlogSealed, WrongOffset, NoSuchPlog)  # somebody else was at a plog that is this log's alone
 
@@ -80,6 +80,22 @@ class _Switch:
             return True
 
 
+class PendingLogAppend:
+    """An append under way: it ends at ``position``, which is ``end`` bytes after the log's first."""
+
+    __slots__ = ("_log", "_pending", "_switch", "_tail", "end", "position")
+
+    def __init__(self, log: LogStream, tail: Tail, pending: PendingAppend, switch: _Switch | None) -> None:
+        self._log, self._tail, self._pending, self._switch = log, tail, pending, switch
+        self.position, self.end = tail.position, tail.end
+
+    @uninterrupted
+    def result(self) -> int:
+        """Wait until it is durable; return where in the log it ends."""
+        self._log.finish(self._tail, self._pending, self._switch)
+        return self.end
+
+
 class LogStream:
     """A log: bytes in, at its end; bytes out, from anywhere. Get one from :meth:`MetadataManager.log`."""
 
@@ -98,13 +114,20 @@ class LogStream:
         self._deleted = True
 
     @uninterrupted
-    def append(self, data: Buffer, *, expected: LogPosition | None = None) -> LogPosition:
-        """Append ``data``; return the log's end behind them once they are durable.
+    def append(self, *data: Buffer, expected: LogPosition | None = None) -> LogPosition:
+        """Append ``data``, all parts as one; return the log's end behind it once it is durable.
 
-        They lie in one plog, so they begin at ``offset - len(data)`` of the position returned. With ``expected``
-        they are appended only if the log ends there: ``WrongPosition`` otherwise.
+        It lies in one plog, so it begins at ``offset - len(data)`` of the position returned. With ``expected``
+        it is appended only if the log ends there: ``WrongPosition`` otherwise.
         """
-        size = memoryview(data).nbytes
+        pending = self.submit(*data, expected=expected)
+        pending.result()
+        return pending.position
+
+    @uninterrupted
+    def submit(self, *data: Buffer, expected: LogPosition | None = None) -> PendingLogAppend:
+        """Append without waiting; ``data`` must not change before the result is there."""
+        size = sum(memoryview(part).nbytes for part in data)
         if size > APPEND_SIZE_MAX:
             raise AppendTooLarge(size=size, limit=APPEND_SIZE_MAX)
         with self._lock:
@@ -115,19 +138,17 @@ class LogStream:
                 tail = self._begin_switch(tail, size)
             pending = self._submit(tail, data)
             tail.written += size
-            position, switch = tail.position, self._switch
-        self._finish(tail, pending, switch)
-        return position
+            return PendingLogAppend(self, tail, pending, self._switch)
 
-    def _submit(self, tail: Tail, data: Buffer) -> PendingAppend:
+    def _submit(self, tail: Tail, data: tuple[Buffer, ...]) -> PendingAppend:
         try:
-            self._last = self._plogs.submit(tail.plog_id, tail.written, data)
+            self._last = self._plogs.submit(tail.plog_id, tail.written, *data)
         except _FENCED as error:
             self._fail(tail)
             raise LogFenced(f"log {self.name!r}") from error
         return self._last
 
-    def _finish(self, tail: Tail, pending: PendingAppend, switch: _Switch | None) -> None:
+    def finish(self, tail: Tail, pending: PendingAppend, switch: _Switch | None) -> None:
         try:
             pending.result()
             if switch is not None and switch.complete():
@@ -166,7 +187,8 @@ class LogStream:
             self._complete_before(tail, self._switch)
         with self._next_lock, self._manager.lock:
             self._manager.run(ensure_next(self._manager.partition, self.name, tail, room=size))
-            new = tail.moved(self._chain().next)
+            with self._manager.chains:
+                new = tail.moved(self._chain().next)
         self._switch = _Switch(self._manager, self.name, old=tail, new=new, last=self._last)
         self._tail, self._last = new, None
         return new
@@ -194,7 +216,7 @@ class LogStream:
         """
         if offset < 0 or size < 0:
             raise BadArgument(f"cannot read {size} bytes at {offset} of log {self.name!r}: neither may be negative")
-        with self._manager.lock:
+        with self._manager.chains:
             start, plog_length = self._place_of(plog_id)
             end = self._end()
             if offset > plog_length or start + offset + size > end:
@@ -211,7 +233,7 @@ class LogStream:
 
     def plogs(self) -> list[tuple[PlogId, int, bool]]:
         """Return the log's plogs in order: id, length, whether sealed. The last takes the appends."""
-        with self._manager.lock:
+        with self._manager.chains:
             chain = self._chain()
             sealed = [(plog_id, length, True) for plog_id, length in chain.sealed]
             info = self._plogs.info(chain.active)
@@ -220,13 +242,13 @@ class LogStream:
     @property
     def start(self) -> int:
         """How many bytes were truncated away so far: where the log begins now, counted from its first byte."""
-        with self._manager.lock:
+        with self._manager.chains:
             return self._chain().start
 
     @property
     def length(self) -> int:
         """How many bytes the log has had so far, those truncated away and those taken over included."""
-        with self._manager.lock:
+        with self._manager.chains:
             return self._end()
 
     @property
@@ -235,11 +257,35 @@ class LogStream:
         with self._lock:
             return self._current_tail().position
 
+    def blocks(self, offset: int, end: int) -> Iterator[tuple[int, memoryview]]:
+        """Return every append that holds any byte from ``offset`` to ``end``, whole, with where in the log it begins.
+
+        Here offsets count from the log's first byte. Each plog is opened when its turn comes.
+        """
+        with self._manager.chains:
+            chain = self._chain()
+            if not chain.start <= offset <= end:
+                reason = f"cannot read from {offset} to {end} of log {self.name!r}, which begins at {chain.start}"
+                raise BadArgument(reason)
+            parts = [(chain.start_of(part.plog_id), part) for part in chain.ranges(offset, end)]
+        for start, part in parts:
+            try:
+                found = self._plogs.blocks(part.plog_id, part.offset, part.size)
+            except NoSuchPlog as error:
+                raise NotInLog(self.name, part.plog_id) from error
+            yield from ((start + place, view) for place, view in found)
+
+    def plog_at(self, offset: int) -> PlogId:
+        """Return the plog that holds the byte at ``offset``, counted from the log's first byte."""
+        with self._manager.chains:
+            return self._chain().ranges(offset, offset + 1)[0].plog_id
+
     @uninterrupted
     def truncate(self, plog_id: PlogId) -> None:
         """Let the log begin with ``plog_id``; the plogs before it are deleted in the background."""
         with self._manager.lock:
-            self._place_of(plog_id)
+            with self._manager.chains:
+                self._place_of(plog_id)
             self._manager.record(Truncate(self.name, str(plog_id)))
         self._manager.sweep()
 

@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Final
 from penstock.plog._checksum import crc32c
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from penstock.ports import Bytes
 
 __all__ = ["BLOCK_HEADER_SIZE", "BlockHeader", "block_matches", "pack_block_header", "unpack_block_header"]
@@ -42,10 +44,10 @@ class BlockHeader:
     checksum: int
 
 
-def pack_block_header(key: bytes, *, offset: int, body: Bytes, body_size: int) -> bytes:
-    """Return the header of a block of ``body`` at ``offset`` of the plog with ``key``."""
+def pack_block_header(key: bytes, *, offset: int, body: Sequence[Bytes], body_size: int) -> bytes:
+    """Return the header of a block of the parts of ``body`` at ``offset`` of the plog with ``key``."""
     checked = _CHECKED.pack(_MAGIC, _KIND, body_size, offset)
-    return checked + crc32c(0, key + checked, body).to_bytes(4, "big")
+    return checked + crc32c(0, key + checked, *body).to_bytes(4, "big")
 
 
 def unpack_block_header(view: memoryview, position: int) -> BlockHeader | None:

@@ -13,7 +13,7 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict
 from contextlib import contextmanager, nullcontext, suppress
-from itertools import islice
+from itertools import accumulate, islice
 from typing import TYPE_CHECKING, Final
 
 from penstock.errors import BadArgument, DiskFailed, NoSuchPlog, PlogCorrupt, PlogExists, PlogSealed, StoreClosed
@@ -47,6 +47,7 @@ if TYPE_CHECKING:
 
     from penstock.plog._interface import PendingAppend
     from penstock.plog._journal import Ticket
+    from penstock.plog._replica import BlockSlice
     from penstock.ports import Bytes, Disk, File, Random
 
 __all__ = ["DIRECT_SIZE_MIN", "JOURNAL_SIZE", "OPEN_FILES_MAX", "FilePlogs"]
@@ -155,27 +156,28 @@ class FilePlogs:
             raise PlogExists(plog.plog_id) from None
 
     @uninterrupted
-    def append(self, plog_id: PlogId, offset: int, data: Buffer) -> int:
-        """Put ``data`` at the plog's current ``offset``; return the new offset once they are durable."""
-        return self.submit(plog_id, offset, data).result()
+    def append(self, plog_id: PlogId, offset: int, *data: Buffer) -> int:
+        """Put ``data``, all parts as one, at the plog's current ``offset``; return the new one once it is durable."""
+        return self.submit(plog_id, offset, *data).result()
 
     @uninterrupted
-    def submit(self, plog_id: PlogId, offset: int, data: Buffer) -> PendingAppend:
+    def submit(self, plog_id: PlogId, offset: int, *data: Buffer) -> PendingAppend:
         """Append without waiting; ``data`` must not change before the result is there."""
-        body: Bytes = data if type(data) is bytes else memoryview(data).cast("B")
+        body: list[Bytes] = [part if type(part) is bytes else memoryview(part).cast("B") for part in data]
+        size = sum(map(len, body))
         plog = self._enter(plog_id)
         try:
             replica = self._need(plog)
             if plog.fence is not None:
                 raise PlogSealed(plog_id, sealed_offset=plog.fence)
-            replica.check_append(offset, len(body))
+            replica.check_append(offset, size)
             self._check_running()
-            if not body:
+            if not size:
                 return plog.last or _DirectAppend(self, plog, offset)
-            if len(body) >= self._direct_size_min or plog.unsynced_end > replica.acked:
-                plog.last = self._submit_large(plog, replica, body)
+            if size >= self._direct_size_min or plog.unsynced_end > replica.acked:
+                plog.last = self._submit_large(plog, replica, body, size)
             else:
-                plog.last = self._submit_small(plog, replica, bytes(body))
+                plog.last = self._submit_small(plog, replica, b"".join(body))
             return plog.last
         finally:
             self._leave(plog)
@@ -183,25 +185,25 @@ class FilePlogs:
     def _submit_small(self, plog: OpenPlog, replica: Replica, body: bytes) -> PendingAppend:
         """Put a block into the journal now and into the file later."""
         position, offset = replica.place(), replica.written
-        parts = (pack_block_header(replica.key, offset=offset, body=body, body_size=len(body)), body)
+        parts = (pack_block_header(replica.key, offset=offset, body=(body,), body_size=len(body)), body)
         self._make_room(plog, position + BLOCK_HEADER_SIZE + len(body))
         offset = replica.placed(len(body))
         plog.put_later(position, parts)
         return self._record(plog, kind=WRITE, position=position, parts=parts, offset=offset)
 
-    def _submit_large(self, plog: OpenPlog, replica: Replica, body: Bytes) -> PendingAppend:
+    def _submit_large(self, plog: OpenPlog, replica: Replica, body: list[Bytes], size: int) -> PendingAppend:
         """Put a block into the file now, and leave it to the waiting to sync it."""
         position, offset = replica.place(), replica.written
-        header = pack_block_header(replica.key, offset=offset, body=body, body_size=len(body))
-        self._make_room(plog, position + BLOCK_HEADER_SIZE + len(body))
+        header = pack_block_header(replica.key, offset=offset, body=body, body_size=size)
+        self._make_room(plog, position + BLOCK_HEADER_SIZE + size)
         try:
             plog.flush()
             if replica.known is None:  # from now on the file alone says that the plog is there
                 plog.write_state(State(sealed=False, length=0))
-            write_all(plog.open_file(), (header, body), position)
+            write_all(plog.open_file(), (header, *body), position)
         except OSError as error:
             raise refusal(self._disk.where(plog.name), error) from error
-        plog.unsynced_end = replica.placed(len(body))
+        plog.unsynced_end = replica.placed(size)
         return _DirectAppend(self, plog, plog.unsynced_end)
 
     def _make_room(self, plog: OpenPlog, end: int) -> None:
@@ -241,14 +243,23 @@ class FilePlogs:
 
     def views(self, plog_id: PlogId, offset: int, size: int) -> list[memoryview]:
         """Return ``size`` bytes at ``offset`` as they were appended, piece by piece, without a copy."""
-        found = []
         with self._loaded(plog_id) as (plog, replica):
-            slices = replica.slices(offset, size)
-            file = self._flushed(plog)
-            for part in slices:
-                if not replica.verified[part.index]:
-                    self._verify(plog, replica, file, index=part.index, position=part.position)
-                found.append(file.view(part.start, part.end - part.start))
+            return self._slices_read(plog, replica, replica.slices(offset, size))
+
+    def blocks(self, plog_id: PlogId, offset: int, size: int) -> list[tuple[int, memoryview]]:
+        """Return every append that holds any of ``size`` bytes at ``offset``, whole, with the offset it begins at."""
+        with self._loaded(plog_id) as (plog, replica):
+            offset, size = replica.widen(offset, size)
+            views = self._slices_read(plog, replica, replica.slices(offset, size))
+        starts = accumulate(map(len, views), initial=offset)
+        return list(zip(starts, views, strict=False))
+
+    def _slices_read(self, plog: OpenPlog, replica: Replica, slices: Iterator[BlockSlice]) -> list[memoryview]:
+        file, found = self._flushed(plog), []
+        for part in slices:
+            if not replica.verified[part.index]:
+                self._verify(plog, replica, file, index=part.index, position=part.position)
+            found.append(file.view(part.start, part.end - part.start))
         return found
 
     def _flushed(self, plog: OpenPlog) -> File:

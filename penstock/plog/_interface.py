@@ -36,10 +36,10 @@ class Plogs(Protocol):
     def create(self, *, size: int = ..., plog_id: PlogId | None = None) -> PlogId:
         """Make a plog with room for ``size`` bytes; without an id it gets a new one."""
 
-    def append(self, plog_id: PlogId, offset: int, data: Buffer) -> int:
-        """Put ``data`` at the plog's current ``offset``; return the new offset once they are durable."""
+    def append(self, plog_id: PlogId, offset: int, *data: Buffer) -> int:
+        """Put ``data``, all parts as one, at the plog's current ``offset``; return the new one once it is durable."""
 
-    def submit(self, plog_id: PlogId, offset: int, data: Buffer) -> PendingAppend:
+    def submit(self, plog_id: PlogId, offset: int, *data: Buffer) -> PendingAppend:
         """Append without waiting; ``data`` must not change before the result is there."""
 
     def read(self, plog_id: PlogId, offset: int, size: int) -> memoryview:
@@ -47,6 +47,9 @@ class Plogs(Protocol):
 
     def views(self, plog_id: PlogId, offset: int, size: int) -> list[memoryview]:
         """Return ``size`` bytes at ``offset`` as they were appended, piece by piece, without a copy."""
+
+    def blocks(self, plog_id: PlogId, offset: int, size: int) -> list[tuple[int, memoryview]]:
+        """Return every append that holds any of ``size`` bytes at ``offset``, whole, with the offset it begins at."""
 
     def seal(self, plog_id: PlogId, offset: int) -> int:
         """Let the plog take no more appends; return its length: the smaller of ``offset`` and what it holds."""

@@ -8,7 +8,7 @@ read is ever lost. Bodies of blocks are checked against their checksum once, bef
 from __future__ import annotations
 
 from array import array
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -136,6 +136,16 @@ class Replica:
         if end > self.acked:
             raise ReadOutOfRange(self.plog_id, offset=offset, size=size, length=self.acked)
         return self._slices(offset, end)
+
+    def widen(self, offset: int, size: int) -> tuple[int, int]:
+        """Return offset and size of the whole blocks that hold these bytes; what is out of range stays so."""
+        end = offset + size
+        if offset < 0 or size <= 0 or end > self.acked:
+            return offset, size
+        index = bisect_left(self.starts, end)
+        end = min(self.starts[index], self.acked) if index < len(self.starts) else self.acked
+        start = self.starts[bisect_right(self.starts, offset) - 1]
+        return start, end - start
 
     def _slices(self, offset: int, end: int) -> Iterator[BlockSlice]:
         index = bisect_right(self.starts, offset) - 1

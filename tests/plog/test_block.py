@@ -26,7 +26,7 @@ bodies = st.binary(max_size=300)
 
 
 def block(key: bytes = KEY, *, offset: int = 0x1234, body: bytes = BODY) -> bytes:
-    return pack_block_header(key, offset=offset, body=body, body_size=len(body)) + body
+    return pack_block_header(key, offset=offset, body=(body,), body_size=len(body)) + body
 
 
 def matches(data: bytes, *, key: bytes = KEY, position: int = 0) -> bool:
@@ -54,7 +54,7 @@ def test_block_reads_back_from_any_place_of_a_file(
 def test_header_is_the_same_for_bytes_and_for_a_view_of_them(body: bytes) -> None:
     """Appends come as bytes or as views, and a reader cannot know which it was."""
     view = memoryview(bytearray(b"x" + body + b"x"))[1:-1]
-    header = pack_block_header(KEY, offset=5, body=view, body_size=len(body))
+    header = pack_block_header(KEY, offset=5, body=(view,), body_size=len(body))
     assert header + body == block(offset=5, body=body)
 
 

@@ -37,7 +37,7 @@ def replica_of(*sizes: int, size: int = 100, acked: bool = True) -> Replica:
 
 
 def pack_block(body: bytes, offset: int, key: bytes = KEY) -> bytes:
-    return pack_block_header(key, offset=offset, body=body, body_size=len(body)) + body
+    return pack_block_header(key, offset=offset, body=(body,), body_size=len(body)) + body
 
 
 def pack_blocks(*bodies: bytes) -> bytes:
