@@ -111,10 +111,10 @@ class Journal:
         self._size: Final = head.size
         self._files = tuple(disk.open(name) for name in JOURNAL_NAMES)
         self._mutex = threading.Lock()
-        self._lead_lock = threading.Lock()  # held by who leads
         self._pending: list[Ticket] = []
-        self._leading = False
-        self._patient: Ticket | None = None  # whose waiter has a limit, and leads when it has passed
+        self._batch: list[Ticket] = []  # what is being written and synced
+        self._leader: threading.Lock | None = None  # the gate of who leads
+        self._patient: threading.Lock | None = None  # the gate of who waits with a limit, and leads when it has passed
         self._company = 1  # how many changes the last group and those behind it were
         self._stopped: DiskFailed | None = None
         self._closed = False
@@ -132,8 +132,9 @@ class Journal:
         """Queue a change; it becomes durable when somebody waits for it or for a later one."""
         ticket = Ticket(self, subject, kind=kind, position=position, parts=parts, offset=offset)
         with self._mutex:
-            if self._stopped is not None:
-                raise self._stopped
+            stopped = self.stopped
+            if stopped is not None:
+                raise stopped
             if self._closed:
                 raise StoreClosed(f"the plog folder {self._disk.where()}")
             self._pending.append(ticket)
@@ -144,82 +145,84 @@ class Journal:
         gate, tired = threading.Lock(), False
         gate.acquire()
         try:
-            while not ticket.done:
-                limit = self._turn_of(ticket, gate, tired=tired)
-                if limit == 0:
-                    self._lead()
-                else:
+            while not ticket.done and (limit := self._turn_of(ticket, gate, tired=tired)) is not None:
+                if limit:
                     tired = not gate.acquire(timeout=limit)  # opened when the ticket is done, or may have to lead
-        except BaseException:
-            self._give_up(ticket, gate)
+                else:
+                    self._lead()
+        except BaseException as error:
+            self._give_up(ticket, gate, error)
             raise
 
-    def _turn_of(self, ticket: Ticket, gate: threading.Lock, *, tired: bool) -> float:
-        """Return how long to wait at most: no time at all for who is to lead, and -1 for as long as it takes."""
+    def _turn_of(self, ticket: Ticket, gate: threading.Lock, *, tired: bool) -> float | None:
+        """Return how long to wait at most: 0 for who is to lead, -1 for as long as it takes, None if it is done."""
         with self._mutex:
-            if self._patient is ticket:
+            if self._patient is gate:
                 self._patient = None
-            if not ticket.done and not self._leading and (tired or len(self._pending) >= self._company):
-                self._leading = True
+            if ticket.done:
+                return None
+            if self._leader is None and (tired or len(self._pending) >= self._company):
+                self._leader = gate
                 return 0
-            if gate not in ticket.gates and not ticket.done:
+            if gate not in ticket.gates:
                 ticket.gates.append(gate)
-            if self._leading or self._patient is not None or ticket.done:
+            if self._leader is not None or self._patient is not None:
                 return -1
-            self._patient = ticket
+            self._patient = gate
             return _PATIENCE_S
 
-    def _give_up(self, ticket: Ticket, gate: threading.Lock) -> None:
-        """Wait no more, because of Ctrl-C; it may have been our turn at that very moment."""
+    def _give_up(self, ticket: Ticket, gate: threading.Lock, error: BaseException) -> None:
+        """Wait no more, because of an interrupt; it may have been our turn at that very moment, or we may have led."""
+        gates: list[threading.Lock] = []
         with self._mutex:
             if gate in ticket.gates:
                 ticket.gates.remove(gate)
-            if self._patient is ticket:
+            if self._patient is gate:
                 self._patient = None
-            heir = self._next_in_turn()
-        if heir is not None:
-            heir.release()
+            leads = self._leader is gate
+            if not leads:
+                gates = self._next_in_turn()
+        if leads:
+            if self._batch:  # as after a failed sync, nobody knows how far it came
+                self.stop(error, self._disk.where(JOURNAL_NAMES[self._active]))
+            self._finish()
+        _open(gates)
 
     def _lead(self) -> None:
-        batch: list[Ticket] = []
-        with self._lead_lock:
-            try:
-                with self._mutex:
-                    batch, self._pending = self._pending, []
-                    self._patient = None
-                self._commit(batch)
-            except OSError as error:
-                self.stop(error, self._disk.where(JOURNAL_NAMES[self._active]))
-            except BaseException as error:
-                if batch:  # as after a failed sync, nobody knows how far it came
-                    self.stop(error, self._disk.where(JOURNAL_NAMES[self._active]))
-                raise
-            finally:
-                self._finish(batch)
-
-    def _finish(self, batch: list[Ticket]) -> None:
-        """Tell everybody in the batch, and let one that came in the meantime see whether to lead."""
         with self._mutex:
-            for ticket in batch:
-                ticket.error = self._stopped
-                if ticket.error is None:
-                    ticket.subject.acknowledge(ticket.offset)
-                ticket.done = True
-                ticket.parts = ()
-            self._company = len(batch) + len(self._pending)
-            self._leading = False
-            heir = self._next_in_turn()
-        for ticket in batch:
-            for gate in ticket.gates:
-                gate.release()
-        if heir is not None:
-            heir.release()
+            self._batch, self._pending = self._pending, []
+            self._patient = None
+        try:
+            self._commit(self._batch)
+        except OSError as error:
+            self.stop(error, self._disk.where(JOURNAL_NAMES[self._active]))
+        self._finish()
 
-    def _next_in_turn(self) -> threading.Lock | None:
+    def _finish(self) -> None:
+        """Tell everybody in the batch, and let one that came in the meantime see whether to lead."""
+        gates: list[threading.Lock] = []
+        try:
+            with self._mutex:
+                for ticket in self._batch:
+                    ticket.error = self.stopped
+                    if ticket.error is None:
+                        ticket.subject.acknowledge(ticket.offset)
+                    ticket.done = True
+                    ticket.parts = ()
+                    gates += ticket.gates
+                    ticket.gates = []
+                self._company = len(self._batch) + len(self._pending)
+                self._batch = []
+                self._leader = None
+                gates += self._next_in_turn()
+        finally:
+            _open(gates)
+
+    def _next_in_turn(self) -> list[threading.Lock]:
         """Return the gate of one that waits, to be opened, if nobody takes care; the caller holds the mutex."""
-        if self._leading or self._patient is not None:
-            return None
-        return next((ticket.gates.pop() for ticket in self._pending if ticket.gates), None)
+        if self._leader is not None or self._patient is not None:
+            return []
+        return next(([ticket.gates.pop()] for ticket in self._pending if ticket.gates), [])
 
     def _commit(self, batch: list[Ticket]) -> None:
         if self._stopped is not None:
@@ -296,12 +299,12 @@ class Journal:
             if self._stopped is None:
                 reason = getattr(error, "strerror", None) or str(error) or type(error).__name__
                 self._stopped = DiskFailed(path, reason=reason, stopped=True)
-            return self._stopped
+            return _copy(self._stopped)
 
     @property
     def stopped(self) -> DiskFailed | None:
         """The failure that stopped the journal, if one did."""
-        return self._stopped
+        return None if self._stopped is None else _copy(self._stopped)
 
     def close(self, behind: Iterable[Subject]) -> None:
         """Make every file durable by itself, those in ``behind`` too; leave an empty journal, unless it was stopped."""
@@ -321,19 +324,34 @@ class Journal:
             file.close()
 
     def _drain(self) -> None:
-        """Take no more changes, and return when those under way are done and nobody leads."""
+        """Take no more changes, and return when those under way are done, so that nobody leads any more."""
         with self._mutex:
             self._closed = True
-            pending = list(self._pending)
-        for ticket in pending:
+            under_way = [*self._batch, *self._pending]
+        for ticket in under_way:
             self.wait(ticket)
-        with self._lead_lock:
-            assert not self._pending
+        assert not self._pending
 
     def reset(self) -> None:
         """Void the records of both files, if there are any: every plog's file has what they say."""
         self._begin_generation()
         self._begin_generation()
+
+
+def _copy(error: DiskFailed) -> DiskFailed:
+    """Return an error of its own for each that raises it: one for all would remember every place it was raised at."""
+    return DiskFailed(error.path, reason=error.reason, stopped=error.stopped)
+
+
+def _open(gates: Iterable[threading.Lock]) -> None:
+    """Open all the gates, also if an interrupt comes between two of them."""
+    rest = iter(gates)
+    try:
+        for gate in rest:
+            gate.release()
+    finally:
+        for gate in rest:
+            gate.release()
 
 
 def write_head(file: File, head: JournalHead) -> None:

@@ -5,9 +5,13 @@ from __future__ import annotations
 import errno
 import itertools
 import os
+import random
 import signal
+import sys
 import threading
 from collections import Counter
+from contextlib import suppress
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Final
 
 import pytest
@@ -20,7 +24,8 @@ from penstock.testing._memory import MemoryFile
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from penstock.plog import Plogs
+    from penstock.plog import PendingAppend, Plogs
+    from penstock.plog._journal import Ticket
     from penstock.ports import Bytes
 
 LONG: Final = 20.0  # seconds after which a thread that should be done is taken for stuck
@@ -432,6 +437,150 @@ def test_interrupted_thread_does_not_take_the_lead_with_it(
     assert leader.outcome() == 4
     assert Task(lambda: held.append(plog_ids[2], 0, b"data")).outcome() == 4
     assert held.append(plog_ids[1], 4, b"more") == 8
+
+
+def test_append_that_is_done_while_its_thread_is_about_to_wait(
+    held: FilePlogs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever synced it has opened all gates by then, and nobody would open one that came later."""
+    first, second = held.create(size=100), held.create(size=100)
+    pending, turn_of = held.submit(first, 0, b"data"), held._journal._turn_of
+
+    def late_turn_of(ticket: Ticket, gate: threading.Lock, *, tired: bool) -> float | None:
+        monkeypatch.undo()
+        assert held.append(second, 0, b"leads") == 5
+        return turn_of(ticket, gate, tired=tired)
+
+    monkeypatch.setattr(held._journal, "_turn_of", late_turn_of)
+    assert Task(pending.result).outcome() == 4
+
+
+@pytest.fixture
+def hasty_switches() -> Iterator[None]:
+    """Let Python change threads as often as it can."""
+    usual = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    yield
+    sys.setswitchinterval(usual)
+
+
+class Interrupter:
+    """Interrupts one thread at its n-th step; a step is what it does to a lock of the journal, or to the disk."""
+
+    def __init__(self, step: int) -> None:
+        self.step, self.steps, self.victim = step, 0, -1
+
+    def count(self) -> None:
+        if threading.get_ident() == self.victim:
+            self.steps += 1
+            if self.steps == self.step:
+                raise KeyboardInterrupt
+
+    def lock(self) -> InterruptedLock:
+        return InterruptedLock(self)
+
+
+class InterruptedLock:
+    """A lock at which the interrupter strikes where Python looks for signals: before it is taken and after."""
+
+    def __init__(self, interrupter: Interrupter) -> None:
+        self.interrupter, self.lock = interrupter, threading.Lock()
+
+    def acquire(self, timeout: float = -1) -> bool:
+        self.interrupter.count()
+        taken = self.lock.acquire(timeout=timeout)
+        self.interrupter.count()
+        return taken
+
+    def release(self) -> None:
+        self.lock.release()
+        self.interrupter.count()
+
+    def __enter__(self) -> None:
+        self.interrupter.count()
+        self.lock.acquire()
+
+    def __exit__(self, *_: object) -> None:
+        self.release()
+
+
+def interrupted_appends(monkeypatch: pytest.MonkeyPatch, step: int) -> bool:
+    """Let four threads append, and interrupt one of them at its n-th step; return whether it came so far."""
+    interrupter, barrier = Interrupter(step), threading.Barrier(4)
+    names = SimpleNamespace(Lock=interrupter.lock, Thread=threading.Thread)
+    monkeypatch.setattr("penstock.plog._journal.threading", names)
+    disk = HeldDisk()
+    plogs = FilePlogs(disk, journal_size=1 << 16, direct_size_min=DIRECT)
+    plog_ids = [plogs.create(size=1000) for _ in range(4)]
+    monkeypatch.setattr(disk, "sync_file", lambda _: interrupter.count())
+
+    def write(plog_id: PlogId) -> None:
+        barrier.wait(LONG)
+        if plog_id is plog_ids[0]:
+            interrupter.victim = threading.get_ident()
+        append_all(plogs, plog_id, [b"data"] * 6)
+
+    victim, *others = [Task(lambda p=plog_id: write(p)) for plog_id in plog_ids]  # type: ignore[misc]
+    victim.join(LONG)
+    interrupter.victim = -1  # the system may give its number to another thread
+    for task in others:
+        with suppress(DiskFailed):  # an interrupt of who leads stops the store: the others are told, and that is all
+            task.outcome()
+    with suppress(DiskFailed):
+        Task(plogs.close).outcome()
+    assert plogs._journal.stopped is not None or [task.error for task in others] == [None] * 3
+    assert isinstance(victim.error, KeyboardInterrupt | None)
+    return victim.error is not None
+
+
+@pytest.mark.usefixtures("hasty_switches")
+def test_interrupt_at_any_step_leaves_nobody_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A handler of SIGTERM or SIGALRM that raises is not held back; it may hit who leads, or who is about to."""
+    struck = [step for step in range(1, 60) if interrupted_appends(monkeypatch, step)]
+    assert len(struck) > 20, struck
+
+
+@pytest.mark.usefixtures("hasty_switches")
+@pytest.mark.parametrize("seed", range(3))
+def test_whoever_waits_for_whatever_gets_it(open_store: Callable[..., FilePlogs], seed: int) -> None:
+    """Threads submit without waiting, wait for appends of others or for one append together, and seal in between."""
+    plogs = open_store(open_files_max=3)
+    under_way: list[tuple[PendingAppend, int]] = []
+    expected: dict[PlogId, bytes] = {}
+
+    def work(number: int) -> None:
+        dice, plog_id, data = random.Random(seed * 100 + number), plogs.create(size=1 << 16), b""
+        for _ in range(60):
+            block = bytes([dice.randrange(256)]) * dice.choice((1, 50, 300, 600))
+            under_way.append((plogs.submit(plog_id, len(data), block), len(data) + len(block)))
+            data += block
+            if dice.random() < 0.5:
+                pending, end = dice.choice(under_way)
+                assert pending.result() == end
+            if dice.random() < 0.1:
+                assert plogs.seal(plog_id, len(data)) == len(data)
+                expected[plog_id] = data
+                plog_id, data = plogs.create(size=1 << 16), b""
+        expected[plog_id] = data
+
+    in_threads([lambda number=number: work(number) for number in range(6)])  # type: ignore[misc]
+    assert in_threads([pending.result for pending, _ in under_way[-20:]]) == [end for _, end in under_way[-20:]]
+    plogs = open_store()
+    assert {plog_id: content(plogs, plog_id) for plog_id in expected} == expected
+
+
+def test_error_of_a_stopped_store_does_not_grow(held: FilePlogs, disk: HeldDisk) -> None:
+    """A service that tries again for days would keep every frame that ever raised it, and the data in them."""
+    plog_id = held.create(size=100)
+    disk.errors.append(OSError(errno.EIO, os.strerror(errno.EIO)))
+    with pytest.raises(DiskFailed):
+        held.append(plog_id, 0, b"data")
+    lengths = []
+    for _ in range(3):
+        with pytest.raises(DiskFailed) as caught:
+            held.append(plog_id, 4, b"more")
+        lengths.append(len(caught.traceback))
+    assert lengths == [lengths[0]] * 3
 
 
 def test_seal_and_delete_do_not_wait_for_an_append_that_a_stopped_store_refused(
