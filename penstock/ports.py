@@ -169,6 +169,7 @@ class _Hold:
 
     def __enter__(self) -> None:
         before = _signal.getsignal(_signal.SIGINT)
+        self._held = []
         if callable(before):
             _signal.signal(_signal.SIGINT, self._hold)
             self._before = before
@@ -178,12 +179,12 @@ class _Hold:
         self._held.append(frame)
 
     def __exit__(self, *_: object) -> None:
-        before, held = self._before, self._held
-        self.is_on, self._before, self._held = False, None, []
+        before = self._before
+        self.is_on, self._before = False, None
         if before is not None:
             _signal.signal(_signal.SIGINT, before)
-            if held:
-                before(_signal.SIGINT, held[-1])
+            if self._held:  # asked after the last one that was held: this very call may have found it
+                before(_signal.SIGINT, self._held[-1])
 
 
 _hold: Final = _Hold()

@@ -424,15 +424,20 @@ class FilePlogs:
             self._opened.move_to_end(plog.plog_id)
             surplus = len(self._opened) - self._open_files_max
             candidates = list(islice(self._opened.values(), _EVICTIONS_MAX)) if surplus > 0 else []
-            if len(self._plogs) > self._sweep_at:
+            for candidate in candidates:
+                self._opened.move_to_end(candidate.plog_id)  # one that cannot be closed must not be in the way for ever
+            sweeps = len(self._plogs) > self._sweep_at
+            if sweeps:
                 candidates += [other for other in self._plogs.values() if other.file is None]
-                self._sweep_at = 2 * (len(self._plogs) - len(candidates) + self._open_files_max)
+                self._sweep_at = 2 * len(self._plogs)  # nobody sweeps meanwhile
         for candidate in candidates:
             if candidate.lock.acquire(blocking=False):
                 try:
                     self._evict(candidate)
                 finally:
                     candidate.lock.release()
+        if sweeps:  # not before there are twice as many as could not be forgotten, or every call would try them all
+            self._sweep_at = 2 * max(len(self._plogs), self._open_files_max)
 
     def _evict(self, plog: OpenPlog) -> None:
         """Close the file, and forget the plog if nothing of it is still to be written; the caller holds its lock."""

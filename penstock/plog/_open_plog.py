@@ -83,7 +83,7 @@ class OpenPlog:
     def checkpoint(self, change: int) -> None:
         """Make the plog's own file durable, together with how long it is; records up to ``change`` may go then."""
         with self.lock:
-            if self.deletion is not None and self.deletion.durable:
+            if self.removed or (self.deletion is not None and self.deletion.durable):
                 self.remove_file()
                 return
             assert self.replica is not None

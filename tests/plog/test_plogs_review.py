@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import threading
+from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
 import pytest
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
+    from penstock.plog._journal import Ticket
     from penstock.ports import Disk, File
 
 
@@ -78,6 +80,26 @@ def test_ctrl_c_waits_for_the_sync_and_leaves_a_store_that_goes_on(tmp_path: Pat
 
 
 @pytest.mark.usefixtures("usual_interrupts")
+def test_ctrl_c_at_the_very_end_of_a_step_is_not_lost(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who presses it once and sees nothing happen takes the program for stuck."""
+    plogs = small_plogs(MemoryDisk())
+    plog_id = plogs.create(size=1000)
+
+    def signal_late(number: int, handler: Callable[..., object]) -> None:
+        if handler is signal.default_int_handler:
+            os.kill(os.getpid(), signal.SIGINT)
+        signal.signal(number, handler)
+
+    late = SimpleNamespace(SIGINT=signal.SIGINT, getsignal=signal.getsignal, signal=signal_late)
+    monkeypatch.setattr("penstock.ports._signal", late)
+    with pytest.raises(KeyboardInterrupt):
+        plogs.append(plog_id, 0, b"data")
+    monkeypatch.undo()
+    assert plogs.append(plog_id, 4, b"more") == 8
+    plogs.close()
+
+
+@pytest.mark.usefixtures("usual_interrupts")
 def test_interrupts_of_other_threads_work_are_not_held(tmp_path: Path) -> None:
     """Signals come to the main thread only; while another writes, Ctrl-C works as ever."""
     disk = WatchedDisk(tmp_path)
@@ -114,6 +136,36 @@ def test_of_two_that_delete_a_plog_only_one_does(tmp_path: Path) -> None:
         assert plogs.info(plog_id).length == 3
 
 
+def test_two_that_delete_a_plog_at_once_do_not_stop_the_store(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One has removed the file, the other's record is not durable yet: a checkpoint in between has nothing to do."""
+    plogs = small_plogs(MemoryDisk())
+    plog_id, other = plogs.create(size=1000), plogs.create(size=30_000)
+    wait, second_is_in, first_is_done = plogs._journal.wait, threading.Event(), threading.Event()
+    second = threading.Thread(target=plogs.delete, args=(plog_id,))
+
+    def staged_wait(ticket: Ticket) -> None:
+        if threading.current_thread() is second:
+            second_is_in.set()
+            first_is_done.wait()
+            return wait(ticket)
+        wait(ticket)
+        monkeypatch.undo()
+        for number in range(20):  # fill both journals, so that they turn before the second deletion
+            plogs.submit(other, 1000 * number, bytes(1000))
+        monkeypatch.setattr(plogs._journal, "wait", staged_wait)
+        second.start()
+        second_is_in.wait()
+        return None
+
+    monkeypatch.setattr(plogs._journal, "wait", staged_wait)
+    plogs.delete(plog_id)
+    first_is_done.set()
+    second.join()
+    monkeypatch.undo()
+    assert plogs.append(other, 20_000, b"goes on") == 20_007
+    plogs.close()
+
+
 def test_a_file_that_cannot_be_written_fails_only_who_uses_it() -> None:
     """Files are closed for others to be opened; who opens another plog has no part in what is wrong with the first."""
     disk = FaultyDisk(MemoryDisk())
@@ -139,6 +191,29 @@ def test_plogs_that_are_done_with_are_forgotten() -> None:
             plogs.append(plog_id, 0, bytes(100))
             plogs.seal(plog_id, 100)
         assert len(plogs._plogs) < 100
+
+
+def test_plogs_that_cannot_be_forgotten_yet_are_not_tried_by_every_call(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Their records fill the journal for long; to go through thousands of them each time takes milliseconds."""
+    plogs = FilePlogs(MemoryDisk(), open_files_max=8)
+    tried = []
+    evict = plogs._evict
+    monkeypatch.setattr(plogs, "_evict", lambda plog: (tried.append(plog), evict(plog)))
+    for _ in range(300):
+        plogs.append(plogs.create(size=100), 0, b"data")
+    assert len(plogs._plogs) == 300
+    assert len(tried) < 10 * 300
+    plogs.close()
+
+
+def test_appends_that_nobody_waits_for_do_not_keep_all_other_files_open() -> None:
+    """Files with an append under way stay open; those behind them in the line must be closed all the same."""
+    with small_plogs(MemoryDisk()) as plogs:
+        for _ in range(8):
+            plogs.submit(plogs.create(size=5000), 0, bytes(2000))
+        for _ in range(50):
+            plogs.append(plogs.create(size=100), 0, b"data")
+        assert len(plogs._opened) <= 8 + 8
 
 
 def test_bytes_acknowledged_by_two_syncs_at_once_stay_acknowledged(monkeypatch: pytest.MonkeyPatch) -> None:
