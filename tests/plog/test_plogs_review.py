@@ -12,6 +12,7 @@ import pytest
 
 from penstock.errors import BadArgument, DiskFailed, NoSuchPlog
 from penstock.plog import FilePlogs, PlogId
+from penstock.plog._open_plog import OpenPlog
 from penstock.ports import OsDisk
 from penstock.testing import Fault, FaultyDisk, MemoryDisk
 
@@ -196,9 +197,13 @@ def test_plogs_that_are_done_with_are_forgotten() -> None:
 def test_plogs_that_cannot_be_forgotten_yet_are_not_tried_by_every_call(monkeypatch: pytest.MonkeyPatch) -> None:
     """Their records fill the journal for long; to go through thousands of them each time takes milliseconds."""
     plogs = FilePlogs(MemoryDisk(), open_files_max=8)
-    tried = []
-    evict = plogs._evict
-    monkeypatch.setattr(plogs, "_evict", lambda plog: (tried.append(plog), evict(plog)))
+    tried, evict = list[OpenPlog](), plogs._evict
+
+    def counted_evict(plog: OpenPlog) -> None:
+        tried.append(plog)
+        evict(plog)
+
+    monkeypatch.setattr(plogs, "_evict", counted_evict)
     for _ in range(300):
         plogs.append(plogs.create(size=100), 0, b"data")
     assert len(plogs._plogs) == 300
