@@ -80,6 +80,10 @@ class Cpo(ABC):
     def close(self) -> None:
         """Let go of the database; leases stay. Closing again does nothing."""
 
+    def where(self) -> str:
+        """Return how to call the oracle in a message: the path of its file, if it has one."""
+        return self._path
+
     def __enter__(self) -> Self:
         return self
 

@@ -59,8 +59,8 @@ class SqliteDatabase:
 
     def __init__(self, url: str, path: str | None) -> None:
         self.url = url
-        self.path = url if path is None else path
-        self.engine = _engine(":memory:" if path is None else str(Path(path).absolute()))
+        self.path = url if path is None else str(Path(path).absolute())
+        self.engine = _engine(":memory:" if path is None else self.path)
 
     def is_new(self, connection: Connection) -> bool:
         """Whether it has no page but its first, which is there from BEGIN IMMEDIATE on; every table has one more.

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from penstock.model import PlogId
 
 __all__ = ["Action", "Append", "Create", "Delete", "Drain", "FindMetadata", "Inspect", "NewId", "Publish", "ReadAll",
-           "Seal", "Steps"]  # fmt: skip
+           "Seal", "Steps", "Where"]  # fmt: skip
 
 T = TypeVar("T")
 
@@ -89,5 +89,12 @@ class Publish:
     expected: int
 
 
-Action = NewId | Create | Append | Drain | Seal | Inspect | ReadAll | Delete | FindMetadata | Publish
+@dataclass(frozen=True, slots=True)
+class Where:
+    """Ask for the path of a plog's file, or with None of the oracle's, for a message; result: a str."""
+
+    plog_id: PlogId | None
+
+
+Action = NewId | Create | Append | Drain | Seal | Inspect | ReadAll | Delete | FindMetadata | Publish | Where
 Steps = Generator[Action, Any, T]

@@ -77,6 +77,10 @@ class LogChain:
         self._removed += count
         return removed
 
+    def __contains__(self, plog_id: PlogId) -> bool:
+        """Whether the plog is part of the log."""
+        return plog_id == self.active or plog_id in self._index
+
     def start_of(self, plog_id: PlogId) -> int:
         """Return where the plog begins; ``KeyError`` if it is not part of the log."""
         place = self._place(plog_id)

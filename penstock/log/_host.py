@@ -6,7 +6,19 @@ import contextlib
 from typing import TYPE_CHECKING, Any
 
 from penstock.errors import NoSuchPlog
-from penstock.log._actions import Append, Create, Delete, Drain, FindMetadata, Inspect, NewId, Publish, ReadAll, Seal
+from penstock.log._actions import (
+    Append,
+    Create,
+    Delete,
+    Drain,
+    FindMetadata,
+    Inspect,
+    NewId,
+    Publish,
+    ReadAll,
+    Seal,
+    Where,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -34,6 +46,7 @@ class Host:
             Delete: self._delete,
             FindMetadata: self._find_metadata,
             Publish: lambda action: cpo.set_metadata_plog(partition, action.plog_id, expected=action.expected),
+            Where: lambda action: cpo.where() if action.plog_id is None else plogs.where(action.plog_id),
         }
 
     def perform(self, action: Action, drain: PendingAppend | None) -> object:

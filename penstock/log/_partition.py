@@ -32,7 +32,7 @@ from penstock.errors import (
     PlogSealed,
     WrongOffset,
 )
-from penstock.log._actions import Append, Create, Delete, FindMetadata, Inspect, NewId, Publish, ReadAll, Seal
+from penstock.log._actions import Append, Create, Delete, FindMetadata, Inspect, NewId, Publish, ReadAll, Seal, Where
 from penstock.log._metadata import Metadata, snapshot_parts
 from penstock.log._records import Chain, Doomed, decode_records, encode_records
 from penstock.model import PlogId
@@ -72,8 +72,8 @@ def open_partition(name: str, sizes: PlogSizes) -> Steps[Partition]:
     mark = mark_of(name, (yield NewId()))
     marked = yield from _is_there(mark)
     if found is None and marked:
-        reason = f"it has forgotten partition {name!r}, whose plogs are there"
-        raise CpoCorrupt("the control plane oracle", offset=None, reason=reason)
+        reason = f"it has forgotten partition {name!r}, though {(yield Where(mark))} says that there is one"
+        raise CpoCorrupt((yield Where(None)), offset=None, reason=reason)
     if found is None:
         yield from _begin(name, sizes)
         found = yield FindMetadata()
@@ -111,9 +111,9 @@ def _recover(partition: Partition) -> Steps[None]:
     info = yield Inspect(plog_id)
     if info is None:
         reason = f"the newest metadata plog of partition {partition.name} is missing"
-        raise MetadataCorrupt(str(plog_id), offset=None, reason=reason)
+        raise MetadataCorrupt((yield Where(plog_id)), offset=None, reason=reason)
     partition.length, partition.size = info.length, info.size
-    _replay(partition, (yield ReadAll(plog_id)))
+    yield from _replay(partition, (yield ReadAll(plog_id)))
     metadata = partition.metadata
     for leftover, _ in metadata.previous:
         yield Delete(leftover)
@@ -129,7 +129,7 @@ def _take_over(metadata: Metadata, chain: Chain) -> list[Record]:
     return [chain, Doomed([str(metadata.next), str(metadata.spare)])]
 
 
-def _replay(partition: Partition, appends: list[memoryview]) -> None:
+def _replay(partition: Partition, appends: list[memoryview]) -> Steps[None]:
     offset = 0
     for data in appends:
         try:
@@ -137,11 +137,12 @@ def _replay(partition: Partition, appends: list[memoryview]) -> None:
             for record in records:
                 partition.metadata.apply(record)
         except (msgspec.MsgspecError, KeyError, ValueError) as error:
-            reason = f"no record that follows from those before ({error})"
-            raise MetadataCorrupt(str(partition.plog_id), offset=offset, reason=reason) from error
+            reason = f"at offset {offset} of the plog there is no record that follows from those before ({error})"
+            raise MetadataCorrupt((yield Where(partition.plog_id)), offset=None, reason=reason) from error
         offset += len(data)
     if partition.metadata.next is None:
-        raise MetadataCorrupt(str(partition.plog_id), offset=0, reason="it does not start with the chain of its plogs")
+        reason = "it does not start with the chain of its plogs"
+        raise MetadataCorrupt((yield Where(partition.plog_id)), offset=None, reason=reason)
 
 
 def append_records(partition: Partition, records: list[Record]) -> Steps[None]:

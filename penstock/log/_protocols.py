@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from penstock.errors import MetadataCorrupt, NoSuchLog, PlogCorrupt, PlogExists
-from penstock.log._actions import Create, Delete, Drain, Inspect, NewId
+from penstock.log._actions import Create, Delete, Drain, Inspect, NewId, Where
 from penstock.log._partition import append_records, seal, seal_at_end
 from penstock.log._records import Drop, Incremental, Init, Next, Splice
 
@@ -95,7 +95,7 @@ def recover_tail(partition: Partition, name: str, *, fence: bool) -> Steps[Tail]
     active = yield Inspect(chain.active)
     if active is None:
         reason = f"the active plog of log {name!r} is missing"
-        raise MetadataCorrupt(str(chain.active), offset=None, reason=reason)
+        raise MetadataCorrupt((yield Where(chain.active)), offset=None, reason=reason)
     length, is_open = active.length, not active.sealed
     if is_open and fence:
         length, is_open = (yield from seal(chain.active, size=active.size)), False

@@ -23,6 +23,7 @@ from penstock.errors import (
     NoSuchPlog,
     NotInLog,
     PenstockError,
+    PlogCorrupt,
     PlogSealed,
     ReadOutOfRange,
     WrongOffset,
@@ -42,7 +43,7 @@ if TYPE_CHECKING:
     from penstock.log._manager import MetadataManager
     from penstock.log._protocols import LogPosition, Tail
     from penstock.model import PlogId
-    from penstock.plog import PendingAppend
+    from penstock.plog import PendingAppend, PlogInfo
 
 __all__ = ["LogStream", "PendingLogAppend"]
 
@@ -229,14 +230,15 @@ class LogStream:
             try:
                 yield from self._plogs.views(part.plog_id, part.offset, part.size)
             except NoSuchPlog as error:
-                raise NotInLog(self.name, part.plog_id) from error
+                with self._manager.chains:
+                    raise self._gone(part.plog_id) from error
 
     def plogs(self) -> list[tuple[PlogId, int, bool]]:
         """Return the log's plogs in order: id, length, whether sealed. The last takes the appends."""
         with self._manager.chains:
             chain = self._chain()
             sealed = [(plog_id, length, True) for plog_id, length in chain.sealed]
-            info = self._plogs.info(chain.active)
+            info = self._active_info()
             return [*sealed, (chain.active, info.length, info.sealed)]
 
     @property
@@ -272,7 +274,8 @@ class LogStream:
             try:
                 found = self._plogs.blocks(part.plog_id, part.offset, part.size)
             except NoSuchPlog as error:
-                raise NotInLog(self.name, part.plog_id) from error
+                with self._manager.chains:
+                    raise self._gone(part.plog_id) from error
             yield from ((start + place, view) for place, view in found)
 
     def plog_at(self, offset: int) -> PlogId:
@@ -344,5 +347,19 @@ class LogStream:
         return start, (self._end() if plog_id == chain.active else chain.end_of(plog_id)) - start
 
     def _end(self) -> int:
-        chain = self._chain()
-        return chain.active_start + self._plogs.info(chain.active).length
+        return self._chain().active_start + self._active_info().length
+
+    def _active_info(self) -> PlogInfo:
+        active = self._chain().active
+        try:
+            return self._plogs.info(active)
+        except NoSuchPlog as error:
+            raise self._gone(active) from error
+
+    def _gone(self, plog_id: PlogId) -> PenstockError:
+        """Return what to say of a plog that is not there; the caller holds ``chains``."""
+        chain = None if self._deleted else self._manager.partition.metadata.logs.get(self.name)
+        if chain is None or plog_id not in chain:
+            return NotInLog(self.name, plog_id)
+        reason = f"it is missing, and log {self.name!r} needs it (unless the log has a new owner)"
+        return PlogCorrupt(self._plogs.where(plog_id), offset=None, reason=reason)

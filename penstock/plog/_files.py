@@ -20,7 +20,7 @@ from penstock.errors import BadArgument, DiskFailed, NoSuchPlog, PlogCorrupt, Pl
 from penstock.model import PlogId
 from penstock.plog._block import BLOCK_HEADER_SIZE, block_matches, pack_block_header
 from penstock.plog._faults import refusal
-from penstock.plog._folder import prepare_folder
+from penstock.plog._folder import plog_name, prepare_folder
 from penstock.plog._head import (
     BIRTH_SIZE,
     HEAD_SIZE,
@@ -326,6 +326,10 @@ class FilePlogs:
             except OSError as error:
                 raise refusal(self._disk.where(plog.name), error) from error
             self._forget(plog)
+
+    def where(self, plog_id: PlogId) -> str:
+        """Return the path of the plog's file, whether it is there or not."""
+        return self._disk.where(plog_name(plog_id.uid_bytes))
 
     @uninterrupted
     def close(self) -> None:

@@ -60,6 +60,9 @@ class Plogs(Protocol):
     def delete(self, plog_id: PlogId) -> None:
         """Remove the plog and free its room; views of it stay good."""
 
+    def where(self, plog_id: PlogId) -> str:
+        """Return how to call what keeps the plog in a message: the path of its file."""
+
     def close(self) -> None:
         """Make everything durable and let go of the storage."""
 

@@ -110,8 +110,8 @@ class GatedPlogs:
         self._changed = threading.Condition()
         self._gates: list[tuple[str, PlogId | None, Gate, bool]] = []
         self._counts: Counter[str] = Counter()
-        self.new_id = plogs.new_id
-        self.read, self.views = plogs.read, plogs.views
+        self.new_id, self.where = plogs.new_id, plogs.where
+        self.read, self.views, self.blocks = plogs.read, plogs.views, plogs.blocks
 
     def gate(
         self, name: str, plog_id: PlogId | None = None, *, error: PenstockError | None = None, after: bool = False,
@@ -170,13 +170,13 @@ class GatedPlogs:
         plog_id = plog_id or self.new_id()
         return self.call("create", plog_id, lambda: self._plogs.create(size=size, plog_id=plog_id))
 
-    def append(self, plog_id: PlogId, offset: int, data: Buffer) -> int:
+    def append(self, plog_id: PlogId, offset: int, *data: Buffer) -> int:
         """Append a metadata record."""
-        return self.call("append", plog_id, lambda: self._plogs.append(plog_id, offset, data))
+        return self.call("append", plog_id, lambda: self._plogs.append(plog_id, offset, *data))
 
-    def submit(self, plog_id: PlogId, offset: int, data: Buffer) -> PendingAppend:
+    def submit(self, plog_id: PlogId, offset: int, *data: Buffer) -> PendingAppend:
         """Append data without waiting."""
-        pending = self.call("submit", plog_id, lambda: self._plogs.submit(plog_id, offset, data))
+        pending = self.call("submit", plog_id, lambda: self._plogs.submit(plog_id, offset, *data))
         return _GatedAppend(self, plog_id, pending)
 
     def seal(self, plog_id: PlogId, offset: int) -> int:
