@@ -1,0 +1,318 @@
+"""A reader group's state: who reads which segment from where, and what its records add up to.
+
+Every segment that the group has come to is in one of four states: it is one reader's, it is free, it is done, or it
+waits for others to be read before it. Those of the first three are a cut of their stream at any time: what is done
+stays in the cut, at its end, until all that follows it is free. So a segment that others follow together with its
+neighbours (a merge, or a shift of the border between two) is followed by all of them at once.
+
+While a checkpoint is under way no segment changes hands. Each reader that comes to it leaves its places; what was
+free or done when it began, and what a reader finished or left behind before it came to it, is at its place then.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from penstock.stream._records import (
+    CheckpointBegun,
+    CheckpointDropped,
+    CheckpointReached,
+    GroupCreated,
+    GroupFull,
+    GroupReset,
+    ReaderGone,
+    ReaderJoined,
+    ReaderMoved,
+    SegmentDone,
+    SegmentsLost,
+    SegmentsReleased,
+    SegmentsTaken,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from penstock.stream._records import GroupRecord, Places
+    from penstock.stream._stream_state import StreamState
+
+__all__ = ["CHECKPOINTS_MAX", "GroupState", "Key", "Share", "flat", "followers", "lost_segments", "nested"]
+
+CHECKPOINTS_MAX: Final = 100
+_CHECKPOINT_PLACES_MAX: Final = 50_000  # of all checkpoints together, so that a group fits into one append
+
+Key = tuple[str, int]  # a segment, by stream
+
+
+class Share(NamedTuple):
+    """What a reader is to take and to give back, so that all have the same number of segments, or one more."""
+
+    take: list[Key]
+    give: list[Key]
+
+
+def flat(places: Places) -> dict[Key, int]:
+    """Return places by segment."""
+    return {(stream, segment): place for stream, some in places.items() for segment, place in some.items()}
+
+
+def nested(places: Mapping[Key, int], streams: Iterable[str] = ()) -> Places:
+    """Return places by stream first, with these streams even if they have none."""
+    found: Places = {stream: {} for stream in streams}
+    for (stream, segment), place in places.items():
+        found.setdefault(stream, {})[segment] = place
+    return found
+
+
+class GroupState:
+    """One reader group."""
+
+    def __init__(self, created: GroupCreated) -> None:
+        self.name = created.group
+        self.streams = list(created.starts)
+        self.ends = {stream: dict(created.ends.get(stream, {})) for stream in self.streams}
+        self.readers: dict[str, dict[Key, int]] = {}
+        self.free = flat(created.starts)
+        self.done: dict[Key, int] = {}
+        self.waiting: dict[Key, set[int]] = {}  # what must still be read before each
+        self.checkpoint: str | None = None
+        self.missing: set[str] = set()
+        self.reached: dict[Key, int] = {}
+        self.checkpoints: dict[str, Places] = {}
+
+    @classmethod
+    def restore(cls, full: GroupFull) -> GroupState:
+        """Return the state that a snapshot holds."""
+        state = cls(GroupCreated(full.group, {stream: {} for stream in full.streams}, full.ends))
+        state.readers = {reader: flat(places) for reader, places in full.readers.items()}
+        state.free, state.done = flat(full.free), flat(full.done)
+        state.waiting = {
+            (stream, segment): set(before) for stream, some in full.waiting.items() for segment, before in some.items()
+        }
+        state.checkpoint, state.missing, state.reached = full.checkpoint, set(full.missing), flat(full.reached)
+        state.checkpoints = dict(full.checkpoints)
+        return state
+
+    def full(self) -> GroupFull:
+        """Return the record that holds all of it."""
+        waiting: dict[str, dict[int, list[int]]] = {}
+        for (stream, segment), before in self.waiting.items():
+            waiting.setdefault(stream, {})[segment] = sorted(before)
+        return GroupFull(
+            group=self.name,
+            ends={stream: dict(end) for stream, end in self.ends.items()},
+            streams=list(self.streams),
+            readers={reader: nested(held) for reader, held in self.readers.items()},
+            free=nested(self.free),
+            done=nested(self.done),
+            waiting=waiting,
+            checkpoint=self.checkpoint,
+            reached=nested(self.reached),
+            missing=sorted(self.missing),
+            checkpoints=dict(self.checkpoints),
+        )
+
+    def apply(self, record: GroupRecord) -> None:
+        """Take in one record; ``KeyError`` or ``ValueError`` if it does not follow from those before."""
+        match record:
+            case GroupReset():
+                self._reset(record.starts)
+            case ReaderJoined():
+                self._join(record.reader)
+            case ReaderGone():
+                self._leave(record.reader, flat(record.places))
+            case ReaderMoved():
+                self._move(record.reader, flat(record.places))
+            case SegmentsTaken():
+                self._take(record.reader, record.segments)
+            case SegmentsReleased():
+                self._release(record.reader, flat(record.places))
+            case SegmentDone():
+                self._finish_segment(record)
+            case SegmentsLost():
+                self._lose(record)
+            case CheckpointBegun():
+                self._begin_checkpoint(record.name)
+            case CheckpointReached():
+                self._reach_checkpoint(record.reader, flat(record.places))
+            case CheckpointDropped():
+                self._drop_checkpoint(record.name)
+
+    @property
+    def finished(self) -> bool:
+        """Whether everything is read: up to the group's end, or to that of its streams, which are sealed."""
+        return not (self.free or self.waiting or any(self.readers.values()))
+
+    def places(self) -> Places:
+        """Return how far the group has come: a cut of each of its streams."""
+        found = self.free | self.done
+        for held in self.readers.values():
+            found |= held
+        return nested(found, self.streams)
+
+    def end_of(self, key: Key) -> int | None:
+        """Return where the group ends in this segment; None if it reads on to the segment's own end."""
+        stream, segment = key
+        return self.ends[stream].get(segment)
+
+    def share(self, reader: str) -> Share:
+        """Return what the reader is to take and to give back; those who have more keep one more."""
+        held = self.readers[reader]
+        if self.checkpoint is not None:
+            return Share([], [])
+        fewest, extra = divmod(len(self.free) + sum(map(len, self.readers.values())), len(self.readers))
+        ranked = sorted(self.readers, key=lambda one: (-len(self.readers[one]), one))
+        count = fewest + (ranked.index(reader) < extra)
+        return Share(sorted(self.free)[: max(count - len(held), 0)], sorted(held)[count:])
+
+    def _reset(self, starts: Places) -> None:
+        if starts.keys() != set(self.streams):
+            raise ValueError(f"group {self.name!r} has other streams")
+        self.readers, self.free, self.done, self.waiting = {}, flat(starts), {}, {}
+        self.checkpoint, self.missing, self.reached = None, set(), {}
+
+    def _join(self, reader: str) -> None:
+        if reader in self.readers:
+            raise ValueError(f"reader {reader!r} is in the group already")
+        self.readers[reader] = {}
+
+    def _leave(self, reader: str, places: Mapping[Key, int]) -> None:
+        self._move(reader, places)
+        held = self.readers.pop(reader)
+        self.free |= held
+        if reader in self.missing:
+            self._count_in(reader, held)
+
+    def _move(self, reader: str, places: Mapping[Key, int]) -> None:
+        held = self.readers[reader]
+        for key, place in places.items():
+            if key not in held:
+                raise KeyError(key)
+            held[key] = place
+
+    def _take(self, reader: str, segments: Mapping[str, Iterable[int]]) -> None:
+        self._check_no_checkpoint()
+        held = self.readers[reader]
+        for key in [(stream, segment) for stream, some in segments.items() for segment in some]:
+            held[key] = self.free.pop(key)
+
+    def _release(self, reader: str, places: Mapping[Key, int]) -> None:
+        self._check_no_checkpoint()
+        held = self.readers[reader]
+        for key, place in places.items():
+            del held[key]
+            self.free[key] = place
+
+    def _check_no_checkpoint(self) -> None:
+        if self.checkpoint is not None:
+            raise ValueError(f"checkpoint {self.checkpoint!r} is under way")
+
+    def _finish_segment(self, record: SegmentDone) -> None:
+        key = record.stream, record.segment
+        del self.readers[record.reader][key]
+        if record.reader in self.missing:
+            self.reached[key] = record.end
+        self.done[key] = record.end
+        if record.segment in self.ends[record.stream]:
+            return
+        for segment, before in record.successors.items():
+            successor = record.stream, segment
+            left = {one for one in before if (record.stream, one) not in self.done}
+            if left:
+                self.waiting[successor] = left
+            else:
+                self.waiting.pop(successor, None)
+                self.free[successor] = 0
+        self._forget_followed(record)
+
+    def _forget_followed(self, record: SegmentDone) -> None:
+        """What is done leaves the cut once nothing of what follows it waits."""
+        if not any((record.stream, segment) in self.waiting for segment in record.successors):
+            for one in {one for before in record.successors.values() for one in before}:
+                del self.done[record.stream, one]
+
+    def _lose(self, record: SegmentsLost) -> None:
+        for key in [(record.stream, segment) for segment in record.segments]:
+            for reader, held in self.readers.items():
+                if key in held:
+                    place = held.pop(key)
+                    if reader in self.missing:
+                        self.reached[key] = place
+            self.free.pop(key, None)
+            self.done.pop(key, None)
+            self.waiting.pop(key, None)
+        for segment in record.free:
+            self.waiting.pop((record.stream, segment), None)
+        self.free |= flat({record.stream: record.free})
+        self.done |= flat({record.stream: record.done})
+
+    def _begin_checkpoint(self, name: str) -> None:
+        self._check_no_checkpoint()
+        self.checkpoint, self.missing = name, set(self.readers)
+        self.reached = self.free | self.done
+        self._finish_checkpoint_if_complete()
+
+    def _reach_checkpoint(self, reader: str, places: Mapping[Key, int]) -> None:
+        if reader not in self.missing:
+            raise ValueError(f"reader {reader!r} is not on its way to a checkpoint")
+        self._move(reader, places)
+        self._count_in(reader, self.readers[reader])
+
+    def _count_in(self, reader: str, places: Mapping[Key, int]) -> None:
+        self.reached.update(places)
+        self.missing.remove(reader)
+        self._finish_checkpoint_if_complete()
+
+    def _finish_checkpoint_if_complete(self) -> None:
+        if self.checkpoint is None or self.missing:
+            return
+        self.checkpoints.pop(self.checkpoint, None)
+        self.checkpoints[self.checkpoint] = nested(self.reached, self.streams)
+        self.checkpoint, self.reached = None, {}
+        while len(self.checkpoints) > 1 and self._has_too_many_checkpoints():
+            del self.checkpoints[next(iter(self.checkpoints))]
+
+    def _has_too_many_checkpoints(self) -> bool:
+        size = sum(len(some) for places in self.checkpoints.values() for some in places.values())
+        return len(self.checkpoints) > CHECKPOINTS_MAX or size > _CHECKPOINT_PLACES_MAX
+
+    def _drop_checkpoint(self, name: str) -> None:
+        if name == self.checkpoint:
+            self.checkpoint, self.missing, self.reached = None, set(), {}
+        else:
+            del self.checkpoints[name]
+
+
+def followers(stream: StreamState, segment: int) -> dict[int, list[int]]:
+    """Return what follows a segment and its neighbours, each with all that must be read before it.
+
+    Neighbours are those who share a successor, and whose successors have another predecessor, and so on: only when
+    all of them are read there is a cut that begins their successors.
+    """
+    before, after = {segment}, set[int]()
+    while True:
+        found = {one for known in before for one in stream.segments[known].successors}
+        if found == after:
+            return {one: sorted(before) for one in sorted(after)}
+        after = found
+        before |= {one for known in after for one in stream.segments[known].predecessors}
+
+
+def lost_segments(group: GroupState, stream: StreamState) -> SegmentsLost | None:
+    """Return which segments the group can no longer read, and where it goes on; None if all are there."""
+    name = stream.name
+    cut = group.places()[name].keys()
+    waiting = {segment for where, segment in group.waiting if where == name}
+    lost = (cut | waiting) - stream.segments.keys()
+    if not lost:
+        return None
+    kept = cut - lost
+    new = stream.head.keys() - kept - stream.before(kept)
+    ends = group.ends[name]
+    readable = new & (ends.keys() | stream.before(ends)) if ends else new
+    return SegmentsLost(
+        group.name,
+        name,
+        sorted(lost),
+        {segment: stream.head[segment] for segment in sorted(readable)},
+        {segment: stream.head[segment] for segment in sorted(new - readable)},
+    )
