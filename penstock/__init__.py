@@ -1,5 +1,54 @@
-"""Penstock: a stream store for Python and Spark."""
+"""Penstock: a stream store for Python and Spark.
+
+>>> import penstock
+>>> store = penstock.connect("memory:")
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
 
 from penstock._version import __version__
+from penstock.model import (
+    ByConsumption,
+    ByDataRate,
+    ByEventRate,
+    BySize,
+    ByTime,
+    EventPointer,
+    Fixed,
+    Position,
+    SegmentRange,
+    StreamConfig,
+    StreamCut,
+    StreamInfo,
+)
 
-__all__ = ["__version__"]
+if TYPE_CHECKING:
+    import os
+
+    from penstock.stream import StreamStore
+
+__all__ = [
+    "ByConsumption",
+    "ByDataRate",
+    "ByEventRate",
+    "BySize",
+    "ByTime",
+    "EventPointer",
+    "Fixed",
+    "Position",
+    "SegmentRange",
+    "StreamConfig",
+    "StreamCut",
+    "StreamInfo",
+    "__version__",
+    "connect",
+]
+
+
+def connect(address: str | os.PathLike[str]) -> StreamStore:
+    """Open the store in a folder, which is made if it is not there, or one in memory, at ``memory:``."""
+    from penstock.embedded import open_store  # noqa: PLC0415 - importing penstock stays quick
+
+    return open_store(address)

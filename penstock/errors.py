@@ -14,13 +14,18 @@
     │   ├── PlogCorrupt
     │   ├── JournalCorrupt
     │   ├── MetadataCorrupt
-    │   └── CpoCorrupt
+    │   ├── CpoCorrupt
+    │   └── StreamCorrupt
     ├── PlogError                  a plog refused; nothing was changed
     │   ├── NoSuchPlog, PlogExists, PlogSealed, AppendTooLarge, WrongOffset, PlogFull, ReadOutOfRange
     ├── LogError                   a log stream refused or failed
     │   ├── NoSuchLog, WrongPosition, NotInLog, LogFenced
-    └── CpoError                   the control plane oracle refused
-        ├── CasConflict, LeaseHeld, LeaseLost, NoSuchCluster, ClusterExists, CpoUnavailable
+    ├── CpoError                   the control plane oracle refused
+    │   ├── CasConflict, LeaseHeld, LeaseLost, NoSuchCluster, ClusterExists, CpoUnavailable
+    └── StreamError                a stream, a writer, a reader or a group refused; nothing was changed
+        ├── NoSuchStream, StreamExists, StreamSealed, StreamNotSealed, WrongCut, DataTruncated
+        ├── NoSuchEvent, EventTooLarge, NotDecodable, WriterFenced, WriterFailed
+        ├── NoSuchGroup, GroupExists, NoSuchReader, ReaderInUse, ReaderOffline, CheckpointFailed
 """
 
 from __future__ import annotations
@@ -122,6 +127,10 @@ class MetadataCorrupt(CorruptData):
 
 class CpoCorrupt(CorruptData):
     """The control plane oracle's database is damaged."""
+
+
+class StreamCorrupt(CorruptData):
+    """A segment, or the catalog of streams, holds something that no Penstock writes."""
 
 
 class PlogError(PenstockError):
@@ -272,3 +281,144 @@ class CpoUnavailable(CpoError):
     def __init__(self, url: str, *, reason: str) -> None:
         super().__init__(f"cannot use the control plane oracle at {url}: {reason}")
         self.url, self.reason = url, reason
+
+
+class StreamError(PenstockError):
+    """A stream, a writer, a reader or a group refused."""
+
+
+class NoSuchStream(StreamError):
+    """The store has no stream of this name."""
+
+    def __init__(self, stream: str) -> None:
+        super().__init__(f"no stream {stream!r}: create it first, or look at the names there are")
+        self.stream = stream
+
+
+class StreamExists(StreamError):
+    """The name is taken."""
+
+    def __init__(self, stream: str) -> None:
+        super().__init__(f"stream {stream!r} exists: choose another name, or say exist_ok")
+        self.stream = stream
+
+
+class StreamSealed(StreamError):
+    """The stream takes no more events."""
+
+    def __init__(self, stream: str) -> None:
+        super().__init__(f"stream {stream!r} is sealed: it can be read, truncated and deleted, nothing else")
+        self.stream = stream
+
+
+class StreamNotSealed(StreamError):
+    """Only a sealed stream can be deleted."""
+
+    def __init__(self, stream: str) -> None:
+        super().__init__(f"stream {stream!r} still takes events: seal it before you delete it")
+        self.stream = stream
+
+
+class WrongCut(StreamError):
+    """The cut is not one of this stream, or lies past its tail."""
+
+    def __init__(self, stream: str, cut: object, *, reason: str) -> None:
+        super().__init__(f"{cut} is no cut of stream {stream!r}: {reason}")
+        self.stream, self.cut, self.reason = stream, cut, reason
+
+
+class DataTruncated(StreamError):
+    """What was asked for has been truncated away."""
+
+    def __init__(self, place: object, *, head: object) -> None:
+        super().__init__(f"{place} has been truncated away: the stream begins at {head} now")
+        self.place, self.head = place, head
+
+
+class NoSuchEvent(StreamError):
+    """No event begins where the pointer points."""
+
+    def __init__(self, pointer: object) -> None:
+        super().__init__(f"no event begins at {pointer}: use a pointer that a writer or a reader gave you")
+        self.pointer = pointer
+
+
+class EventTooLarge(StreamError):
+    """The event is larger than the limit; a reader goes on with the next one."""
+
+    def __init__(self, *, size: int, limit: int, pointer: object = None) -> None:
+        place = "an event" if pointer is None else f"the event at {pointer}"
+        super().__init__(f"{place} has {size} bytes, above the limit of {limit}")
+        self.size, self.limit, self.pointer = size, limit, pointer
+
+
+class NotDecodable(StreamError):
+    """The bytes of an event do not stand for a value that the serializer knows."""
+
+    def __init__(self, wanted: str, *, reason: str) -> None:
+        super().__init__(f"an event is not {wanted} ({reason}): read it with the serializer that it was written with")
+        self.wanted, self.reason = wanted, reason
+
+
+class WriterFenced(StreamError):
+    """Another writer was opened under the same id: this one writes no more."""
+
+    def __init__(self, stream: str, writer_id: str) -> None:
+        super().__init__(f"another writer {writer_id!r} was opened on stream {stream!r}: this one writes no more")
+        self.stream, self.writer_id = stream, writer_id
+
+
+class WriterFailed(StreamError):
+    """An earlier write failed, and so would whatever came after it be out of order."""
+
+    def __init__(self, stream: str, *, cause: BaseException) -> None:
+        super().__init__(f"an earlier write to stream {stream!r} failed ({cause}): open a new writer to go on")
+        self.stream, self.cause = stream, cause
+
+
+class NoSuchGroup(StreamError):
+    """The store has no reader group of this name."""
+
+    def __init__(self, group: str) -> None:
+        super().__init__(f"no reader group {group!r}: create it first")
+        self.group = group
+
+
+class GroupExists(StreamError):
+    """The name is taken."""
+
+    def __init__(self, group: str) -> None:
+        super().__init__(f"reader group {group!r} exists: choose another name, or use it as it is")
+        self.group = group
+
+
+class NoSuchReader(StreamError):
+    """The group has no reader of this name."""
+
+    def __init__(self, group: str, reader: str) -> None:
+        super().__init__(f"reader group {group!r} has no reader {reader!r}")
+        self.group, self.reader = group, reader
+
+
+class ReaderInUse(StreamError):
+    """A reader of this name is reading already."""
+
+    def __init__(self, group: str, reader: str) -> None:
+        super().__init__(f"reader {reader!r} of group {group!r} is in use: close it, or choose another name")
+        self.group, self.reader = group, reader
+
+
+class ReaderOffline(StreamError):
+    """The reader was silent for too long, taken offline, or its group was reset or deleted."""
+
+    def __init__(self, group: str, reader: str, *, reason: str) -> None:
+        super().__init__(f"reader {reader!r} of group {group!r} reads no more ({reason}): open it again to go on")
+        self.group, self.reader, self.reason = group, reader, reason
+
+
+class CheckpointFailed(StreamError):
+    """A checkpoint did not come about: a reader did not get there in time, or another checkpoint is under way."""
+
+    def __init__(self, group: str, name: str, *, reason: str) -> None:
+        super().__init__(f"checkpoint {name!r} of group {group!r} failed: {reason}")
+        self.group, self.name, self.reason = group, name, reason

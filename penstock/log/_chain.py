@@ -86,6 +86,16 @@ class LogChain:
         place = self._place(plog_id)
         return self._ends[place - 1] if place else self.start
 
+    @property
+    def numbers(self) -> range:
+        """The numbers of the plogs, counted from the first one ever; the last is the active one's."""
+        return range(self._removed, self._removed + len(self._sealed) + 1)
+
+    def start_of_number(self, number: int) -> int:
+        """Return where the plog of this number begins; of one that was truncated away: where the log begins now."""
+        place = max(number - self._removed, 0)
+        return self._ends[place - 1] if place else self.start
+
     def end_of(self, plog_id: PlogId) -> int:
         """Return where a sealed plog ends; ``KeyError`` if it is not part of the log."""
         return self._ends[self._place(plog_id)]

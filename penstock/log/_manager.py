@@ -70,6 +70,11 @@ class MetadataManager:
                 self._streams[name] = LogStream(self, name)
             return self._streams[name]
 
+    def has_log(self, name: str) -> bool:
+        """Whether there is a log of this name."""
+        with self.chains:
+            return name in self.partition.metadata.logs
+
     def logs(self) -> list[str]:
         """Return the names of all logs."""
         with self.lock:

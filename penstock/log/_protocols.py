@@ -40,7 +40,7 @@ class Tail:
     """Where a log's appends go: the active plog, and the pre-allocated one behind it once it is there.
 
     ``start`` is where in the log the active plog begins; ``written`` counts appends that are under way, too;
-    ``open`` is False once the active plog takes no more; ``before`` is where the plog before the active one ends, if there is one.
+    ``open`` is False once the active plog takes no more; ``before`` is where the plog before it ends, if there is one.
     """
 
     plog_id: PlogId

@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from penstock.model import PlogId
     from penstock.plog import PendingAppend, PlogInfo
 
-__all__ = ["LogStream", "PendingLogAppend"]
+__all__ = ["LogStream", "PendingLogAppend", "PlogStarts"]
 
 _FENCED: Final = (PlogSealed, WrongOffset, NoSuchPlog)  # somebody else was at a plog that is this log's alone
 
@@ -95,6 +95,23 @@ class PendingLogAppend:
         """Wait until it is durable; return where in the log it ends."""
         self._log.finish(self._tail, self._pending, self._switch)
         return self.end
+
+
+class PlogStarts:
+    """Where each plog of a log begins, in order; the log may go on meanwhile, the plogs stay those it had."""
+
+    __slots__ = ("_chain", "_lock", "_numbers")
+
+    def __init__(self, chain: LogChain, lock: threading.Lock) -> None:
+        self._chain, self._lock = chain, lock
+        self._numbers = chain.numbers
+
+    def __len__(self) -> int:
+        return len(self._numbers)
+
+    def __getitem__(self, index: int) -> int:
+        with self._lock:
+            return self._chain.start_of_number(self._numbers[index])
 
 
 class LogStream:
@@ -282,6 +299,11 @@ class LogStream:
         """Return the plog that holds the byte at ``offset``, counted from the log's first byte."""
         with self._manager.chains:
             return self._chain().ranges(offset, offset + 1)[0].plog_id
+
+    def plog_starts(self) -> PlogStarts:
+        """Return where each plog begins, counted from the log's first byte; nothing is copied."""
+        with self._manager.chains:
+            return PlogStarts(self._chain(), self._manager.chains)
 
     @uninterrupted
     def truncate(self, plog_id: PlogId) -> None:

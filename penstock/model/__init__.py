@@ -1,6 +1,44 @@
 """Frozen values that every layer shares."""
 
-from penstock.model._names import check_name
+from penstock.model._config import (
+    SEGMENTS_MAX,
+    ByConsumption,
+    ByDataRate,
+    ByEventRate,
+    BySize,
+    ByTime,
+    Fixed,
+    Retention,
+    Scaling,
+    StreamConfig,
+    check_segments,
+)
+from penstock.model._infos import Checkpoint, Lag, SegmentInfo, StreamInfo
+from penstock.model._names import check_name, check_stream_name
+from penstock.model._places import EventPointer, Position, SegmentRange, StreamCut
 from penstock.model._plog_id import PlogId
 
-__all__ = ["PlogId", "check_name"]
+__all__ = [
+    "SEGMENTS_MAX",
+    "ByConsumption",
+    "ByDataRate",
+    "ByEventRate",
+    "BySize",
+    "ByTime",
+    "Checkpoint",
+    "EventPointer",
+    "Fixed",
+    "Lag",
+    "PlogId",
+    "Position",
+    "Retention",
+    "Scaling",
+    "SegmentInfo",
+    "SegmentRange",
+    "StreamConfig",
+    "StreamCut",
+    "StreamInfo",
+    "check_name",
+    "check_segments",
+    "check_stream_name",
+]

@@ -1,0 +1,50 @@
+"""The embedded store: a folder, or memory, in this process."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from os import PathLike
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from penstock.cpo import open_cpo
+from penstock.errors import BadArgument
+from penstock.log import MetadataManager
+from penstock.plog import open_plogs
+from penstock.stream import StreamStore
+
+if TYPE_CHECKING:
+    from penstock.log import PlogSizes
+    from penstock.ports import Clock
+
+__all__ = ["open_store"]
+
+_PARTITION: Final = "main"
+
+
+def open_store(
+    address: str | PathLike[str], *, clock: Clock | None = None, sizes: PlogSizes | None = None
+) -> StreamStore:
+    """Open the store in a folder, which is made if it is not there, or one in memory, at ``memory:``."""
+    plogs_url, cpo_url = _urls(address)
+    resources = ExitStack()
+    try:
+        plogs = resources.enter_context(open_plogs(plogs_url))
+        cpo = resources.enter_context(open_cpo(cpo_url))
+        manager = resources.enter_context(MetadataManager.open(plogs, cpo, _PARTITION, sizes=sizes))
+        return StreamStore(manager, clock=clock, resources=resources)
+    except BaseException:
+        resources.close()
+        raise
+
+
+def _urls(address: object) -> tuple[str, str]:
+    """Return where a store keeps its plogs and its oracle."""
+    if not isinstance(address, str | PathLike) or not str(address):
+        raise BadArgument(f"{address!r} is no address of a store: name a folder, or use memory:")
+    if "://" in str(address):
+        raise BadArgument(f"cannot connect to {address}: name a folder, or use memory:")
+    if address == "memory:":
+        return "memory:", "memory:"
+    folder = Path(address)
+    return f"file:{folder / 'plogs'}", f"sqlite:{folder / 'cpo.db'}"

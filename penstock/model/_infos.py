@@ -1,0 +1,56 @@
+"""What the store tells of its streams and groups."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+if TYPE_CHECKING:
+    from penstock.model._config import StreamConfig
+    from penstock.model._places import StreamCut
+
+__all__ = ["Checkpoint", "Lag", "SegmentInfo", "StreamInfo"]
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentInfo:
+    """One segment that takes events: those whose key lies from ``low`` up to ``high``."""
+
+    segment_id: int
+    low: float
+    high: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StreamInfo:
+    """A stream as it is now; ``segments`` are those that take events, none once the stream is sealed."""
+
+    name: str
+    state: Literal["active", "sealed"]
+    epoch: int
+    segments: tuple[SegmentInfo, ...]
+    config: StreamConfig
+    size_bytes: int
+    head: StreamCut
+    tail: StreamCut
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpoint:
+    """Where all readers of a group were at one moment: a cut of each of its streams."""
+
+    name: str
+    group: str
+    cuts: tuple[StreamCut, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lag:
+    """How far a group is behind: bytes not read yet, and for how long the oldest of them has been there.
+
+    ``events`` is None where only counting them all would tell.
+    """
+
+    events: int | None
+    bytes: int
+    seconds: float

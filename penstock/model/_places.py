@@ -1,0 +1,121 @@
+"""Places in a stream: of one event, and across all segments."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from penstock.errors import BadArgument
+from penstock.model._names import check_stream_name
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+__all__ = ["EventPointer", "Position", "SegmentRange", "StreamCut"]
+
+_PLACE: Final = re.compile(r"(\d{1,18})@(\d{1,18})")
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class EventPointer:
+    """Where one event is. ``str()`` gives ``scope/name:segment@offset``, :meth:`parse` reads it."""
+
+    stream: str
+    segment_id: int
+    offset: int
+
+    @classmethod
+    def parse(cls, text: str) -> EventPointer:
+        """Read what ``str()`` wrote."""
+        stream, places = _parse(text, "event pointer")
+        if len(places) != 1:
+            raise BadArgument(f"{text!r} is no event pointer: it names more than one place")
+        return cls(stream, *places[0])
+
+    def __str__(self) -> str:
+        return f"{self.stream}:{self.segment_id}@{self.offset}"
+
+
+@dataclass(frozen=True, slots=True)
+class StreamCut:
+    """A place in every part of a stream's key space: a set of segments that covers it, and an offset in each.
+
+    ``str()`` gives ``scope/name:segment@offset,segment@offset``, :meth:`parse` reads it.
+    """
+
+    stream: str
+    places: tuple[tuple[int, int], ...]
+
+    @classmethod
+    def of(cls, stream: str, offsets: Mapping[int, int]) -> StreamCut:
+        """Return the cut at these offsets, by segment."""
+        return cls(stream, tuple(sorted(offsets.items())))
+
+    @classmethod
+    def parse(cls, text: str) -> StreamCut:
+        """Read what ``str()`` wrote."""
+        return cls(*_parse(text, "stream cut"))
+
+    @property
+    def offsets(self) -> dict[int, int]:
+        """The offset in each segment."""
+        return dict(self.places)
+
+    def __str__(self) -> str:
+        return f"{self.stream}:" + ",".join(f"{segment}@{offset}" for segment, offset in self.places)
+
+
+@dataclass(frozen=True, slots=True)
+class Position:
+    """How far a reader has come in each of the segments it reads, by stream. ``str()`` is read by :meth:`parse`."""
+
+    cuts: tuple[StreamCut, ...]
+
+    @classmethod
+    def of(cls, offsets: Mapping[tuple[str, int], int]) -> Position:
+        """Return the position at these offsets, by stream and segment."""
+        streams: dict[str, dict[int, int]] = {}
+        for (stream, segment), offset in offsets.items():
+            streams.setdefault(stream, {})[segment] = offset
+        return cls(tuple(StreamCut.of(stream, streams[stream]) for stream in sorted(streams)))
+
+    @classmethod
+    def parse(cls, text: str) -> Position:
+        """Read what ``str()`` wrote."""
+        return cls(tuple(StreamCut.parse(part) for part in text.split(";") if part))
+
+    @property
+    def offsets(self) -> dict[tuple[str, int], int]:
+        """The offset in each segment, by stream and segment."""
+        return {(cut.stream, segment): offset for cut in self.cuts for segment, offset in cut.places}
+
+    def __str__(self) -> str:
+        return ";".join(map(str, self.cuts))
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentRange:
+    """A part of one segment, from an offset up to another: what one of many parallel readers reads."""
+
+    stream: str
+    segment_id: int
+    start: int
+    end: int
+
+    @property
+    def size(self) -> int:
+        """How many bytes it is."""
+        return self.end - self.start
+
+
+def _parse(text: object, what: str) -> tuple[str, tuple[tuple[int, int], ...]]:
+    stream, _, rest = str(text).partition(":")
+    places = [_PLACE.fullmatch(place) for place in rest.split(",")]
+    if not isinstance(text, str) or not all(places):
+        raise BadArgument(f"{text!r} is no {what}: it has the form scope/name:segment@offset")
+    check_stream_name(stream)
+    found = sorted((int(match[1]), int(match[2])) for match in places if match)
+    if len(dict(found)) != len(found):
+        raise BadArgument(f"{text!r} is no {what}: it names a segment twice")
+    return stream, tuple(found)

@@ -1,0 +1,25 @@
+"""Streams: segments, writers, readers, groups, scaling, retention.
+
+:class:`StreamStore` is all of them over one partition of logs. What decides is pure: the states of streams and groups
+take records in (`_stream_state`, `_group_state`), where to cut and when to scale are functions (`_retention`,
+`_scaling`); segments, writers and readers do the work.
+"""
+
+from penstock.stream._acks import Ack, BatchAck, EventPointers, NoAck
+from penstock.stream._group import ReaderGroup
+from penstock.stream._reader import EventRead, Reader
+from penstock.stream._store import StreamStore
+from penstock.stream._writer import EVENT_SIZE_MAX, StreamWriter
+
+__all__ = [
+    "EVENT_SIZE_MAX",
+    "Ack",
+    "BatchAck",
+    "EventPointers",
+    "EventRead",
+    "NoAck",
+    "Reader",
+    "ReaderGroup",
+    "StreamStore",
+    "StreamWriter",
+]

@@ -1,0 +1,229 @@
+"""Runs of events on their way into a segment, and the acknowledgements that tell of them.
+
+An acknowledgement is two fields, because there is one for every event; what it stands for is known to the run, once for
+all its events. Its place is worked out when somebody asks for it.
+"""
+
+from __future__ import annotations
+
+import threading
+from bisect import bisect_right
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Final, Protocol, overload
+
+import numpy as np
+
+from penstock.model import EventPointer
+from penstock.stream._block import BLOCK_HEADER_SIZE, LENGTH_SIZE
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    import numpy.typing as npt
+    import pyarrow as pa
+
+__all__ = ["Ack", "ArrayRun", "BatchAck", "EventPointers", "Key", "ListRun", "NoAck", "Place", "Run"]
+
+Key = str | bytes | float | None
+"""A routing key, its position in the key space, or none."""
+
+_callbacks_lock: Final = threading.Lock()
+
+
+class Driver(Protocol):
+    """Who can see to it that a run becomes durable: its writer."""
+
+    def drive(self, run: Run, timeout: float | None) -> None:
+        """Return when the run is done."""
+
+
+class Place:
+    """Where a block of a run is: it begins at ``start``, with the event ``first``, and has these length words."""
+
+    __slots__ = ("_ends", "_words", "first", "start")
+
+    def __init__(self, first: int, start: int, words: bytes) -> None:
+        self.first, self.start, self._words = first, start, words
+        self._ends: npt.NDArray[np.int64] | None = None
+
+    def offset_of(self, index: int) -> int:
+        """Return the offset of an event."""
+        index -= self.first
+        if index and self._ends is None:
+            self._ends = np.cumsum(np.frombuffer(self._words, ">u4"), dtype=np.int64)
+        before = 0 if self._ends is None or not index else int(self._ends[index - 1])
+        return self.start + BLOCK_HEADER_SIZE + LENGTH_SIZE * index + before
+
+
+class Run:
+    """Events of one segment, in order. It is done when they are durable, or have failed.
+
+    They may lie in several blocks: ``places`` are those. If the segment ended before they got there, ``moved`` says
+    where each of them went.
+    """
+
+    __slots__ = ("callbacks", "done", "driver", "error", "moved", "numbers", "places", "segment_id", "stream")
+
+    def __init__(self, driver: Driver, stream: str, segment_id: int) -> None:
+        self.driver, self.stream, self.segment_id = driver, stream, segment_id
+        self.done = False
+        self.error: BaseException | None = None
+        self.numbers: list[int] = []  # of each event, if the caller gave them
+        self.places: list[Place] = []
+        self.moved: dict[int, tuple[Run, int]] = {}
+        self.callbacks: list[Callable[[], object]] = []
+
+    def pointer(self, index: int) -> EventPointer:
+        """Return where an event is."""
+        if index in self.moved:
+            run, index = self.moved[index]
+            return run.pointer(index)
+        place = self.places[bisect_right(self.places, index, key=lambda one: one.first) - 1]
+        return EventPointer(self.stream, self.segment_id, place.offset_of(index))
+
+    def finish(self, error: BaseException | None = None) -> None:
+        """Let everybody know."""
+        with _callbacks_lock:
+            self.error = error
+            self.done = True
+            callbacks, self.callbacks = self.callbacks, []
+        for callback in callbacks:
+            callback()
+
+    def when_done(self, callback: Callable[[], object]) -> None:
+        """Call back once the run is done, at once if it is."""
+        with _callbacks_lock:
+            if not self.done:
+                self.callbacks.append(callback)
+                return
+        callback()
+
+
+class ListRun(Run):
+    """Events that came one by one."""
+
+    __slots__ = ("events", "keys")
+
+    def __init__(self, driver: Driver, stream: str, segment_id: int) -> None:
+        super().__init__(driver, stream, segment_id)
+        self.events: list[bytes] = []
+        self.keys: list[Key] = []
+
+
+class ArrayRun(Run):
+    """Events that came as an Arrow array, with the key position of each unless they have no keys."""
+
+    __slots__ = ("array", "positions")
+
+    def __init__(
+        self,
+        driver: Driver,
+        stream: str,
+        segment_id: int,
+        array: pa.BinaryArray,
+        positions: npt.NDArray[np.float64] | None,
+    ) -> None:
+        super().__init__(driver, stream, segment_id)
+        self.array, self.positions = array, positions
+
+
+class Ack:
+    """What a write returns: the event's pointer once it is durable."""
+
+    __slots__ = ("_index", "_run")
+
+    def __init__(self, run: Run, index: int) -> None:
+        self._run = run
+        self._index = index
+
+    def done(self) -> bool:
+        """Whether the event is durable, or has failed."""
+        return self._run.done
+
+    def result(self, timeout: float | None = None) -> EventPointer:
+        """Wait until the event is durable; return its pointer, or raise what made it fail."""
+        run = self._run
+        if not run.done:
+            run.driver.drive(run, timeout)
+        if run.error is not None:
+            raise run.error
+        return run.pointer(self._index)
+
+    def add_done_callback(self, callback: Callable[[Ack], object]) -> None:
+        """Call back with this object once it is done, at once if it is; keep it short, the writer waits for it."""
+        self._run.when_done(lambda: callback(self))
+
+
+class EventPointers(Sequence[EventPointer]):
+    """The pointers of a batch, in the order in which its events were given; each is made when it is asked for."""
+
+    def __init__(self, runs: list[Run], which: npt.NDArray[np.integer] | None, index: npt.NDArray[np.integer]) -> None:
+        self._runs, self._which, self._index = runs, which, index
+
+    def __len__(self) -> int:
+        return len(self._index)
+
+    @overload
+    def __getitem__(self, item: int) -> EventPointer: ...
+
+    @overload
+    def __getitem__(self, item: slice) -> list[EventPointer]: ...
+
+    def __getitem__(self, item: int | slice) -> EventPointer | list[EventPointer]:
+        if isinstance(item, slice):
+            return [self[place] for place in range(*item.indices(len(self)))]
+        run = self._runs[0 if self._which is None else int(self._which[item])]
+        return run.pointer(int(self._index[item]))
+
+
+class BatchAck:
+    """What the write of a batch returns: the pointers of its events once all of them are durable."""
+
+    __slots__ = ("_pointers", "_runs")
+
+    def __init__(self, runs: list[Run], pointers: EventPointers) -> None:
+        self._runs, self._pointers = runs, pointers
+
+    def done(self) -> bool:
+        """Whether all events are durable, or some have failed."""
+        return all(run.done for run in self._runs)
+
+    def result(self, timeout: float | None = None) -> EventPointers:
+        """Wait until all events are durable; return their pointers, or raise what made one fail."""
+        for run in self._runs:
+            if not run.done:
+                run.driver.drive(run, timeout)
+            if run.error is not None:
+                raise run.error
+        return self._pointers
+
+    def add_done_callback(self, callback: Callable[[BatchAck], object]) -> None:
+        """Call back with this object once it is done, at once if it is; keep it short, the writer waits for it."""
+        rest = list(self._runs)
+
+        def one_done() -> None:
+            rest.pop()
+            if not rest:
+                callback(self)
+
+        for run in self._runs:
+            run.when_done(one_done)
+        if not self._runs:
+            callback(self)
+
+
+class NoAck:
+    """What a write returns whose event was durable before, under the same number: where, is not known any more."""
+
+    __slots__ = ()
+
+    def done(self) -> bool:
+        """It is."""
+        return True
+
+    def result(self, timeout: float | None = None) -> None:
+        """Return None, at once."""
+
+    def add_done_callback(self, callback: Callable[[NoAck], object]) -> None:
+        """Call back at once."""
+        callback(self)

@@ -1,0 +1,27 @@
+"""The bell: how a waiting reader learns at once that something happened."""
+
+from __future__ import annotations
+
+import threading
+from contextlib import suppress
+
+__all__ = ["Bell"]
+
+
+class Bell:
+    """One waits, many ring. A ring while nobody waits is kept for the next wait."""
+
+    __slots__ = ("_gate",)
+
+    def __init__(self) -> None:
+        self._gate = threading.Lock()
+        self._gate.acquire()
+
+    def ring(self) -> None:
+        """Wake the one who waits, or who will."""
+        with suppress(RuntimeError):  # it rang already, and nobody has heard it yet
+            self._gate.release()
+
+    def wait(self, timeout: float | None) -> bool:
+        """Return True when it rings, False when the time is over; None waits for as long as it takes."""
+        return self._gate.acquire(timeout=-1 if timeout is None else max(timeout, 0))

@@ -1,0 +1,169 @@
+"""The stream block: how events lie in a segment. One append is one block.
+
+First the header, then the length word of each event (4 bytes, big-endian), then the events' bytes. So a block of
+one event is, behind its header, the frame of the Pravega File API, byte for byte; and a block of many is an Arrow
+array without touching an event. The high-order bit of a length word is the *partial* flag: the event goes on in the
+next frame. The plog below checks every byte, so there is no checksum here.
+
+An event's offset is the one it would have if its length word stood right before it: events of 3 and 5 bytes in a
+block whose header ends at 1000 are at 1000 and 1007, and the block ends at 1016. Offsets increase strictly, for empty
+events, too, and the place behind an event is the offset of the next or the block's end.
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+import pyarrow as pa
+
+from penstock.errors import StreamCorrupt
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import numpy.typing as npt
+
+__all__ = [
+    "BLOCK_HEADER_SIZE",
+    "EVENTS",
+    "LENGTH_SIZE",
+    "NO_WRITER",
+    "WRITERS",
+    "Block",
+    "BlockHeader",
+    "pack_lengths",
+    "read_block",
+    "read_header",
+]
+
+_HEADER: Final = struct.Struct(">BxHIQ16sQQQ")
+BLOCK_HEADER_SIZE: Final = _HEADER.size
+assert BLOCK_HEADER_SIZE == 56, "on disk since format 1: a new size needs a new kind"
+LENGTH_SIZE: Final = 4
+_PARTIAL: Final = 0x80000000
+
+EVENTS: Final = 1
+WRITERS: Final = 2  # no events: the table of writers up to here
+NO_WRITER: Final = bytes(16)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BlockHeader:
+    """The 56 bytes before every block, big-endian.
+
+    0   1  kind      1 events, 2 table of writers; stored, so a number is never given a new meaning
+    2   2  parts     how many segments this flush of the writer went to; 0: this is not the last block of its part
+    4   4  count     events in the block
+    8   8  time_ms   when it was appended, milliseconds since 1970
+    16  16 writer    hash of the writer's id; zeros for a writer without one
+    32  8  last      number of the block's last event
+    40  8  whole     number of the last event of the flush that the block is part of
+    48  8  floor     all events of the writer up to this number are durable once this block is
+    """
+
+    kind: int = EVENTS
+    parts: int = 1
+    count: int
+    time_ms: int
+    writer: bytes = NO_WRITER
+    last: int = 0
+    whole: int = 0
+    floor: int = 0
+
+    def pack(self) -> bytes:
+        """Return the bytes."""
+        return _HEADER.pack(
+            self.kind, self.parts, self.count, self.time_ms, self.writer, self.last, self.whole, self.floor
+        )
+
+
+def read_header(view: memoryview, *, where: str, start: int) -> BlockHeader:
+    """Return the header of the block at ``start`` of the segment called ``where``."""
+    if len(view) < BLOCK_HEADER_SIZE:
+        raise StreamCorrupt(where, offset=start, reason=f"a block of {len(view)} bytes has no header")
+    kind, parts, count, time_ms, writer, last, whole, floor = _HEADER.unpack_from(view)
+    if kind not in (EVENTS, WRITERS):
+        raise StreamCorrupt(where, offset=start, reason=f"a block of unknown kind {kind}")
+    return BlockHeader(
+        kind=kind, parts=parts, count=count, time_ms=time_ms, writer=writer, last=last, whole=whole, floor=floor
+    )
+
+
+def pack_lengths(lengths: npt.NDArray[np.integer]) -> bytes:
+    """Return the length words of events."""
+    return lengths.astype(">u4").tobytes()
+
+
+class Block:
+    """The events of one block, none of them touched yet.
+
+    ``bounds`` are where each event begins and the last ends, in ``data``.
+    """
+
+    __slots__ = ("bounds", "count", "data", "end", "start", "time_ms")
+
+    def __init__(self, header: BlockHeader, view: memoryview, *, where: str, start: int) -> None:
+        count = header.count if header.kind == EVENTS else 0
+        body = BLOCK_HEADER_SIZE + LENGTH_SIZE * count
+        if len(view) < body:
+            raise StreamCorrupt(
+                where, offset=start, reason=f"a block of {len(view)} bytes has no room for {count} events"
+            )
+        self.start, self.end, self.count, self.time_ms = start, start + len(view), count, header.time_ms
+        self.data = view[body:] if header.kind == EVENTS else view[:0]
+        ends = np.cumsum(np.frombuffer(view, ">u4", count, BLOCK_HEADER_SIZE), dtype=np.int64)
+        if (int(ends[-1]) if count else 0) != len(self.data):
+            raise StreamCorrupt(where, offset=start, reason="its events are not as long as it is")
+        self.bounds = np.zeros(count + 1, np.int32)
+        self.bounds[1:] = ends
+
+    def offsets(self) -> npt.NDArray[np.int64]:
+        """Return the offset of each event, and the end of the block."""
+        found = np.arange(self.count + 1, dtype=np.int64)
+        found *= LENGTH_SIZE
+        found += self.bounds
+        found += self.start + BLOCK_HEADER_SIZE
+        found[-1] = self.end
+        return found
+
+    def offset_of(self, index: int) -> int:
+        """Return the offset of one event; of the one behind the last: the end of the block."""
+        if index == self.count:
+            return self.end
+        return self.start + BLOCK_HEADER_SIZE + LENGTH_SIZE * index + int(self.bounds[index])
+
+    def index_at(self, offset: int) -> int | None:
+        """Return which event begins at ``offset``; the block's own beginning and end count too. None: none does."""
+        if offset <= self.start:
+            return 0 if offset == self.start else None
+        offsets = self.offsets()
+        index = int(np.searchsorted(offsets, offset))
+        return index if index <= self.count and offsets[index] == offset else None
+
+    def arrow(self, first: int = 0, last: int | None = None) -> pa.BinaryArray:
+        """Return the events as an Arrow array over the same memory."""
+        buffers = [None, pa.py_buffer(self.bounds), pa.py_buffer(self.data)]
+        array = pa.Array.from_buffers(pa.binary(), self.count, buffers)
+        return array if first == 0 and last is None else array[first:last]
+
+    def events(self, first: int = 0) -> Sequence[bytes]:
+        """Return the events as Python's bytes."""
+        bounds = self.bounds
+        width = int(bounds[1] - bounds[0]) if self.count else 0
+        if width and np.array_equal(bounds, np.arange(0, width * self.count + 1, width, dtype=np.int32)):
+            found: list[bytes] = np.frombuffer(self.data, f"V{width}").tolist()
+            return found[first:] if first else found
+        data, marks = bytes(self.data), bounds.tolist()
+        return [data[low:high] for low, high in zip(marks[first:], marks[first + 1 :], strict=False)]
+
+    def event(self, index: int) -> bytes:
+        """Return one event."""
+        return bytes(self.data[self.bounds[index] : self.bounds[index + 1]])
+
+
+def read_block(view: memoryview, *, where: str, start: int) -> Block:
+    """Return the events of the block at ``start`` of the segment called ``where``; a table of writers has none."""
+    return Block(read_header(view, where=where, start=start), view, where=where, start=start)

@@ -1,0 +1,204 @@
+"""The catalog: what streams and reader groups there are, remembered in a log of its own.
+
+Every change is a record, durable before it is told to anybody, unless the caller says that it may be forgotten in a
+crash: then it becomes durable with the next one that may not. Records of one commit are kept all or none. When the
+log has grown to several times what there is to know, a snapshot is written and the plogs before it are let go, so
+opening a store reads no more than that.
+"""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+from penstock.errors import NoSuchGroup, NoSuchStream, PenstockError, StoreClosed, StreamCorrupt
+from penstock.ports import uninterrupted
+from penstock.stream._group_state import GroupState
+from penstock.stream._records import (
+    GroupCreated,
+    GroupDeleted,
+    GroupFull,
+    SnapshotBegin,
+    SnapshotEnd,
+    StreamCreated,
+    StreamDeleted,
+    StreamFull,
+    StreamRecord,
+    decode_records,
+    encode_records,
+)
+from penstock.stream._stream_state import StreamState
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from penstock.log import LogStream
+    from penstock.stream._records import Record
+
+__all__ = ["Catalog", "CatalogState"]
+
+_SNAPSHOT_SHARE: Final = 4  # the log grows to so many times a snapshot before there is another
+_SNAPSHOT_EVERY_MIN: Final = 1 << 20
+_PART_SIZE: Final = 256 << 10
+
+
+class CatalogState:
+    """What the records of a catalog add up to."""
+
+    def __init__(self) -> None:
+        self.streams: dict[str, StreamState] = {}
+        self.groups: dict[str, GroupState] = {}
+        self.next_uid = 0
+
+    def apply(self, record: Record) -> None:
+        """Take in one record; ``KeyError`` if it does not follow from those before."""
+        match record:
+            case StreamCreated():
+                self.streams[record.stream] = StreamState(record)
+                self.next_uid = record.uid + 1
+            case StreamDeleted():
+                del self.streams[record.stream]
+            case StreamFull():
+                self.streams[record.stream] = StreamState.restore(record)
+            case GroupCreated():
+                self.groups[record.group] = GroupState(record)
+            case GroupDeleted():
+                del self.groups[record.group]
+            case GroupFull():
+                self.groups[record.group] = GroupState.restore(record)
+            case SnapshotBegin():
+                self.next_uid = record.next_uid
+            case SnapshotEnd():
+                pass
+            case _ if isinstance(record, StreamRecord):
+                self.streams[record.stream].apply(record)
+            case _:
+                self.groups[record.group].apply(record)
+
+    def snapshot(self) -> Iterator[Record]:
+        """Return the records that say it all."""
+        yield SnapshotBegin(self.next_uid)
+        yield from (stream.full() for stream in self.streams.values())
+        yield from (group.full() for group in self.groups.values())
+        yield SnapshotEnd()
+
+
+class Catalog:
+    """The catalog of one store. ``lock`` is held by whoever looks and then changes, so that nothing comes between."""
+
+    def __init__(self, log: LogStream) -> None:
+        self.lock: Final = threading.RLock()
+        self._log = log
+        self._failed: PenstockError | None = None
+        self._closed = False
+        self._state, self._snapshot_size = _replay(log)
+        self._grown = log.length - log.start
+
+    @property
+    def streams(self) -> dict[str, StreamState]:
+        """All streams, by name."""
+        return self._state.streams
+
+    @property
+    def groups(self) -> dict[str, GroupState]:
+        """All groups, by name."""
+        return self._state.groups
+
+    @property
+    def next_uid(self) -> int:
+        """The number of the next new stream."""
+        return self._state.next_uid
+
+    def stream(self, name: str) -> StreamState:
+        """Return a stream."""
+        with self.lock:
+            try:
+                return self._state.streams[name]
+            except KeyError:
+                raise NoSuchStream(name) from None
+
+    def group(self, name: str) -> GroupState:
+        """Return a reader group."""
+        with self.lock:
+            try:
+                return self._state.groups[name]
+            except KeyError:
+                raise NoSuchGroup(name) from None
+
+    @uninterrupted
+    def commit(self, *records: Record, durable: bool = True) -> None:
+        """Take in the records, all or none; once they are durable, unless they may be forgotten in a crash."""
+        with self.lock:
+            if self._failed is not None:
+                raise self._failed
+            if self._closed:
+                raise StoreClosed("the store")
+            data = encode_records(records)
+            try:
+                pending = self._log.submit(data)
+                if durable:
+                    pending.result()
+            except PenstockError as error:
+                self._failed = error  # nobody knows what of it is kept: opening the store again tells
+                raise
+            for record in records:
+                self._state.apply(record)
+            self._grown += len(data)
+            if self._grown > max(_SNAPSHOT_EVERY_MIN, _SNAPSHOT_SHARE * self._snapshot_size):
+                self._write_snapshot()
+
+    def _write_snapshot(self) -> None:
+        before, size = self._log.length, 0
+        for data in _parts(self._state):
+            self._log.append(data)
+            size += len(data)
+        self._snapshot_size = self._grown = size
+        self._log.truncate(self._log.plog_at(before))
+
+    def close(self) -> None:
+        """Take no more changes; those that might have been forgotten are durable then."""
+        with self.lock:
+            if not self._closed and self._failed is None:
+                self.commit()
+            self._closed = True
+
+
+def _parts(state: CatalogState) -> Iterator[bytes]:
+    """Return the appends of a snapshot, none too large."""
+    batch: list[Record] = []
+    size = 0
+    for record in state.snapshot():
+        batch.append(record)
+        size += len(encode_records([record]))
+        if size > _PART_SIZE:
+            yield encode_records(batch)
+            batch, size = [], 0
+    if batch:
+        yield encode_records(batch)
+
+
+def _replay(log: LogStream) -> tuple[CatalogState, int]:
+    """Return what the log says, and how large its last snapshot is."""
+    state, fresh, fresh_size, snapshot_size = CatalogState(), CatalogState(), 0, 0
+    whole = log.start == 0  # otherwise the first records are the end of something that is not there any more
+    inside = False
+    for offset, data in log.blocks(log.start, log.length):
+        try:
+            for record in decode_records(data):
+                if isinstance(record, SnapshotBegin):
+                    fresh, fresh_size, inside = CatalogState(), 0, True
+                if inside:
+                    fresh.apply(record)
+                elif whole:
+                    state.apply(record)
+                if inside and isinstance(record, SnapshotEnd):
+                    state, snapshot_size, whole, inside = fresh, fresh_size + len(data), True, False
+        except (msgspec.MsgspecError, KeyError, ValueError) as error:
+            reason = f"no record that follows from those before ({error})"
+            raise StreamCorrupt("the catalog of streams", offset=offset, reason=reason) from error
+        fresh_size += len(data)
+    if not whole:
+        raise StreamCorrupt("the catalog of streams", offset=log.start, reason="it has no whole snapshot")
+    return state, snapshot_size

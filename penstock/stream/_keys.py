@@ -1,0 +1,56 @@
+"""Routing keys: which part of the key space [0, 1) a key belongs to.
+
+The position of a key is ``mix(crc32c(key as UTF-8)) / 2**32``, where ``mix`` is the 32-bit finalizer of MurmurHash3:
+``x ^= x >> 16; x *= 0x85ebca6b; x ^= x >> 13; x *= 0xc2b2ae35; x ^= x >> 16``. It never changes, because what was
+written under a key stays where it is. The checksum is C code for one key after another, the mixing is done for a whole
+batch at once.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import google_crc32c
+import numpy as np
+
+from penstock.errors import BadArgument
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import numpy.typing as npt
+
+__all__ = ["key_position", "key_positions"]
+
+_SPAN: Final = float(1 << 32)
+
+
+def key_position(key: str | bytes) -> float:
+    """Return where in [0, 1) a key belongs."""
+    x: int = google_crc32c.value(_as_bytes(key))
+    x ^= x >> 16
+    x = x * 0x85EBCA6B & 0xFFFFFFFF
+    x ^= x >> 13
+    x = x * 0xC2B2AE35 & 0xFFFFFFFF
+    x ^= x >> 16
+    return x / _SPAN
+
+
+def key_positions(keys: Sequence[str | bytes]) -> npt.NDArray[np.float64]:
+    """Return where in [0, 1) each of many keys belongs."""
+    sums = map(google_crc32c.value, map(_as_bytes, keys))
+    x = np.fromiter(sums, np.uint32, len(keys))
+    x ^= x >> np.uint32(16)
+    x *= np.uint32(0x85EBCA6B)
+    x ^= x >> np.uint32(13)
+    x *= np.uint32(0xC2B2AE35)
+    x ^= x >> np.uint32(16)
+    return x / _SPAN
+
+
+def _as_bytes(key: str | bytes) -> bytes:
+    if isinstance(key, str):
+        return key.encode()
+    if isinstance(key, bytes):
+        return key
+    raise BadArgument(f"{key!r} is no routing key: use a text or bytes")

@@ -1,0 +1,64 @@
+"""The pump: sends off what a writer has buffered when nobody else does.
+
+Who waits for an acknowledgement, or fills a buffer, sends it off at once and in its own thread. The pump is for events
+that nobody waits for: they go a moment later, so that more of them can go together.
+"""
+
+from __future__ import annotations
+
+import threading
+from typing import Final, Protocol
+
+from penstock.stream._bell import Bell
+
+__all__ = ["LINGER_S", "Pump"]
+
+LINGER_S: Final = 0.001
+
+
+class Pumped(Protocol):
+    """A writer."""
+
+    def pump(self) -> bool:
+        """Send off what is there; False if somebody else is at it, and it has to be tried again."""
+
+
+class Pump:
+    """One thread for all writers of a store, started with the first event that it may have to send."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._bell = Bell()
+        self._waiting: dict[Pumped, None] = {}
+        self._thread: threading.Thread | None = None
+        self._closed = False
+
+    def add(self, writer: Pumped) -> None:
+        """Send off what the writer has, a moment later."""
+        with self._lock:
+            self._waiting[writer] = None
+            if self._thread is None and not self._closed:
+                self._thread = threading.Thread(target=self._work, name="penstock-pump", daemon=True)
+                self._thread.start()
+        self._bell.ring()
+
+    def _work(self) -> None:
+        linger = Bell()  # never rung: it only measures the time
+        while True:
+            self._bell.wait(None)
+            if self._closed:
+                return
+            linger.wait(LINGER_S)
+            with self._lock:
+                waiting, self._waiting = self._waiting, {}
+            for writer in waiting:
+                if not writer.pump():
+                    self.add(writer)
+
+    def close(self) -> None:
+        """End the thread; what is buffered stays where it is."""
+        with self._lock:
+            self._closed, thread = True, self._thread
+        self._bell.ring()
+        if thread is not None and thread is not threading.current_thread():
+            thread.join()

@@ -1,0 +1,308 @@
+"""Catalog records: what the catalog log says about streams and reader groups.
+
+One append to the catalog log is one MessagePack array of records; a record is an array that starts with its kind.
+A place is an offset by segment; places of several streams are by stream first.
+
+A snapshot is ``begin``, then one ``stream-full`` or ``group-full`` for each, then ``end``, maybe over several appends.
+Whatever stands before the last whole snapshot does not count any more.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+from penstock.model import StreamConfig  # noqa: TC001 - msgspec looks it up when it decodes
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from typing_extensions import Buffer
+
+__all__ = [
+    "CheckpointBegun",
+    "CheckpointDropped",
+    "CheckpointReached",
+    "ConsumerMoved",
+    "GroupCreated",
+    "GroupDeleted",
+    "GroupFull",
+    "GroupRecord",
+    "GroupReset",
+    "Places",
+    "ReaderGone",
+    "ReaderJoined",
+    "ReaderMoved",
+    "Record",
+    "SegmentDone",
+    "SegmentFull",
+    "SegmentsLost",
+    "SegmentsReleased",
+    "SegmentsTaken",
+    "SnapshotBegin",
+    "SnapshotEnd",
+    "StreamCreated",
+    "StreamDeleted",
+    "StreamFull",
+    "StreamRecord",
+    "StreamScaled",
+    "StreamStopped",
+    "StreamTruncated",
+    "StreamUpdated",
+    "decode_records",
+    "encode_records",
+]
+
+Offsets = dict[int, int]
+Places = dict[str, Offsets]
+
+
+class StreamCreated(msgspec.Struct, tag="created", array_like=True, frozen=True):
+    """A new stream; ``uid`` is its number in this store, never given twice."""
+
+    stream: str
+    uid: int
+    segments: int
+    config: StreamConfig
+
+
+class StreamUpdated(msgspec.Struct, tag="updated", array_like=True, frozen=True):
+    """Another configuration."""
+
+    stream: str
+    config: StreamConfig
+
+
+class StreamScaled(msgspec.Struct, tag="scaled", array_like=True, frozen=True):
+    """Some segments end, others with the same key space begin; ``time_ms`` is when."""
+
+    stream: str
+    ends: Offsets
+    ranges: list[tuple[float, float]]
+    time_ms: int
+
+
+class StreamStopped(msgspec.Struct, tag="stopped", array_like=True, frozen=True):
+    """The stream takes no more events: all its segments end."""
+
+    stream: str
+    ends: Offsets
+
+
+class StreamTruncated(msgspec.Struct, tag="truncated", array_like=True, frozen=True):
+    """The stream begins here now."""
+
+    stream: str
+    head: Offsets
+
+
+class StreamDeleted(msgspec.Struct, tag="deleted", array_like=True, frozen=True):
+    """The stream is gone."""
+
+    stream: str
+
+
+class ConsumerMoved(msgspec.Struct, tag="consumer", array_like=True, frozen=True):
+    """A registered consumer needs nothing before this cut; without one it is registered no more."""
+
+    stream: str
+    consumer: str
+    cut: Offsets | None
+
+
+class GroupCreated(msgspec.Struct, tag="group", array_like=True, frozen=True):
+    """A new reader group: where it begins in each of its streams, and where it ends if it does."""
+
+    group: str
+    starts: Places
+    ends: Places
+
+
+class GroupDeleted(msgspec.Struct, tag="group-deleted", array_like=True, frozen=True):
+    """The group is gone."""
+
+    group: str
+
+
+class GroupReset(msgspec.Struct, tag="group-reset", array_like=True, frozen=True):
+    """The group begins here now; its readers are gone."""
+
+    group: str
+    starts: Places
+
+
+class ReaderJoined(msgspec.Struct, tag="joined", array_like=True, frozen=True):
+    """A new reader, with no segments yet."""
+
+    group: str
+    reader: str
+
+
+class ReaderGone(msgspec.Struct, tag="gone", array_like=True, frozen=True):
+    """The reader is gone; its segments are free, at these places or where they were last known to be."""
+
+    group: str
+    reader: str
+    places: Places
+
+
+class ReaderMoved(msgspec.Struct, tag="moved", array_like=True, frozen=True):
+    """How far the reader has come."""
+
+    group: str
+    reader: str
+    places: Places
+
+
+class SegmentsTaken(msgspec.Struct, tag="taken", array_like=True, frozen=True):
+    """Free segments are this reader's now."""
+
+    group: str
+    reader: str
+    segments: dict[str, list[int]]
+
+
+class SegmentsReleased(msgspec.Struct, tag="released", array_like=True, frozen=True):
+    """These segments of the reader are free, at these places."""
+
+    group: str
+    reader: str
+    places: Places
+
+
+class SegmentDone(msgspec.Struct, tag="done", array_like=True, frozen=True):
+    """The reader has read the segment to its end; each successor comes with all that must be read before it."""
+
+    group: str
+    reader: str
+    stream: str
+    segment: int
+    end: int
+    successors: dict[int, list[int]]
+
+
+class SegmentsLost(msgspec.Struct, tag="lost", array_like=True, frozen=True):
+    """These segments were truncated away; in their place the group has others, to be read or past its end."""
+
+    group: str
+    stream: str
+    segments: list[int]
+    free: Offsets
+    done: Offsets
+
+
+class CheckpointBegun(msgspec.Struct, tag="checkpoint", array_like=True, frozen=True):
+    """Every reader is to say where it is."""
+
+    group: str
+    name: str
+
+
+class CheckpointReached(msgspec.Struct, tag="reached", array_like=True, frozen=True):
+    """Where the reader was when it came to the checkpoint."""
+
+    group: str
+    reader: str
+    places: Places
+
+
+class CheckpointDropped(msgspec.Struct, tag="dropped", array_like=True, frozen=True):
+    """The checkpoint, under way or done, is forgotten."""
+
+    group: str
+    name: str
+
+
+class SegmentFull(msgspec.Struct, array_like=True, frozen=True):
+    """All there is to know of a segment."""
+
+    segment: int
+    low: float
+    high: float
+    epoch: int
+    predecessors: list[int]
+    successors: list[int]
+    end: int | None
+
+
+class StreamFull(msgspec.Struct, tag="stream-full", array_like=True, frozen=True):
+    """All there is to know of a stream."""
+
+    stream: str
+    uid: int
+    config: StreamConfig
+    sealed: bool
+    epoch: int
+    next_segment: int
+    segments: list[SegmentFull]
+    head: Offsets
+    consumers: dict[str, Offsets]
+    scaled_ms: int
+
+
+class GroupFull(msgspec.Struct, tag="group-full", array_like=True, frozen=True):
+    """All there is to know of a group."""
+
+    group: str
+    ends: Places
+    streams: list[str]
+    readers: dict[str, Places]
+    free: Places
+    done: Places
+    waiting: dict[str, dict[int, list[int]]]
+    checkpoint: str | None
+    reached: Places
+    missing: list[str]
+    checkpoints: dict[str, Places]
+
+
+class SnapshotBegin(msgspec.Struct, tag="begin", array_like=True, frozen=True):
+    """All that comes before does not count; ``next_uid`` is for the next new stream."""
+
+    next_uid: int
+
+
+class SnapshotEnd(msgspec.Struct, tag="end", array_like=True, frozen=True):
+    """The snapshot is whole."""
+
+
+StreamRecord = StreamUpdated | StreamScaled | StreamStopped | StreamTruncated | ConsumerMoved
+GroupRecord = (
+    GroupReset
+    | ReaderJoined
+    | ReaderGone
+    | ReaderMoved
+    | SegmentsTaken
+    | SegmentsReleased
+    | SegmentDone
+    | SegmentsLost
+    | CheckpointBegun
+    | CheckpointReached
+    | CheckpointDropped
+)
+Record = (
+    StreamRecord
+    | GroupRecord
+    | StreamCreated
+    | StreamDeleted
+    | StreamFull
+    | GroupCreated
+    | GroupDeleted
+    | GroupFull
+    | SnapshotBegin
+    | SnapshotEnd
+)
+
+_encoder: Final = msgspec.msgpack.Encoder()
+_decoder: Final = msgspec.msgpack.Decoder(list[Record])
+
+
+def encode_records(records: Sequence[Record]) -> bytes:
+    """Return the bytes of one append."""
+    return _encoder.encode(records)
+
+
+def decode_records(data: Buffer) -> list[Record]:
+    """Read what :func:`encode_records` wrote; ``msgspec.MsgspecError`` if no Penstock did."""
+    return _decoder.decode(data)

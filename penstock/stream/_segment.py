@@ -1,0 +1,249 @@
+"""A segment at work: blocks in at the end, blocks out from anywhere, and who waits for the next one.
+
+Its log is created with the first event, so a segment that was never written to costs nothing. What was acknowledged is
+``tail`` bytes long; a reader sees that and nothing beyond.
+"""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING, Final
+
+from penstock.errors import PenstockError
+from penstock.stream._block import WRITERS, read_block, read_header
+from penstock.stream._writer_table import WriterTable
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from typing_extensions import Buffer
+
+    from penstock.log import LogStream, MetadataManager
+    from penstock.log._stream import PendingLogAppend, PlogStarts
+    from penstock.stream._bell import Bell
+    from penstock.stream._block import Block, BlockHeader
+
+__all__ = ["READ_SIZE", "PendingBlock", "Segment", "SegmentEnded"]
+
+READ_SIZE: Final = 1 << 20
+_TABLE_EVERY_BYTES: Final = 8 << 20
+_TABLE_EVERY_BLOCKS: Final = 4096
+
+
+class SegmentEnded(Exception):
+    """The segment takes no more blocks; its successors do."""
+
+
+class PendingBlock:
+    """A block under way; ``start`` is its offset."""
+
+    __slots__ = ("_pending", "_segment", "start")
+
+    def __init__(self, segment: Segment, pending: PendingLogAppend, size: int) -> None:
+        self._segment, self._pending = segment, pending
+        self.start = pending.end - size
+
+    def result(self) -> None:
+        """Return when it is durable, and readers see it."""
+        self._segment.finish(self._pending)
+
+
+class Segment:
+    """One segment; see the module. ``inherit`` returns the table of writers that it begins with."""
+
+    def __init__(
+        self,
+        manager: MetadataManager,
+        log_name: str,
+        *,
+        where: str,
+        end: int | None,
+        inherit: Callable[[], WriterTable],
+    ) -> None:
+        self._manager, self._log_name, self.where, self._inherit = manager, log_name, where, inherit
+        self._lock = threading.Lock()
+        self._log: LogStream | None = None
+        self._table: WriterTable | None = None
+        self._last: PendingLogAppend | None = None
+        self._table_at = -1  # where the last table of writers is, if there is one
+        self._bytes_since = self._blocks_since = 0  # since then
+        self._bells: list[Bell] = []
+        self.ended = end is not None
+        self.events = 0  # appended since the store was opened; what automatic scaling goes by
+        self.bytes = 0
+        self.tail = end if end is not None else self._find_tail()
+
+    def _find_tail(self) -> int:
+        log = self._existing_log()
+        return 0 if log is None else log.length
+
+    def _existing_log(self) -> LogStream | None:
+        if self._log is None and self._manager.has_log(self._log_name):
+            self._log = self._manager.log(self._log_name)
+        return self._log
+
+    @property
+    def start(self) -> int:
+        """Where the first plog that is left begins."""
+        log = self._existing_log()
+        return 0 if log is None else log.start
+
+    def submit(self, header: BlockHeader, *parts: Buffer) -> PendingBlock:
+        """Append a block without waiting; ``SegmentEnded`` if there are successors to write to."""
+        data = (header.pack(), *parts)
+        size = sum(memoryview(part).nbytes for part in data)
+        with self._lock:
+            if self.ended:
+                raise SegmentEnded
+            table = self._writers()
+            if self._log is None:
+                self._log = self._manager.log(self._log_name)
+            try:
+                if self._bytes_since > _TABLE_EVERY_BYTES or self._blocks_since > _TABLE_EVERY_BLOCKS:
+                    self._submit_table(table, header.time_ms)
+                pending = self._last = self._log.submit(*data)
+            except BaseException:
+                self._table = None  # nobody knows what is in the log now: read it again
+                raise
+            table.note(header)
+            self._bytes_since += size
+            self._blocks_since += 1
+            self.events += header.count
+            self.bytes += size
+        return PendingBlock(self, pending, size)
+
+    def _submit_table(self, table: WriterTable, time_ms: int) -> PendingLogAppend:
+        assert self._log is not None
+        self._bytes_since = self._blocks_since = 0
+        data = table.pack(time_ms)
+        pending = self._log.submit(data)
+        self._table_at = pending.end - len(data)
+        return pending
+
+    def finish(self, pending: PendingLogAppend) -> None:
+        """Wait for a block, and let readers see it."""
+        try:
+            end = pending.result()
+        except PenstockError:
+            with self._lock:
+                self._table = None
+            raise
+        with self._lock:
+            self.tail = max(self.tail, end)
+        self.ring()
+
+    def ring(self) -> None:
+        """Let everybody who watches know that something happened."""
+        for bell in self._bells:
+            bell.ring()
+
+    def keep_table(self, time_ms: int, *, before: int) -> None:
+        """Write the table of writers, durably, if what it was read from lies ``before`` and is about to be gone."""
+        with self._lock:
+            table = self._writers()
+            if self._table_at >= before or not (table.own or table.inherited):
+                return
+            assert not self.ended, "a segment with successors leaves the table to them"
+            if self._log is None:
+                self._log = self._manager.log(self._log_name)
+            pending = self._last = self._submit_table(table, time_ms)
+        self.finish(pending)
+
+    def end(self) -> int:
+        """Take no more blocks; return how long the segment is, once all under way are durable."""
+        with self._lock:
+            self.ended, last = True, self._last
+        if last is not None:
+            self.finish(last)
+        return self.tail
+
+    def reopen(self) -> None:
+        """Take blocks again: the change that was to end the segment did not come about."""
+        with self._lock:
+            self.ended = False
+
+    def writers(self) -> WriterTable:
+        """Return the table of writers; it changes as blocks come."""
+        with self._lock:
+            return self._writers()
+
+    def _writers(self) -> WriterTable:
+        if self._table is None:
+            self._table = self._read_table()
+        return self._table
+
+    def _read_table(self) -> WriterTable:
+        """Find the last table in the segment, and take in the blocks behind it."""
+        log = self._existing_log()
+        low = end = 0 if log is None else log.length
+        found: list[tuple[int, memoryview]] = []
+        table: WriterTable | None = None
+        while log is not None and low > log.start and table is None:
+            low, high = max(log.start, low - _TABLE_EVERY_BYTES), low
+            blocks = list(log.blocks(low, high))
+            low, found = blocks[0][0], [*blocks, *found]
+            for index, (start, view) in enumerate(found):
+                header = read_header(view, where=self.where, start=start)
+                if header.kind == WRITERS:
+                    table, found = WriterTable.unpack(header, view, where=self.where, start=start), found[index:]
+                    break
+        table = table or self._inherit()
+        self._table_at, self._bytes_since, self._blocks_since = -1, 0, 0
+        for start, view in found:
+            header = read_header(view, where=self.where, start=start)
+            if header.kind == WRITERS:
+                table = WriterTable.unpack(header, view, where=self.where, start=start)
+                self._table_at, self._bytes_since, self._blocks_since = start, 0, 0
+            else:
+                table.note(header)
+                self._bytes_since += len(view)
+                self._blocks_since += 1
+        self.tail = max(self.tail, end)
+        return table
+
+    def blocks(self, offset: int, *, end: int | None = None, size: int = READ_SIZE) -> Iterator[Block]:
+        """Return the blocks from the one that holds ``offset`` on, as far as they were acknowledged.
+
+        They are about ``size`` bytes, at least one block if there is any. Some may hold no events.
+        """
+        stop = min(self.tail, offset + size, *(() if end is None else (end,)))
+        log = self._existing_log()
+        if log is None or offset >= stop:
+            return
+        for start, view in log.blocks(offset, stop):
+            yield read_block(view, where=self.where, start=start)
+
+    def is_border(self, offset: int) -> bool:
+        """Whether an event begins or ends there, or the segment does."""
+        if offset in (0, self.tail):
+            return True
+        return any(block.index_at(offset) is not None for block in self.blocks(offset, size=1))
+
+    def truncate(self, offset: int) -> None:
+        """Free what lies before ``offset``, as far as it fills whole plogs."""
+        log = self._existing_log()
+        if log is not None and log.start < offset:
+            log.truncate(log.plog_at(offset))
+
+    def plog_starts(self) -> Sequence[int] | PlogStarts:
+        """Return where each plog begins, in order; nothing is copied."""
+        log = self._existing_log()
+        return () if log is None else log.plog_starts()
+
+    def time_at(self, offset: int) -> int:
+        """Return when the block that holds the byte at ``offset`` was appended, in milliseconds since 1970."""
+        assert offset < self.tail, "readers see what was acknowledged, and nothing beyond"
+        log = self._existing_log()
+        assert log is not None, "what was acknowledged is in a log"
+        start, view = next(log.blocks(offset, offset + 1))
+        return read_header(view, where=self.where, start=start).time_ms
+
+    def watch(self, bell: Bell) -> None:
+        """Ring the bell whenever there is something new."""
+        with self._lock:
+            self._bells = [*self._bells, bell]
+
+    def unwatch(self, bell: Bell) -> None:
+        """Ring it no more."""
+        with self._lock:
+            self._bells = [one for one in self._bells if one is not bell]

@@ -1,0 +1,256 @@
+"""A stream's state: its segments, how they follow each other, and what its records add up to.
+
+Segments are numbered as they come, so a segment's predecessors have smaller numbers than it. Those that take
+events cover the key space [0, 1) without overlap; so do the segments of any cut.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+from penstock.errors import BadArgument, WrongCut
+from penstock.model import SEGMENTS_MAX, StreamCut
+from penstock.stream._records import (
+    ConsumerMoved,
+    SegmentFull,
+    StreamCreated,
+    StreamFull,
+    StreamScaled,
+    StreamStopped,
+    StreamTruncated,
+    StreamUpdated,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+
+    from penstock.stream._records import StreamRecord
+
+    _Step = Callable[["SegmentState"], tuple[int, ...]]
+
+__all__ = ["SegmentState", "StreamState", "covers", "even_ranges", "lower_cut"]
+
+
+@dataclass(slots=True)
+class SegmentState:
+    """One segment; ``end`` is its length once it is sealed."""
+
+    segment_id: int
+    low: float
+    high: float
+    epoch: int
+    predecessors: tuple[int, ...] = ()
+    successors: tuple[int, ...] = ()
+    end: int | None = None
+
+    def overlaps(self, low: float, high: float) -> bool:
+        """Whether it has any part of a key range."""
+        return self.low < high and low < self.high
+
+
+def even_ranges(count: int, low: float = 0.0, high: float = 1.0) -> list[tuple[float, float]]:
+    """Return a key range cut into ``count`` equal parts."""
+    marks = [low + (high - low) * part / count for part in range(count)] + [high]
+    return list(pairwise(marks))
+
+
+def covers(ranges: Iterable[tuple[float, float]], whole: Sequence[tuple[float, float]] = ((0.0, 1.0),)) -> bool:
+    """Whether ``ranges`` are the key space of ``whole``, without gap or overlap."""
+    return _joined(ranges) == _joined(whole) is not None
+
+
+def _joined(ranges: Iterable[tuple[float, float]]) -> list[tuple[float, float]] | None:
+    """Return the ranges with neighbours made one; None if they overlap or one is empty."""
+    found: list[tuple[float, float]] = []
+    for low, high in sorted(ranges):
+        if not low < high or (found and low < found[-1][1]):
+            return None
+        if found and found[-1][1] == low:
+            found[-1] = (found[-1][0], high)
+        else:
+            found.append((low, high))
+    return found
+
+
+class StreamState:
+    """One stream."""
+
+    def __init__(self, created: StreamCreated) -> None:
+        self.name, self.uid, self.config = created.stream, created.uid, created.config
+        self.sealed = False
+        self.epoch = 0
+        self.next_segment = 0
+        self.segments: dict[int, SegmentState] = {}
+        self.head: dict[int, int] = {}
+        self.consumers: dict[str, dict[int, int]] = {}
+        self.scaled_ms = 0
+        self._add_segments(even_ranges(created.segments))
+        self.head = dict.fromkeys(self.segments, 0)
+
+    @classmethod
+    def restore(cls, full: StreamFull) -> StreamState:
+        """Return the state that a snapshot holds."""
+        state = cls(StreamCreated(full.stream, full.uid, 0, full.config))
+        state.sealed, state.epoch, state.next_segment = full.sealed, full.epoch, full.next_segment
+        for segment in full.segments:
+            state.segments[segment.segment] = SegmentState(
+                segment.segment,
+                segment.low,
+                segment.high,
+                segment.epoch,
+                tuple(segment.predecessors),
+                tuple(segment.successors),
+                segment.end,
+            )
+        state.head, state.consumers, state.scaled_ms = full.head, full.consumers, full.scaled_ms
+        return state
+
+    def full(self) -> StreamFull:
+        """Return the record that holds all of it."""
+        segments = [
+            SegmentFull(
+                one.segment_id, one.low, one.high, one.epoch, list(one.predecessors), list(one.successors), one.end
+            )
+            for one in self.segments.values()
+        ]
+        return StreamFull(
+            self.name,
+            self.uid,
+            self.config,
+            self.sealed,
+            self.epoch,
+            self.next_segment,
+            segments,
+            dict(self.head),
+            dict(self.consumers),
+            self.scaled_ms,
+        )
+
+    def apply(self, record: StreamRecord) -> None:
+        """Take in one record; ``KeyError`` if it does not follow from those before."""
+        match record:
+            case StreamUpdated():
+                self.config = record.config
+            case StreamScaled():
+                self.epoch += 1
+                self.scaled_ms = record.time_ms
+                self._end_segments(record.ends)
+                self._add_segments(record.ranges, after=record.ends)
+            case StreamStopped():
+                self._end_segments(record.ends)
+                self.sealed = True
+            case StreamTruncated():
+                self._truncate(record.head)
+            case ConsumerMoved(cut=None):
+                self.consumers.pop(record.consumer, None)
+            case ConsumerMoved():
+                assert record.cut is not None
+                self.consumers[record.consumer] = record.cut
+
+    @property
+    def current(self) -> list[SegmentState]:
+        """The segments that take events, or did when the stream was sealed, by key range."""
+        return sorted((one for one in self.segments.values() if not one.successors), key=lambda one: one.low)
+
+    def locate(self, position: float) -> int:
+        """Return the segment that takes events with this key."""
+        current = self.current
+        return current[bisect_right([one.low for one in current], position) - 1].segment_id
+
+    def check_scale(self, seal: Sequence[int], ranges: Sequence[tuple[float, float]]) -> None:
+        """Refuse a change of segments that would lose a part of the key space, or have one twice."""
+        current = {one.segment_id: one for one in self.current}
+        unknown = [segment for segment in seal if segment not in current]
+        if not seal or unknown or len(set(seal)) != len(seal):
+            raise BadArgument(
+                f"cannot seal the segments {list(seal)} of {self.name!r}: those that take events are {sorted(current)}"
+            )
+        whole = [(current[segment].low, current[segment].high) for segment in seal]
+        if not covers(ranges, whole):
+            raise BadArgument(
+                f"the ranges {list(ranges)} are not the key space of the segments {list(seal)}, {sorted(whole)}"
+            )
+        if len(current) - len(seal) + len(ranges) > SEGMENTS_MAX:
+            raise BadArgument(f"a stream has at most {SEGMENTS_MAX} segments")
+
+    def check_cut(self, cut: StreamCut) -> None:
+        """Refuse a cut that is not one of this stream; whether its offsets are there is not looked at."""
+        if not isinstance(cut, StreamCut):
+            raise BadArgument(f"{cut!r} is no StreamCut")
+        if cut.stream != self.name:
+            raise WrongCut(self.name, cut, reason=f"it is one of {cut.stream!r}")
+        gone = [segment for segment, _ in cut.places if segment not in self.segments]
+        if gone:
+            raise WrongCut(self.name, cut, reason=f"there is no segment {gone[0]}, or no longer")
+        if not covers((self.segments[segment].low, self.segments[segment].high) for segment, _ in cut.places):
+            raise WrongCut(self.name, cut, reason="its segments do not cover the key space just once")
+        early = self.before(cut.offsets) & cut.offsets.keys()
+        if early:
+            raise WrongCut(self.name, cut, reason=f"segment {min(early)} comes before another that it names")
+
+    def before(self, segments: Iterable[int]) -> set[int]:
+        """Return all segments that come before any of these."""
+        return self._reach(segments, lambda one: one.predecessors)
+
+    def after(self, segments: Iterable[int]) -> set[int]:
+        """Return all segments that come after any of these."""
+        return self._reach(segments, lambda one: one.successors)
+
+    def between(self, start: Mapping[int, int], end: Mapping[int, int]) -> list[tuple[int, int, int | None]]:
+        """Return the segments from one cut to another with the offsets from which and up to which they are read.
+
+        None is the segment's end. Predecessors come before their successors.
+        """
+        wanted = (start.keys() | self.after(start)) - self.after(end)
+        return [(segment, start.get(segment, 0), end.get(segment)) for segment in sorted(wanted)]
+
+    def _reach(self, segments: Iterable[int], step: _Step) -> set[int]:
+        found: set[int] = set()
+        todo = list(segments)
+        while todo:
+            one = self.segments.get(todo.pop())
+            new = set(step(one)) - found if one is not None else set()
+            found |= new
+            todo += new
+        return found & self.segments.keys()
+
+    def _end_segments(self, ends: Mapping[int, int]) -> None:
+        for segment, end in ends.items():
+            self.segments[segment].end = end
+
+    def _add_segments(self, ranges: Sequence[tuple[float, float]], after: Iterable[int] = ()) -> None:
+        old = [self.segments[segment] for segment in after]
+        for low, high in sorted(ranges):
+            segment, self.next_segment = self.next_segment, self.next_segment + 1
+            predecessors = tuple(one.segment_id for one in old if one.overlaps(low, high))
+            self.segments[segment] = SegmentState(segment, low, high, self.epoch, predecessors)
+            for one in predecessors:
+                self.segments[one].successors += (segment,)
+
+    def _truncate(self, head: dict[int, int]) -> None:
+        for segment in self.before(head):
+            del self.segments[segment]
+        self.head = dict(head)
+
+
+def lower_cut(state: StreamState, cuts: Sequence[Mapping[int, int]]) -> dict[int, int] | None:
+    """Return the cut before which every one of ``cuts`` has nothing; None if there is none.
+
+    At each point of the key space the segment with the smallest number is the earliest.
+    """
+    marks = sorted({state.segments[segment].low for cut in cuts for segment in cut if segment in state.segments})
+    found: dict[int, int] = {}
+    for mark in marks:
+        here = [
+            (segment, offset)
+            for cut in cuts
+            for segment, offset in cut.items()
+            if segment in state.segments and state.segments[segment].low <= mark < state.segments[segment].high
+        ]
+        segment, offset = min(here)
+        found[segment] = min(offset, found.get(segment, offset))
+    ranges = [(state.segments[segment].low, state.segments[segment].high) for segment in found]
+    return found if covers(ranges) else None

@@ -1,0 +1,111 @@
+"""Upkeep: what streams need done from time to time, by the store's clock."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from typing import TYPE_CHECKING, Final
+
+from penstock.errors import PenstockError
+from penstock.model import ByConsumption, BySize, ByTime, Fixed, StreamCut
+from penstock.stream._retention import by_consumption, by_size, by_time
+from penstock.stream._scaling import Meter, decide
+
+if TYPE_CHECKING:
+    from penstock.stream._segment import Segment
+    from penstock.stream._store import StreamStore
+    from penstock.stream._stream_state import StreamState
+
+__all__ = ["PASS_S", "Upkeep"]
+
+PASS_S: Final = 1.0
+_logger: Final = logging.getLogger("penstock.stream")
+
+
+class Upkeep:
+    """Scales and truncates the streams of a store; its thread runs only while there is a stream that wants it."""
+
+    def __init__(self, store: StreamStore) -> None:
+        self._store = store
+        self._lock = threading.Lock()
+        self._stop = threading.Event()
+        self._thread: threading.Thread | None = None
+        self._meters: dict[int, dict[int, Meter]] = {}  # by stream and segment
+        self.wake()
+
+    def wake(self) -> None:
+        """Start the thread if it is wanted."""
+        with self._lock:
+            if self._thread is None and not self._stop.is_set() and self._is_wanted():
+                self._thread = threading.Thread(target=self._work, name="penstock-upkeep", daemon=True)
+                self._thread.start()
+
+    def _is_wanted(self) -> bool:
+        with self._store.catalog.lock:
+            return any(map(_wants_upkeep, self._store.catalog.streams.values()))
+
+    def _work(self) -> None:
+        while not self._stop.wait(PASS_S):
+            self.run_once()
+
+    def run_once(self) -> None:
+        """Do for every stream what its configuration asks for."""
+        catalog = self._store.catalog
+        with catalog.lock:
+            names = [name for name, state in catalog.streams.items() if _wants_upkeep(state)]
+        for name in names:
+            try:
+                with catalog.lock:
+                    if name in catalog.streams:
+                        self._scale(catalog.streams[name])
+                        self._retain(catalog.streams[name])
+            except PenstockError as error:
+                _logger.warning("upkeep of stream %s was put off: %s", name, error)
+
+    def _scale(self, state: StreamState) -> None:
+        if isinstance(state.config.scaling, Fixed) or state.sealed:
+            return
+        now = self._store.clock.now()
+        current = [one.segment_id for one in state.current]
+        meters = self._meters[state.uid] = {
+            segment: self._meters.get(state.uid, {}).get(segment) or Meter() for segment in current
+        }
+        for segment, meter in meters.items():
+            taken = self._store.segment(state.name, segment)
+            meter.sample(now, events=taken.events, size=taken.bytes)
+        decision = decide(state, meters, now)
+        if decision is not None:
+            self._store.scale_stream(state.name, decision.seal, decision.ranges)
+
+    def _retain(self, state: StreamState) -> None:
+        cut = self._retention_cut(state)
+        if cut is not None:
+            self._store.truncate_stream(state.name, StreamCut.of(state.name, cut))
+
+    def _retention_cut(self, state: StreamState) -> dict[int, int] | None:
+        def view(segment: int) -> Segment:
+            return self._store.segment(state.name, segment)
+
+        match state.config.retention:
+            case ByTime(seconds):
+                return by_time(state, view, older_than_ms=int((self._store.clock.now() - seconds) * 1000))
+            case BySize(size_bytes):
+                return by_size(state, view, size_bytes=size_bytes)
+            case ByConsumption():
+                groups = [group for group in self._store.catalog.groups.values() if state.name in group.streams]
+                passed = [group.places()[state.name] for group in groups]
+                return by_consumption(state, view, [*passed, *state.consumers.values()])
+            case _:
+                return None
+
+    def close(self) -> None:
+        """End the thread."""
+        self._stop.set()
+        with self._lock:
+            thread = self._thread
+        if thread is not None:
+            thread.join()
+
+
+def _wants_upkeep(state: StreamState) -> bool:
+    return state.config.retention is not None or not isinstance(state.config.scaling, Fixed)

@@ -1,0 +1,532 @@
+"""The writer: events in, acknowledgements out.
+
+Events wait in a lane for each segment until somebody sends them off: who waits for an acknowledgement, who fills the
+buffer, ``flush()``, or the pump. One flush takes all lanes, appends a block or more to each segment, and ends when all
+of them are durable, before the next one begins. So of each key, and of each writer's numbers, what is durable has no
+gaps, whatever happens in between.
+
+A segment may end under our hands, because the stream is scaled. What did not get there goes to its successors, before
+anything that was written later.
+"""
+
+from __future__ import annotations
+
+import struct
+import threading
+from contextlib import nullcontext, suppress
+from itertools import pairwise, repeat
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from penstock.errors import (
+    BadArgument,
+    EventTooLarge,
+    NoSuchStream,
+    PenstockError,
+    StoreClosed,
+    StreamSealed,
+    WriterFailed,
+    WriterFenced,
+)
+from penstock.model import check_name
+from penstock.ports import uninterrupted
+from penstock.stream._acks import Ack, ArrayRun, BatchAck, EventPointers, ListRun, NoAck, Place
+from penstock.stream._batch import array_data, array_ends, array_lengths, as_array, as_positions, cut_marks
+from penstock.stream._block import LENGTH_SIZE, NO_WRITER, BlockHeader, pack_lengths
+from penstock.stream._keys import key_position
+from penstock.stream._segment import SegmentEnded
+from penstock.stream._writer_table import durable_number, writer_hash
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+    from types import TracebackType
+    from typing import Any, Self
+
+    import numpy.typing as npt
+    import pyarrow as pa
+
+    from penstock.ports import Bytes
+    from penstock.stream._acks import Key, Run
+    from penstock.stream._segment import PendingBlock, Segment
+    from penstock.stream._store import StreamStore
+    from penstock.stream.serializers import Serializer
+
+__all__ = ["EVENT_SIZE_MAX", "StreamWriter"]
+
+EVENT_SIZE_MAX: Final = 1 << 20
+_BLOCK_SIZE: Final = 1 << 20  # of the events in a block, unless there is just one
+_BUFFER_SIZE: Final = 1 << 20  # who reaches it sends it off
+_BATCH_SIZE_MIN: Final = 64 << 10  # smaller batches are buffered like single events
+_KEYS_MAX: Final = 65_536  # remembered, so that a key that comes again need not be hashed again
+_NUMBER_MAX: Final = (1 << 63) - 2
+
+
+class _Lane:
+    """What waits for one segment."""
+
+    __slots__ = ("run", "runs", "segment", "segment_id")
+
+    def __init__(self, segment_id: int, segment: Segment, run: ListRun) -> None:
+        self.segment_id, self.segment = segment_id, segment
+        self.run = run  # takes events
+        self.runs: list[Run] = []  # came before it
+
+
+class _Piece:
+    """Events of a run that make one block."""
+
+    __slots__ = ("first", "last", "number", "run")
+
+    def __init__(self, run: Run, first: int, last: int) -> None:
+        self.run, self.first, self.last = run, first, last
+        self.number = 0  # of the last of them
+
+
+_Load = tuple[_Lane, list[_Piece]]
+
+
+class StreamWriter:
+    """Writes events to a stream; get one from :meth:`Store.writer`. Threads may share it."""
+
+    def __init__(
+        self, store: StreamStore, stream: str, writer_id: str | None, serializer: Serializer[Any] | None
+    ) -> None:
+        if writer_id is not None:
+            check_name("writer", writer_id)
+        self.stream, self.writer_id = stream, writer_id
+        self._store = store
+        self._serialize = None if serializer is None else serializer.serialize
+        self._writer = NO_WRITER if writer_id is None else writer_hash(writer_id)
+        self._lock = threading.Lock()  # the lanes; never held while waiting
+        self._flush_lock = threading.Lock()  # held by who sends off; taken before the other
+        self._size = 0  # bytes that wait
+        self._trouble: BaseException | None = None  # why nothing can be written any more
+        self._numbered = False  # the caller numbers the events
+        self._floor = self._number = self._resume = 0  # as stored, where 0 is "none": one more than callers see
+        self._floor_said = True
+        self._lanes: list[_Lane] = []
+        self._lows: npt.NDArray[np.float64] = np.zeros(0)
+        self._by_key: dict[str | bytes | None, _Lane] = {}
+        self._turn = 0
+        self._find_lanes()
+        if writer_id is not None:
+            self._find_numbers()
+
+    @property
+    def last_number(self) -> int | None:
+        """The number up to which all events of this writer id are durable, over restarts; None if there are none."""
+        return self._floor - 1 if self._floor else None
+
+    @property
+    def is_sound(self) -> bool:
+        """Whether it still writes: it was not closed or fenced, and nothing failed."""
+        return self._trouble is None
+
+    def _find_numbers(self) -> None:
+        tables = self._store.writer_tables(self.stream)
+        self._floor = durable_number(self._writer, tables)
+        known = [table.own[self._writer].last for table in tables if self._writer in table.own]
+        known += [one.last for table in tables for one in table.inherited if one.writer == self._writer]
+        self._number = self._resume = max([self._floor, *known])
+
+    def _find_lanes(self) -> None:
+        """Learn which segments take events now; the caller holds the lock, or is the only one who knows the writer."""
+        state = self._store.catalog.stream(self.stream)
+        with self._store.catalog.lock:
+            if state.sealed:
+                raise StreamSealed(self.stream)
+            current = [(one.segment_id, one.low) for one in state.current]
+        known = {lane.segment_id: lane for lane in self._lanes}
+        self._lanes = [known.get(segment_id) or self._new_lane(segment_id) for segment_id, _ in current]
+        self._lows = np.array([low for _, low in current])
+        self._by_key = {}
+
+    def _new_lane(self, segment_id: int) -> _Lane:
+        run = ListRun(self, self.stream, segment_id)
+        return _Lane(segment_id, self._store.segment(self.stream, segment_id), run)
+
+    def _lane_of(self, key: str | bytes | None) -> _Lane:
+        """Return the lane for a key, or for events without one: another after each flush."""
+        lane = self._lanes[self._turn % len(self._lanes)] if key is None else self._lane_at(key_position(key))
+        if len(self._by_key) >= _KEYS_MAX:
+            self._by_key = {}
+        self._by_key[key] = lane
+        return lane
+
+    def _lane_at(self, position: float) -> _Lane:
+        """Return the lane for a place in the key space."""
+        return self._lanes[int(np.searchsorted(self._lows, position, side="right")) - 1]
+
+    def write_event(self, event: object, key: str | bytes | None = None, *, number: int | None = None) -> Ack | NoAck:
+        """Write one event; the acknowledgement is done when it is durable.
+
+        Events with the same key are read in the order in which they were written. A ``number``, higher with every
+        event, makes writing it again harmless: one that is durable already is not written again.
+        """
+        if self._serialize is not None:
+            event = self._serialize(event)
+        if type(event) is not bytes:
+            event = _as_bytes(event)
+        size = len(event)
+        if size > EVENT_SIZE_MAX:
+            raise EventTooLarge(size=size, limit=EVENT_SIZE_MAX)
+        if number is not None or self._numbered:
+            return self._write_numbered(event, key, number)
+        with self._lock:
+            if self._trouble is not None:
+                raise self._trouble
+            try:
+                lane = self._by_key[key]
+            except (KeyError, TypeError):
+                lane = self._lane_of(key)
+            run = lane.run
+            events = run.events
+            ack = Ack(run, len(events))
+            events.append(event)
+            run.keys.append(key)
+            waiting = self._size
+            self._size = waiting + size + LENGTH_SIZE
+        if not waiting:
+            self._store.pump.add(self)
+        elif waiting > _BUFFER_SIZE:
+            self._send_off()
+        return ack
+
+    def _write_numbered(self, event: bytes, key: str | bytes | None, number: int | None) -> Ack | NoAck:
+        if self.writer_id is None:
+            raise BadArgument("numbers are kept under the writer's id: open the writer with one")
+        if not self._numbered:
+            self.flush()  # from here on numbers are given out when events are written, not when they are sent
+        with self._lock:
+            if self._trouble is not None:
+                raise self._trouble
+            wanted = self._number + 1 if number is None else _stored_number(number)
+            if self._numbered and wanted <= self._number:
+                raise BadArgument(f"event number {number} comes after {self._number - 1}: numbers only grow")
+            # Without a key the number decides, so that it goes to the same place when it is written again.
+            place = key_position(key if key is not None else str(wanted))
+            lane = self._lane_at(place)
+            self._numbered, self._number = True, wanted
+            if wanted <= self._resume and wanted <= lane.segment.writers().last(self._writer, place):
+                return NoAck()
+            run = lane.run
+            ack = Ack(run, len(run.events))
+            run.events.append(event)
+            run.keys.append(place)
+            run.numbers.append(wanted)
+            waiting = self._size
+            self._size = waiting + len(event) + LENGTH_SIZE
+        if not waiting:
+            self._store.pump.add(self)
+        elif waiting > _BUFFER_SIZE:
+            self._send_off()
+        return ack
+
+    def write_batch(self, events: Iterable[object], keys: Iterable[str | bytes] | None = None) -> BatchAck:
+        """Write many events: a list of bytes or an Arrow array, with a key for each or none; one acknowledgement."""
+        if self._serialize is not None:
+            events = [self._serialize(event) for event in events]
+        array = as_array(events)
+        largest = int(array_lengths(array).max(initial=0))
+        if largest > EVENT_SIZE_MAX:
+            raise EventTooLarge(size=largest, limit=EVENT_SIZE_MAX)
+        positions = None if keys is None else as_positions(keys, len(array))
+        with self._lock:
+            if self._trouble is not None:
+                raise self._trouble
+            if self._numbered:
+                raise BadArgument("this writer's events are numbered by the caller: write them one by one")
+            runs, pointers = self._spread(array, positions)
+            waiting = self._size
+            self._size += array.nbytes
+        if self._size > _BUFFER_SIZE:
+            self._send_off()
+        elif not waiting:
+            self._store.pump.add(self)
+        return BatchAck(runs, pointers)
+
+    def _spread(
+        self, array: pa.BinaryArray, positions: npt.NDArray[np.float64] | None
+    ) -> tuple[list[Run], EventPointers]:
+        """Put the events into their lanes; the caller holds the lock."""
+        everything = np.arange(len(array))
+        if positions is None:
+            run, first = self._put(self._lane_of(None), array, None)
+            return [run], EventPointers([run], None, everything + first)
+        which = np.searchsorted(self._lows, positions, side="right") - 1
+        runs: list[Run] = []
+        run_of, index = np.zeros(len(array), np.int32), np.zeros(len(array), np.int64)
+        for number in np.unique(which):
+            chosen = np.flatnonzero(which == number)
+            part = array if len(chosen) == len(array) else array.take(chosen)
+            run, first = self._put(self._lanes[number], part, positions[chosen])
+            run_of[chosen], index[chosen] = len(runs), everything[: len(chosen)] + first
+            runs.append(run)
+        return runs, EventPointers(runs, run_of, index)
+
+    def _put(self, lane: _Lane, array: pa.BinaryArray, positions: npt.NDArray[np.float64] | None) -> tuple[Run, int]:
+        """Put events behind what waits in a lane; return their run, and how many are before them in it."""
+        if array.nbytes < _BATCH_SIZE_MIN:
+            run = lane.run
+            first = len(run.events)
+            run.events += array.to_pylist()
+            run.keys += [None] * len(array) if positions is None else positions.tolist()
+            return run, first
+        whole = ArrayRun(self, self.stream, lane.segment_id, array, positions)
+        if lane.run.events:
+            lane.runs.append(lane.run)
+            lane.run = ListRun(self, self.stream, lane.segment_id)
+        lane.runs.append(whole)
+        return whole, 0
+
+    def flush(self) -> None:
+        """Return when everything written so far is durable; raise what made some of it fail."""
+        with self._flush_lock:
+            self._flush()
+        if self._trouble is not None:
+            raise self._trouble
+
+    def _send_off(self) -> None:
+        """Send off what waits, if nobody did meanwhile: how a full buffer holds back who fills it."""
+        with self._flush_lock:
+            if self._size > _BUFFER_SIZE:
+                self._flush()
+
+    def drive(self, run: Run, timeout: float | None) -> None:
+        """Return when the run is done, sending it off if nobody else does."""
+        if not self._flush_lock.acquire(timeout=-1 if timeout is None else timeout):
+            raise TimeoutError(f"no acknowledgement from stream {self.stream!r} within {timeout} s")
+        try:
+            if not run.done:
+                self._flush()
+        finally:
+            self._flush_lock.release()
+
+    def pump(self) -> bool:
+        """Send off what waits; False if somebody else is at it."""
+        if not self._size:
+            return True
+        if not self._flush_lock.acquire(blocking=False):
+            return False
+        try:
+            self._flush()
+        finally:
+            self._flush_lock.release()
+        return True
+
+    @uninterrupted
+    def _flush(self) -> None:
+        """Send off what waits and see it durable; the caller holds the flush lock. Who waits is told of errors."""
+        with self._lock:
+            taken = self._take()
+        runs = {piece.run for _, pieces in taken for piece in pieces}
+        try:
+            whole = self._give_numbers(taken)
+            rest = self._send(taken, whole, parts=len(taken))
+            while rest:
+                with self._lock:
+                    more = self._take()
+                    runs.update(piece.run for _, pieces in more for piece in pieces)
+                    whole = max(whole, self._give_numbers(more))
+                    self._find_lanes()
+                    taken = self._place_again(rest, more)
+                rest = self._send(taken, whole, parts=0)
+                self._floor_said = False
+            self._floor = whole
+        except BaseException as error:  # noqa: BLE001 - whoever waits is told, whatever it was
+            self._fail(runs, error)
+        else:
+            for run in runs:
+                run.finish()
+
+    def _take(self) -> list[_Load]:
+        """Take what waits out of the lanes; the caller holds the lock."""
+        taken = []
+        for lane in self._lanes:
+            runs = lane.runs
+            if lane.run.events:
+                runs = [*runs, lane.run]
+                lane.run = ListRun(self, self.stream, lane.segment_id)
+            if runs:
+                taken.append((lane, [piece for run in runs for piece in _cut(run)]))
+                lane.runs = []
+        self._size = 0
+        self._turn += 1
+        self._by_key.pop(None, None)
+        return taken
+
+    def _give_numbers(self, taken: list[_Load]) -> int:
+        """Number the events, unless the caller did; return the highest number."""
+        highest = self._floor
+        for piece in (piece for _, pieces in taken for piece in pieces):
+            if piece.run.numbers:
+                piece.number = piece.run.numbers[piece.last - 1]
+            else:
+                self._number += piece.last - piece.first
+                piece.number = self._number
+            highest = max(highest, piece.number)
+        return highest
+
+    def _send(self, taken: list[_Load], whole: int, *, parts: int) -> list[_Piece]:
+        """Append blocks and wait for them; return the pieces whose segment has ended."""
+        rest: list[_Piece] = []
+        sent: list[tuple[_Piece, bytes, PendingBlock]] = []
+        now_ms = int(self._store.clock.now() * 1000)
+        for lane, pieces in taken:
+            for piece in pieces:
+                final = parts if piece is pieces[-1] else 0
+                header = BlockHeader(
+                    parts=final,
+                    count=piece.last - piece.first,
+                    time_ms=now_ms,
+                    writer=self._writer,
+                    last=piece.number,
+                    whole=whole if final else 0,
+                    floor=whole if final == 1 else self._floor,
+                )
+                words, data = _contents(piece)
+                try:
+                    sent.append((piece, words, lane.segment.submit(header, words, data)))
+                except SegmentEnded:
+                    rest += pieces[pieces.index(piece) :]
+                    break
+        for piece, words, pending in sent:
+            pending.result()
+            piece.run.places.append(Place(piece.first, pending.start, words))
+        return rest
+
+    def _place_again(self, rest: list[_Piece], more: list[_Load]) -> list[_Load]:
+        """Put events whose segment has ended into the lanes of its successors, in the order of their numbers."""
+        alive = set(self._lanes)
+        lost = rest + [piece for lane, pieces in more if lane not in alive for piece in pieces]
+        runs: dict[_Lane, ListRun] = {}
+        for number, event, key, run, index in sorted(
+            (entry for piece in lost for entry in _entries(piece)), key=lambda entry: entry[0]
+        ):
+            lane = self._lane_at(key) if isinstance(key, float) else self._lane_of(key)
+            new = runs.setdefault(lane, ListRun(self, self.stream, lane.segment_id))
+            run.moved[index] = (new, len(new.events))
+            new.events.append(event)
+            new.keys.append(key)
+            new.numbers.append(number)
+        loads = {lane: list(_cut(run)) for lane, run in runs.items()}
+        for piece in (piece for pieces in loads.values() for piece in pieces):
+            piece.number = piece.run.numbers[piece.last - 1]
+        for lane, pieces in more:
+            if lane in alive:
+                loads[lane] = [*loads.get(lane, []), *pieces]
+        return list(loads.items())
+
+    def _fail(self, runs: set[Run], error: BaseException) -> None:
+        """Write no more: what came later would be out of order. What waits fails, too."""
+        with self._lock:
+            if self._trouble is None:
+                known = isinstance(error, StreamSealed | WriterFenced | NoSuchStream | StoreClosed)
+                self._trouble = error if known else WriterFailed(self.stream, cause=error)
+            runs |= {piece.run for _, pieces in self._take() for piece in pieces}
+        for run in runs:
+            run.finish(self._trouble)
+
+    def _stop(self, trouble: PenstockError) -> None:
+        with self._lock:
+            self._trouble = self._trouble or trouble
+        self._fail(set(), trouble)
+
+    def fence(self) -> None:
+        """Write no more, because another writer has this one's id now; what is under way comes to its end."""
+        with self._flush_lock:
+            self._stop(WriterFenced(self.stream, str(self.writer_id)))
+
+    def close(self) -> None:
+        """See everything durable and write no more; closing again does nothing."""
+        with self._flush_lock:
+            if isinstance(self._trouble, StoreClosed):
+                return
+            self._flush()
+            trouble = self._trouble
+            if trouble is None and not self._floor_said:
+                self._say_floor()
+            self._store.forget_writer(self)
+            self._trouble = StoreClosed(f"the writer of stream {self.stream!r}")
+        if trouble is not None:
+            raise trouble
+
+    def _say_floor(self) -> None:
+        """Let a block without events say how far the numbers are durable: those of the last flush could not."""
+        header = BlockHeader(
+            count=0,
+            time_ms=int(self._store.clock.now() * 1000),
+            writer=self._writer,
+            last=self._floor,
+            whole=self._floor,
+            floor=self._floor,
+        )
+        with suppress(SegmentEnded):
+            self._lanes[0].segment.submit(header).result()
+
+    def __enter__(self) -> Self:
+        """Close at the end of the block."""
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Close; an error that is on its way already is not replaced by another."""
+        with suppress(PenstockError) if error is not None else nullcontext():
+            self.close()
+
+
+def _cut(run: Run) -> Iterator[_Piece]:
+    """Cut a run into pieces that fit into a block."""
+    if isinstance(run, ListRun):
+        count = len(run.events)
+        if sum(map(len, run.events)) + LENGTH_SIZE * count <= _BLOCK_SIZE:
+            yield _Piece(run, 0, count)
+            return
+        ends = np.cumsum(np.fromiter(map(len, run.events), np.int64, count))
+    else:
+        assert isinstance(run, ArrayRun)
+        ends = array_ends(run.array)
+    with_words = ends + LENGTH_SIZE * np.arange(1, len(ends) + 1)
+    for first, last in pairwise(cut_marks(with_words, size=_BLOCK_SIZE)):
+        yield _Piece(run, first, last)
+
+
+def _contents(piece: _Piece) -> tuple[bytes, Bytes]:
+    """Return the length words and the bytes of a piece's events."""
+    run, first, last = piece.run, piece.first, piece.last
+    if isinstance(run, ArrayRun):
+        part = run.array[first:last]
+        return pack_lengths(array_lengths(part)), array_data(part)
+    assert isinstance(run, ListRun)
+    events = run.events if last - first == len(run.events) else run.events[first:last]
+    return struct.pack(f">{len(events)}I", *map(len, events)), b"".join(events)
+
+
+def _entries(piece: _Piece) -> Iterator[tuple[int, bytes, Key, Run, int]]:
+    """Return number, event, key, run and place of each event of a piece."""
+    run, first, last = piece.run, piece.first, piece.last
+    if isinstance(run, ArrayRun):
+        events = run.array[first:last].to_pylist()
+        keys = [None] * len(events) if run.positions is None else run.positions[first:last].tolist()
+    else:
+        assert isinstance(run, ListRun)
+        events, keys = run.events[first:last], run.keys[first:last]
+    numbers = run.numbers[first:last] or range(piece.number - len(events) + 1, piece.number + 1)
+    return zip(numbers, events, keys, repeat(run), range(first, last), strict=False)
+
+
+def _stored_number(number: object) -> int:
+    if not isinstance(number, int) or not 0 <= number <= _NUMBER_MAX:
+        raise BadArgument(f"{number!r} is no event number: it is whole, from 0 to {_NUMBER_MAX}")
+    return number + 1
+
+
+def _as_bytes(event: object) -> bytes:
+    try:
+        return bytes(memoryview(event))  # type: ignore[arg-type]
+    except TypeError:
+        raise BadArgument(
+            f"{type(event).__name__} is no event: give bytes, or open the writer with a serializer"
+        ) from None
