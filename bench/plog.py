@@ -24,23 +24,56 @@ import numpy as np
 from bench._measure import Figure, compare, rate, report
 from penstock.cpo import open_cpo
 from penstock.log import MetadataManager, PlogSizes
-from penstock.plog import open_plogs
+from penstock.plog import FilePlogs
+from penstock.ports import OsDisk
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from penstock.log import LogStream
+    from penstock.ports import File
 
 ROUND_SIZE = 32 << 20
 _numbers = count()
 
 
+class SlowFile:
+    """A file whose syncs take longer than its disk needs; all else is the disk's own."""
+
+    def __init__(self, file: File, *, slower_ms: float) -> None:
+        self._datasync, self._slower_s = file.datasync, slower_ms / 1e3
+        self.pwritev, self.view, self.size = file.pwritev, file.view, file.size
+        self.reserve, self.truncate, self.close = file.reserve, file.truncate, file.close
+
+    def datasync(self) -> None:
+        """Wait, then sync."""
+        time.sleep(self._slower_s)
+        self._datasync()
+
+
+class SlowDisk(OsDisk):
+    """A folder of this machine's disk, with slower syncs."""
+
+    def __init__(self, folder: Path, *, slower_ms: float) -> None:
+        super().__init__(folder)
+        self._slower_ms = slower_ms
+
+    def create(self, name: str) -> File:  # type: ignore[override]
+        """Make a new file."""
+        return SlowFile(super().create(name), slower_ms=self._slower_ms)
+
+    def open(self, name: str) -> File:  # type: ignore[override]
+        """Open a file."""
+        return SlowFile(super().open(name), slower_ms=self._slower_ms)
+
+
 @contextmanager
-def partition(folder: Path, sizes: PlogSizes | None = None) -> Iterator[MetadataManager]:
+def partition(folder: Path, sizes: PlogSizes | None = None, *, slower_ms: float = 0) -> Iterator[MetadataManager]:
     """Open the partition in ``folder``."""
     folder.mkdir(exist_ok=True)
     with ExitStack() as stack:
-        plogs = stack.enter_context(open_plogs(f"file:{folder / 'plogs'}"))
+        disk = SlowDisk(folder / "plogs", slower_ms=slower_ms) if slower_ms else OsDisk(folder / "plogs")
+        plogs = stack.enter_context(FilePlogs(disk))
         cpo = stack.enter_context(open_cpo(f"sqlite:{folder / 'cpo.db'}"))
         yield stack.enter_context(MetadataManager.open(plogs, cpo, "bench", sizes=sizes))
 
@@ -116,20 +149,40 @@ def durable_append(folder: Path, size: int, floor: float | None) -> Figure:
 
 
 def parallel_appends(folder: Path) -> Iterator[Figure]:
-    """Compare 8 threads on 8 logs with one on one."""
+    """Compare 8 threads on 8 logs with one, on this disk and where a sync takes longer, and with 8 bare ones."""
+    yield from eight_against_one(folder, 1000, floor=4.0)
+    yield from eight_against_one(folder, 300, slower_ms=1, floor=4.0)
+    yield from eight_against_one(folder, 100, slower_ms=4)
     block = os.urandom(4 << 10)
-    with partition(folder / "threads", PlogSizes(first=16 << 20)) as manager:
-        ratio, eight, one = compare(
-            lambda: log_appends(manager, block, 500, threads=8), lambda: log_appends(manager, block, 1000), rounds=7
+    with partition(folder / "threads-0", PlogSizes(first=16 << 20)) as manager:
+        ratio, ours, bare = compare(
+            lambda: log_appends(manager, block, 500, threads=8), lambda: bare_parallel(folder, block, 500, 8), rounds=7
         )
-    yield Figure("8 threads on 8 logs, 4 KiB, against one thread", ratio, 4.0, {"appends/s": eight, "one": one})
+    yield Figure("8 threads on 8 logs, 4 KiB, against 8 bare ones", ratio, None, {"appends/s": ours, "bare": bare})
+
+
+def eight_against_one(
+    folder: Path, times: int, *, slower_ms: float = 0, floor: float | None = None
+) -> Iterator[Figure]:
+    """Compare 8 threads with one, ours and bare ones."""
+    block, where = os.urandom(4 << 10), folder / f"threads-{slower_ms}"
+    with partition(where, PlogSizes(first=16 << 20), slower_ms=slower_ms) as manager:
+        ratio, eight, one = compare(
+            lambda: log_appends(manager, block, times // 2, threads=8),
+            lambda: log_appends(manager, block, times),
+            rounds=7,
+        )
+    name = "8 threads on 8 logs, 4 KiB, against one thread" + (f", sync {slower_ms} ms slower" if slower_ms else "")
+    yield Figure(name, ratio, floor, {"appends/s": eight, "one": one})
     ratio, eight, one = compare(
-        lambda: bare_parallel(folder, block, 500, 8), lambda: bare_parallel(folder, block, 1000, 1), rounds=7
+        lambda: bare_parallel(folder, block, times // 2, 8, slower_ms=slower_ms),
+        lambda: bare_parallel(folder, block, times, 1, slower_ms=slower_ms),
+        rounds=7,
     )
     yield Figure("  the same with bare pwrite + fdatasync, 8 files", ratio, None, {"appends/s": eight, "one": one})
 
 
-def bare_parallel(folder: Path, block: bytes, times: int, threads: int) -> float:
+def bare_parallel(folder: Path, block: bytes, times: int, threads: int, *, slower_ms: float = 0) -> float:
     """Return the rate of bare loops in as many threads, each on a file of its own."""
     with ExitStack() as stack:
         files = [stack.enter_context(bare_file(folder, len(block) * times)) for _ in range(threads)]
@@ -137,6 +190,8 @@ def bare_parallel(folder: Path, block: bytes, times: int, threads: int) -> float
         def loop(fd: int) -> None:
             for number in range(times):
                 os.pwrite(fd, block, number * len(block))
+                if slower_ms:
+                    time.sleep(slower_ms / 1e3)
                 os.fdatasync(fd)
 
         def work() -> int:
