@@ -13,9 +13,9 @@ events, too, and the place behind an event is the offset of the next or the bloc
 from __future__ import annotations
 
 import struct
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+import msgspec
 import numpy as np
 import pyarrow as pa
 
@@ -43,15 +43,13 @@ _HEADER: Final = struct.Struct(">BxHIQ16sQQQ")
 BLOCK_HEADER_SIZE: Final = _HEADER.size
 assert BLOCK_HEADER_SIZE == 56, "on disk since format 1: a new size needs a new kind"
 LENGTH_SIZE: Final = 4
-_PARTIAL: Final = 0x80000000
 
 EVENTS: Final = 1
 WRITERS: Final = 2  # no events: the table of writers up to here
 NO_WRITER: Final = bytes(16)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BlockHeader:
+class BlockHeader(msgspec.Struct, frozen=True, kw_only=True):
     """The 56 bytes before every block, big-endian.
 
     0   1  kind      1 events, 2 table of writers; stored, so a number is never given a new meaning

@@ -49,8 +49,11 @@ def key_positions(keys: Sequence[str | bytes]) -> npt.NDArray[np.float64]:
 
 
 def _as_bytes(key: str | bytes) -> bytes:
-    if isinstance(key, str):
-        return key.encode()
     if isinstance(key, bytes):
         return key
-    raise BadArgument(f"{key!r} is no routing key: use a text or bytes")
+    if not isinstance(key, str):
+        raise BadArgument(f"{key!r} is no routing key: use a text or bytes")
+    try:
+        return key.encode()
+    except UnicodeEncodeError as error:
+        raise BadArgument(f"{key!r} is no routing key: {error}") from error

@@ -29,7 +29,16 @@ from penstock.stream._block import BLOCK_HEADER_SIZE, NO_WRITER, WRITERS, BlockH
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-__all__ = ["ENTRIES_MAX", "Inherited", "WriterEntry", "WriterTable", "durable_number", "inherit", "writer_hash"]
+__all__ = [
+    "ENTRIES_MAX",
+    "Inherited",
+    "WriterEntry",
+    "WriterTable",
+    "durable_number",
+    "highest_number",
+    "inherit",
+    "writer_hash",
+]
 
 ENTRIES_MAX: Final = 16_384  # who was silent for longest is forgotten first
 _OWN: Final = struct.Struct(">16sQQQH6x")
@@ -150,12 +159,24 @@ def durable_number(writer: bytes, tables: Iterable[WriterTable]) -> int:
     """
     best = 0
     there: dict[tuple[int, int], set[int]] = {}  # by flush: the last number of each part, which no other part has
-    for table in tables:
-        entries: list[WriterEntry | Inherited] = [one for one in table.inherited if one.writer == writer]
-        if writer in table.own:
-            entries.append(table.own[writer])
-        for entry in entries:
-            best = max(best, entry.floor)
-            if entry.parts:
-                there.setdefault((entry.whole, entry.parts), set()).add(entry.last)
+    for entry in _entries(writer, tables):
+        best = max(best, entry.floor)
+        if entry.parts:
+            there.setdefault((entry.whole, entry.parts), set()).add(entry.last)
     return max([best, *(whole for (whole, parts), found in there.items() if len(found) >= parts)])
+
+
+def highest_number(writer: bytes, tables: Iterable[WriterTable]) -> int:
+    """Return the highest number that a writer has used, in a flush that got through or in one that did not.
+
+    Who sends such a flush again must not say how many parts it has: with a part of the first attempt, its parts could
+    seem to be all there.
+    """
+    return max((max(entry.last, entry.whole) for entry in _entries(writer, tables)), default=0)
+
+
+def _entries(writer: bytes, tables: Iterable[WriterTable]) -> Iterator[WriterEntry | Inherited]:
+    for table in tables:
+        if writer in table.own:
+            yield table.own[writer]
+        yield from (one for one in table.inherited if one.writer == writer)

@@ -1,0 +1,197 @@
+"""The stream block against plain lists: its bytes, its offsets, its refusals."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from penstock.errors import StreamCorrupt
+from penstock.stream._block import (
+    BLOCK_HEADER_SIZE,
+    NO_WRITER,
+    WRITERS,
+    Block,
+    BlockHeader,
+    pack_lengths,
+    read_block,
+    read_header,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+WHERE: Final = "segment 0 of stream a/b"
+START: Final = 1000
+
+EVENTS_OF_ANY_SIZE = st.lists(st.binary(max_size=20), max_size=30)
+EVENTS_OF_ONE_SIZE = st.integers(0, 8).flatmap(lambda size: st.lists(st.binary(min_size=size, max_size=size)))
+EVENTS = EVENTS_OF_ANY_SIZE | EVENTS_OF_ONE_SIZE
+
+
+def packed(events: Sequence[bytes], header: BlockHeader | None = None) -> bytes:
+    header = header or BlockHeader(count=len(events), time_ms=5)
+    return header.pack() + pack_lengths(np.array([len(event) for event in events], np.int64)) + b"".join(events)
+
+
+def block_of(events: Sequence[bytes], start: int = START) -> Block:
+    return read_block(memoryview(packed(events)), where=WHERE, start=start)
+
+
+def model_offsets(events: Sequence[bytes]) -> list[int]:
+    """Return the offset of each event as the seed has it: every event right behind its own length word."""
+    offsets, offset = [], START + BLOCK_HEADER_SIZE
+    for event in events:
+        offsets.append(offset)
+        offset += 4 + len(event)
+    return offsets
+
+
+def test_a_block_of_one_event_is_the_frame_of_the_seed() -> None:
+    """The frame is the seed's, byte for byte: a 4-byte length, big-endian, and the bytes."""
+    data = packed([bytes.fromhex("12345678")])
+    assert data[BLOCK_HEADER_SIZE:].hex() == "0000000412345678"
+
+
+def test_the_header_is_stored_as_documented() -> None:
+    """It stands in every stream ever written."""
+    header = BlockHeader(
+        kind=1, parts=0x0203, count=0x04050607, time_ms=0x08090A0B0C0D0E0F, writer=bytes(range(16, 32)),
+        last=0x2021222324252627, whole=0x28292A2B2C2D2E2F, floor=0x3031323334353637,
+    )  # fmt: skip
+    assert header.pack() == bytes([1, 0, *range(2, 16), *range(16, 32), *range(32, 56)])
+
+
+def test_many_events_are_lengths_first() -> None:
+    """That is what makes a block an Arrow array without touching an event."""
+    data = packed([b"abc", b"", b"defgh"])
+    assert data[BLOCK_HEADER_SIZE:] == bytes.fromhex("00000003 00000000 00000005") + b"abcdefgh"
+
+
+def test_offsets_are_as_in_the_documented_example() -> None:
+    """Events of 3 and 5 bytes behind a header that ends at 1000 are at 1000 and 1007, and the block ends at 1016."""
+    block = block_of([b"abc", b"defgh"], start=1000 - BLOCK_HEADER_SIZE)
+    assert block.offsets().tolist() == [1000, 1007, 1016]
+    assert (block.start, block.end) == (1000 - BLOCK_HEADER_SIZE, 1016)
+
+
+@given(
+    st.builds(
+        BlockHeader,
+        kind=st.sampled_from([1, 2]),
+        parts=st.integers(0, 2**16 - 1),
+        count=st.integers(0, 2**32 - 1),
+        time_ms=st.integers(0, 2**64 - 1),
+        writer=st.binary(min_size=16, max_size=16),
+        last=st.integers(0, 2**64 - 1),
+        whole=st.integers(0, 2**64 - 1),
+        floor=st.integers(0, 2**64 - 1),
+    )
+)
+def test_a_header_comes_back_as_it_was(header: BlockHeader) -> None:
+    """Every field over its whole range."""
+    assert read_header(memoryview(header.pack()), where=WHERE, start=0) == header
+
+
+@given(EVENTS)
+def test_events_come_back_as_they_were(events: list[bytes]) -> None:
+    """In all three forms, from any event on; those of one size are read by another way."""
+    block = block_of(events)
+    assert block.count == len(events)
+    assert [block.event(index) for index in range(block.count)] == events
+    for first in range(len(events) + 1):
+        assert list(block.events(first)) == events[first:]
+        assert block.arrow(first).to_pylist() == events[first:]
+        assert block.arrow(first, first + 2).to_pylist() == events[first : first + 2]
+    assert all(type(event) is bytes for event in block.events())
+    block.arrow().validate(full=True)
+
+
+@given(EVENTS)
+def test_offsets_are_those_of_frames_one_after_another(events: list[bytes]) -> None:
+    """Strictly increasing, for empty events too; the last event ends where the block ends."""
+    block = block_of(events)
+    offsets = model_offsets(events)
+    assert block.offsets().tolist() == [*offsets, block.end]
+    assert [block.offset_of(index) for index in range(block.count + 1)] == [*offsets, block.end]
+    assert block.end == START + len(packed(events))
+    ends = [offset + 4 + len(event) for offset, event in zip(offsets, events, strict=True)]
+    assert ends == [*offsets[1:], block.end][: len(events)]
+
+
+@given(EVENTS)
+def test_index_at_finds_events_where_they_begin_and_nowhere_else(events: list[bytes]) -> None:
+    """A pointer is a promise; one that points into an event, or beside the block, must not find anything."""
+    block = block_of(events)
+    expected = dict(zip(model_offsets(events), range(len(events)), strict=True))
+    expected |= {START: 0, block.end: len(events)}
+    for offset in range(START - 2, block.end + 3):
+        assert block.index_at(offset) == expected.get(offset)
+
+
+def test_a_table_of_writers_has_no_events() -> None:
+    """Readers pass over it like over an empty block, however many entries it counts."""
+    data = BlockHeader(kind=WRITERS, count=3, time_ms=7).pack() + bytes(100)
+    block = read_block(memoryview(data), where=WHERE, start=START)
+    assert (block.count, block.time_ms, block.end) == (0, 7, START + len(data))
+    assert list(block.events()) == block.arrow().to_pylist() == []
+    assert block.offsets().tolist() == [block.end]
+    assert block.index_at(block.end) == block.index_at(START) == 0
+
+
+def test_a_block_without_events_is_one() -> None:
+    """An empty batch, or an empty table of writers, is nothing but a header."""
+    for kind in (1, 2):
+        data = BlockHeader(kind=kind, count=0, time_ms=7).pack()
+        assert read_block(memoryview(data), where=WHERE, start=0).count == 0
+
+
+@pytest.mark.parametrize("words", ["80000004", "f0000004", "00000003", "00000005", "ffffffff"])
+def test_a_length_that_does_not_fit_is_refused(words: str) -> None:
+    """Also the seed's slip ``f000 0004``: what no Penstock writes is damage, not a guess."""
+    data = BlockHeader(count=1, time_ms=0).pack() + bytes.fromhex(words) + b"\x12\x34\x56\x78"
+    with pytest.raises(StreamCorrupt, match="segment 0 of stream a/b at byte 1000"):
+        read_block(memoryview(data), where=WHERE, start=START)
+
+
+def test_lengths_that_only_fit_when_they_overflow_are_refused() -> None:
+    """Their sum is taken in 64 bits: two lengths of 2 GiB are not none."""
+    data = BlockHeader(count=2, time_ms=0).pack() + bytes.fromhex("80000000 80000000")
+    with pytest.raises(StreamCorrupt, match="not as long"):
+        read_block(memoryview(data), where=WHERE, start=START)
+
+
+def test_a_count_that_does_not_fit_is_refused_before_anything_is_allocated() -> None:
+    """It could ask for 16 GiB."""
+    data = BlockHeader(count=2**32 - 1, time_ms=0).pack() + bytes(64)
+    with pytest.raises(StreamCorrupt, match="no room for 4294967295 events"):
+        read_block(memoryview(data), where=WHERE, start=START)
+
+
+def test_bytes_behind_the_events_are_refused() -> None:
+    """A block without events has nothing behind its header, either."""
+    for count in (0, 1):
+        data = BlockHeader(count=count, time_ms=0).pack() + bytes(4 * count) + b"x"
+        with pytest.raises(StreamCorrupt, match="not as long"):
+            read_block(memoryview(data), where=WHERE, start=START)
+
+
+@pytest.mark.parametrize("size", [0, 1, BLOCK_HEADER_SIZE - 1])
+def test_a_block_without_a_whole_header_is_refused(size: int) -> None:
+    """It says so, and where."""
+    with pytest.raises(StreamCorrupt, match=f"a block of {size} bytes has no header"):
+        read_header(memoryview(bytes(size)), where=WHERE, start=START)
+
+
+def test_a_block_of_another_kind_is_refused() -> None:
+    """A newer Penstock may have written it; reading it as events would be a guess."""
+    with pytest.raises(StreamCorrupt, match="unknown kind 3"):
+        read_header(memoryview(BlockHeader(kind=3, count=0, time_ms=0).pack()), where=WHERE, start=START)
+
+
+def test_a_writer_without_an_id_is_zeros() -> None:
+    """No hash of an id may be taken for it, and the default of a header is that."""
+    assert BlockHeader(count=0, time_ms=0).writer == NO_WRITER == bytes(16)
