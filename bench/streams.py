@@ -1,0 +1,373 @@
+"""How fast streams are, next to Kafka, RabbitMQ and the bare disk in the same run; and what grows with what.
+
+Run it on an otherwise idle machine: ``python -m bench.streams [FOLDER]``; the folder is made, filled and removed. The
+peers are what :mod:`bench._peers` says; one that is missing is left out, and said to be.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+import shutil
+import statistics
+import sys
+import tempfile
+import threading
+import time
+import tracemalloc
+from contextlib import ExitStack, contextmanager
+from functools import partial
+from itertools import count
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from bench._measure import Figure, compare, rate, report
+from bench._peers import PeerMissing, kafka_documented_rate, kafka_write_rate, rabbitmq
+from penstock.embedded import open_store
+from penstock.log import PlogSizes
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from bench._peers import RabbitMQ
+    from penstock.model import EventPointer
+    from penstock.stream import StreamStore
+
+_numbers = count()
+EVENT_COUNTS = {100: 300_000, 10 << 10: 20_000}
+ROUNDS = 5
+
+
+@contextmanager
+def fresh_stream(store: StreamStore) -> Iterator[str]:
+    """Make a stream and, in the end, free all it holds."""
+    name = f"bench/stream-{next(_numbers)}"
+    store.create_stream(name)
+    yield name
+    store.seal_stream(name)
+    store.delete_stream(name)
+
+
+def event_writes(store: StreamStore, event: bytes, times: int) -> float:
+    """Return events/s of ``write_event``, from the first to the last one's acknowledgement."""
+    with fresh_stream(store) as name, store.writer(name) as writer:
+
+        def work() -> int:
+            write = writer.write_event
+            for _ in range(times):
+                write(event, "key")
+            writer.flush()
+            return times
+
+        return rate(work)
+
+
+def batch_writes(store: StreamStore, batch: pa.Array, times: int) -> float:
+    """Return events/s of ``write_batch``, every batch durable before the next."""
+    with fresh_stream(store) as name, store.writer(name) as writer:
+
+        def work() -> int:
+            for _ in range(times):
+                writer.write_batch(batch).result()
+            return times * len(batch)
+
+        return rate(work)
+
+
+def raw_disk(folder: Path, size: int, total: int) -> float:
+    """Return bytes/s of pwrite and one fdatasync every ``size`` bytes, in a file with its room allocated."""
+    path, block = folder / f"raw-{next(_numbers)}", os.urandom(1 << 20)
+    fd = os.open(path, os.O_RDWR | os.O_CREAT)
+    try:
+        os.posix_fallocate(fd, 0, total)
+        os.fsync(fd)
+
+        def work() -> int:
+            for start in range(0, total, len(block)):
+                os.pwrite(fd, block, start)
+                if (start + len(block)) % size == 0:
+                    os.fdatasync(fd)
+            return total
+
+        return rate(work)
+    finally:
+        os.close(fd)
+        path.unlink()
+
+
+def against(name: str, ours: Callable[[], float], peer: Callable[[], float], floor: float | None) -> Figure:
+    """Compare with a peer, or say that it is missing."""
+    try:
+        ratio, mine, theirs = compare(ours, peer, rounds=ROUNDS)
+    except PeerMissing as missing:
+        return Figure(f"{name}: {missing}")
+    return Figure(name, ratio, floor, {"events/s": mine, "peer": theirs})
+
+
+def writes(folder: Path) -> Iterator[Figure]:
+    """Compare writing."""
+    with open_store(folder / "writes") as store, ExitStack() as stack:
+        server = running_rabbitmq(stack, folder)
+        for size, times in EVENT_COUNTS.items():
+            event = os.urandom(size)
+            label = f"{size} B" if size < 1024 else f"{size >> 10} KiB"
+            singly = partial(event_writes, store, event, times)
+            kafka = partial(kafka_documented_rate, event, times)
+            yield against(f"write_event, {label}, against Kafka, a report for each event", singly, kafka, 1.5)
+            yield against("  against Kafka, tuned", singly, partial(kafka_write_rate, event, times), None)
+            if server is not None:
+                slow, fast = (partial(server.write_rate, event, times // 4, tuned=tuned) for tuned in (False, True))
+                yield against("  against RabbitMQ, event by event", singly, slow, 6.0)
+                yield against("  against RabbitMQ, tuned", singly, fast, None)
+            batch = pa.array([event] * min(times, 200_000), pa.binary())
+            many = partial(batch_writes, store, batch, 3)
+            yield against(f"write_batch, {label}, against Kafka, a report for each event", many, kafka, 10.0)
+            ratio, mine, bare = compare(
+                lambda many=many, size=size: many() * (size + 4),
+                lambda: raw_disk(folder, 16 << 20, 64 << 20),
+                rounds=ROUNDS,
+            )
+            yield Figure(
+                "  against the raw disk, synced every 16 MiB", ratio, None, {"MB/s": mine / 1e6, "raw": bare / 1e6}
+            )
+
+
+def running_rabbitmq(stack: ExitStack, folder: Path) -> RabbitMQ | None:
+    """Start RabbitMQ for as long as the stack lives; None, and a line, if it is missing."""
+    try:
+        return stack.enter_context(rabbitmq(folder))
+    except PeerMissing as missing:
+        print(missing, file=sys.stderr)
+        return None
+
+
+def latency(folder: Path) -> Iterator[Figure]:
+    """Compare one durable event with one bare pwrite + fdatasync."""
+    event, path = os.urandom(100), folder / "bare"
+    fd = os.open(path, os.O_RDWR | os.O_CREAT)
+    os.pwrite(fd, bytes(4 << 20), 0)
+    os.fsync(fd)
+    places = iter(range(0, 4 << 20, len(event)))
+    with open_store(folder / "latency") as store, fresh_stream(store) as name, store.writer(name) as writer:
+
+        def bare() -> None:
+            os.pwrite(fd, event, next(places))
+            os.fdatasync(fd)
+
+        def ours() -> None:
+            writer.write_event(event, "key").result()
+
+        pairs = [(median_us(bare), median_us(ours)) for _ in range(15)]
+    os.close(fd)
+    ratio = statistics.median(theirs / mine for theirs, mine in pairs)
+    detail = {"us": statistics.median(mine for _, mine in pairs), "bare": statistics.median(one for one, _ in pairs)}
+    yield Figure("one durable event, p50: bare pwrite + fdatasync against it", ratio, 1 / 1.5, detail)
+
+
+def median_us(work: Callable[[], object], times: int = 300) -> float:
+    """Return the median of how long the work takes, in microseconds."""
+    found = []
+    for _ in range(times):
+        start = time.perf_counter()
+        work()
+        found.append(time.perf_counter() - start)
+    return statistics.median(found) * 1e6
+
+
+def reads(folder: Path) -> Iterator[Figure]:
+    """Compare reading."""
+    with open_store(folder / "reads") as store, ExitStack() as stack:
+        server = running_rabbitmq(stack, folder)
+        for size, times in EVENT_COUNTS.items():
+            event = os.urandom(size)
+            label = f"{size} B" if size < 1024 else f"{size >> 10} KiB"
+            name = stack.enter_context(fresh_stream(store))
+            with store.writer(name) as writer:
+                writer.write_batch([event] * times)
+            singly, batches = partial(read_singly, store, name, times), partial(read_batches, store, name, times)
+            if server is None:
+                yield Figure(f"read_next_event, {label}", detail={"events/s": singly()})
+                yield Figure(f"read_batch, {label}", detail={"events/s": batches()})
+                continue
+            for how, tuned in (("AMQP messages", False), ("plain bytes", True)):
+                peer = partial(server.read_rate, event, times // 4, tuned=tuned)
+                yield against(
+                    f"read_next_event, {label}, against RabbitMQ, {how}", singly, peer, None if tuned else 3.0
+                )
+                yield against(f"read_batch, {label}, against RabbitMQ, {how}", batches, peer, None if tuned else 30.0)
+
+
+def read_singly(store: StreamStore, name: str, times: int) -> float:
+    """Return events/s of ``read_next_event``."""
+    group = store.create_reader_group(f"group-{next(_numbers)}", [name])
+    with group.reader("reader") as reader:
+
+        def work() -> int:
+            read = reader.read_next_event
+            for _ in range(times):
+                assert read(1.0) is not None
+            return times
+
+        done = rate(work)
+    group.delete()
+    return done
+
+
+def read_batches(store: StreamStore, name: str, times: int) -> float:
+    """Return events/s of ``read_batch``; the bytes of every event are summed up, so that all are looked at."""
+    group = store.create_reader_group(f"group-{next(_numbers)}", [name])
+    with group.reader("reader") as reader:
+
+        def work() -> int:
+            found = 0
+            while found < times:
+                batch = reader.read_batch(timeout=1.0)
+                assert batch is not None
+                found += len(batch)
+            return found
+
+        done = rate(work)
+    group.delete()
+    return done
+
+
+def tail_latency(folder: Path) -> Iterator[Figure]:
+    """Show how long after its acknowledgement an event reaches a reader that waits for it."""
+    with open_store(folder / "tail") as store, fresh_stream(store) as name, store.writer(name) as writer:
+        group = store.create_reader_group("tail", [name])
+        waits, ready = [], threading.Semaphore(0)
+        arrived: list[float] = []
+
+        def follow() -> None:
+            with group.reader("reader") as reader:
+                for _ in range(500):
+                    ready.release()
+                    assert reader.read_next_event(30.0) is not None
+                    arrived.append(time.perf_counter())
+
+        thread = threading.Thread(target=follow)
+        thread.start()
+        for number in range(500):
+            ready.acquire()
+            time.sleep(0.002)  # the reader is idle by now
+            writer.write_event(b"event", "key").result()
+            acked = time.perf_counter()
+            while len(arrived) <= number:
+                time.sleep(0.0002)
+            waits.append(max(0.0, arrived[number] - acked))
+        thread.join()
+        group.delete()
+    yield Figure("an idle reader gets an event after its ack, p50", detail={"ms": statistics.median(waits) * 1e3})
+
+
+def curves(folder: Path) -> Iterator[Figure]:
+    """Show that what a user does with a stream costs the same however many plogs it has."""
+    costs = {plogs: stream_costs(folder / f"plogs-{plogs}", plogs) for plogs in (100, 10_000, 100_000)}
+    for what in costs[100]:
+        few, many = costs[100][what], costs[100_000][what]
+        detail = {f"us, {plogs:,} plogs": cost[what] for plogs, cost in costs.items()}
+        yield Figure(
+            f"{what}: 100 plogs against 100,000", few / many, None if what.startswith("open the store") else 0.5, detail
+        )
+
+
+def stream_costs(folder: Path, plogs: int) -> dict[str, float]:
+    """Return what it takes, in microseconds, in a stream of so many plogs."""
+    sizes = PlogSizes(first=128, largest=128)
+    with open_store(folder, sizes=sizes) as store:
+        store.create_stream("bench/long")
+        pointers = fill(store, plogs)
+    start = time.perf_counter()
+    store = open_store(folder, sizes=sizes)
+    opened = (time.perf_counter() - start) * 1e6
+    with store:
+        group = store.create_reader_group("group", ["bench/long"], start=store.tail("bench/long"))
+        costs = {
+            "open a writer": median_us(lambda: store.writer("bench/long").close(), 50),
+            "open a reader": median_us(lambda: group.reader("reader").close(), 50),
+            "write at the tail": median_us(append_with(store), 50),
+            "seek by pointer": median_us(seek_with(store, pointers), 50),
+        }
+        with group.reader("poll") as reader:
+            while reader.read_next_event(0.0) is not None:
+                pass
+            costs["poll at the tail"] = median_us(lambda: reader.read_next_event(0.0), 50)
+    return costs | {"open the store (linear, as its metadata are)": opened}
+
+
+def fill(store: StreamStore, plogs: int) -> list[EventPointer]:
+    """Write one event a plog; return some of the pointers."""
+    found = []
+    with store.writer("bench/long") as writer:
+        for number in range(plogs):
+            pointer = writer.write_event(b"event of a plog of its own, it fills more than a half", "key").result()
+            if number % (plogs // 100) == 0 and pointer is not None:
+                found.append(pointer)
+    return found
+
+
+def append_with(store: StreamStore) -> Callable[[], object]:
+    """Return a function that appends one event durably."""
+    writer = store.writer("bench/long")
+    return lambda: writer.write_event(b"event", "key").result()
+
+
+def seek_with(store: StreamStore, pointers: list[EventPointer]) -> Callable[[], object]:
+    """Return a function that fetches one event after another, from all over the stream."""
+    places = iter(pointers * 10)
+    return lambda: store.fetch_event(next(places))
+
+
+def many_streams(folder: Path) -> Iterator[Figure]:
+    """Show what a thousand streams of ten segments cost."""
+    streams, segments = 1000, 10
+    where = folder / "many"
+    tracemalloc.start()
+    with open_store(where) as store:
+        start = time.perf_counter()
+        for number in range(streams):
+            store.create_stream(f"many/stream-{number}", segments=segments)
+        created = time.perf_counter() - start
+        start = time.perf_counter()
+        for number in range(streams):
+            with store.writer(f"many/stream-{number}") as writer:
+                writer.write_batch([b"event"] * 100, [f"key {key}" for key in range(100)])
+        written = time.perf_counter() - start
+        gc.collect()
+        memory = tracemalloc.get_traced_memory()[0]
+    tracemalloc.stop()
+    start = time.perf_counter()
+    with open_store(where) as store:
+        opened = time.perf_counter() - start
+        start = time.perf_counter()
+        found = len(store.streams())
+        listed = time.perf_counter() - start
+    assert found == streams
+    detail = {
+        "s to create": created,
+        "s to write to all": written,
+        "s to open": opened,
+        "s to list": listed,
+        "MB": memory / 1e6,
+    }
+    yield Figure(f"{streams:,} streams of {segments} segments", detail=detail)
+
+
+def main() -> None:
+    """Measure everything and print it."""
+    arguments = [argument for argument in sys.argv[1:] if not argument.startswith("--")]
+    wanted = {argument[2:] for argument in sys.argv[1:] if argument.startswith("--")}
+    folder = Path(arguments[0] if arguments else tempfile.mkdtemp(prefix="penstock-bench-", dir=Path.cwd()))
+    folder.mkdir(exist_ok=True, parents=True)
+    parts = (writes, latency, reads, tail_latency, curves, many_streams)
+    try:
+        chosen = [part for part in parts if not wanted or part.__name__ in wanted]
+        report("streams", [figure for part in chosen for figure in part(folder)])
+    finally:
+        shutil.rmtree(folder)
+
+
+if __name__ == "__main__":
+    main()
