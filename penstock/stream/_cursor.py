@@ -1,0 +1,149 @@
+"""The cursor: a reader's place in one segment, and the block that it is in."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from penstock.errors import BadArgument, DataTruncated, EventTooLarge, LogError, NoSuchStream
+from penstock.model import EventPointer
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    import numpy.typing as npt
+
+    from penstock.stream._block import Block
+    from penstock.stream._catalog import Catalog
+    from penstock.stream._group_state import Key
+    from penstock.stream._segment import Segment
+
+    Piece = tuple[Key, Block, int, int, npt.NDArray[np.int64]]  # of which segment, block, from, up to, all offsets
+
+__all__ = ["Cursor"]
+
+
+class Cursor:
+    """A reader's place in one segment.
+
+    ``reached`` is how far events were returned, ``place`` how far they count as read, ``end`` how far the group reads.
+    While ``block`` is there, its events from ``first`` up to ``last`` come next.
+    """
+
+    __slots__ = ("_blocks", "_catalog", "_large", "block", "end", "first", "key", "last", "place", "reached", "segment")
+
+    def __init__(self, catalog: Catalog, key: Key, segment: Segment, *, place: int, end: int | None) -> None:
+        self._catalog, self.key, self.segment, self.end = catalog, key, segment, end
+        self.place = self.reached = place
+        self.block: Block | None = None
+        self.first = self.last = 0
+        self._blocks: Iterator[Block] = iter(())
+        self._large: list[int] = []
+
+    def load(self, event_size_max: int) -> Block | None:
+        """Return the block with the next event; None if there is none now, or the segment is gone."""
+        while self.block is None:
+            block = self._next_block()
+            if block is not None:
+                self._open(block, event_size_max)
+            elif self.reached >= (self.segment.tail if self.end is None else self.end) or not self._fetch():
+                return None
+        return self.block
+
+    def _next_block(self) -> Block | None:
+        try:
+            return next(self._blocks, None)
+        except (BadArgument, LogError):
+            head = self.head()
+            if head is not None and self.reached >= head:
+                raise
+            return None  # truncated away at this very moment
+
+    def _fetch(self) -> bool:
+        """Have more blocks ready; ``DataTruncated``, once, if they begin later than they should."""
+        head = self.head()
+        if head is None:
+            return False
+        if self.reached < head:
+            missed = EventPointer(*self.key, self.reached)
+            self.reached = self.place = head if self.end is None else min(head, self.end)
+            raise DataTruncated(missed, head=EventPointer(*self.key, head))
+        self._blocks = self.segment.blocks(self.reached, end=self.end)
+        return True
+
+    def head(self) -> int | None:
+        """Return where the segment begins now; None if it is gone."""
+        stream, segment = self.key
+        state = self._catalog.streams.get(stream)
+        if state is None:
+            raise NoSuchStream(stream)
+        return state.head.get(segment, 0) if segment in state.segments else None
+
+    def _open(self, block: Block, event_size_max: int) -> None:
+        first = _index(block, self.reached) if self.reached > block.start else 0
+        last = _index(block, self.end) if self.end is not None and self.end < block.end else block.count
+        if first >= last:
+            self._pass_by(block)
+            return
+        too_large = len(block.data) > event_size_max
+        self._large = np.flatnonzero(np.diff(block.bounds) > event_size_max).tolist() if too_large else []
+        self.first, self.last, self.block = first, last, block
+
+    def _pass_by(self, block: Block) -> None:
+        """Go on behind a block without events; nobody has to come back for that."""
+        waits = self.place < self.reached
+        self.reached = block.end if self.end is None else min(block.end, self.end)
+        if not waits:
+            self.place = self.reached
+
+    @property
+    def stop(self) -> int:
+        """Up to which event of the block none is too large."""
+        return next((index for index in self._large if self.first <= index < self.last), self.last)
+
+    def advance(self, index: int) -> None:
+        """Note that the events of the block before ``index`` were returned."""
+        assert self.block is not None, "only what was loaded is returned"
+        self.first, self.reached = index, self.block.offset_of(index)
+        if index == self.last:
+            self.block = None
+
+    def go_back(self) -> None:
+        """Return again what does not count as read."""
+        self.block, self._blocks, self.reached = None, iter(()), self.place
+
+    def skip_large(self, block: Block, limit: int) -> EventTooLarge:
+        """Step over the next event, which is too large; return the error that tells."""
+        index = self.first
+        size = int(block.bounds[index + 1] - block.bounds[index])
+        pointer = EventPointer(*self.key, block.offset_of(index))
+        self.advance(index + 1)
+        return EventTooLarge(size=size, limit=limit, pointer=pointer)
+
+    def cut(self, block: Block, room: int, *, at_least_one: bool) -> Piece | None:
+        """Return as many of the next events as there is room for; None if that is none."""
+        first, stop, offsets = self.first, self.stop, block.offsets()
+        if offsets[stop] - offsets[first] > room:
+            stop = int(np.searchsorted(offsets, offsets[first] + room, "right")) - 1
+            if stop <= first and not at_least_one:
+                return None
+            stop = max(stop, first + 1)
+        self.advance(stop)
+        return self.key, block, first, stop, offsets
+
+    def is_over(self) -> bool:
+        """Whether the segment is read to the end, the group's or its own, or is gone."""
+        if self.end is not None and self.place >= self.end:
+            return True
+        stream, segment = self.key
+        if self.head() is None:
+            return True
+        end = self._catalog.streams[stream].segments[segment].end
+        return end is not None and self.place >= end
+
+
+def _index(block: Block, offset: int) -> int:
+    index = block.index_at(offset)
+    assert index is not None, "cuts and positions are checked before they are recorded"
+    return index

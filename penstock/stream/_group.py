@@ -1,0 +1,321 @@
+"""Reader groups: readers that share the segments of some streams, each segment to one of them at a time."""
+
+from __future__ import annotations
+
+import time
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+from penstock.errors import (
+    BadArgument,
+    CheckpointFailed,
+    GroupExists,
+    NoSuchReader,
+    WrongCut,
+)
+from penstock.model import Checkpoint, Lag, Position, StreamCut, check_name, check_stream_name
+from penstock.ports import uninterrupted
+from penstock.stream._bell import Bell
+from penstock.stream._group_state import lost_segments
+from penstock.stream._live_group import LiveGroup, let_go
+from penstock.stream._reader import EVENT_SIZE_DEFAULT, Reader, check_size
+from penstock.stream._records import (
+    GroupCreated,
+    GroupDeleted,
+    GroupReset,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+    from penstock.stream._group_state import Key
+    from penstock.stream._records import Places
+    from penstock.stream._store import StreamStore
+    from penstock.stream._stream_state import StreamState
+    from penstock.stream.serializers import Serializer
+
+    Cuts = Checkpoint | StreamCut | Iterable[StreamCut]
+
+__all__ = ["CHECKPOINT_TIMEOUT_S", "LiveGroup", "ReaderGroup"]
+
+CHECKPOINT_TIMEOUT_S: Final = 30.0
+
+
+class ReaderGroup:
+    """A reader group; get one from :meth:`StreamStore.create_reader_group` or :meth:`StreamStore.reader_group`."""
+
+    def __init__(self, store: StreamStore, name: str) -> None:
+        self._store: Final = store
+        self._catalog: Final = store.catalog
+        self.name: Final = name
+
+    @classmethod
+    def create(
+        cls,
+        store: StreamStore,
+        name: str,
+        streams: Iterable[str],
+        start: Cuts | None = None,
+        end: Cuts | None = None,
+    ) -> ReaderGroup:
+        """Create a group that reads from a cut, or the head, of each stream; up to another one, if there is one."""
+        check_name("reader group", name)
+        names = _stream_names(streams)
+        with store.catalog.lock:
+            heads = {stream: store.head(stream) for stream in names}
+            if name in store.catalog.groups:
+                raise GroupExists(name)
+            starts = heads | _checked_cuts(store, names, start)
+            ends = _checked_cuts(store, names, end)
+            _check_order(store, starts, {stream: cut.offsets for stream, cut in ends.items()})
+            store.catalog.commit(GroupCreated(name, _offsets(starts), _offsets(ends)))
+        return cls(store, name)
+
+    @property
+    def streams(self) -> tuple[str, ...]:
+        """The streams that it reads."""
+        return tuple(self._catalog.group(self.name).streams)
+
+    @property
+    def position(self) -> tuple[StreamCut, ...]:
+        """How far its readers have come: a cut of each stream."""
+        with self._catalog.lock:
+            return _as_cuts(self._places_now())
+
+    @property
+    def checkpoints(self) -> dict[str, Checkpoint]:
+        """The last checkpoints, oldest first, by name."""
+        with self._catalog.lock:
+            kept = self._catalog.group(self.name).checkpoints
+            return {name: Checkpoint(name, self.name, _as_cuts(places)) for name, places in kept.items()}
+
+    def reader(
+        self,
+        reader_id: str,
+        serializer: Serializer[Any] | None = None,
+        max_event_size: int = EVENT_SIZE_DEFAULT,
+    ) -> Reader:
+        """Open a reader. One of this name that a process left behind when it ended is replaced."""
+        check_name("reader", reader_id)
+        if serializer is not None and not callable(getattr(serializer, "deserialize", None)):
+            raise BadArgument(f"{serializer!r} is no serializer: it has no deserialize()")
+        check_size("single event", max_event_size)
+        return self._join(reader_id, serializer, max_event_size)
+
+    @uninterrupted
+    def _join(self, reader_id: str, serializer: Serializer[Any] | None, max_event_size: int) -> Reader:
+        with self._catalog.lock:
+            live = self._live()
+            silent = live.expire(self._store.clock.now())
+            reader = Reader(live, reader_id, serializer, max_event_size)
+            live.join(reader)
+        let_go(silent)
+        return reader
+
+    def readers(self) -> list[str]:
+        """Return the names of its readers."""
+        with self._catalog.lock:
+            return sorted(self._catalog.group(self.name).readers)
+
+    @uninterrupted
+    def reader_offline(self, reader_id: str, position: Position | None = None) -> None:
+        """End a reader that does not answer: others go on with its segments, from ``position`` if it is given.
+
+        Otherwise they go on from where it was last known to be. It is told at its next call.
+        """
+        with self._catalog.lock:
+            held = self._catalog.group(self.name).readers.get(reader_id)
+            if held is None:
+                raise NoSuchReader(self.name, reader_id)
+            live = self._live()
+            reader = live.readers.get(reader_id)
+            places = {} if reader is None else reader.places(returned=False)
+            if position is not None:
+                places = self._check_position(position, held)
+            live.take_offline(reader_id, places, "it was taken offline")
+        let_go([] if reader is None else [reader])
+
+    def _check_position(self, position: Position, held: Mapping[Key, int]) -> dict[Key, int]:
+        """Return a position in those segments that the reader still has."""
+        if not isinstance(position, Position):
+            raise BadArgument(f"{position!r} is no Position")
+        foreign = [cut for cut in position.cuts if cut.stream not in self.streams]
+        if foreign:
+            raise WrongCut(", ".join(self.streams), foreign[0], reason=f"group {self.name!r} does not read that stream")
+        places = {key: place for key, place in position.offsets.items() if key in held}
+        for (stream, segment), place in places.items():
+            one = self._store.segment(stream, segment)
+            if place > one.tail or not one.is_border(place):
+                raise WrongCut(stream, position, reason=f"no event of segment {segment} begins or ends at {place}")
+        return places
+
+    def checkpoint(self, name: str, timeout: float | None = CHECKPOINT_TIMEOUT_S) -> Checkpoint:
+        """Have every reader come to a checkpoint; return where they were, once all have.
+
+        Each gets it from ``read_next_event`` in place of an event, and has come to it when it asks for the next.
+        ``CheckpointFailed`` if that takes longer than ``timeout`` seconds.
+        """
+        check_name("checkpoint", name)
+        bell = Bell()
+        deadline = None if timeout is None else time.monotonic() + timeout
+        missing: list[str] = []
+        try:
+            self._begin_checkpoint(name, bell)
+            while self._is_under_way(name):
+                if not bell.wait(None if deadline is None else deadline - time.monotonic()):
+                    break
+        finally:
+            missing = self._end_checkpoint(name, bell)
+        found = self.checkpoints.get(name)
+        if found is None:
+            reason = f"{', '.join(missing)} did not come to it in time" if missing else "the group was reset"
+            raise CheckpointFailed(self.name, name, reason=reason)
+        return found
+
+    @uninterrupted
+    def _begin_checkpoint(self, name: str, bell: Bell) -> None:
+        with self._catalog.lock:
+            live = self._live()
+            if live.waiter is not None:
+                raise CheckpointFailed(self.name, name, reason="another one is under way")
+            if name in live.state.checkpoints:
+                raise CheckpointFailed(self.name, name, reason="there is one of this name")
+            silent = live.expire(self._store.clock.now())
+            live.begin_checkpoint(name, bell)
+        let_go(silent)
+
+    @uninterrupted
+    def _end_checkpoint(self, name: str, bell: Bell) -> list[str]:
+        """Wait no more; return which readers have not come to the checkpoint, which is dropped then."""
+        with self._catalog.lock:
+            live = self._store.live.get(self.name)
+            if live is None or live.waiter is not bell:
+                return []
+            missing = sorted(live.state.missing)
+            live.end_checkpoint(name)
+            return missing
+
+    def _is_under_way(self, name: str) -> bool:
+        state = self._catalog.groups.get(self.name)
+        return state is not None and state.checkpoint == name
+
+    @uninterrupted
+    def reset(self, to: Cuts | Literal["head"]) -> None:
+        """Read on from a checkpoint, cuts or the head; a stream without a cut stays where it is.
+
+        All readers are ended, and are told so at their next call.
+        """
+        with self._catalog.lock:
+            state = self._catalog.group(self.name)
+            cuts = {cut.stream: cut for cut in _as_cuts(self._places_now())}
+            if to == "head":
+                cuts = {stream: self._store.head(stream) for stream in state.streams}
+            else:
+                cuts |= _checked_cuts(self._store, state.streams, to)
+            _check_order(self._store, cuts, state.ends)
+            live = self._live()
+            self._catalog.commit(GroupReset(self.name, _offsets(cuts)))
+            ended = live.end_all(live.offline("its group was reset"))
+        let_go(ended)
+
+    def lag(self) -> Lag:
+        """Return how far the group is behind the tail, or its end."""
+        with self._catalog.lock:
+            places = self._places_now()
+            spans = [span for name in self.streams for span in self._unread_spans(name, places[name])]
+            oldest = min((self._store.segment(name, one).time_at(low) for name, one, low, _ in spans), default=None)
+        seconds = 0.0 if oldest is None else max(self._store.clock.now() - oldest / 1000, 0.0)
+        return Lag(events=None, bytes=sum(high - low for _, _, low, high in spans), seconds=seconds)
+
+    def _unread_spans(self, name: str, places: dict[int, int]) -> Iterator[tuple[str, int, int, int]]:
+        state, stream = self._catalog.group(self.name), self._catalog.stream(name)
+        lost = lost_segments(state, stream)
+        if lost is not None:
+            kept = {segment: place for segment, place in places.items() if segment not in lost.segments}
+            places = kept | lost.free | lost.done
+        for segment, place, end in stream.between(places, state.ends[name]):
+            low = max(place, stream.head.get(segment, 0))
+            high = self._store.segment(name, segment).tail if end is None else end
+            if low < high:
+                yield name, segment, low, high
+
+    @uninterrupted
+    def delete(self) -> None:
+        """Delete the group; its readers are ended."""
+        with self._catalog.lock:
+            live = self._live()
+            self._catalog.commit(GroupDeleted(self.name))
+            del self._store.live[self.name]
+            ended = live.end_all(live.offline("its group was deleted"))
+        let_go(ended)
+
+    def _live(self) -> LiveGroup:
+        """Return the group in this process; the caller holds the lock."""
+        if self.name not in self._store.live:
+            self._store.live[self.name] = LiveGroup(self._store, self.name)
+        return self._store.live[self.name]
+
+    def _places_now(self) -> Places:
+        """Return how far the group has come, with what its readers here returned and did not record yet."""
+        state = self._catalog.group(self.name)
+        places = state.places()
+        live = self._store.live.get(self.name)
+        for reader_id, reader in live.readers.items() if live is not None else ():
+            for (stream, segment), place in reader.places(returned=True).items():
+                if (stream, segment) in state.readers[reader_id]:
+                    places[stream][segment] = place
+        return places
+
+
+def _as_cuts(places: Places) -> tuple[StreamCut, ...]:
+    return tuple(StreamCut.of(stream, offsets) for stream, offsets in places.items())
+
+
+def _offsets(cuts: Mapping[str, StreamCut]) -> Places:
+    return {stream: cut.offsets for stream, cut in cuts.items()}
+
+
+def _stream_names(streams: Iterable[str]) -> list[str]:
+    names = [streams] if isinstance(streams, str) else list(streams)
+    for name in names:
+        check_stream_name(name)
+    if not names or len(set(names)) != len(names):
+        raise BadArgument(f"a reader group reads one or more streams, each named once, not {names}")
+    return names
+
+
+def _checked_cuts(store: StreamStore, streams: Sequence[str], given: Cuts | None) -> dict[str, StreamCut]:
+    """Return cuts by stream; refuse what is none of these streams' cuts."""
+    cuts = _listed(given)
+    for cut in cuts:
+        if not isinstance(cut, StreamCut):
+            raise BadArgument(f"{cut!r} is no StreamCut")
+        if cut.stream not in streams:
+            raise WrongCut(", ".join(streams), cut, reason=f"it is one of {cut.stream!r}")
+        store.check_cut(cut)
+    found = {cut.stream: cut for cut in cuts}
+    if len(found) != len(cuts):
+        raise BadArgument("there is more than one cut of the same stream")
+    return found
+
+
+def _listed(given: Cuts | None) -> list[StreamCut]:
+    if given is None:
+        return []
+    if isinstance(given, StreamCut):
+        return [given]
+    if isinstance(given, Checkpoint):
+        return list(given.cuts)
+    with suppress(TypeError):
+        return list(given)
+    raise BadArgument(f"{given!r} is neither a checkpoint nor a StreamCut, nor a list of them")
+
+
+def _check_order(store: StreamStore, starts: Mapping[str, StreamCut], ends: Mapping[str, Mapping[int, int]]) -> None:
+    """Refuse to begin behind the end."""
+    for stream, end in ends.items():
+        start = starts[stream]
+        state: StreamState = store.catalog.stream(stream)
+        beyond = state.after(end) & start.offsets.keys()
+        if beyond or any(place > end[segment] for segment, place in start.places if segment in end):
+            raise WrongCut(stream, start, reason=f"the group ends before, at {StreamCut.of(stream, end)}")

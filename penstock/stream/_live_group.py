@@ -1,0 +1,246 @@
+"""A reader group at work: its readers in this process, and what they change.
+
+What the group has come to is in the catalog. Changes that readers make all the time (who takes which segment, how far
+they are) may be forgotten in a crash: then some events are read again. A segment's lock is never taken while the
+catalog's is held.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from penstock.errors import DataTruncated, PenstockError, ReaderInUse, ReaderOffline, StoreClosed
+from penstock.model import StreamCut
+from penstock.ports import uninterrupted
+from penstock.stream._group_state import followers, lost_segments, nested
+from penstock.stream._reader import READER_LEASE_S
+from penstock.stream._records import (
+    CheckpointBegun,
+    CheckpointDropped,
+    CheckpointReached,
+    ReaderGone,
+    ReaderJoined,
+    ReaderMoved,
+    SegmentDone,
+    SegmentsReleased,
+    SegmentsTaken,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Mapping
+
+    from penstock.stream._bell import Bell
+    from penstock.stream._group_state import GroupState, Key
+    from penstock.stream._reader import Reader
+    from penstock.stream._records import GroupRecord, Places, SegmentsLost
+    from penstock.stream._store import StreamStore
+
+__all__ = ["LiveGroup", "let_go"]
+
+
+class LiveGroup:
+    """A group in this process: its readers here, and what they change. Whoever calls it holds the catalog's lock."""
+
+    def __init__(self, store: StreamStore, name: str) -> None:
+        self.store, self.name = store, name
+        self.streams: Final = tuple(self.state.streams)
+        self._ends: Final = self.state.ends
+        self.readers: dict[str, Reader] = {}
+        self.waiter: Bell | None = None  # of whoever waits for a checkpoint
+
+    @property
+    def state(self) -> GroupState:
+        """What the catalog knows of it."""
+        return self.store.catalog.group(self.name)
+
+    @property
+    def finished(self) -> bool:
+        """Whether it has read everything; may be asked without the lock."""
+        state = self.store.catalog.groups.get(self.name)
+        return state is not None and state.finished
+
+    def alert(self, *, besides: str | None = None) -> None:
+        """Let all readers look at the group."""
+        for reader_id, reader in self.readers.items():
+            if reader_id != besides:
+                reader.attend()
+        if self.waiter is not None:
+            self.waiter.ring()
+
+    # Who reads
+
+    def join(self, reader: Reader) -> None:
+        """Take in a reader; those that were left behind by a process that ended are gone then."""
+        if reader.reader_id in self.readers:
+            raise ReaderInUse(self.name, reader.reader_id)
+        self._commit(*self.left_behind(), ReaderJoined(self.name, reader.reader_id))
+        self.readers[reader.reader_id] = reader
+        self.alert(besides=reader.reader_id)
+
+    def left_behind(self) -> Iterator[GroupRecord]:
+        """Return what ends readers, and a checkpoint, of a process that ended without a word."""
+        state = self.state
+        if state.checkpoint is not None and self.waiter is None:
+            yield CheckpointDropped(self.name, state.checkpoint)
+        for reader_id in state.readers.keys() - self.readers.keys():
+            yield ReaderGone(self.name, reader_id, {})
+
+    def leave(self, reader: Reader, places: Mapping[Key, int]) -> None:
+        """Note that a reader is gone, from these places."""
+        self._commit(self._gone(reader.reader_id, places), durable=True)
+        del self.readers[reader.reader_id]
+        self.alert()
+
+    def take_offline(self, reader_id: str, places: Mapping[Key, int], reason: str) -> Reader | None:
+        """End a reader, here or left behind; return it if it is here."""
+        self._commit(self._gone(reader_id, places), durable=True)
+        reader = self.readers.pop(reader_id, None)
+        if reader is not None:
+            reader.stop(self.offline(reason)(reader_id))
+        self.alert()
+        return reader
+
+    def expire(self, now: float) -> list[Reader]:
+        """Take readers offline that are silent; return them, to be let go without the lock."""
+        silent = [reader for reader in self.readers.values() if reader.is_silent(now)]
+        for reader in silent:
+            reason = f"it was silent for more than {READER_LEASE_S:g} seconds"
+            self.take_offline(reader.reader_id, reader.places(returned=False), reason)
+        return silent
+
+    def end_all(self, error: Callable[[str], PenstockError]) -> list[Reader]:
+        """Stop all readers, of which the catalog knows nothing any more; return them."""
+        ended = list(self.readers.values())
+        self.readers.clear()
+        for reader in ended:
+            reader.stop(error(reader.reader_id))
+        self.alert()
+        return ended
+
+    def offline(self, reason: str) -> Callable[[str], PenstockError]:
+        """Return what to tell readers that are ended."""
+        return lambda reader_id: ReaderOffline(self.name, reader_id, reason=reason)
+
+    @uninterrupted
+    def close(self) -> None:
+        """End all readers, because the store is closed; takes the lock itself."""
+        with self.store.catalog.lock:
+            try:
+                gone = [self._gone(name, reader.places(returned=False)) for name, reader in self.readers.items()]
+                if gone:
+                    self._commit(*gone, durable=True)
+            finally:
+                ended = self.end_all(lambda _: StoreClosed("the store"))
+        let_go(ended)
+
+    def _gone(self, reader_id: str, places: Mapping[Key, int]) -> ReaderGone:
+        return ReaderGone(self.name, reader_id, self._held(reader_id, places))
+
+    def _held(self, reader_id: str, places: Mapping[Key, int]) -> Places:
+        """Return the places that are not yet known, in segments that are the reader's."""
+        held = self.state.readers[reader_id]
+        return nested({key: place for key, place in places.items() if held.get(key, place) != place})
+
+    def _commit(self, *records: GroupRecord, durable: bool = False) -> None:
+        self.store.catalog.commit(*records, durable=durable)
+
+    # What readers do
+
+    def record(self, reader_id: str, places: Mapping[Key, int]) -> None:
+        """Note how far a reader has come."""
+        moved = self._held(reader_id, places)
+        if moved:
+            self._commit(ReaderMoved(self.name, reader_id, moved))
+
+    def rebalance(self, reader_id: str, places: Mapping[Key, int]) -> dict[Key, int]:
+        """Let a reader give and take its share; return what it has then."""
+        state = self.state
+        share = state.share(reader_id)
+        held = state.readers[reader_id]
+        records: list[GroupRecord] = []
+        if share.give:
+            given = {key: places.get(key, held[key]) for key in share.give}
+            records.append(SegmentsReleased(self.name, reader_id, nested(given)))
+        if share.take:
+            taken = nested(dict.fromkeys(share.take, 0))
+            records.append(
+                SegmentsTaken(self.name, reader_id, {stream: list(segments) for stream, segments in taken.items()})
+            )
+        if records:
+            self._commit(*records)
+        if share.give:
+            self.alert(besides=reader_id)
+        return dict(held)
+
+    def finish_segment(self, reader_id: str, key: Key, end: int) -> None:
+        """Note that a reader has read a segment to its end."""
+        stream, segment = key
+        state = self.store.catalog.stream(stream)
+        if key in self.state.readers[reader_id] and segment in state.segments:
+            self._commit(SegmentDone(self.name, reader_id, stream, segment, end, followers(state, segment)))
+            self.alert(besides=reader_id)
+
+    def leave_lost(self, reader: Reader) -> None:
+        """Where segments were truncated away before they were read, go on at the head, and tell who was to read them.
+
+        If nobody was, ``reader`` is told.
+        """
+        known = self.store.catalog.streams
+        for stream in [known[name] for name in self.streams if name in known]:
+            record = lost_segments(self.state, stream)
+            if record is not None:
+                self._tell_lost(record, reader, StreamCut.of(stream.name, stream.head))
+                self._commit(record)
+                self.alert()
+
+    def _tell_lost(self, record: SegmentsLost, reader: Reader, head: StreamCut) -> None:
+        state = self.state
+        lost = {(record.stream, segment) for segment in record.segments}
+        unread = {segment: state.free[record.stream, segment] for _, segment in lost & state.free.keys()}
+        missed = {reader: unread} if unread else {}
+        for one in self.readers.values():
+            held = state.readers[one.reader_id]
+            places = {segment: held[record.stream, segment] for _, segment in lost & held.keys()}
+            if places:
+                missed[one] = missed.get(one, {}) | places
+        for one, places in missed.items():
+            one.miss(DataTruncated(StreamCut.of(record.stream, places), head=head))
+
+    def end_of(self, key: Key) -> int | None:
+        """Return where in a segment the group ends, if it does."""
+        stream, segment = key
+        return self._ends[stream].get(segment)
+
+    # Checkpoints
+
+    def checkpoint_of(self, reader_id: str) -> str | None:
+        """Return the checkpoint that a reader is to come to."""
+        state = self.state
+        return state.checkpoint if reader_id in state.missing else None
+
+    def reach_checkpoint(self, reader_id: str, places: Mapping[Key, int]) -> None:
+        """Note that a reader has come to the checkpoint."""
+        is_last = self.state.missing == {reader_id}
+        self._commit(CheckpointReached(self.name, reader_id, self._held(reader_id, places)), durable=is_last)
+        if is_last:
+            self.alert(besides=reader_id)
+
+    def begin_checkpoint(self, name: str, waiter: Bell) -> None:
+        """Let all readers come to a checkpoint."""
+        self._commit(*self.left_behind(), CheckpointBegun(self.name, name), durable=not self.readers)
+        self.waiter = waiter
+        self.alert()
+
+    def end_checkpoint(self, name: str) -> None:
+        """Wait for it no more; one that is still under way is dropped."""
+        self.waiter = None
+        state = self.store.catalog.groups.get(self.name)
+        if state is not None and state.checkpoint == name:
+            self._commit(CheckpointDropped(self.name, name))
+            self.alert()
+
+
+def let_go(readers: Iterable[Reader]) -> None:
+    """Have no segment wake these readers; the lock of the catalog is not held."""
+    for reader in readers:
+        reader.let_go()

@@ -1,0 +1,450 @@
+"""The reader: the events of the segments that its group gives it, one by one or as Arrow batches.
+
+Reading an event is a look at a flag and a step of an iterator over events that are ready. Everything else (the lease,
+the places that are recorded, whose turn it is) is done once a block, or when somebody raised the flag.
+
+What a reader returned counts as read when it comes back for more, or is closed.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from itertools import repeat
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+import numpy as np
+import pyarrow as pa
+
+from penstock.errors import BadArgument, DataTruncated, PenstockError, StoreClosed
+from penstock.model import Position
+from penstock.ports import uninterrupted
+from penstock.stream._bell import Bell
+from penstock.stream._cursor import Cursor
+from penstock.stream._event_read import EventRead, Milestone, Page, Trail
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+    from types import TracebackType
+    from typing import Self
+
+    from penstock.stream._cursor import Piece
+    from penstock.stream._group import LiveGroup
+    from penstock.stream._group_state import Key
+    from penstock.stream.serializers import Serializer
+
+__all__ = ["BATCH_SIZE_DEFAULT", "EVENT_SIZE_DEFAULT", "READER_LEASE_S", "EventRead", "Reader", "check_size"]
+
+T = TypeVar("T")
+
+READER_LEASE_S: Final = 30.0
+EVENT_SIZE_DEFAULT: Final = 1 << 20
+BATCH_SIZE_DEFAULT: Final = 8 << 20
+_RECORD_EVERY_S: Final = 1.0
+_LOOK_AROUND_EVERY_S: Final = READER_LEASE_S / 6  # how soon a waiting reader notices that another is silent
+_ALONE_SIZE_MIN: Final = 256 << 10  # a block of this size is a batch of its own: nothing is copied
+_MOVES_MAX: Final = 64
+_FIELDS: Final = [
+    pa.field("event", pa.binary(), nullable=False),
+    pa.field("segment_id", pa.int64(), nullable=False),
+    pa.field("offset", pa.int64(), nullable=False),
+]
+_BATCH_SCHEMA: Final = pa.schema(_FIELDS)
+_STREAMS_SCHEMA: Final = pa.schema(
+    [*_FIELDS, pa.field("stream", pa.dictionary(pa.int32(), pa.string()), nullable=False)]
+)
+
+
+class Reader:
+    """Reads what its group gives it. Get one from :meth:`ReaderGroup.reader`; one thread at a time uses it."""
+
+    def __init__(
+        self, live: LiveGroup, reader_id: str, serializer: Serializer[Any] | None, max_event_size: int
+    ) -> None:
+        self.reader_id: Final = reader_id
+        self._live, self._catalog, self._clock = live, live.store.catalog, live.store.clock
+        self._deserialize = None if serializer is None else _checked(serializer.deserialize)
+        self._event_size_max = max_event_size
+        self._bell = Bell()
+        self._attention = True
+        self._reads: Iterator[EventRead] = iter(())
+        self._page: Page | None = None
+        self._cursors: dict[Key, Cursor] = {}
+        self._turns: deque[Cursor] = deque()
+        self._touched: set[Cursor] = set()  # what was returned of them does not count yet
+        self._trail = Trail({})
+        self._trouble: deque[PenstockError] = deque()  # to be told, one a call
+        self._told: str | None = None  # the checkpoint that was returned last
+        self._error: PenstockError | None = None  # why it reads no more
+        self._recorded = self._seen = self._clock.now()
+        self._is_dirty = self._is_inside = False
+        self._calls = 0
+        self._seen_pulse = (0, 0)
+
+    # What users call
+
+    def read_next_event(self, timeout: float | None = None) -> EventRead | None:
+        """Return the next event; None when ``timeout`` seconds are over, or there is nothing more to come.
+
+        After an error about one event the next call returns the next one.
+        """
+        if not self._attention:
+            read = next(self._reads, None)
+            if read is not None:
+                return read
+        return self._inside(lambda: self._next_read(timeout))
+
+    def read_batch(self, max_bytes: int = BATCH_SIZE_DEFAULT, timeout: float | None = None) -> pa.RecordBatch | None:
+        """Return the next events as bytes; None when ``timeout`` seconds are over, or there is nothing more to come.
+
+        Columns are event, segment_id and offset, and stream if the group has several. A batch has at most
+        ``max_bytes``, or one event. It comes to a checkpoint without a word.
+        """
+        check_size("batch", max_bytes)
+        return self._inside(lambda: self._next_batch(timeout, max_bytes))
+
+    def __iter__(self) -> Iterator[EventRead]:
+        """Return all events to come; ends where the group ends, or its streams do, once they are sealed."""
+        while (read := self.read_next_event()) is not None:
+            yield read
+
+    @property
+    def finished(self) -> bool:
+        """Whether the group has read everything, up to its end or that of its streams, which are sealed."""
+        return self._live.finished
+
+    def close(self) -> None:
+        """Let others go on from here; what was returned counts as read. Closing again does nothing."""
+        self._leave(returned=True)
+
+    def __enter__(self) -> Self:
+        """Close at the end of the block."""
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Close; after an error, what was returned last does not count as read."""
+        self._leave(returned=kind is None)
+
+    @uninterrupted
+    def _leave(self, *, returned: bool) -> None:
+        with self._catalog.lock:
+            if self._error is None:
+                self._live.leave(self, self.places(returned=returned))
+                self.stop(StoreClosed(f"reader {self.reader_id!r}"))
+        self.let_go()
+
+    # What the group calls, from any thread
+
+    def attend(self) -> None:
+        """Look at the group before the next event."""
+        self._attention = True
+        self._bell.ring()
+
+    def stop(self, error: PenstockError) -> None:
+        """Read no more; ``error`` says why."""
+        self._error = error
+        self.attend()
+
+    def miss(self, error: DataTruncated) -> None:
+        """Tell that something was truncated away before it was read."""
+        self._trouble.append(error)
+        self.attend()
+
+    def let_go(self) -> None:
+        """Be woken by no segment any more."""
+        for cursor in list(self._cursors.values()):
+            cursor.segment.unwatch(self._bell)
+
+    def places(self, *, returned: bool) -> dict[Key, int]:
+        """Return how far it has come, with what it returned last or without."""
+        page = self._page
+        found = {one.key: one.reached if returned else one.place for one in list(self._cursors.values())}
+        if page is not None and page.cursor.key in found:
+            index = page.index if returned else max(page.index - 1, page.start)
+            found[page.cursor.key] = page.block.offset_of(index)
+        return found
+
+    def is_silent(self, now: float) -> bool:
+        """Whether nobody has called it for as long as the lease.
+
+        The call for an event that was ready leaves no time behind, only a trace: it may take two leases to notice.
+        """
+        pulse = self._pulse()
+        if self._is_inside or pulse != self._seen_pulse or now < self._seen:
+            self._seen_pulse, self._seen = pulse, now
+        return now - self._seen > READER_LEASE_S
+
+    def _pulse(self) -> tuple[int, int]:
+        page = self._page
+        return self._calls, 0 if page is None else page.index
+
+    # Reading
+
+    def _inside(self, step: Callable[[], T]) -> T:
+        """Do what may take time, and be seen to be alive."""
+        self._is_inside = True
+        try:
+            return step()
+        finally:
+            self._calls += 1
+            self._seen_pulse, self._seen = self._pulse(), self._clock.now()
+            self._is_inside = False
+
+    def _next_read(self, timeout: float | None) -> EventRead | None:
+        deadline = _deadline(timeout)
+        while True:
+            checkpoint = self._settle(passing=False)
+            if checkpoint is not None:
+                return self._tell(checkpoint)
+            read = next(self._reads, None)
+            if read is not None:
+                return read
+            cursor = self._next_cursor()
+            if cursor is not None:
+                self._open_page(cursor)
+            elif not self._attention and not self._wait(deadline):
+                return None
+
+    def _next_batch(self, timeout: float | None, max_bytes: int) -> pa.RecordBatch | None:
+        deadline = _deadline(timeout)
+        while True:
+            self._settle(passing=True)
+            self._close_page()
+            pieces = self._gather(max_bytes)
+            if pieces:
+                return _as_batch(pieces, self._live.streams)
+            if not self._attention and not self._wait(deadline):
+                return None
+
+    def _tell(self, checkpoint: str) -> EventRead:
+        self._told, self._attention = checkpoint, True
+        return EventRead(0, Milestone(checkpoint, Position.of(self.places(returned=True))), None)
+
+    def _next_cursor(self) -> Cursor | None:
+        """Return the next segment with something to read, in turn; None if there is none, or one is over."""
+        for _ in range(len(self._turns)):
+            cursor = self._turns[0]
+            self._turns.rotate(-1)
+            if cursor.load(self._event_size_max) is not None:
+                return cursor
+            if cursor.is_over():
+                self._finish(cursor)
+                return None
+        return None
+
+    def _open_page(self, cursor: Cursor) -> None:
+        """Have the events of a block ready to be returned one by one."""
+        block = cursor.block
+        assert block is not None, "only what was loaded is read"
+        self._touched.add(cursor)
+        if cursor.stop == cursor.first:
+            raise cursor.skip_large(block, self._event_size_max)
+        page = Page(cursor, block, self._trail)
+        events = page.events()
+        values = events if self._deserialize is None else map(self._deserialize, events)
+        self._page = page
+        self._reads = map(EventRead, page.indexes, repeat(page), values)
+
+    def _close_page(self) -> None:
+        self._page, self._reads = None, iter(())
+
+    def _gather(self, max_bytes: int) -> list[Piece]:
+        """Return what the next batch is made of: blocks or parts of them, of one segment after another."""
+        pieces: list[Piece] = []
+        room = max_bytes
+        try:
+            while room > 0 and (piece := self._next_piece(room, first=not pieces)) is not None:
+                pieces.append(piece)
+                _, block, start, stop, offsets = piece
+                room = 0 if len(block.data) >= _ALONE_SIZE_MIN else room - int(offsets[stop] - offsets[start])
+        except PenstockError as error:
+            if not pieces:
+                raise
+            self._trouble.append(error)
+            self._attention = True
+        except BaseException:
+            for cursor in self._touched:
+                cursor.go_back()
+            raise
+        return pieces
+
+    def _next_piece(self, room: int, *, first: bool) -> Piece | None:
+        cursor = self._next_cursor()
+        block = None if cursor is None else cursor.block
+        if cursor is None or block is None:
+            return None
+        is_large = cursor.stop == cursor.first
+        if is_large and first:
+            self._touched.add(cursor)
+            raise cursor.skip_large(block, self._event_size_max)
+        piece = None
+        if not is_large and (first or len(block.data) < _ALONE_SIZE_MIN):
+            piece = cursor.cut(block, room, at_least_one=first)
+        if piece is None:
+            self._turns.rotate(1)  # first of the next batch
+        else:
+            self._touched.add(cursor)
+        return piece
+
+    # Keeping in step with the group
+
+    def _settle(self, *, passing: bool) -> str | None:
+        """Count what was returned and do what has become due; return the checkpoint that the reader has come to.
+
+        With ``passing`` it goes on beyond checkpoints at once.
+        """
+        self._count_returned()
+        now = self._clock.now()
+        if abs(now - self._recorded) >= _RECORD_EVERY_S:
+            self._recorded = now
+            self._record(now)
+        self._check_online()
+        checkpoint = self._look_at_group(passing=passing) if self._attention else None
+        if self._trouble:
+            self._attention = True
+            raise self._trouble.popleft()
+        return checkpoint
+
+    def _count_returned(self) -> None:
+        page = self._page
+        if page is not None:
+            index = page.index
+            if index == page.stop:
+                self._close_page()
+            page.cursor.advance(index)
+        for cursor in self._touched:
+            cursor.place = cursor.reached
+            self._trail.moves.append((cursor.key, cursor.reached))
+            self._is_dirty = True
+        self._touched = set() if self._page is None else {self._page.cursor}
+        if len(self._trail.moves) > _MOVES_MAX + len(self._cursors):
+            self._trail = Trail(self.places(returned=True))
+
+    @uninterrupted
+    def _record(self, now: float) -> None:
+        with self._catalog.lock:
+            if self._error is not None:
+                return
+            if self._is_dirty:
+                self._live.record(self.reader_id, self.places(returned=True))
+                self._is_dirty = False
+            silent = self._live.expire(now)
+        for reader in silent:
+            reader.let_go()
+
+    def _check_online(self) -> None:
+        if self._error is not None:
+            self.let_go()
+            raise self._error.with_traceback(None)
+
+    @uninterrupted
+    def _look_at_group(self, *, passing: bool) -> str | None:
+        """Do what the group asks for: come to a checkpoint, give and take segments."""
+        with self._catalog.lock:
+            if self._error is not None:
+                return None
+            places = self.places(returned=True)
+            checkpoint = self._live.checkpoint_of(self.reader_id)
+            if checkpoint is not None and (passing or checkpoint == self._told):
+                self._live.reach_checkpoint(self.reader_id, places)
+                checkpoint = None
+            self._live.leave_lost(self)
+            held = self._live.rebalance(self.reader_id, places)
+            self._attention = False
+        self._told = None
+        self._follow(held)
+        return checkpoint
+
+    def _follow(self, held: dict[Key, int]) -> None:
+        """Read those segments that the reader holds, and no others."""
+        if held.keys() == self._cursors.keys():
+            return
+        for key in self._cursors.keys() - held.keys():
+            self._cursors.pop(key).segment.unwatch(self._bell)
+        for key in held.keys() - self._cursors.keys():
+            self._add_cursor(key, held[key])
+        self._turns = deque(self._cursors[key] for key in sorted(self._cursors))
+        self._touched &= set(self._turns)
+        if self._page is not None and self._page.cursor not in self._turns:
+            self._close_page()
+        self._trail = Trail(self.places(returned=True))
+
+    def _add_cursor(self, key: Key, place: int) -> None:
+        try:
+            segment = self._live.store.segment(*key)
+        except KeyError:
+            self._attention = True  # look again: it was truncated away since
+        except PenstockError:
+            self._attention = True
+            raise
+        else:
+            segment.watch(self._bell)
+            self._cursors[key] = Cursor(self._catalog, key, segment, place=place, end=self._live.end_of(key))
+
+    @uninterrupted
+    def _finish(self, cursor: Cursor) -> None:
+        """Tell the group that a segment is read to its end, unless it is gone, and look what there is to read now."""
+        self._attention = True
+        if cursor.head() is None:
+            return
+        del self._cursors[cursor.key]
+        self._turns.remove(cursor)
+        cursor.segment.unwatch(self._bell)
+        with self._catalog.lock:
+            if self._error is None:
+                self._live.finish_segment(self.reader_id, cursor.key, cursor.place)
+
+    def _wait(self, deadline: float | None) -> bool:
+        """Wait until something happens; False if the time is over, or nothing more is to come."""
+        if self._live.finished:
+            return False
+        patience = [] if deadline is None else [deadline - time.monotonic()]
+        if patience and patience[0] <= 0:
+            return False
+        if self._is_dirty:
+            patience.append(_RECORD_EVERY_S)
+        if len(self._live.readers) > 1:
+            patience.append(_LOOK_AROUND_EVERY_S)
+        self._bell.wait(min(patience, default=None))
+        return True
+
+
+def check_size(what: str, size: object) -> None:
+    """Refuse what is no limit in bytes."""
+    if not isinstance(size, int) or size <= 0:
+        raise BadArgument(f"{size!r} is no limit for the bytes of a {what}: give a figure above 0")
+
+
+def _deadline(timeout: float | None) -> float | None:
+    return None if timeout is None else time.monotonic() + timeout
+
+
+def _checked(deserialize: Callable[[bytes], Any]) -> Callable[[bytes], Any]:
+    """Let no serializer end an iteration: the events behind would be lost."""
+
+    def checked(data: bytes) -> Any:  # noqa: ANN401 - whatever the serializer makes of it
+        try:
+            return deserialize(data)
+        except StopIteration as error:
+            raise RuntimeError("the serializer raised StopIteration") from error
+
+    return checked
+
+
+def _as_batch(pieces: Sequence[Piece], streams: Sequence[str]) -> pa.RecordBatch:
+    """Return the events as a batch; without a copy where they are of one block."""
+    counts = [stop - start for _, _, start, stop, _ in pieces]
+    events = [block.arrow(start, stop) for _, block, start, stop, _ in pieces]
+    offsets = [places[start:stop] for _, _, start, stop, places in pieces]
+    columns = [
+        events[0] if len(events) == 1 else pa.concat_arrays(events),
+        pa.array(np.repeat([segment for (_, segment), *_ in pieces], counts)),
+        pa.array(offsets[0] if len(offsets) == 1 else np.concatenate(offsets)),
+    ]
+    if len(streams) == 1:
+        return pa.record_batch(columns, _BATCH_SCHEMA)
+    numbers = np.array([streams.index(stream) for (stream, _), *_ in pieces], np.int32)
+    columns.append(pa.DictionaryArray.from_arrays(np.repeat(numbers, counts), pa.array(streams)))
+    return pa.record_batch(columns, _STREAMS_SCHEMA)
