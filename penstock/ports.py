@@ -126,12 +126,14 @@ def write_all(file: File, parts: Sequence[Bytes], offset: int) -> None:
 
     A short write is ordinary (a signal, a nearly full disk): the next call tells whether it was an error.
     """
-    rest = _rest(parts, 0)
-    while rest:
+    rest, left = (parts if len(parts) <= _IOVECS_MAX else _rest(parts, 0)), sum(map(len, parts))
+    while left:
         written = file.pwritev(rest[:_IOVECS_MAX], offset)
         if not written:
             raise OSError(errno.EIO, "the disk took no byte of a write")
-        rest, offset = _rest(rest, written), offset + written
+        left, offset = left - written, offset + written
+        if left:
+            rest = _rest(rest, written)
 
 
 def _rest(parts: Sequence[Bytes], written: int) -> Sequence[Bytes]:

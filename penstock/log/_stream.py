@@ -145,7 +145,7 @@ class LogStream:
     @uninterrupted
     def submit(self, *data: Buffer, expected: LogPosition | None = None) -> PendingLogAppend:
         """Append without waiting; ``data`` must not change before the result is there."""
-        size = sum(memoryview(part).nbytes for part in data)
+        size = sum(len(part) if type(part) is bytes else memoryview(part).nbytes for part in data)
         if size > APPEND_SIZE_MAX:
             raise AppendTooLarge(size=size, limit=APPEND_SIZE_MAX)
         with self._lock:

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 __all__ = ["EventPointer", "Position", "SegmentRange", "StreamCut"]
 
-_PLACE: Final = re.compile(r"(\d{1,18})@(\d{1,18})")
+_PLACE: Final = re.compile(r"([0-9]{1,18})@([0-9]{1,18})")
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -83,7 +83,11 @@ class Position:
     @classmethod
     def parse(cls, text: str) -> Position:
         """Read what ``str()`` wrote."""
-        return cls(tuple(StreamCut.parse(part) for part in text.split(";") if part))
+        cuts = [StreamCut.parse(part) for part in str(text).split(";")] if text != "" else []
+        streams = {cut.stream: cut for cut in cuts}
+        if len(streams) != len(cuts):
+            raise BadArgument(f"{text!r} is no position: it names a stream twice")
+        return cls(tuple(streams[stream] for stream in sorted(streams)))
 
     @property
     def offsets(self) -> dict[tuple[str, int], int]:

@@ -51,5 +51,8 @@ class PlogId:
         """The uid as it is stored."""
         return bytes.fromhex(self.uid)
 
+    def __hash__(self) -> int:
+        return hash(self.uid)
+
     def __str__(self) -> str:
         return f"{self.cluster}/{self.group}/{self.uid}"

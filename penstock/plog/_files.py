@@ -87,6 +87,7 @@ class FilePlogs:
         self._table_lock = threading.Lock()
         self._plogs: dict[PlogId, OpenPlog] = {}
         self._opened: OrderedDict[PlogId, OpenPlog] = OrderedDict()  # those with an open file, least used first
+        self._latest: OpenPlog | None = None  # which of them was used last
         self._sweep_at = 2 * open_files_max
         self._closed = False
         disk.lock()
@@ -207,8 +208,11 @@ class FilePlogs:
         return _DirectAppend(self, plog, plog.unsynced_end)
 
     def _make_room(self, plog: OpenPlog, end: int) -> None:
+        """Let the file have room up to ``end``, and some more: headers of small blocks need more than was allocated."""
+        if end <= plog.room:
+            return
         try:
-            plog.make_room(end)
+            plog.make_room(end + end // 16)
         except OSError as error:
             raise refusal(self._disk.where(plog.name), error) from error
 
@@ -421,9 +425,12 @@ class FilePlogs:
 
     def _note_use(self, plog: OpenPlog) -> None:
         """Put the plog behind all others with open files; close what was not used for long, forget what is closed."""
+        if self._latest is plog:
+            return
         with self._table_lock:
             if self._plogs.get(plog.plog_id) is not plog:
                 return
+            self._latest = plog
             self._opened[plog.plog_id] = plog
             self._opened.move_to_end(plog.plog_id)
             surplus = len(self._opened) - self._open_files_max
@@ -454,6 +461,7 @@ class FilePlogs:
         plog.close_file()
         with self._table_lock:
             self._opened.pop(plog.plog_id, None)
+            self._latest = None
         if not plog.dirty and not plog.is_behind:
             self._forget(plog)
 
@@ -506,6 +514,7 @@ class FilePlogs:
         plog.close_file()
         plog.forgotten = True
         with self._table_lock:
+            self._latest = None
             for table in (self._plogs, self._opened):
                 if table.get(plog.plog_id) is plog:
                     del table[plog.plog_id]

@@ -16,10 +16,9 @@ from penstock.stream._writer_table import WriterTable
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from typing_extensions import Buffer
-
     from penstock.log import LogStream, MetadataManager
     from penstock.log._stream import PendingLogAppend, PlogStarts
+    from penstock.ports import Bytes
     from penstock.stream._bell import Bell
     from penstock.stream._block import Block, BlockHeader
 
@@ -88,10 +87,10 @@ class Segment:
         log = self._existing_log()
         return 0 if log is None else log.start
 
-    def submit(self, header: BlockHeader, *parts: Buffer) -> PendingBlock:
+    def submit(self, header: BlockHeader, *parts: Bytes) -> PendingBlock:
         """Append a block without waiting; ``SegmentEnded`` if there are successors to write to."""
         data = (header.pack(), *parts)
-        size = sum(memoryview(part).nbytes for part in data)
+        size = sum(map(len, data))
         with self._lock:
             if self.ended:
                 raise SegmentEnded

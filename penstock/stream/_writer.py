@@ -101,6 +101,7 @@ class StreamWriter:
         self._lock = threading.Lock()  # the lanes; never held while waiting
         self._flush_lock = threading.Lock()  # held by who sends off; taken before the other
         self._size = 0  # bytes that wait
+        self._pumped = False  # the pump is going to come
         self._trouble: BaseException | None = None  # why nothing can be written any more
         self._numbered = False  # the caller numbers the events
         self._floor = self._number = self._resume = 0  # as stored, where 0 is "none": one more than callers see
@@ -187,7 +188,8 @@ class StreamWriter:
             run.keys.append(key)
             waiting = self._size
             self._size = waiting + size + LENGTH_SIZE
-        if not waiting:
+        if not self._pumped:
+            self._pumped = True
             self._store.pump.add(self)
         elif waiting > _BUFFER_SIZE:
             self._send_off()
@@ -217,7 +219,8 @@ class StreamWriter:
             run.numbers.append(wanted)
             waiting = self._size
             self._size = waiting + len(event) + LENGTH_SIZE
-        if not waiting:
+        if not self._pumped:
+            self._pumped = True
             self._store.pump.add(self)
         elif waiting > _BUFFER_SIZE:
             self._send_off()
@@ -238,11 +241,11 @@ class StreamWriter:
             if self._numbered:
                 raise BadArgument("this writer's events are numbered by the caller: write them one by one")
             runs, pointers = self._spread(array, positions)
-            waiting = self._size
             self._size += array.nbytes
         if self._size > _BUFFER_SIZE:
             self._send_off()
-        elif not waiting:
+        elif not self._pumped:
+            self._pumped = True
             self._store.pump.add(self)
         return BatchAck(runs, pointers)
 
@@ -305,6 +308,7 @@ class StreamWriter:
 
     def pump(self) -> bool:
         """Send off what waits; False if somebody else is at it."""
+        self._pumped = False
         if not self._size:
             return True
         if not self._flush_lock.acquire(blocking=False):
