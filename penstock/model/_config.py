@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import Final
 
 import msgspec
@@ -26,6 +25,7 @@ __all__ = [
 SEGMENTS_MAX: Final = 10_000
 _TAG_SIZE_MAX: Final = 256
 _TAGS_MAX: Final = 128
+_FIGURE_MAX: Final = (1 << 63) - 1
 
 
 class Fixed(msgspec.Struct, tag="fixed", frozen=True):
@@ -75,7 +75,7 @@ class BySize(msgspec.Struct, tag="size", frozen=True):
     size_bytes: int
 
     def __post_init__(self) -> None:
-        _check_positive("retention by size", self.size_bytes)
+        _check_whole("retention by size", self.size_bytes, least=1)
 
 
 class ByConsumption(msgspec.Struct, tag="consumption", frozen=True):
@@ -108,23 +108,34 @@ class StreamConfig(msgspec.Struct, frozen=True, kw_only=True):
 
 def _check_tags(tags: object) -> None:
     listed = list(tags) if isinstance(tags, tuple | list) else [None]
-    if len(listed) > _TAGS_MAX or not all(isinstance(tag, str) and 0 < len(tag) <= _TAG_SIZE_MAX for tag in listed):
+    if len(listed) > _TAGS_MAX or not all(map(_is_tag, listed)):
         raise BadArgument(f"{tags!r} are no tags: give at most {_TAGS_MAX} texts of 1 to {_TAG_SIZE_MAX} characters")
 
 
+def _is_tag(tag: object) -> bool:
+    return type(tag) is str and 0 < len(tag) <= _TAG_SIZE_MAX and not any("\ud800" <= c <= "\udfff" for c in tag)
+
+
+# What is checked here is stored, and only what the decoder takes may be: it refuses 1e9 and True for a whole number.
+
+
 def _check_positive(what: str, figure: object) -> None:
-    if not isinstance(figure, int | float) or not math.isfinite(figure) or figure <= 0:
-        raise BadArgument(f"{what} cannot be {figure!r}: give a figure above 0")
+    if type(figure) not in (int, float) or not 0 < figure <= _FIGURE_MAX:  # type: ignore[operator]
+        raise BadArgument(f"{what} cannot be {figure!r}: give a figure above 0, an int or a float")
+
+
+def _check_whole(what: str, figure: object, *, least: int) -> None:
+    if type(figure) is not int or not least <= figure <= _FIGURE_MAX:
+        raise BadArgument(f"{what} cannot be {figure!r}: give an int, {least} or more")
 
 
 def _check_rate(scaling: ByEventRate | ByDataRate, unit: str) -> None:
     _check_positive(f"the target rate in {unit} a second", scaling.target)
-    if scaling.factor < 2:
-        raise BadArgument(f"a segment cannot be split into {scaling.factor}: the factor is 2 or more")
+    _check_whole("the factor by which a segment is split", scaling.factor, least=2)
     check_segments(scaling.min_segments)
 
 
 def check_segments(segments: object) -> None:
     """Refuse a number of segments that no stream can have."""
-    if not isinstance(segments, int) or not 1 <= segments <= SEGMENTS_MAX:
+    if type(segments) is not int or not 1 <= segments <= SEGMENTS_MAX:
         raise BadArgument(f"a stream cannot have {segments!r} segments: from 1 to {SEGMENTS_MAX}")

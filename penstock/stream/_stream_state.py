@@ -163,7 +163,7 @@ class StreamState:
     def check_scale(self, seal: Sequence[int], ranges: Sequence[tuple[float, float]]) -> None:
         """Refuse a change of segments that would lose a part of the key space, or have one twice."""
         current = {one.segment_id: one for one in self.current}
-        unknown = [segment for segment in seal if segment not in current]
+        unknown = [segment for segment in seal if type(segment) is not int or segment not in current]
         if not seal or unknown or len(set(seal)) != len(seal):
             raise BadArgument(
                 f"cannot seal the segments {list(seal)} of {self.name!r}: those that take events are {sorted(current)}"
@@ -178,7 +178,7 @@ class StreamState:
 
     def check_cut(self, cut: StreamCut) -> None:
         """Refuse a cut that is not one of this stream; whether its offsets are there is not looked at."""
-        if not isinstance(cut, StreamCut):
+        if not isinstance(cut, StreamCut) or not all(map(_is_place, cut.places)):
             raise BadArgument(f"{cut!r} is no StreamCut")
         if cut.stream != self.name:
             raise WrongCut(self.name, cut, reason=f"it is one of {cut.stream!r}")
@@ -234,6 +234,11 @@ class StreamState:
         for segment in self.before(head):
             del self.segments[segment]
         self.head = dict(head)
+
+
+def _is_place(place: object) -> bool:
+    """Whether it may be stored as one: plain integers, because nothing else is read back."""
+    return isinstance(place, tuple) and len(place) == 2 and all(type(part) is int and part >= 0 for part in place)
 
 
 def lower_cut(state: StreamState, cuts: Sequence[Mapping[int, int]]) -> dict[int, int] | None:
