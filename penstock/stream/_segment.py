@@ -7,10 +7,11 @@ Its log is created with the first event, so a segment that was never written to 
 from __future__ import annotations
 
 import threading
+from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 from penstock.errors import PenstockError
-from penstock.stream._block import WRITERS, read_block, read_header
+from penstock.stream._block import WRITERS, BlockHeader, read_block, read_header
 from penstock.stream._writer_table import WriterTable
 
 if TYPE_CHECKING:
@@ -20,13 +21,14 @@ if TYPE_CHECKING:
     from penstock.log._stream import PendingLogAppend, PlogStarts
     from penstock.ports import Bytes
     from penstock.stream._bell import Bell
-    from penstock.stream._block import Block, BlockHeader
+    from penstock.stream._block import Block
 
 __all__ = ["READ_SIZE", "PendingBlock", "Segment", "SegmentEnded"]
 
 READ_SIZE: Final = 1 << 20
 _TABLE_EVERY_BYTES: Final = 8 << 20
 _TABLE_EVERY_BLOCKS: Final = 4096
+_FIRST_LOOK: Final = 256 << 10  # how far back the last table is looked for at first
 
 
 class SegmentEnded(Exception):
@@ -67,6 +69,7 @@ class Segment:
         self._table_at = -1  # where the last table of writers is, if there is one
         self._bytes_since = self._blocks_since = 0  # since then
         self._bells: list[Bell] = []
+        self._asked = (-1, 0)  # the last place whose time was asked for, and that time
         self.ended = end is not None
         self.events = 0  # appended since the store was opened; what automatic scaling goes by
         self.bytes = 0
@@ -168,35 +171,32 @@ class Segment:
 
     def _writers(self) -> WriterTable:
         if self._table is None:
+            if self._last is not None:
+                with suppress(PenstockError):  # who wrote it is told; here it only has to be over
+                    self._last.result()
             self._table = self._read_table()
         return self._table
 
     def _read_table(self) -> WriterTable:
-        """Find the last table in the segment, and take in the blocks behind it."""
+        """Find the last table in the segment, reading backwards, and take in the blocks behind it."""
         log = self._existing_log()
         low = end = 0 if log is None else log.length
-        found: list[tuple[int, memoryview]] = []
-        table: WriterTable | None = None
+        look, headers = _FIRST_LOOK, list[BlockHeader]()
+        table, self._table_at, self._bytes_since = None, -1, 0
         while log is not None and low > log.start and table is None:
-            low, high = max(log.start, low - _TABLE_EVERY_BYTES), low
-            blocks = list(log.blocks(low, high))
-            low, found = blocks[0][0], [*blocks, *found]
-            for index, (start, view) in enumerate(found):
+            blocks = list(log.blocks(max(log.start, low - look), low))
+            low, look = blocks[0][0], 2 * look
+            for start, view in reversed(blocks):
                 header = read_header(view, where=self.where, start=start)
                 if header.kind == WRITERS:
-                    table, found = WriterTable.unpack(header, view, where=self.where, start=start), found[index:]
+                    table, self._table_at = WriterTable.unpack(header, view, where=self.where, start=start), start
                     break
-        table = table or self._inherit()
-        self._table_at, self._bytes_since, self._blocks_since = -1, 0, 0
-        for start, view in found:
-            header = read_header(view, where=self.where, start=start)
-            if header.kind == WRITERS:
-                table = WriterTable.unpack(header, view, where=self.where, start=start)
-                self._table_at, self._bytes_since, self._blocks_since = start, 0, 0
-            else:
-                table.note(header)
+                headers.append(header)
                 self._bytes_since += len(view)
-                self._blocks_since += 1
+        table = table or self._inherit()
+        for header in reversed(headers):
+            table.note(header)
+        self._blocks_since = len(headers)
         self.tail = max(self.tail, end)
         return table
 
@@ -230,12 +230,18 @@ class Segment:
         return () if log is None else log.plog_starts()
 
     def time_at(self, offset: int) -> int:
-        """Return when the block that holds the byte at ``offset`` was appended, in milliseconds since 1970."""
+        """Return when the block that holds the byte at ``offset`` was appended, in milliseconds since 1970.
+
+        The last answer is remembered, because retention asks for the same again and again until it is old enough.
+        """
         assert offset < self.tail, "readers see what was acknowledged, and nothing beyond"
-        log = self._existing_log()
-        assert log is not None, "what was acknowledged is in a log"
-        start, view = next(log.blocks(offset, offset + 1))
-        return read_header(view, where=self.where, start=start).time_ms
+        asked = self._asked
+        if asked[0] != offset:
+            log = self._existing_log()
+            assert log is not None, "what was acknowledged is in a log"
+            start, view = next(log.blocks(offset, offset + 1))
+            asked = self._asked = (offset, read_header(view, where=self.where, start=start).time_ms)
+        return asked[1]
 
     def watch(self, bell: Bell) -> None:
         """Ring the bell whenever there is something new."""

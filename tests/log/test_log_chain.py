@@ -71,6 +71,8 @@ class Pair:
             assert chain.start_of(plog_id) == model.start_of(place)
             assert chain.end_of(plog_id) == model.start_of(place) + length
         assert chain.start_of(chain.active) == chain.active_start
+        starts = [model.start_of(place) for place in range(len(model.sealed) + 1)]
+        assert [chain.start_of_number(number) for number in chain.numbers] == starts
 
     def bytes_of(self, active_length: int) -> list[tuple[PlogId, int]]:
         """Return where every byte of the log lies, one by one."""
@@ -135,3 +137,13 @@ def test_what_is_not_in_the_chain_is_not_found() -> None:
         with pytest.raises(KeyError):
             chain.truncate(unknown)
     assert len(chain.sealed) == 1
+
+
+def test_a_plog_keeps_its_number_when_those_before_it_are_truncated_away() -> None:
+    """Who goes through a long chain while it is cut must not slip; what is gone begins where the log does now."""
+    pair = lived([("switch", 5), ("switch", 7), ("switch", 9)])
+    numbers = pair.chain.numbers
+    assert [pair.chain.start_of_number(number) for number in numbers] == [0, 5, 12, 21]
+    pair.truncate(2)
+    assert [pair.chain.start_of_number(number) for number in numbers] == [12, 12, 12, 21]
+    assert pair.chain.numbers == numbers[2:]
