@@ -178,7 +178,7 @@ class StreamState:
 
     def check_cut(self, cut: StreamCut) -> None:
         """Refuse a cut that is not one of this stream; whether its offsets are there is not looked at."""
-        if not isinstance(cut, StreamCut) or not all(map(_is_place, cut.places)):
+        if not _is_cut(cut):
             raise BadArgument(f"{cut!r} is no StreamCut")
         if cut.stream != self.name:
             raise WrongCut(self.name, cut, reason=f"it is one of {cut.stream!r}")
@@ -234,6 +234,10 @@ class StreamState:
         for segment in self.before(head):
             del self.segments[segment]
         self.head = dict(head)
+
+
+def _is_cut(cut: object) -> bool:
+    return isinstance(cut, StreamCut) and all(map(_is_place, cut.places))
 
 
 def _is_place(place: object) -> bool:
