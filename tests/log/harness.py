@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, TypeVar
 
 if TYPE_CHECKING:
@@ -13,11 +14,13 @@ if TYPE_CHECKING:
 
     from typing_extensions import Buffer
 
+    from penstock.cpo import Cpo
     from penstock.errors import PenstockError
     from penstock.log import LogStream, MetadataManager
     from penstock.model import PlogId
     from penstock.plog import PendingAppend, PlogInfo, Plogs
     from penstock.ports import Disk
+    from penstock.testing import RecordingDisk
 
 T = TypeVar("T")
 SECONDS_MAX: Final = 20.0
@@ -51,6 +54,27 @@ def plog_files(disk: Disk) -> set[str]:
 def leftovers(manager: MetadataManager, disk: Disk) -> set[str]:
     """Return the plogs' files that nobody needs."""
     return plog_files(disk) - {f"{plog_id.uid}.plog" for plog_id in needed(manager)}
+
+
+@dataclass(frozen=True)
+class Published:
+    """The oracle has this metadata plog now."""
+
+    plog_id: PlogId
+
+
+class RecordedOracle:
+    """A real oracle whose changes are put into the disk's record: they are atomic and durable by themselves."""
+
+    def __init__(self, cpo: Cpo, disk: RecordingDisk) -> None:
+        self._cpo, self._disk = cpo, disk
+        self.metadata_plog = cpo.metadata_plog
+
+    def set_metadata_plog(self, partition: str, plog_id: PlogId, *, expected: int) -> int:
+        """Change it for real, then note it."""
+        version = self._cpo.set_metadata_plog(partition, plog_id, expected=expected)
+        self._disk.note(Published(plog_id))
+        return version
 
 
 class Gate:

@@ -10,12 +10,11 @@ from penstock.cpo import Cpo, open_cpo
 from penstock.log import LogStream, MetadataManager, PlogSizes
 from penstock.plog import FilePlogs
 from penstock.testing import CrashState, RecordingDisk, SeededRandom
-from tests.log.harness import leftovers
+from tests.log.harness import Published, RecordedOracle, leftovers
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from penstock.model import PlogId
     from penstock.ports import Disk
 
 SIZES = PlogSizes(first=64, largest=64)
@@ -28,13 +27,6 @@ class Done:
     number: int
 
 
-@dataclass(frozen=True)
-class Published:
-    """The oracle has this metadata plog now."""
-
-    plog_id: PlogId
-
-
 @dataclass
 class Model:
     """What the logs hold: all bytes a log ever had, and how many of them were truncated away."""
@@ -44,20 +36,6 @@ class Model:
     def copy(self) -> Model:
         """Return a model that does not change with this one."""
         return Model(dict(self.logs))
-
-
-class RecordedOracle:
-    """A real oracle whose changes are put into the disk's record: they are atomic and durable by themselves."""
-
-    def __init__(self, cpo: Cpo, disk: RecordingDisk) -> None:
-        self._cpo, self._disk = cpo, disk
-        self.metadata_plog = cpo.metadata_plog
-
-    def set_metadata_plog(self, partition: str, plog_id: PlogId, *, expected: int) -> int:
-        """Change it for real, then note it."""
-        version = self._cpo.set_metadata_plog(partition, plog_id, expected=expected)
-        self._disk.note(Published(plog_id))
-        return version
 
 
 @contextmanager
