@@ -31,8 +31,9 @@ format: $(READY) ## Format the code and fix what ruff can fix
 demo: $(READY) ## Show what Penstock does
 	@$(BIN)/penstock demo
 
-bench: $(READY) ## Print the speed of plogs next to bare system calls
+bench: $(READY) ## Print the speed of plogs and streams next to the bare disk, Kafka and RabbitMQ
 	@$(BIN)/python -m bench.plog
+	@$(BIN)/python -m bench.streams
 
 clean: ## Remove .venv and everything built
 	@rm -rf .venv dist .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache

@@ -29,7 +29,7 @@ from penstock.errors import (
     WrongOffset,
     WrongPosition,
 )
-from penstock.log._protocols import ensure_next, record_switch, recover_tail, splice_log
+from penstock.log._protocols import LogPosition, ensure_next, record_switch, recover_tail, splice_log
 from penstock.log._records import Truncate
 from penstock.plog import APPEND_SIZE_MAX
 from penstock.ports import uninterrupted
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
     from penstock.log._chain import LogChain, PlogRange
     from penstock.log._manager import MetadataManager
-    from penstock.log._protocols import LogPosition, Tail
+    from penstock.log._protocols import Tail
     from penstock.model import PlogId
     from penstock.plog import PendingAppend, PlogInfo
 
@@ -59,14 +59,14 @@ class _Switch:
         self._manager, self._name, self._old, self._new, self._last = manager, name, old, new, last
         self._lock = threading.Lock()
         self._error: PenstockError | None = None
-        self._done = False
+        self.is_done = False
 
     def complete(self) -> bool:
         """Return when the switch is recorded, True if this call did it; raise if it could not be, now or before."""
         with self._lock:
             if self._error is not None:
                 raise self._error
-            if self._done:
+            if self.is_done:
                 return False
             try:
                 steps = record_switch(self._manager.partition, self._name, old=self._old, new=self._new)
@@ -77,18 +77,23 @@ class _Switch:
             except PenstockError as error:
                 self._error = error
                 raise
-            self._done = True
+            self.is_done = True
             return True
 
 
 class PendingLogAppend:
     """An append under way: it ends at ``position``, which is ``end`` bytes after the log's first."""
 
-    __slots__ = ("_log", "_pending", "_switch", "_tail", "end", "position")
+    __slots__ = ("_log", "_pending", "_switch", "_tail", "end")
 
     def __init__(self, log: LogStream, tail: Tail, pending: PendingAppend, switch: _Switch | None) -> None:
         self._log, self._tail, self._pending, self._switch = log, tail, pending, switch
-        self.position, self.end = tail.position, tail.end
+        self.end = tail.start + tail.written
+
+    @property
+    def position(self) -> LogPosition:
+        """Where it ends, by plog."""
+        return LogPosition(self._tail.plog_id, self.end - self._tail.start)
 
     @uninterrupted
     def result(self) -> int:
@@ -169,7 +174,7 @@ class LogStream:
     def finish(self, tail: Tail, pending: PendingAppend, switch: _Switch | None) -> None:
         try:
             pending.result()
-            if switch is not None and switch.complete():
+            if switch is not None and not switch.is_done and switch.complete():
                 self._manager.spawn(self._prepare_next)
         except PenstockError as error:
             with self._lock:

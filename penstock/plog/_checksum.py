@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 import google_crc32c
 import numpy as np
@@ -14,7 +14,8 @@ if TYPE_CHECKING:
 def crc32c(crc: int, *parts: Bytes) -> int:
     """Extend ``crc`` over the parts."""
     for part in parts:
-        # The C extension takes bytes, or an array, but no memoryview: an array over the same memory costs nothing.
-        data = part if type(part) is bytes else np.frombuffer(part, np.uint8)
-        crc = google_crc32c.extend(crc, cast("bytes", data))
+        if type(part) is bytes:
+            crc = google_crc32c.extend(crc, part)
+        else:  # the C extension takes an array, but no memoryview: one over the same memory costs nothing
+            crc = google_crc32c.extend(crc, np.frombuffer(part, np.uint8))
     return crc
