@@ -312,6 +312,13 @@ def test_by_consumption_frees_what_everybody_has_passed(stream: Stream) -> None:
     assert stream.by_consumption({0: 99}, {0: 400}) is None
 
 
+def test_by_consumption_does_not_go_back_to_where_a_plog_begins(stream: Stream) -> None:
+    """The head may lie within a plog, and never moves back."""
+    stream.truncate({0: 150})
+    assert stream.by_consumption({0: 160}) is None
+    assert stream.by_consumption({0: 210}) == {0: 200}
+
+
 def test_by_consumption_without_a_consumer_keeps_everything(stream: Stream) -> None:
     """Whoever comes first must find all there is."""
     assert stream.by_consumption() is None

@@ -267,6 +267,12 @@ def test_the_distance_to_the_last_table_is_known_after_a_restart(world: World) -
             write(segment, bytes(MIB), last=last)
     with world.manager() as manager:
         assert len(tables_in(manager)) == 2
+    for _ in range(2):
+        with world.open() as segment:
+            pending = [submit(segment, b"", last=21) for _ in range(_TABLE_EVERY_BLOCKS // 2 + 2)]
+            pending[-1].result()
+    with world.manager() as manager:
+        assert len(tables_in(manager)) == 3
 
 
 def test_a_kept_table_outlives_the_blocks_that_it_was_read_from(world: World) -> None:

@@ -211,7 +211,7 @@ def test_a_flush_to_several_segments_is_durable_when_all_have_their_part() -> No
 
 def test_a_part_of_several_blocks_counts_with_its_last() -> None:
     """A large part is cut into blocks, and a crash may come between them."""
-    table = table_of(block(W1, 6, whole=0, floor=4, parts=0))
+    table = table_of(block(W1, 6, whole=10, floor=4, parts=0))
     assert durable_number(W1, [table]) == 4
     table.note(block(W1, 10, whole=10, floor=4, parts=1))
     assert durable_number(W1, [table]) == 10
