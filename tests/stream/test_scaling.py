@@ -76,7 +76,7 @@ def test_a_break_in_the_measurements_starts_them_afresh(later: float, events: in
     """What cannot be compared says nothing: a wrong merge or split costs more than a minute's delay."""
     meter = measured(10, seconds=2 * WINDOW_S)[0]
     assert meter.rate("events", NOW) is not None
-    meter.sample(NOW + later, events=events, size=0)
+    meter.sample(NOW + later, events=events, size=events)
     assert meter.rate("events", NOW + later) is None
 
 
