@@ -27,15 +27,11 @@ def open_store(
 ) -> StreamStore:
     """Open the store in a folder, which is made if it is not there, or one in memory, at ``memory:``."""
     plogs_url, cpo_url = _urls(address)
-    resources = ExitStack()
-    try:
+    with ExitStack() as resources:
         plogs = resources.enter_context(open_plogs(plogs_url))
         cpo = resources.enter_context(open_cpo(cpo_url))
         manager = resources.enter_context(MetadataManager.open(plogs, cpo, _PARTITION, sizes=sizes))
         return StreamStore(manager, clock=clock, resources=resources)
-    except BaseException:
-        resources.close()
-        raise
 
 
 def _urls(address: object) -> tuple[str, str]:

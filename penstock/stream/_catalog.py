@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from penstock.errors import NoSuchGroup, NoSuchStream, PenstockError, StoreClosed, StreamCorrupt
+from penstock.errors import DiskFull, NoSuchGroup, NoSuchStream, PenstockError, StoreClosed, StreamCorrupt
 from penstock.ports import uninterrupted
 from penstock.stream._group_state import GroupState
 from penstock.stream._records import (
@@ -140,6 +140,8 @@ class Catalog:
                 pending = self._log.submit(data)
                 if durable:
                     pending.result()
+            except DiskFull:
+                raise  # nothing of it was kept
             except PenstockError as error:
                 self._failed = error  # nobody knows what of it is kept: opening the store again tells
                 raise

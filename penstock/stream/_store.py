@@ -78,15 +78,17 @@ class StreamStore:
 
     def __init__(self, manager: MetadataManager, *, clock: Clock | None = None, resources: ExitStack) -> None:
         self.clock: Final = clock or SystemClock()
-        self.catalog: Final = Catalog(manager.log(_CATALOG_LOG))
         self.pump: Final = Pump()
         self.live: Final[dict[str, LiveGroup]] = {}
-        self._manager, self._resources = manager, resources
+        self._manager = manager
         self._segments: dict[tuple[int, int], Segment] = {}
         self._writers: dict[tuple[int, object], StreamWriter] = {}
         self._closed = False
-        self._delete_leftovers()
-        self._upkeep = Upkeep(self)
+        with resources:  # which are closed if we do not get to the end of this
+            self.catalog: Final = Catalog(manager.log(_CATALOG_LOG))
+            self._delete_leftovers()
+            self._upkeep = Upkeep(self)
+            self._resources = resources.pop_all()
 
     def _delete_leftovers(self) -> None:
         """Delete the logs of segments that are not any more: a crash may have come before it was done."""

@@ -2,30 +2,23 @@
 
 from __future__ import annotations
 
-from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from itertools import count
 from typing import TYPE_CHECKING
 
 from penstock.cpo import open_cpo
 from penstock.errors import DataTruncated
-from penstock.log import MetadataManager, PlogSizes
 from penstock.model import EventPointer, StreamCut
-from penstock.plog import FilePlogs
-from penstock.stream import StreamStore
-from penstock.testing import ManualClock, RecordingDisk, SeededRandom
+from penstock.testing import RecordingDisk
 from tests.log.harness import Published, RecordedOracle
+from tests.stream.harness import STREAM, event_of, numbers_of, store_on
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
     from penstock.cpo import Cpo
-    from penstock.ports import Disk
-    from penstock.stream import Reader
+    from penstock.stream import Reader, StreamStore
     from penstock.testing import CrashState
-
-STREAM = "plant/readings"
-SIZES = PlogSizes(first=512, largest=512)
 
 
 @dataclass(frozen=True)
@@ -54,17 +47,6 @@ class Done:
     """A step returned to its caller."""
 
     name: str
-
-
-@contextmanager
-def store_on(disk: Disk, cpo: Cpo, partition: str, *, seed: int) -> Iterator[StreamStore]:
-    """Open a store whose journal is so small that checkpoints are part of its life."""
-    with ExitStack() as stack:
-        plogs = FilePlogs(disk, journal_size=4096, direct_size_min=700, random=SeededRandom(seed))
-        stack.enter_context(plogs)
-        manager = stack.enter_context(MetadataManager.open(plogs, cpo, partition, sizes=SIZES))
-        with StreamStore(manager, clock=ManualClock(), resources=stack.pop_all()) as store:
-            yield store
 
 
 class Life:
@@ -117,15 +99,6 @@ class Life:
         self._disk.note(Cut(number))
         self._store.truncate_stream(STREAM, StreamCut.of(STREAM, {3: self._pointers[number].offset}))
         self._disk.note(Done("truncated"))
-
-
-def event_of(number: int, key: str) -> bytes:
-    return f"{key}:{number}:".encode().ljust(90, b".")
-
-
-def numbers_of(store: StreamStore) -> list[tuple[str, int]]:
-    events = (event for batch in store.read(STREAM) for event in batch["event"].to_pylist())
-    return [(key.decode(), int(number)) for key, number, _ in (event.split(b":") for event in events)]
 
 
 KEYS = "abcabcdefghabcdab"  # of the events, by number

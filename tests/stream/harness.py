@@ -1,0 +1,40 @@
+"""What several tests of streams share: a store on any disk, and events that can be told apart."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack, contextmanager
+from typing import TYPE_CHECKING, Final
+
+from penstock.log import MetadataManager, PlogSizes
+from penstock.plog import FilePlogs
+from penstock.stream import StreamStore
+from penstock.testing import ManualClock, SeededRandom
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from penstock.cpo import Cpo
+    from penstock.ports import Disk
+
+STREAM: Final = "plant/readings"
+SIZES: Final = PlogSizes(first=512, largest=512)
+
+
+@contextmanager
+def store_on(disk: Disk, cpo: Cpo, partition: str, *, seed: int) -> Iterator[StreamStore]:
+    """Open a store whose journal is so small that checkpoints are part of its life."""
+    with ExitStack() as resources:
+        plogs = FilePlogs(disk, journal_size=4096, direct_size_min=700, random=SeededRandom(seed))
+        resources.enter_context(plogs)
+        manager = resources.enter_context(MetadataManager.open(plogs, cpo, partition, sizes=SIZES))
+        with StreamStore(manager, clock=ManualClock(), resources=resources) as store:
+            yield store
+
+
+def event_of(number: int, key: str) -> bytes:
+    return f"{key}:{number}:".encode().ljust(90, b".")
+
+
+def numbers_of(store: StreamStore) -> list[tuple[str, int]]:
+    events = (event for batch in store.read(STREAM) for event in batch["event"].to_pylist())
+    return [(key.decode(), int(number)) for key, number, _ in (event.split(b":") for event in events)]
