@@ -247,9 +247,6 @@ class StreamStore:
             raise BadArgument(f"{cut!r} is no StreamCut")
         with self.catalog.lock:
             state = self._state(cut.stream if stream is None else stream)
-            gone = [segment for segment, _ in cut.places if segment not in state.segments]
-            if cut.stream == state.name and gone and max(gone) < state.next_segment:
-                raise DataTruncated(cut, head=self.head(state.name))
             state.check_cut(cut)
             before = state.before(state.head)
             for segment, offset in cut.places:
@@ -461,8 +458,10 @@ class StreamStore:
             writers, groups = list(self._writers.values()), list(self.live.values())
         self._upkeep.close()
         with self._resources:
-            sound = [writer for writer in writers if writer.is_sound]  # the others have told already
-            trouble = [error for error in map(_closed, [*sound, *groups]) if error is not None]
+            ending: list[StreamWriter | LiveGroup] = [
+                writer for writer in writers if writer.is_sound
+            ]  # others have told
+            trouble = [error for error in map(_closed, [*ending, *groups]) if error is not None]
             self.pump.close()
             with self.catalog.lock:
                 self._closed = True

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
-from penstock.errors import BadArgument, WrongCut
+from penstock.errors import BadArgument, DataTruncated, WrongCut
 from penstock.model import SEGMENTS_MAX, StreamCut
 from penstock.stream._records import (
     ConsumerMoved,
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     _Step = Callable[["SegmentState"], tuple[int, ...]]
 
-__all__ = ["SegmentState", "StreamState", "covers", "even_ranges", "lower_cut"]
+__all__ = ["SegmentState", "StreamState", "covers", "even_ranges"]
 
 
 @dataclass(slots=True)
@@ -183,8 +183,10 @@ class StreamState:
         if cut.stream != self.name:
             raise WrongCut(self.name, cut, reason=f"it is one of {cut.stream!r}")
         gone = [segment for segment, _ in cut.places if segment not in self.segments]
+        if gone and max(gone) < self.next_segment:
+            raise DataTruncated(cut, head=StreamCut.of(self.name, self.head))
         if gone:
-            raise WrongCut(self.name, cut, reason=f"there is no segment {gone[0]}, or no longer")
+            raise WrongCut(self.name, cut, reason=f"there is no segment {max(gone)}")
         if not covers((self.segments[segment].low, self.segments[segment].high) for segment, _ in cut.places):
             raise WrongCut(self.name, cut, reason="its segments do not cover the key space just once")
         early = self.before(cut.offsets) & cut.offsets.keys()
@@ -243,23 +245,3 @@ def _is_cut(cut: object) -> bool:
 def _is_place(place: object) -> bool:
     """Whether it may be stored as one: plain integers, because nothing else is read back."""
     return isinstance(place, tuple) and len(place) == 2 and all(type(part) is int and part >= 0 for part in place)
-
-
-def lower_cut(state: StreamState, cuts: Sequence[Mapping[int, int]]) -> dict[int, int] | None:
-    """Return the cut before which every one of ``cuts`` has nothing; None if there is none.
-
-    At each point of the key space the segment with the smallest number is the earliest.
-    """
-    marks = sorted({state.segments[segment].low for cut in cuts for segment in cut if segment in state.segments})
-    found: dict[int, int] = {}
-    for mark in marks:
-        here = [
-            (segment, offset)
-            for cut in cuts
-            for segment, offset in cut.items()
-            if segment in state.segments and state.segments[segment].low <= mark < state.segments[segment].high
-        ]
-        segment, offset = min(here)
-        found[segment] = min(offset, found.get(segment, offset))
-    ranges = [(state.segments[segment].low, state.segments[segment].high) for segment in found]
-    return found if covers(ranges) else None

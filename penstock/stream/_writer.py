@@ -36,7 +36,7 @@ from penstock.stream._batch import array_data, array_ends, array_lengths, as_arr
 from penstock.stream._block import LENGTH_SIZE, NO_WRITER, BlockHeader, pack_lengths
 from penstock.stream._keys import key_position
 from penstock.stream._segment import SegmentEnded
-from penstock.stream._writer_table import durable_number, writer_hash
+from penstock.stream._writer_table import durable_number, highest_number, writer_hash
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -127,9 +127,7 @@ class StreamWriter:
     def _find_numbers(self) -> None:
         tables = self._store.writer_tables(self.stream)
         self._floor = durable_number(self._writer, tables)
-        known = [table.own[self._writer].last for table in tables if self._writer in table.own]
-        known += [one.last for table in tables for one in table.inherited if one.writer == self._writer]
-        self._number = self._resume = max([self._floor, *known])
+        self._number = self._resume = max(self._floor, highest_number(self._writer, tables))
 
     def _find_lanes(self) -> None:
         """Learn which segments take events now; the caller holds the lock, or is the only one who knows the writer."""
@@ -327,7 +325,11 @@ class StreamWriter:
         runs = {piece.run for _, pieces in taken for piece in pieces}
         try:
             whole = self._give_numbers(taken)
-            rest = self._send(taken, whole, parts=len(taken))
+            parts = (
+                len(taken) if whole > self._resume else 0
+            )  # an earlier writer's parts of the same flush may be there
+            self._floor_said = bool(parts) or self.writer_id is None
+            rest = self._send(taken, whole, parts=parts)
             while rest:
                 with self._lock:
                     more = self._take()
@@ -335,8 +337,8 @@ class StreamWriter:
                     whole = max(whole, self._give_numbers(more))
                     self._find_lanes()
                     taken = self._place_again(rest, more)
-                rest = self._send(taken, whole, parts=0)
                 self._floor_said = False
+                rest = self._send(taken, whole, parts=0)
             self._floor = whole
         except BaseException as error:  # noqa: BLE001 - whoever waits is told, whatever it was
             self._fail(runs, error)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from itertools import count
 from typing import TYPE_CHECKING
 
@@ -82,11 +83,14 @@ class Life:
             for index, key in enumerate(keys):
                 number = next(self._numbers)
                 ack = writer.write_event(event_of(number, key), key=key, number=number)
-                ack.add_done_callback(lambda _, number=number: self._disk.note(Acked(number)))
+                ack.add_done_callback(partial(self._note_ack, number))
                 if index % flush_every == flush_every - 1:
                     pointer = ack.result()
                     assert pointer is not None
                     self._pointers[number] = pointer
+
+    def _note_ack(self, number: int, _: object) -> None:
+        self._disk.note(Acked(number))
 
     def _read(self, events: int) -> None:
         with self._store.reader_group("group").reader("reader") as reader:

@@ -22,7 +22,7 @@ from penstock.stream._records import (
     decode_records,
     encode_records,
 )
-from penstock.stream._stream_state import StreamState, covers, even_ranges, lower_cut
+from penstock.stream._stream_state import StreamState, covers, even_ranges
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -300,20 +300,6 @@ def test_nothing_lies_between_a_cut_and_an_earlier_one(state: StreamState) -> No
     assert state.between({3: 1}, {0: 5}) == []
 
 
-def test_the_lower_cut_is_the_earlier_place_of_every_key(state: StreamState) -> None:
-    """Nothing that any of them needs lies before it."""
-    assert lower_cut(state, [{0: 5}, {1: 3, 2: 4}]) == {0: 5}
-    assert lower_cut(state, [{1: 9, 2: 4}, {1: 3, 2: 8}]) == {1: 3, 2: 4}
-    assert lower_cut(state, [{3: 1}, {1: 3, 2: 8}]) == {1: 3, 2: 8}
-
-
-def test_there_is_no_lower_cut_of_none(state: StreamState) -> None:
-    """Nor of those whose segments are all gone."""
-    assert lower_cut(state, []) is None
-    state.apply(StreamTruncated(NAME, {3: 0}))
-    assert lower_cut(state, [{0: 5}]) is None
-
-
 @given(st.integers(0, 2**32))
 def test_a_stream_stays_whole_whatever_happens_to_it(seed: int) -> None:
     """Any changes and truncations: every key has one place to be written to, and every segment its neighbours."""
@@ -355,18 +341,3 @@ def test_every_key_is_read_once_and_in_order_from_cut_to_cut(seed: int) -> None:
         for (one, _, high), (other, low, _) in pairwise(mine):
             assert (high, low) == (None, 0)
             assert other in state.segments[one].successors
-
-
-@given(st.integers(0, 2**32))
-def test_a_lower_cut_is_a_cut_and_the_lower_of_each_key(seed: int) -> None:
-    """So readers that went different ways can all go on from it."""
-    state, chance = random_stream(seed)
-    cuts = [any_cut(state, chance) for _ in range(chance.randint(1, 3))]
-    found = lower_cut(state, cuts)
-    assert found is not None
-    state.check_cut(StreamCut.of(NAME, found))
-    for key in KEYS:
-        places = [places_at(state, cut, key) for cut in cuts]
-        lower = places_at(state, found, key)
-        assert lower <= min(places)
-        assert lower[0] == min(places)[0]
