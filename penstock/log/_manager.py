@@ -9,26 +9,28 @@ from __future__ import annotations
 import logging
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from typing import TYPE_CHECKING, Final, TypeVar
 
-from penstock.errors import NoSuchLog, PenstockError, StoreClosed
+from penstock.errors import BadArgument, LogFenced, NoSuchLog, PenstockError, StoreClosed
 from penstock.log._actions import Delete, ReadAll
 from penstock.log._host import Host
 from penstock.log._partition import append_records, open_partition
-from penstock.log._protocols import create_log
+from penstock.log._protocols import Splicing, create_log, splice_logs
 from penstock.log._records import Drop, decode_records
 from penstock.log._sizes import PlogSizes
-from penstock.log._stream import LogStream
+from penstock.log._stream import FENCED, LogStream
 from penstock.model import check_name
 from penstock.ports import uninterrupted
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Mapping, Sequence
     from types import TracebackType
     from typing import Self
 
     from penstock.cpo import Cpo
     from penstock.log._actions import Steps
+    from penstock.log._protocols import Tail
     from penstock.log._records import Record
     from penstock.model import PlogId
     from penstock.plog import PendingAppend, Plogs
@@ -90,6 +92,50 @@ class MetadataManager:
             if stream is not None:
                 stream.mark_deleted()
         self.sweep()
+
+    @uninterrupted
+    def splice(self, plan: Mapping[LogStream, Sequence[LogStream]]) -> None:
+        """Put all bytes of the logs on the right behind those of the one on the left, for all of the plan in one step.
+
+        The logs on the right end. The cost does not depend on how many bytes they are.
+        """
+        targets, sources = list(plan), [source for some in plan.values() for source in some]
+        logs = sorted({*targets, *sources}, key=lambda log: log.name)
+        if len(logs) != len(targets) + len(sources) or not all(log.is_of(self) for log in logs):
+            names = ", ".join(repr(log.name) for log in [*targets, *sources])
+            raise BadArgument(f"cannot splice {names}: they are not different logs of this partition")
+        with ExitStack() as held:
+            for log in logs:
+                held.enter_context(log.lock)
+            tails = {log: log.quiet_tail() for log in logs}
+            try:
+                self._splice(plan, tails, held)
+            except PenstockError as error:
+                for log, tail in tails.items():
+                    log.fail(tail)
+                if isinstance(error, FENCED):
+                    raise LogFenced(f"log {targets[0].name!r}") from error
+                raise
+        self.sweep()
+        for log in targets:
+            self.spawn(log.prepare_next)
+
+    def _splice(
+        self, plan: Mapping[LogStream, Sequence[LogStream]], tails: Mapping[LogStream, Tail], held: ExitStack
+    ) -> None:
+        splicings = [
+            Splicing(log.name, tails[log], [(source.name, tails[source]) for source in some])
+            for log, some in plan.items()
+        ]
+        for log in sorted(plan, key=lambda log: log.name):
+            held.enter_context(log.next_lock)
+        with self.lock:
+            for log, tail in zip(plan, self.run(splice_logs(self.partition, splicings)), strict=True):
+                log.move_to(tail)
+            for source in (source for some in plan.values() for source in some):
+                self._streams.pop(source.name, None)
+                source.mark_deleted()
+                source.move_to(None)
 
     def read_all(self) -> Iterator[Record]:
         """Return every record of the newest metadata plog: what a recovery would read."""

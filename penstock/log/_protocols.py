@@ -15,13 +15,25 @@ from penstock.log._partition import append_records, seal, seal_at_end
 from penstock.log._records import Drop, Incremental, Init, Next, Splice
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from penstock.log._actions import Steps
     from penstock.log._chain import LogChain
     from penstock.log._partition import Partition
+    from penstock.log._records import Record
     from penstock.model import PlogId
     from penstock.plog import PlogInfo
 
-__all__ = ["LogPosition", "Tail", "create_log", "ensure_next", "record_switch", "recover_tail", "splice_log"]
+__all__ = [
+    "LogPosition",
+    "Splicing",
+    "Tail",
+    "create_log",
+    "ensure_next",
+    "record_switch",
+    "recover_tail",
+    "splice_logs",
+]
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -73,6 +85,15 @@ class Tail:
         """Return the tail after a switch to the pre-allocated plog."""
         assert self.next_size, "the pre-allocated plog is there before it is switched to"
         return Tail(plog_id, self.next_size, self.end, 0, before=self.position)
+
+
+@dataclass(frozen=True, slots=True)
+class Splicing:
+    """A log, where it ends, and the logs that it is to take over, with their ends, in order."""
+
+    name: str
+    tail: Tail
+    sources: Sequence[tuple[str, Tail]]
 
 
 def create_log(partition: Partition, name: str) -> Steps[None]:
@@ -166,28 +187,41 @@ def record_switch(partition: Partition, name: str, *, old: Tail, new: Tail) -> S
     yield from append_records(partition, [record])
 
 
-def splice_log(partition: Partition, name: str, tail: Tail, *, source: str, source_tail: Tail) -> Steps[Tail]:
-    """Put all of ``source`` behind what the log has, in one record, and let ``source`` end; return the new tail.
+def splice_logs(partition: Partition, plan: Sequence[Splicing]) -> Steps[list[Tail]]:
+    """Put all of some logs behind what others have, in one append of records, and let the former end.
 
-    Nothing is under way in either log. The log's own active plog is sealed, too, unless it is empty: then it
-    simply comes behind the plogs taken over.
+    Nothing is under way in any of them. A log's own active plog is sealed, too, unless it is empty: then it simply
+    comes behind the plogs taken over. Return the new tails, in the order of the plan.
     """
-    chain, source_chain = _need_chain(partition, name, tail), _need_chain(partition, source, source_tail)
-    if not source_tail.written and not source_chain.last_sealed:
-        yield from append_records(partition, [Drop(source)])
-        return tail
-    source_length = source_tail.written
-    yield from seal_at_end(source_tail.plog_id, size=source_tail.size, length=source_length)
-    if tail.open and not tail.written:
-        record = Splice(name, None, source, source_length, str(chain.active), str(chain.next))
-        new = tail
-    else:
-        yield from ensure_next(partition, name, tail, room=1)
-        yield from seal_at_end(tail.plog_id, size=tail.size, length=tail.written)
-        tail.open = False
-        record = Splice(name, tail.written, source, source_length, str(chain.next), str((yield NewId())))
-        new = tail.moved(chain.next)
-    yield from append_records(partition, [record])
-    assert chain.last_sealed is not None
-    new.before, new.start = LogPosition(*chain.last_sealed), chain.active_start
-    return new
+    records: list[Record] = []
+    tails = []
+    for one in plan:
+        tail = yield from _splice_into(partition, one, records)
+        tails.append(tail)
+    yield from append_records(partition, records)
+    for one, tail in zip(plan, tails, strict=True):
+        chain = partition.metadata.logs[one.name]
+        if chain.last_sealed:
+            tail.before, tail.start = LogPosition(*chain.last_sealed), chain.active_start
+    return tails
+
+
+def _splice_into(partition: Partition, one: Splicing, records: list[Record]) -> Steps[Tail]:
+    """Seal what has to be sealed for one log to take over others; add the records that say so."""
+    chain, tail = _need_chain(partition, one.name, one.tail), one.tail
+    active, next_id = chain.active, chain.next
+    for source, source_tail in one.sources:
+        source_chain = _need_chain(partition, source, source_tail)
+        if not source_tail.written and not source_chain.last_sealed:
+            records.append(Drop(source))
+            continue
+        yield from seal_at_end(source_tail.plog_id, size=source_tail.size, length=source_tail.written)
+        own_length = None
+        if not tail.open or tail.written:
+            yield from ensure_next(partition, one.name, tail, room=1)
+            yield from seal_at_end(tail.plog_id, size=tail.size, length=tail.written)
+            tail.open, own_length = False, tail.written
+            active, next_id = chain.next, (yield NewId())
+            tail = tail.moved(active)
+        records.append(Splice(one.name, own_length, source, source_tail.written, str(active), str(next_id)))
+    return tail

@@ -29,7 +29,7 @@ from penstock.errors import (
     WrongOffset,
     WrongPosition,
 )
-from penstock.log._protocols import LogPosition, ensure_next, record_switch, recover_tail, splice_log
+from penstock.log._protocols import LogPosition, ensure_next, record_switch, recover_tail
 from penstock.log._records import Truncate
 from penstock.plog import APPEND_SIZE_MAX
 from penstock.ports import uninterrupted
@@ -45,9 +45,9 @@ if TYPE_CHECKING:
     from penstock.model import PlogId
     from penstock.plog import PendingAppend, PlogInfo
 
-__all__ = ["LogStream", "PendingLogAppend", "PlogStarts"]
+__all__ = ["FENCED", "LogStream", "PendingLogAppend", "PlogStarts"]
 
-_FENCED: Final = (PlogSealed, WrongOffset, NoSuchPlog)  # somebody else was at a plog that is this log's alone
+FENCED: Final = (PlogSealed, WrongOffset, NoSuchPlog)  # somebody else was at a plog that is this log's alone
 
 
 class _Switch:
@@ -71,7 +71,7 @@ class _Switch:
             try:
                 steps = record_switch(self._manager.partition, self._name, old=self._old, new=self._new)
                 self._manager.run(steps, drain=self._last)
-            except _FENCED as error:
+            except FENCED as error:
                 self._error = LogFenced(f"log {self._name!r}")
                 raise self._error from error
             except PenstockError as error:
@@ -125,12 +125,20 @@ class LogStream:
     def __init__(self, manager: MetadataManager, name: str) -> None:
         self._manager, self.name = manager, name
         self._plogs = manager.plogs
-        self._lock = threading.Lock()
-        self._next_lock = threading.Lock()
+        self.lock: Final = threading.Lock()  # held by who appends, until its place is taken
+        self.next_lock: Final = threading.Lock()
         self._tail: Tail | None = None
         self._switch: _Switch | None = None
         self._last: PendingAppend | None = None
         self._failed = self._deleted = False
+
+    def is_of(self, manager: MetadataManager) -> bool:
+        """Whether it is, or was, one of the manager's logs."""
+        return self._manager is manager
+
+    def move_to(self, tail: Tail | None) -> None:
+        """Go on elsewhere, or nowhere, after a splice; the caller holds the lock."""
+        self._tail, self._last = tail, None
 
     def mark_deleted(self) -> None:
         """Note that the log is gone, whatever is created under its name; the caller holds the manager's lock."""
@@ -153,7 +161,7 @@ class LogStream:
         size = sum(len(part) if type(part) is bytes else memoryview(part).nbytes for part in data)
         if size > APPEND_SIZE_MAX:
             raise AppendTooLarge(size=size, limit=APPEND_SIZE_MAX)
-        with self._lock:
+        with self.lock:
             tail = self._current_tail()
             if expected is not None and not tail.is_at(expected):
                 raise WrongPosition(self.name, expected=expected, tail=tail.position)
@@ -166,8 +174,8 @@ class LogStream:
     def _submit(self, tail: Tail, data: tuple[Buffer, ...]) -> PendingAppend:
         try:
             self._last = self._plogs.submit(tail.plog_id, tail.written, *data)
-        except _FENCED as error:
-            self._fail(tail)
+        except FENCED as error:
+            self.fail(tail)
             raise LogFenced(f"log {self.name!r}") from error
         return self._last
 
@@ -175,15 +183,16 @@ class LogStream:
         try:
             pending.result()
             if switch is not None and not switch.is_done and switch.complete():
-                self._manager.spawn(self._prepare_next)
+                self._manager.spawn(self.prepare_next)
         except PenstockError as error:
-            with self._lock:
-                self._fail(tail)
-            if isinstance(error, _FENCED):
+            with self.lock:
+                self.fail(tail)
+            if isinstance(error, FENCED):
                 raise LogFenced(f"log {self.name!r}") from error
             raise
 
-    def _fail(self, tail: Tail) -> None:
+    def fail(self, tail: Tail) -> None:
+        """Find out anew where the log ends before the next append; the caller holds the lock."""
         if self._tail is tail:
             self._tail = self._switch = self._last = None
             self._failed = True
@@ -198,7 +207,7 @@ class LogStream:
                 self._tail = self._manager.run(recover_tail(self._manager.partition, self.name, fence=self._failed))
             self._failed = False
             self._manager.sweep()
-            self._manager.spawn(self._prepare_next)
+            self._manager.spawn(self.prepare_next)
         return self._tail
 
     def _check_there(self) -> None:
@@ -208,7 +217,7 @@ class LogStream:
     def _begin_switch(self, tail: Tail, size: int) -> Tail:
         if self._switch is not None:
             self._complete_before(tail, self._switch)
-        with self._next_lock, self._manager.lock:
+        with self.next_lock, self._manager.lock:
             self._manager.run(ensure_next(self._manager.partition, self.name, tail, room=size))
             with self._manager.chains:
                 new = tail.moved(self._chain().next)
@@ -221,12 +230,12 @@ class LogStream:
         try:
             switch.complete()
         except PenstockError:
-            self._fail(tail)
+            self.fail(tail)
             raise
 
-    def _prepare_next(self) -> None:
+    def prepare_next(self) -> None:
         """Pre-allocate the plog for the next switch, in the background."""
-        with self._next_lock:
+        with self.next_lock:
             tail = self._tail
             if tail is not None:
                 self._manager.run(ensure_next(self._manager.partition, self.name, tail, room=1))
@@ -278,7 +287,7 @@ class LogStream:
     @property
     def tail(self) -> LogPosition:
         """Where the next append goes."""
-        with self._lock:
+        with self.lock:
             return self._current_tail().position
 
     def blocks(self, offset: int, end: int) -> Iterator[tuple[int, memoryview]]:
@@ -319,35 +328,14 @@ class LogStream:
             self._manager.record(Truncate(self.name, str(plog_id)))
         self._manager.sweep()
 
-    @uninterrupted
-    def splice(self, source: LogStream) -> None:
-        """Put all bytes of another log of this partition behind this log's, in one step; the other log ends.
+    def splice(self, *sources: LogStream) -> None:
+        """Put all bytes of other logs of this partition behind this log's, in one step; those logs end.
 
         The cost does not depend on how many bytes they are.
         """
-        if source is self or source._manager is not self._manager:
-            raise BadArgument(
-                f"cannot splice log {source.name!r} into {self.name!r}: it is not another log of the partition"
-            )
-        first, second = sorted((self, source), key=lambda log: log.name)
-        with first._lock, second._lock:
-            tail, source_tail = self._quiet_tail(), source._quiet_tail()
-            steps = splice_log(self._manager.partition, self.name, tail, source=source.name, source_tail=source_tail)
-            try:
-                with self._next_lock, self._manager.lock:
-                    self._tail = self._manager.run(steps)
-                    source.mark_deleted()
-            except PenstockError as error:
-                self._fail(tail)
-                source._fail(source_tail)
-                if isinstance(error, _FENCED):
-                    raise LogFenced(f"log {self.name!r}") from error
-                raise
-            source._tail = source._last = None
-        self._manager.sweep()
-        self._manager.spawn(self._prepare_next)
+        self._manager.splice({self: sources})
 
-    def _quiet_tail(self) -> Tail:
+    def quiet_tail(self) -> Tail:
         """Wait until nothing is under way; the caller holds the lock, so nothing new begins."""
         tail = self._current_tail()
         try:
@@ -356,7 +344,7 @@ class LogStream:
             if self._switch is not None:
                 self._switch.complete()
         except PenstockError:
-            self._fail(tail)
+            self.fail(tail)
             raise
         return tail
 

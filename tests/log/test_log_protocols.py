@@ -25,7 +25,7 @@ from penstock.log import MetadataManager
 from penstock.log._actions import Append, Create, Publish, Seal
 from penstock.log._host import Host
 from penstock.log._partition import append_records, open_partition
-from penstock.log._protocols import create_log, ensure_next, record_switch, recover_tail, splice_log
+from penstock.log._protocols import Splicing, create_log, ensure_next, record_switch, recover_tail, splice_logs
 from penstock.log._records import Drop, Next, Truncate
 from penstock.model import PlogId
 from penstock.plog import FilePlogs
@@ -199,7 +199,7 @@ def splice_into(name: str, source: str, *, force: bool = False) -> Callable[[Wor
         tail, source_tail = tail_of(world, partition, name), tail_of(world, partition, source)
         if force:
             forced(partition)
-        return splice_log(partition, name, tail, source=source, source_tail=source_tail)
+        return splice_logs(partition, [Splicing(name, tail, [(source, source_tail)])])
 
     return make
 
