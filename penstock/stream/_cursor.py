@@ -47,9 +47,14 @@ class Cursor:
             block = self._next_block()
             if block is not None:
                 self._open(block, event_size_max)
-            elif self.reached >= (self.segment.tail if self.end is None else self.end) or not self._fetch():
+            elif self.reached >= self.limit or not self._fetch():
                 return None
         return self.block
+
+    @property
+    def limit(self) -> int:
+        """How far there is anything to read now."""
+        return self.segment.tail if self.end is None else self.end
 
     def _next_block(self) -> Block | None:
         try:

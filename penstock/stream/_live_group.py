@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from penstock.errors import DataTruncated, PenstockError, ReaderInUse, ReaderOffline, StoreClosed
-from penstock.model import StreamCut
+from penstock.model import Position, StreamCut
 from penstock.ports import uninterrupted
 from penstock.stream._group_state import followers, lost_segments, nested
 from penstock.stream._reader import READER_LEASE_S
@@ -196,15 +196,15 @@ class LiveGroup:
     def _tell_lost(self, record: SegmentsLost, reader: Reader, head: StreamCut) -> None:
         state = self.state
         lost = {(record.stream, segment) for segment in record.segments}
-        unread = {segment: state.free[record.stream, segment] for _, segment in lost & state.free.keys()}
-        missed = {reader: unread} if unread else {}
+        missed = {reader: {key: state.free[key] for key in lost & state.free.keys()}}
         for one in self.readers.values():
             held = state.readers[one.reader_id]
-            places = {segment: held[record.stream, segment] for _, segment in lost & held.keys()}
-            if places:
-                missed[one] = missed.get(one, {}) | places
+            unread = one.missed({key: held[key] for key in lost & held.keys()})
+            missed[one] = missed.get(one, {}) | unread
         for one, places in missed.items():
-            one.miss(DataTruncated(StreamCut.of(record.stream, places), head=head))
+            if places:
+                (cut,) = Position.of(places).cuts
+                one.miss(DataTruncated(cut, head=head))
 
     def end_of(self, key: Key) -> int | None:
         """Return where in a segment the group ends, if it does."""

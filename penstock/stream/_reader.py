@@ -24,7 +24,7 @@ from penstock.stream._cursor import Cursor
 from penstock.stream._event_read import EventRead, Milestone, Page, Trail
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
     from types import TracebackType
     from typing import Self
 
@@ -147,6 +147,15 @@ class Reader:
         self._error = error
         self.attend()
 
+    def missed(self, lost: Mapping[Key, int]) -> dict[Key, int]:
+        """Return of segments that are gone those that it has not read to the end, and where it was."""
+        places, found = self.places(returned=True), {}
+        for key, recorded in lost.items():
+            cursor, place = self._cursors.get(key), places.get(key, recorded)
+            if cursor is None or place < cursor.limit:
+                found[key] = place
+        return found
+
     def miss(self, error: DataTruncated) -> None:
         """Tell that something was truncated away before it was read."""
         self._trouble.append(error)
@@ -199,12 +208,12 @@ class Reader:
             if checkpoint is not None:
                 return self._tell(checkpoint)
             read = next(self._reads, None)
+            if read is None and (cursor := self._next_cursor()) is not None:
+                self._open_page(cursor)
+                read = next(self._reads)
             if read is not None:
                 return read
-            cursor = self._next_cursor()
-            if cursor is not None:
-                self._open_page(cursor)
-            elif not self._attention and not self._wait(deadline):
+            if not self._attention and not self._wait(deadline):
                 return None
 
     def _next_batch(self, timeout: float | None, max_bytes: int) -> pa.RecordBatch | None:
