@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
+    from penstock.stream._bell import Bell
     from penstock.stream._block import Block
     from penstock.stream._catalog import Catalog
     from penstock.stream._group_state import Key
@@ -31,7 +32,23 @@ class Cursor:
     While ``block`` is there, its events from ``first`` up to ``last`` come next.
     """
 
-    __slots__ = ("_blocks", "_catalog", "_large", "block", "end", "first", "key", "last", "place", "reached", "segment")
+    __slots__ = (
+        "_blocks",
+        "_catalog",
+        "_large",
+        "bell",
+        "block",
+        "end",
+        "first",
+        "is_ready",
+        "key",
+        "last",
+        "place",
+        "reached",
+        "segment",
+    )
+
+    bell: Bell  # rings when something happens to the segment
 
     def __init__(self, catalog: Catalog, key: Key, segment: Segment, *, place: int, end: int | None) -> None:
         self._catalog, self.key, self.segment, self.end = catalog, key, segment, end
@@ -40,6 +57,7 @@ class Cursor:
         self.first = self.last = 0
         self._blocks: Iterator[Block] = iter(())
         self._large: list[int] = []
+        self.is_ready = False  # whether its turn will come
 
     def load(self, event_size_max: int) -> Block | None:
         """Return the block with the next event; None if there is none now, or the segment is gone."""

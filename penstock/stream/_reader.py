@@ -70,7 +70,7 @@ class Reader:
         self._reads: Iterator[EventRead] = iter(())
         self._page: Page | None = None
         self._cursors: dict[Key, Cursor] = {}
-        self._turns: deque[Cursor] = deque()
+        self._ready: deque[Cursor] = deque()  # of which something may be read, in turn
         self._touched: set[Cursor] = set()  # what was returned of them does not count yet
         self._trail = Trail({})
         self._trouble: deque[PenstockError] = deque()  # to be told, one a call
@@ -156,6 +156,11 @@ class Reader:
                 found[key] = place
         return found
 
+    def hear(self, cursor: Cursor) -> None:
+        """Note that something happened to a segment."""
+        self._put_last(cursor)
+        self._bell.ring()
+
     def miss(self, error: DataTruncated) -> None:
         """Tell that something was truncated away before it was read."""
         self._trouble.append(error)
@@ -164,7 +169,7 @@ class Reader:
     def let_go(self) -> None:
         """Be woken by no segment any more."""
         for cursor in list(self._cursors.values()):
-            cursor.segment.unwatch(self._bell)
+            cursor.segment.unwatch(cursor.bell)
 
     def places(self, *, returned: bool) -> dict[Key, int]:
         """Return how far it has come, with what it returned last or without."""
@@ -233,20 +238,34 @@ class Reader:
 
     def _next_cursor(self) -> Cursor | None:
         """Return the next segment with something to read, in turn; None if there is none, or one is over."""
-        for _ in range(len(self._turns)):
-            cursor = self._turns[0]
-            self._turns.rotate(-1)
-            if cursor.load(self._event_size_max) is not None:
-                return cursor
-            if cursor.is_over():
+        while self._ready:
+            cursor = self._ready.popleft()
+            cursor.is_ready = False  # before it is looked at: what comes now rings again
+            if self._cursors.get(cursor.key) is not cursor:
+                continue
+            try:
+                if cursor.load(self._event_size_max) is not None:
+                    return cursor
+                is_over = cursor.is_over()
+            except BaseException:
+                self._put_last(cursor)
+                raise
+            if is_over:
                 self._finish(cursor)
                 return None
         return None
+
+    def _put_last(self, cursor: Cursor) -> None:
+        """Let a segment have its turn after the others; any thread may call it."""
+        if not cursor.is_ready:
+            cursor.is_ready = True
+            self._ready.append(cursor)
 
     def _open_page(self, cursor: Cursor) -> None:
         """Have the events of a block ready to be returned one by one."""
         block = cursor.block
         assert block is not None, "only what was loaded is read"
+        self._put_last(cursor)
         self._touched.add(cursor)
         if cursor.stop == cursor.first:
             raise cursor.skip_large(block, self._event_size_max)
@@ -285,16 +304,17 @@ class Reader:
         if cursor is None or block is None:
             return None
         is_large = cursor.stop == cursor.first
-        if is_large and first:
-            self._touched.add(cursor)
-            raise cursor.skip_large(block, self._event_size_max)
         piece = None
         if not is_large and (first or len(block.data) < _ALONE_SIZE_MIN):
             piece = cursor.cut(block, room, at_least_one=first)
-        if piece is None:
-            self._turns.rotate(1)  # first of the next batch
-        else:
-            self._touched.add(cursor)
+        if piece is None and not first:
+            cursor.is_ready = True
+            self._ready.appendleft(cursor)  # first of the next batch
+            return None
+        self._put_last(cursor)
+        self._touched.add(cursor)
+        if is_large:
+            raise cursor.skip_large(block, self._event_size_max)
         return piece
 
     # Keeping in step with the group
@@ -326,6 +346,7 @@ class Reader:
         for cursor in self._touched:
             cursor.place = cursor.reached
             self._trail.moves.append((cursor.key, cursor.reached))
+            self._put_last(cursor)  # only now it may be over
             self._is_dirty = True
         self._touched = set() if self._page is None else {self._page.cursor}
         if len(self._trail.moves) > _MOVES_MAX + len(self._cursors):
@@ -371,14 +392,17 @@ class Reader:
         if held.keys() == self._cursors.keys():
             return
         for key in self._cursors.keys() - held.keys():
-            self._cursors.pop(key).segment.unwatch(self._bell)
-        for key in held.keys() - self._cursors.keys():
+            self._remove_cursor(key)
+        for key in sorted(held.keys() - self._cursors.keys()):
             self._add_cursor(key, held[key])
-        self._turns = deque(self._cursors[key] for key in sorted(self._cursors))
-        self._touched &= set(self._turns)
-        if self._page is not None and self._page.cursor not in self._turns:
-            self._close_page()
         self._trail = Trail(self.places(returned=True))
+
+    def _remove_cursor(self, key: Key) -> None:
+        cursor = self._cursors.pop(key)
+        cursor.segment.unwatch(cursor.bell)
+        self._touched.discard(cursor)
+        if self._page is not None and self._page.cursor is cursor:
+            self._close_page()
 
     def _add_cursor(self, key: Key, place: int) -> None:
         try:
@@ -389,8 +413,11 @@ class Reader:
             self._attention = True
             raise
         else:
-            segment.watch(self._bell)
-            self._cursors[key] = Cursor(self._catalog, key, segment, place=place, end=self._live.end_of(key))
+            cursor = Cursor(self._catalog, key, segment, place=place, end=self._live.end_of(key))
+            cursor.bell = _SegmentBell(self, cursor)
+            segment.watch(cursor.bell)
+            self._cursors[key] = cursor
+            self._put_last(cursor)
 
     @uninterrupted
     def _finish(self, cursor: Cursor) -> None:
@@ -398,9 +425,7 @@ class Reader:
         self._attention = True
         if cursor.head() is None:
             return
-        del self._cursors[cursor.key]
-        self._turns.remove(cursor)
-        cursor.segment.unwatch(self._bell)
+        self._remove_cursor(cursor.key)
         with self._catalog.lock:
             if self._error is None:
                 self._live.finish_segment(self.reader_id, cursor.key, cursor.place)
@@ -418,6 +443,20 @@ class Reader:
             patience.append(_LOOK_AROUND_EVERY_S)
         self._bell.wait(min(patience, default=None))
         return True
+
+
+class _SegmentBell(Bell):
+    """Rings for one segment, so that a reader of very many need not look at all of them."""
+
+    __slots__ = ("_cursor", "_reader")
+
+    def __init__(self, reader: Reader, cursor: Cursor) -> None:
+        super().__init__()
+        self._reader, self._cursor = reader, cursor
+
+    def ring(self) -> None:
+        """Wake the reader, and tell it why."""
+        self._reader.hear(self._cursor)
 
 
 def check_size(what: str, size: object) -> None:
