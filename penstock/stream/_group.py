@@ -221,23 +221,24 @@ class ReaderGroup:
     def lag(self) -> Lag:
         """Return how far the group is behind the tail, or its end."""
         with self._catalog.lock:
-            places = self._places_now()
-            spans = [span for name in self.streams for span in self._unread_spans(name, places[name])]
+            spans = list(self._unread_spans())
             oldest = min((self._store.segment(name, one).time_at(low) for name, one, low, _ in spans), default=None)
         seconds = 0.0 if oldest is None else max(self._store.clock.now() - oldest / 1000, 0.0)
         return Lag(events=None, bytes=sum(high - low for _, _, low, high in spans), seconds=seconds)
 
-    def _unread_spans(self, name: str, places: dict[int, int]) -> Iterator[tuple[str, int, int, int]]:
-        state, stream = self._catalog.group(self.name), self._catalog.stream(name)
-        lost = lost_segments(state, stream)
-        if lost is not None:
-            kept = {segment: place for segment, place in places.items() if segment not in lost.segments}
-            places = kept | lost.free | lost.done
-        for segment, place, end in stream.between(places, state.ends[name]):
-            low = max(place, stream.head.get(segment, 0))
-            high = self._store.segment(name, segment).tail if end is None else end
-            if low < high:
-                yield name, segment, low, high
+    def _unread_spans(self) -> Iterator[tuple[str, int, int, int]]:
+        """Return what there is to read: stream, segment, from where and up to where."""
+        state, places = self._catalog.group(self.name), self._places_now()
+        streams = [self._catalog.stream(name) for name in state.streams]
+        for lost in lost_segments(state, streams):
+            kept = {one: place for one, place in places[lost.stream].items() if one not in lost.segments}
+            places[lost.stream] = kept | lost.free | lost.done
+        for stream in streams:
+            for segment, place, end in stream.between(places[stream.name], state.ends[stream.name]):
+                low = max(place, stream.head.get(segment, 0))
+                high = self._store.segment(stream.name, segment).tail if end is None else end
+                if low < high:
+                    yield stream.name, segment, low, high
 
     @uninterrupted
     def delete(self) -> None:

@@ -297,21 +297,27 @@ def followers(stream: StreamState, segment: int) -> dict[int, list[int]]:
         before |= {one for known in after for one in stream.segments[known].predecessors}
 
 
-def lost_segments(group: GroupState, stream: StreamState) -> SegmentsLost | None:
-    """Return which segments the group can no longer read, and where it goes on; None if all are there."""
-    name = stream.name
-    cut = group.places()[name].keys()
-    waiting = {segment for where, segment in group.waiting if where == name}
-    lost = (cut | waiting) - stream.segments.keys()
-    if not lost:
-        return None
-    kept = cut - lost
+def lost_segments(group: GroupState, streams: Iterable[StreamState]) -> list[SegmentsLost]:
+    """Return which segments the group can no longer read, and where it goes on: one record for each such stream."""
+    cuts = group.places()
+    waiting: dict[str, set[int]] = {}
+    for stream, segment in group.waiting:
+        waiting.setdefault(stream, set()).add(segment)
+    found = []
+    for one in streams:
+        lost = (cuts[one.name].keys() | waiting.get(one.name, set())) - one.segments.keys()
+        if lost:
+            found.append(_lost_in(group, one, lost, kept=cuts[one.name].keys() - lost))
+    return found
+
+
+def _lost_in(group: GroupState, stream: StreamState, lost: set[int], kept: set[int]) -> SegmentsLost:
     new = stream.head.keys() - kept - stream.before(kept)
-    ends = group.ends[name]
+    ends = group.ends[stream.name]
     readable = new & (ends.keys() | stream.before(ends)) if ends else new
     return SegmentsLost(
         group.name,
-        name,
+        stream.name,
         sorted(lost),
         {segment: stream.head[segment] for segment in sorted(readable)},
         {segment: stream.head[segment] for segment in sorted(new - readable)},

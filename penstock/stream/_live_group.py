@@ -186,12 +186,12 @@ class LiveGroup:
         If nobody was, ``reader`` is told.
         """
         known = self.store.catalog.streams
-        for stream in [known[name] for name in self.streams if name in known]:
-            record = lost_segments(self.state, stream)
-            if record is not None:
-                self._tell_lost(record, reader, StreamCut.of(stream.name, stream.head))
-                self._commit(record)
-                self.alert()
+        lost = lost_segments(self.state, [known[name] for name in self.streams if name in known])
+        for record in lost:
+            self._tell_lost(record, reader, StreamCut.of(record.stream, known[record.stream].head))
+        if lost:
+            self._commit(*lost)
+            self.alert()
 
     def _tell_lost(self, record: SegmentsLost, reader: Reader, head: StreamCut) -> None:
         state = self.state

@@ -177,11 +177,11 @@ class GroupMachine(RuleBasedStateMachine):
     def truncate(self, dice: Random) -> None:
         for name, stream in self.streams.items():
             stream.apply(StreamTruncated(name, self.some_cut(dice, name, stream.head)))
-            lost = lost_segments(self.state, stream) if name in self.state.streams else None
-            if lost is not None:
-                self.truncated_meanwhile = True
-                self.apply(lost)
-                assert lost_segments(self.state, stream) is None
+        streams = [self.streams[name] for name in self.state.streams]
+        lost = lost_segments(self.state, streams)
+        self.truncated_meanwhile |= bool(lost)
+        self.apply(*lost)
+        assert not lost_segments(self.state, streams)
 
     # The readers
 
@@ -512,8 +512,7 @@ def test_when_segments_are_truncated_away_the_group_goes_on_at_the_head() -> Non
     state = new_group(stream)
     scale(stream, {0: 10}, [(0.0, 0.5), (0.5, 1.0)])
     stream.apply(StreamTruncated(A, {1: 4, 2: 0}))
-    lost = lost_segments(state, stream)
-    assert lost is not None
+    (lost,) = lost_segments(state, [stream])
     state.apply(lost)
     assert state.readers == {"r1": {}}
     assert state.free == {(A, 1): 4, (A, 2): 0}
@@ -525,8 +524,7 @@ def test_a_group_whose_end_is_truncated_away_is_finished() -> None:
     state = new_group(stream, ends={0: 7})
     scale(stream, {0: 10}, [(0.0, 0.5), (0.5, 1.0)])
     stream.apply(StreamTruncated(A, {1: 4, 2: 0}))
-    lost = lost_segments(state, stream)
-    assert lost is not None
+    (lost,) = lost_segments(state, [stream])
     state.apply(lost)
     assert state.finished
     assert state.places() == {A: {1: 4, 2: 0}}
