@@ -1,45 +1,115 @@
 """The command line: one file here is one command.
 
 ``penstock/cli/tail.py`` is ``penstock tail``: it has a function ``tail`` whose docstring is the help, and an
-``EXAMPLE`` that the help shows and a test runs. Putting the file here is all it takes to add the command. All
-of these files are imported at every start, so they import what is heavy inside their functions.
+``EXAMPLE`` that the help shows and a test runs. ``penstock/cli/stream/create.py`` is ``penstock stream create``.
+Putting the file here is all it takes to add the command. All of these files are imported at every start, so they
+import what is heavy inside their functions.
 """
 
+from __future__ import annotations
+
 import importlib
+import os
 import pkgutil
 import sys
-from typing import Annotated
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
+from typer.core import TyperGroup
 
 from penstock._version import __version__
-from penstock.errors import PenstockError
+from penstock.errors import BadArgument, PenstockError
+
+if TYPE_CHECKING:
+    from types import ModuleType
+    from typing import NoReturn
+
+    from typer._click import Context, HelpFormatter
 
 __all__ = ["command_names", "main"]
+
+_SECTIONS: Final = {
+    "Streams and their events": ("stream", "write", "tail", "read", "cat", "group"),
+    "Penstock itself": ("demo", "doctor"),
+}
+_REST: Final = "Commands"
 
 
 def main() -> None:
     """Run the command line; exit with 0 if all is fine, 1 if it failed, 2 if it was called wrongly."""
+    _open_missing_files()
     try:
-        _app()()
-    except PenstockError as error:
-        typer.echo(f"penstock: {error}", err=True)
+        try:
+            _app()()
+        finally:
+            sys.stdout.flush()  # whoever reads our output and has gone is noticed here, not while Python ends
+    except BrokenPipeError:
+        _stop_printing()
         sys.exit(1)
+    except BadArgument as error:
+        _fail(error, code=2)
+    except (PenstockError, OSError) as error:
+        _fail(error, code=1)
+
+
+def _open_missing_files() -> None:
+    """Fill the places of standard files that are closed, so that no file of a store gets one of them."""
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, Path(os.devnull).open(mode))  # noqa: SIM115 - open to the end
 
 
 def command_names() -> list[str]:
-    """Return the name of every command, in order."""
-    return sorted(module.name for module in pkgutil.iter_modules(__path__) if not module.name.startswith("_"))
+    """Return the name of every command, in order: ``doctor``, ``stream create``."""
+    names = []
+    for module in pkgutil.iter_modules(__path__):
+        if module.ispkg:
+            commands = pkgutil.iter_modules([f"{__path__[0]}/{module.name}"])
+            names += [f"{module.name} {one.name}" for one in commands if not one.name.startswith("_")]
+        elif not module.name.startswith("_"):
+            names.append(module.name)
+    return sorted(names)
 
 
 def _app() -> typer.Typer:
-    # Markup off: an example may hold brackets. Plain tracebacks: what is not a PenstockError is our own mistake.
-    app = typer.Typer(add_completion=False, no_args_is_help=True, pretty_exceptions_enable=False, rich_markup_mode=None)
+    app = _typer()
     app.callback()(_penstock)
+    groups: dict[str, typer.Typer] = {}
     for name in command_names():
-        module = importlib.import_module(f"{__name__}.{name}")
-        app.command(name, epilog=f"Example: {module.EXAMPLE}")(getattr(module, name))
+        group, _, command = name.rpartition(" ")
+        if group and group not in groups:
+            groups[group] = _typer()
+            about = importlib.import_module(f"{__name__}.{group}").__doc__
+            app.add_typer(groups[group], name=group, help=about)
+        _add(groups[group] if group else app, command, importlib.import_module(f"{__name__}.{name.replace(' ', '.')}"))
     return app
+
+
+def _typer() -> typer.Typer:
+    # Markup off: an example may hold brackets. Plain tracebacks: what is not a PenstockError is our own mistake.
+    return typer.Typer(
+        cls=_Group, add_completion=False, no_args_is_help=True, pretty_exceptions_enable=False, rich_markup_mode=None
+    )
+
+
+def _add(app: typer.Typer, name: str, module: ModuleType) -> None:
+    # The mark keeps the help from breaking the line: it is there to be copied.
+    app.command(name, epilog=f"\b\nExample: {module.EXAMPLE}")(getattr(module, name))
+
+
+class _Group(TyperGroup):
+    """Lists the commands by what they are about."""
+
+    def format_commands(self, ctx: Context, formatter: HelpFormatter) -> None:
+        """Write a list for each section."""
+        placed = {name for names in _SECTIONS.values() for name in names}
+        rest = tuple(name for name in self.list_commands(ctx) if name not in placed)
+        for title, names in {**_SECTIONS, _REST: rest}.items():
+            rows = [(name, self.commands[name].get_short_help_str(100)) for name in names if name in self.commands]
+            if rows:
+                with formatter.section(title):
+                    formatter.write_dl(rows)
 
 
 def _print_version(wanted: bool) -> None:
@@ -55,3 +125,15 @@ def _penstock(
     ] = False,
 ) -> None:
     """Penstock: a stream store for Python and Spark."""
+
+
+def _fail(error: Exception, *, code: int) -> NoReturn:
+    told = [error.filename, error.strerror] if isinstance(error, OSError) else [error]
+    typer.echo(f"penstock: {': '.join(str(part) for part in told if part is not None)}", err=True)
+    sys.exit(code)
+
+
+def _stop_printing() -> None:
+    """Let what is still to be printed go nowhere, so that Python does not complain of it when it ends."""
+    with Path(os.devnull).open("wb") as nowhere:
+        os.dup2(nowhere.fileno(), sys.stdout.fileno())

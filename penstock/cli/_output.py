@@ -1,0 +1,97 @@
+"""How commands print: tables and human figures on a terminal, plain lines or JSON for programs."""
+
+from __future__ import annotations
+
+import json
+import sys
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Annotated, Final
+
+import typer
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from typing import NoReturn
+
+__all__ = ["JsonOption", "count_of", "duration", "fail", "print_json", "print_rows", "progress", "size"]
+
+JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+
+_SIZE_UNITS: Final = ("B", "kB", "MB", "GB", "TB", "PB")
+_TIME_UNITS: Final = (("d", 86_400), ("h", 3_600), ("min", 60), ("s", 1))
+
+
+def fail(message: str) -> NoReturn:
+    """Say what is wrong, in one line, and exit with 1."""
+    typer.echo(f"penstock: {message}", err=True)
+    raise typer.Exit(1)
+
+
+def print_json(value: object) -> None:
+    """Print a value as one line of JSON."""
+    typer.echo(json.dumps(value))
+
+
+def print_rows(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
+    """Print a table on a terminal; elsewhere a line for each row, with tabs, and no heading."""
+    if not sys.stdout.isatty():
+        for row in rows:
+            typer.echo("\t".join(row))
+        return
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=None, pad_edge=False)
+    for column in columns:
+        table.add_column(column, overflow="fold")
+    for row in rows:
+        table.add_row(*map(Text, row))
+    Console().print(table)
+
+
+def size(count: int) -> str:
+    """Return a number of bytes as text: in a unit that fits on a terminal, the plain number elsewhere."""
+    return human_size(count) if sys.stdout.isatty() else str(count)
+
+
+def duration(seconds: float) -> str:
+    """Return a time as text: in a unit that fits on a terminal, the plain number of seconds elsewhere."""
+    return human_duration(seconds) if sys.stdout.isatty() else f"{seconds:g}"
+
+
+def human_size(count: float) -> str:
+    """Return a number of bytes in a unit that fits."""
+    for unit in _SIZE_UNITS:
+        if count < 999.5 or unit == _SIZE_UNITS[-1]:
+            break
+        count /= 1000
+    return f"{count:.3g} {unit}"
+
+
+def human_duration(seconds: float) -> str:
+    """Return a time in a unit that fits."""
+    for unit, length in _TIME_UNITS:
+        if seconds >= length:
+            return f"{seconds / length:.3g} {unit}"
+    return f"{seconds * 1000:.0f} ms"
+
+
+def count_of(count: int, thing: str) -> str:
+    """Return ``1 event`` or ``2 events``."""
+    return f"{count} {thing}" if count == 1 else f"{count} {thing}s"
+
+
+@contextmanager
+def progress(what: str, total: int) -> Iterator[Callable[[int], object]]:
+    """Show a bar of ``total`` bytes on a terminal while the block runs; call what this gives with each part done."""
+    if not total or not sys.stderr.isatty():
+        yield lambda _: None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
+
+    columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TransferSpeedColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task(what, total=total)
+        yield lambda part: bar.advance(task, part)

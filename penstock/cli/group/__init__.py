@@ -1,0 +1,1 @@
+"""Look at and move reader groups."""

@@ -1,0 +1,61 @@
+"""``penstock group reset``: let a reader group read from another place."""
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from penstock.cli._output import JsonOption, fail, print_json
+from penstock.cli._store import STORE_DEFAULT, StoreOption, existing_store
+from penstock.errors import BadArgument
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from penstock.model import Checkpoint, StreamCut
+    from penstock.stream import ReaderGroup, StreamStore
+
+EXAMPLE = "penstock group reset dashboard --to head"
+
+
+def reset(
+    name: Annotated[str, typer.Argument(metavar="GROUP", help="Its name.")],
+    *,
+    to: Annotated[
+        list[str],
+        typer.Option(
+            metavar="head|tail|CHECKPOINT|CUT",
+            help="Where to read on; cuts of several streams may be given one by one.",
+            show_default=False,
+        ),
+    ],
+    store: StoreOption = STORE_DEFAULT,
+    as_json: JsonOption = False,
+) -> None:
+    """Let a reader group read on from the head, the tail, a checkpoint or a cut; its readers have to be opened again.
+
+    A stream of the group that no cut is given for stays where it is.
+    """
+    with existing_store(store) as opened:
+        group = opened.reader_group(name)
+        group.reset(_places(opened, group, to))
+        cuts = [str(cut) for cut in group.position]
+    if as_json:
+        print_json({"name": name, "position": cuts})
+    else:
+        typer.echo(f"{name}: reads on from {' '.join(cuts)}")
+
+
+def _places(store: "StreamStore", group: "ReaderGroup", to: "Sequence[str]") -> "Checkpoint | list[StreamCut]":
+    from penstock.model import StreamCut
+
+    if ":" in to[0]:
+        return [StreamCut.parse(text) for text in to]
+    if len(to) > 1:
+        raise BadArgument(f"{' and '.join(to)}: only cuts may be given together")
+    if to[0] in ("head", "tail"):
+        find = store.head if to[0] == "head" else store.tail
+        return [find(stream) for stream in group.streams]
+    checkpoints = group.checkpoints
+    if to[0] not in checkpoints:
+        fail(f"reader group {group.name!r} has no checkpoint {to[0]!r}: there are {list(checkpoints)}")
+    return checkpoints[to[0]]

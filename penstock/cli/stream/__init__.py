@@ -1,0 +1,1 @@
+"""Make, look at and change streams."""

@@ -1,0 +1,90 @@
+"""What the commands print of a stream."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from penstock.cli._output import count_of, duration, print_json, print_rows, size
+
+if TYPE_CHECKING:
+    from penstock.model import Retention, Scaling, StreamInfo
+
+__all__ = ["NameArgument", "as_dict", "print_change", "print_stream"]
+
+NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="The stream: scope/name.")]
+
+
+def as_dict(info: StreamInfo) -> dict[str, object]:
+    """Return what --json prints of a stream."""
+    import msgspec
+
+    return {
+        "name": info.name,
+        "state": info.state,
+        "epoch": info.epoch,
+        "segments": [{"segment_id": one.segment_id, "low": one.low, "high": one.high} for one in info.segments],
+        "config": msgspec.to_builtins(info.config),
+        "size_bytes": info.size_bytes,
+        "head": str(info.head),
+        "tail": str(info.tail),
+    }
+
+
+def print_change(info: StreamInfo, change: str, *, as_json: bool) -> None:
+    """Tell what became of a stream."""
+    if as_json:
+        print_json(as_dict(info))
+    else:
+        typer.echo(f"{info.name}: {change}")
+
+
+def print_stream(info: StreamInfo) -> None:
+    """Print everything there is to know of a stream."""
+    print_rows(
+        ("", ""),
+        [
+            ("name", info.name),
+            ("state", info.state),
+            ("size", size(info.size_bytes)),
+            ("scaling", _scaling(info.config.scaling)),
+            ("retention", _retention(info.config.retention)),
+            ("tags", ",".join(info.config.tags)),
+            ("head", str(info.head)),
+            ("tail", str(info.tail)),
+            ("epoch", str(info.epoch)),
+            *((f"segment {one.segment_id}", f"{one.low!r}-{one.high!r}") for one in info.segments),
+        ],
+    )
+
+
+def segments_of(info: StreamInfo) -> str:
+    """Return how many segments a stream has, in words."""
+    return count_of(len(info.segments), "segment")
+
+
+def _scaling(scaling: Scaling) -> str:
+    from penstock.model import ByDataRate, ByEventRate
+
+    match scaling:
+        case ByEventRate():
+            return f"above {scaling.target:g} events/s a segment"
+        case ByDataRate():
+            return f"above {size(int(scaling.target))}/s a segment"
+        case _:
+            return "fixed"
+
+
+def _retention(retention: Retention | None) -> str:
+    from penstock.model import ByConsumption, BySize, ByTime
+
+    match retention:
+        case ByTime():
+            return f"time {duration(retention.seconds)}"
+        case BySize():
+            return f"size {size(retention.size_bytes)}"
+        case ByConsumption():
+            return "consumption"
+        case _:
+            return "none"

@@ -1,0 +1,29 @@
+"""``penstock stream rm``: delete a stream."""
+
+from typing import Annotated
+
+import typer
+
+from penstock.cli._output import JsonOption, print_json
+from penstock.cli._store import STORE_DEFAULT, StoreOption, existing_store
+from penstock.cli.stream._info import NameArgument
+
+EXAMPLE = "penstock stream rm plant/readings --force"
+
+
+def rm(
+    name: NameArgument,
+    *,
+    force: Annotated[bool, typer.Option("--force", help="Seal it first, if it is not sealed.")] = False,
+    store: StoreOption = STORE_DEFAULT,
+    as_json: JsonOption = False,
+) -> None:
+    """Delete a sealed stream and all that it holds."""
+    with existing_store(store) as opened:
+        if force:
+            opened.seal_stream(name)
+        opened.delete_stream(name)
+    if as_json:
+        print_json({"name": name, "state": "deleted"})
+    else:
+        typer.echo(f"{name}: deleted")

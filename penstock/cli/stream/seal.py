@@ -1,0 +1,14 @@
+"""``penstock stream seal``: let a stream take no more events."""
+
+from penstock.cli._output import JsonOption
+from penstock.cli._store import STORE_DEFAULT, StoreOption, existing_store
+from penstock.cli.stream._info import NameArgument, print_change
+
+EXAMPLE = "penstock stream seal plant/readings"
+
+
+def seal(name: NameArgument, *, store: StoreOption = STORE_DEFAULT, as_json: JsonOption = False) -> None:
+    """Let a stream take no more events; it can still be read, truncated and deleted. There is no way back."""
+    with existing_store(store) as opened:
+        info = opened.seal_stream(name)
+    print_change(info, "sealed", as_json=as_json)

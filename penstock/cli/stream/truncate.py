@@ -1,0 +1,24 @@
+"""``penstock stream truncate``: drop the events before a place."""
+
+from typing import Annotated
+
+import typer
+
+from penstock.cli._output import JsonOption
+from penstock.cli._store import STORE_DEFAULT, StoreOption, existing_store, parse_place
+from penstock.cli.stream._info import NameArgument, print_change
+
+EXAMPLE = "penstock stream truncate plant/readings --at tail"
+
+
+def truncate(
+    name: NameArgument,
+    *,
+    at: Annotated[str, typer.Option(metavar="tail|CUT", help="Where the stream is to begin.", show_default=False)],
+    store: StoreOption = STORE_DEFAULT,
+    as_json: JsonOption = False,
+) -> None:
+    """Let a stream begin later: what lies before that place is gone, and its room is free again."""
+    with existing_store(store) as opened:
+        info = opened.truncate_stream(name, parse_place(opened, name, at))
+    print_change(info, f"begins at {info.head}", as_json=as_json)

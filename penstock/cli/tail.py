@@ -1,0 +1,135 @@
+"""``penstock tail``: print the last events of a stream, and go on as they arrive."""
+
+import secrets
+import signal
+import sys
+import threading
+from contextlib import closing, contextmanager
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from penstock.cli._output import JsonOption
+from penstock.cli._store import STORE_DEFAULT, StoreOption, existing_store, parse_place
+from penstock.errors import BadArgument, DataTruncated, EventTooLarge
+
+if TYPE_CHECKING:
+    from collections.abc import Generator, Iterator
+
+    import pyarrow as pa
+
+    from penstock.model import StreamCut
+    from penstock.stream import Reader, StreamStore
+
+EXAMPLE = "penstock tail plant/readings --from head --limit 3"
+
+_LAST_DEFAULT = 10
+_GROUP_PREFIX = "penstock-tail-"
+
+
+def tail(
+    stream: Annotated[str, typer.Argument(metavar="STREAM", help="Its name: scope/name.")],
+    *,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on with what arrives, until Ctrl-C.")] = False,
+    last: Annotated[
+        int | None, typer.Option("--last", "-n", min=0, help="Begin with the last N events.", show_default="10")
+    ] = None,
+    start: Annotated[
+        str | None, typer.Option("--from", metavar="head|tail|CUT", help="Begin there instead of with the last events.")
+    ] = None,
+    limit: Annotated[int | None, typer.Option(min=1, help="End after N events.")] = None,
+    store: StoreOption = STORE_DEFAULT,
+    as_json: JsonOption = False,
+) -> None:
+    """Print the last ten events of a stream, a line each; with -f, also those that arrive from now on.
+
+    The segments of a stream have no order between them: of one that has several, each gives an even share.
+    """
+    from penstock.cli._events import EventPrinter, first_events
+
+    if start is not None and last is not None:
+        raise BadArgument("--from and --last both say where to begin: give one of them")
+    printer = EventPrinter(sys.stdout.buffer, stream, as_json=as_json)
+    with existing_store(store) as opened:
+        end = opened.tail(stream)
+        batches = _events(opened, end, start, _LAST_DEFAULT if last is None else last, follow=follow)
+        with _every_end_is_ctrl_c(), closing(batches):
+            for batch in first_events(batches, limit):
+                printer.print(batch)
+
+
+def _events(
+    store: "StreamStore", end: "StreamCut", start: str | None, last: int, *, follow: bool
+) -> "Generator[pa.RecordBatch]":
+    """Return what is there up to ``end``, then what arrives."""
+    from penstock.cli._last import last_events
+
+    if start is not None:
+        yield from store.read(end.stream, parse_place(store, end.stream, start), end)
+    else:
+        yield from last_events(store, end.stream, end=end, count=last)
+    if follow:
+        yield from _follow(store, end)
+
+
+def _follow(store: "StreamStore", start: "StreamCut") -> "Generator[pa.RecordBatch]":
+    """Return what arrives behind a cut; ends when the stream is sealed and read.
+
+    A reader group wakes as soon as there is something; this one is only ours, and gone when we are.
+    """
+    _delete_leftovers(store)
+    name = f"{_GROUP_PREFIX}{secrets.token_hex(8)}"
+    try:
+        with store.create_reader_group(name, [start.stream], start=start).reader("tail") as reader:
+            while (batch := _next_batch(reader)) is not None:
+                yield batch
+    finally:
+        if name in store.reader_groups():  # Ctrl-C may come in any moment, also before there is a group
+            store.reader_group(name).delete()
+
+
+def _delete_leftovers(store: "StreamStore") -> None:
+    """Delete the groups of those who were killed with kill -9: retention by consumption would wait for them."""
+    for name in store.reader_groups():
+        if name.startswith(_GROUP_PREFIX) and not store.reader_group(name).readers():
+            store.reader_group(name).delete()
+
+
+def _next_batch(reader: "Reader") -> "pa.RecordBatch | None":
+    """Return the next batch; what cannot be read any more is told, and the reader goes on behind it."""
+    while True:
+        try:
+            return reader.read_batch()
+        except (DataTruncated, EventTooLarge) as error:
+            typer.echo(f"penstock: {error}", err=True)
+
+
+@contextmanager
+def _every_end_is_ctrl_c() -> "Iterator[None]":
+    """Let a closed terminal, or a polite kill, end us as Ctrl-C does: without leaving a reader group behind.
+
+    What is ignored stays so: closed terminals under nohup, Ctrl-C in the background of a script.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    asked = signal.getsignal(signal.SIGINT) is not signal.SIG_IGN
+
+    def end(*_: object) -> None:
+        nonlocal asked
+        asked = True
+        signal.raise_signal(signal.SIGINT)  # not at once: the store may be within a step that must not be broken off
+
+    def interrupt(*_: object) -> None:
+        if asked:
+            raise KeyboardInterrupt
+
+    handlers = {signal.SIGINT: interrupt, signal.SIGTERM: end, signal.SIGHUP: end}
+    if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
+        del handlers[signal.SIGHUP]
+    before = {one: signal.signal(one, handler) for one, handler in handlers.items()}
+    try:
+        yield
+    finally:
+        for one, handler in before.items():
+            signal.signal(one, handler)
