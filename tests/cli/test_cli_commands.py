@@ -3,67 +3,139 @@
 from __future__ import annotations
 
 import importlib
+import shlex
+import subprocess
 import sys
 from typing import TYPE_CHECKING
 
 import pytest
 
 from penstock.cli import command_names, main
-from penstock.errors import StoreLocked
+from penstock.errors import BadArgument, StoreLocked
 
 if TYPE_CHECKING:
-    from tests.cli.conftest import Run
+    from pathlib import Path
+
+    from tests.cli.conftest import Call, Run
+
+HEAVY = ("numpy", "pyarrow", "rich", "sqlalchemy")
 
 
 def example_of(command: str) -> str:
-    example: str = importlib.import_module(f"penstock.cli.{command}").EXAMPLE
+    example: str = importlib.import_module(f"penstock.cli.{command.replace(' ', '.')}").EXAMPLE
     return example
 
 
 @pytest.mark.parametrize("command", command_names())
-def test_example_runs(run: Run, command: str) -> None:
-    """People copy the example first; it has to work in an empty folder."""
-    result = run(example_of(command))
-    assert result.returncode == 0, result.stdout + result.stderr
+def test_example_runs(call: Call, plant: Path, command: str) -> None:
+    """People copy the example first; it has to work."""
+    assert plant.is_dir()
+    result = call(*shlex.split(example_of(command))[1:])
+    assert result.code == 0, result.out + result.err
 
 
 @pytest.mark.parametrize("command", command_names())
-def test_help_shows_the_example(run: Run, command: str) -> None:
-    """One look at the help is enough to start."""
-    result = run(f"penstock {command} --help")
-    assert result.returncode == 0
+def test_help_ends_with_the_example(call: Call, command: str) -> None:
+    """One look at the help is enough to start; the example is on one line, so that it can be copied."""
+    result = call(*command.split(), "--help")
+    assert result.code == 0
     assert example_of(command).startswith(f"penstock {command}")
-    assert f"Example: {example_of(command)}" in result.stdout
+    assert result.lines[-1].strip() == f"Example: {example_of(command)}"
 
 
-def test_help_lists_every_command(run: Run) -> None:
+def test_help_lists_every_command_under_a_heading(call: Call) -> None:
     """A command that is not listed does not exist for a newcomer."""
-    result = run("penstock --help")
-    assert result.returncode == 0
-    listed = {line.split()[0] for line in result.stdout.partition("Commands:")[2].splitlines() if line.strip()}
-    assert listed == set(command_names())
+    lines = call("--help").lines
+    sections = lines[lines.index("Streams and their events:") :]
+    listed = {line.split()[0] for line in sections if line.startswith("  ") and line[2] != " "}
+    assert listed == {name.split()[0] for name in command_names()}
+    assert "Penstock itself:" in sections
 
 
-@pytest.mark.parametrize("arguments", ["nonsense", "--nonsense", "doctor --nonsense", "doctor --folder not/there", ""])
-def test_wrong_usage_exits_with_2(run: Run, arguments: str) -> None:
+@pytest.mark.parametrize("group", ["stream", "group"])
+def test_help_of_a_group_lists_its_commands(call: Call, group: str) -> None:
+    """Each has a line that says what it is for."""
+    listed = call(group, "--help").out.partition("Commands:")[2]
+    names = [name.split()[1] for name in command_names() if name.startswith(f"{group} ")]
+    assert [line.split()[0] for line in listed.splitlines() if line[:2] == "  " and line[2:3].strip()] == names
+
+
+def test_help_imports_nothing_heavy() -> None:
+    """Help that takes a second is help that is not asked for."""
+    code = (
+        "import sys; from penstock.cli import main; sys.argv = ['penstock', '--help']\n"
+        "try: main()\n"
+        f"finally: assert not set({HEAVY}) & set(sys.modules), sys.modules.keys() & set({HEAVY})"
+    )
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert result.returncode == 0, result.stderr
+
+
+@pytest.mark.parametrize(
+    "arguments", ["nonsense", "--nonsense", "doctor --nonsense", "doctor --folder not/there", "", "stream", "stream x"]
+)
+def test_wrong_usage_exits_with_2(call: Call, arguments: str) -> None:
     """Scripts tell a wrong call (2) from a failure (1)."""
-    result = run(f"penstock {arguments}")
-    assert result.returncode == 2
-    assert "Usage: penstock" in result.stdout + result.stderr
-    assert "Traceback" not in result.stderr
+    result = call(*arguments.split())
+    assert result.code == 2
+    assert "Usage: penstock" in result.out + result.err
 
 
-def test_error_is_one_line_and_exits_with_1(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize(
+    ("error", "code", "message"),
+    [
+        (StoreLocked("data", owner="process 7"), 1, "the folder data is in use by process 7: close that one first"),
+        (BadArgument("no name"), 2, "no name"),
+        (FileNotFoundError(2, "No such file", "x.txt"), 1, "x.txt: No such file"),
+        (OSError(28, "No space left"), 1, "No space left"),
+    ],
+)
+def test_error_is_one_line(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], error: Exception, code: int, message: str
 ) -> None:
     """The message says what to do; a traceback would only hide it."""
 
     def fail() -> None:
-        raise StoreLocked("data", owner="process 7")
+        raise error
 
     monkeypatch.setattr("penstock.cli.doctor.doctor", fail)
     monkeypatch.setattr(sys, "argv", ["penstock", "doctor"])
     with pytest.raises(SystemExit) as exit_info:
         main()
-    assert exit_info.value.code == 1
-    assert capsys.readouterr().err == "penstock: the folder data is in use by process 7: close that one first\n"
+    assert exit_info.value.code == code
+    assert capsys.readouterr().err == f"penstock: {message}\n"
+
+
+@pytest.mark.parametrize("command", ["read plant/readings", "read plant/readings --json", "stream ls", "--help"])
+def test_reader_that_has_gone_ends_a_command_without_a_word(run: Run, plant: Path, command: str) -> None:
+    """``| head`` is how people look at the first events, and it takes no more than it shows."""
+    assert plant.is_dir()
+    result = run(f"penstock {command} | true; exit ${{PIPESTATUS[0]}}")
+    assert result.returncode in (0, 1), "0 if all was written before the reader left"
+    assert result.stderr == ""
+
+
+def test_long_output_ends_with_its_reader(run: Run, plant: Path) -> None:
+    """What no pipe holds is not written to the end for nobody."""
+    assert plant.is_dir()
+    result = run(
+        "seq 1 200000 | penstock write plant/readings > written;"
+        "penstock read plant/readings | head -n 1; exit ${PIPESTATUS[0]}"
+    )
+    assert (result.returncode, result.stdout, result.stderr) == (1, "20.1\n", "")
+
+
+@pytest.mark.parametrize("closed", [">&-", "<&-", "<&- >&- 2>&-"])
+def test_closed_standard_files_are_no_problem(run: Run, plant: Path, closed: str) -> None:
+    """The first file of a store would get the place of a closed one, and be written to by whoever prints."""
+    assert plant.is_dir()
+    result = run(f"penstock write plant/readings {closed}; exit $?")
+    assert (result.returncode, result.stderr) == (0, "")
+    assert run("penstock read plant/readings --limit 1").stdout == "20.1\n"
+
+
+def test_full_disk_behind_the_output_is_told(run: Run, plant: Path) -> None:
+    """Half an answer must not look like a whole one."""
+    assert plant.is_dir()
+    result = run("penstock read plant/readings > /dev/full")
+    assert (result.returncode, result.stderr) == (1, "penstock: No space left on device\n")

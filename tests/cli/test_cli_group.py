@@ -1,0 +1,98 @@
+"""``penstock group``."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import pytest
+
+import penstock
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.cli.conftest import Call
+
+
+@pytest.fixture
+def two(call: Call, plant: Path) -> Path:
+    """The group ``both`` reads two streams, of which one is empty."""
+    call("stream", "create", "plant/alarms")
+    with penstock.connect(plant / "penstock-data") as store:
+        store.create_reader_group("both", ["plant/readings", "plant/alarms"])
+    return plant
+
+
+def position(folder: Path, group: str) -> list[str]:
+    with penstock.connect(folder / "penstock-data") as store:
+        return [str(cut) for cut in store.reader_group(group).position]
+
+
+def test_ls_lists_groups_with_streams_and_checkpoints(call: Call, two: Path) -> None:
+    """What lag and reset take as names is to be found here."""
+    assert two.is_dir()
+    assert call("group", "ls").lines == ["both\tplant/readings,plant/alarms\t\t", "dashboard\tplant/readings\t\tfriday"]
+    assert json.loads(call("group", "ls", "--json").out)[1] == {
+        "name": "dashboard",
+        "streams": ["plant/readings"],
+        "readers": [],
+        "checkpoints": ["friday"],
+    }
+
+
+def test_lag_tells_what_is_not_read_yet(call: Call, two: Path) -> None:
+    """Of the groups that are named, or of all."""
+    assert two.is_dir()
+    lags = {one["name"]: one for one in json.loads(call("group", "lag", "--json").out)}
+    assert (lags["dashboard"]["bytes"], lags["both"]["bytes"]) == (24, 88)
+    assert lags["both"]["seconds"] >= 0
+    name, size, seconds = call("group", "lag", "dashboard").out.rstrip("\n").split("\t")
+    assert (name, size, float(seconds) >= 0) == ("dashboard", "24", True)
+
+
+def test_lag_is_nothing_once_all_is_read(call: Call, plant: Path) -> None:
+    """A check that watches a group goes by this."""
+    assert plant.is_dir()
+    call("group", "reset", "dashboard", "--to", "tail")
+    assert json.loads(call("group", "lag", "--json").out) == [{"name": "dashboard", "bytes": 0, "seconds": 0.0}]
+
+
+@pytest.mark.parametrize(("place", "offset"), [("head", 0), ("tail", 88), ("friday", 64), ("plant/readings:0@72", 72)])
+def test_reset_moves_a_group(call: Call, plant: Path, place: str, offset: int) -> None:
+    """To either end, a checkpoint or a cut."""
+    call("group", "reset", "dashboard", "--to", "head" if place != "head" else "tail")
+    expected = f"plant/readings:0@{offset}"
+    assert call("group", "reset", "dashboard", "--to", place).out == f"dashboard: reads on from {expected}\n"
+    assert position(plant, "dashboard") == [expected]
+
+
+def test_reset_of_several_streams_takes_a_cut_for_each(call: Call, two: Path) -> None:
+    """A stream without one stays where it is."""
+    told = call("group", "reset", "both", "--to", "plant/readings:0@88", "--to", "plant/alarms:0@0", "--json").out
+    assert json.loads(told) == {"name": "both", "position": ["plant/readings:0@88", "plant/alarms:0@0"]}
+    call("group", "reset", "both", "--to", "plant/alarms:0@0")
+    assert position(two, "both") == ["plant/readings:0@88", "plant/alarms:0@0"]
+    call("group", "reset", "both", "--to", "head")
+    assert position(two, "both") == ["plant/readings:0@0", "plant/alarms:0@0"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code"),
+    [
+        ("lag nobody", 1),
+        ("reset nobody --to head", 1),
+        ("reset dashboard --to monday", 1),
+        ("reset dashboard --to head --to tail", 2),
+        ("reset dashboard --to plant/readings:0", 2),
+        ("reset dashboard --to plant/readings:0@57", 1),
+        ("reset dashboard --to plant/alarms:0@0", 1),
+        ("reset dashboard --to plant/readings:0@0 --to head", 2),
+    ],
+)
+def test_wrong_call_is_one_line_and_moves_nothing(call: Call, two: Path, arguments: str, code: int) -> None:
+    """A group that was moved by mistake would read again, or leave out."""
+    before = position(two, "dashboard")
+    result = call("group", *arguments.split())
+    assert (result.code, result.out, len(result.err.splitlines())) == (code, "", 1)
+    assert position(two, "dashboard") == before

@@ -1,0 +1,85 @@
+"""Which store a command works on, and what it says where there is none."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+import penstock
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.cli.conftest import Call
+
+ALL_BUT_CREATE = [
+    "stream ls",
+    "stream show a/b",
+    "stream scale a/b --split 0",
+    "stream truncate a/b --at tail",
+    "stream seal a/b",
+    "stream rm a/b --force",
+    "write a/b",
+    "tail a/b",
+    "tail a/b -f",
+    "read a/b",
+    "cat a/b:0@56",
+    "group ls",
+    "group lag",
+    "group reset g --to head",
+]
+
+
+@pytest.mark.parametrize("command", ALL_BUT_CREATE)
+def test_store_that_is_not_there_is_not_made(call: Call, tmp_path: Path, command: str) -> None:
+    """Who mistypes a path is told, and finds no empty store there later."""
+    result = call(*command.split(), "--store", "nowhere")
+    assert (result.code, result.out) == (1, "")
+    assert result.err.startswith("penstock: there is no store in nowhere:")
+    assert len(result.err.splitlines()) == 1
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_create_makes_the_store(call: Call, tmp_path: Path) -> None:
+    """The first stream is all it takes to start."""
+    assert call("stream", "create", "a/b").code == 0
+    assert tmp_path.joinpath("penstock-data").is_dir()
+    assert call("stream", "ls", "--store", "penstock-data").lines == ["a/b\tactive\t1\t0"]
+
+
+def test_environment_names_the_store_and_the_option_wins(
+    call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A script says it once, and can still look elsewhere."""
+    monkeypatch.setenv("PENSTOCK_STORE", "one")
+    assert call("stream", "create", "a/b").code == 0
+    assert call("stream", "create", "c/d", "--store", "two").code == 0
+    assert [path.name for path in sorted(tmp_path.iterdir())] == ["one", "two"]
+    assert call("stream", "ls").lines == ["a/b\tactive\t1\t0"]
+
+
+@pytest.mark.parametrize("address", ["memory:", "penstock://host", ""])
+@pytest.mark.parametrize("command", ["stream create a/b", "stream ls"])
+def test_what_is_no_folder_is_refused(call: Call, tmp_path: Path, address: str, command: str) -> None:
+    """A store in memory would be gone with the command; a server cannot be reached yet."""
+    result = call(*command.split(), "--store", address)
+    assert (result.code, len(result.err.splitlines())) == (2, 1)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("command", ["stream create a/b", "stream ls"])
+def test_file_in_place_of_the_folder_is_an_error(call: Call, tmp_path: Path, command: str) -> None:
+    """It is left as it is."""
+    tmp_path.joinpath("file").write_text("mine")
+    result = call(*command.split(), "--store", "file")
+    assert (result.code, len(result.err.splitlines())) == (1, 1)
+    assert tmp_path.joinpath("file").read_text() == "mine"
+
+
+def test_store_in_use_is_told_with_its_owner(call: Call, plant: Path) -> None:
+    """Whoever is to be closed first is named."""
+    with penstock.connect(plant / "penstock-data"):
+        result = call("stream", "ls")
+    assert result.code == 1
+    assert "is in use by process" in result.err

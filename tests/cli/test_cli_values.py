@@ -1,0 +1,105 @@
+"""Values as users type them, and figures as they read them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from penstock.cli._output import count_of, human_duration, human_size
+from penstock.cli._values import parse_duration, parse_ranges, parse_segments, parse_size
+from penstock.errors import BadArgument
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [("90", 90), ("500ms", 0.5), ("1.5h", 5400), ("7d", 604_800), ("2W", 1_209_600), ("3 min", 180), (".5m", 30)],
+)
+def test_duration(text: str, seconds: float) -> None:
+    """A bare number is seconds."""
+    assert parse_duration(text) == seconds
+
+
+@pytest.mark.parametrize(
+    ("text", "size"),
+    [
+        ("4096", 4096),
+        ("1kB", 1000),
+        ("1KB", 1000),
+        ("1KiB", 1024),
+        ("1.5MB", 1_500_000),
+        ("10GB", 10**10),
+        ("2 tib", 2**41),
+    ],
+)
+def test_size(text: str, size: int) -> None:
+    """One kB is a thousand bytes, KiB is 1024; whole numbers are exact, however large."""
+    assert parse_size(text) == size
+    assert parse_size("9007199254740993") == 9_007_199_254_740_993
+
+
+def test_segments_and_ranges() -> None:
+    """Ranges may be copied from what ``stream show`` prints, small ones too."""
+    assert parse_segments("0") == [0]
+    assert parse_segments("1, 2") == [1, 2]
+    assert parse_ranges("0-0.5,0.5-1") == [(0.0, 0.5), (0.5, 1.0)]
+    assert parse_ranges("0.0-1e-05, 1e-05-.5") == [(0.0, 1e-05), (1e-05, 0.5)]
+
+
+@pytest.mark.parametrize(
+    ("parse", "text"),
+    [
+        (parse_duration, ""),
+        (parse_duration, "d"),
+        (parse_duration, "-1d"),
+        (parse_duration, "1d2h"),
+        (parse_duration, "inf"),
+        (parse_duration, "\N{ARABIC-INDIC DIGIT ONE}d"),
+        (parse_duration, "9" * 5000),
+        (parse_size, ""),
+        (parse_size, "GB"),
+        (parse_size, "1XB"),
+        (parse_size, "-1"),
+        (parse_size, "9" * 5000),
+        (parse_segments, ""),
+        (parse_segments, "0,"),
+        (parse_segments, "-1"),
+        (parse_segments, "0.5"),
+        (parse_segments, "9" * 5000),
+        (parse_ranges, ""),
+        (parse_ranges, "0"),
+        (parse_ranges, "0-1,"),
+        (parse_ranges, "0-x"),
+        (parse_ranges, "-1-1"),
+    ],
+)
+def test_what_is_none_is_refused_with_an_example(parse: Callable[[str], object], text: str) -> None:
+    """The message shows how it is meant."""
+    with pytest.raises(BadArgument, match="give "):
+        parse(text)
+
+
+@pytest.mark.parametrize(
+    ("size", "text"),
+    [(0, "0 B"), (999, "999 B"), (1000, "1 kB"), (999_600, "1 MB"), (12_345_678, "12.3 MB")],
+)
+def test_human_size(size: int, text: str) -> None:
+    """Three digits tell enough."""
+    assert human_size(size) == text
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [(0, "0 ms"), (0.25, "250 ms"), (1, "1 s"), (90, "1.5 min"), (5400, "1.5 h"), (604_800, "7 d")],
+)
+def test_human_duration(seconds: float, text: str) -> None:
+    """In the unit that people would use."""
+    assert human_duration(seconds) == text
+
+
+def test_one_thing_is_not_many() -> None:
+    """A small courtesy."""
+    assert [count_of(count, "event") for count in (0, 1, 2)] == ["0 events", "1 event", "2 events"]

@@ -1,0 +1,184 @@
+"""``penstock write``."""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+from typing import TYPE_CHECKING
+
+import pytest
+
+import penstock
+from penstock.cli._events import lines_of
+from penstock.errors import EventTooLarge
+from penstock.stream import EVENT_SIZE_MAX
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from penstock.stream import StreamStore
+    from tests.cli.conftest import Call, RunOnTerminal
+
+
+@pytest.fixture
+def stream(call: Call) -> str:
+    call("stream", "create", "a/b", "--segments", "2")
+    return "a/b"
+
+
+@pytest.mark.parametrize(
+    ("stdin", "events"),
+    [
+        (b"", []),
+        (b"one\ntwo\n", ["one", "two"]),
+        (b"one\ntwo", ["one", "two"]),
+        (b"one\n\nthree\r\n", ["one", "", "three\r"]),
+        (b"\n", [""]),
+    ],
+)
+def test_every_line_is_an_event(call: Call, stream: str, stdin: bytes, events: list[str]) -> None:
+    """Only the end of the line is not part of it, and the last line needs none."""
+    assert call("write", stream, stdin=stdin).code == 0
+    assert call("read", stream).raw == "".join(f"{event}\n" for event in events).encode()
+
+
+def test_count_is_told_and_of_one_event_the_pointer(call: Call, stream: str) -> None:
+    """The pointer of a single event is what the next command needs."""
+    assert call("write", stream, stdin=b"one\ntwo\n").out == "2 events written\n"
+    assert json.loads(call("write", stream, "--json", stdin=b"a\nb\n").out) == {
+        "stream": stream,
+        "events": 2,
+        "pointer": None,
+    }
+    pointer = json.loads(call("write", stream, "--json", stdin=b"three\n").out)["pointer"]
+    assert call("cat", pointer).out == "three"
+    told = call("write", stream, stdin=b"four\n").out
+    assert told.startswith("1 event written: ")
+    assert call("cat", told.split()[-1]).out == "four"
+
+
+def test_files_are_read_in_order_and_dash_is_the_standard_input(call: Call, stream: str, tmp_path: Path) -> None:
+    """As with cat; a line does not go on in the next file."""
+    tmp_path.joinpath("one").write_text("1\n2")
+    tmp_path.joinpath("two").write_text("5\n")
+    call("write", stream, "one", "-", "two", "--key", "k", stdin=b"3\n4\n")
+    assert call("read", stream).lines == ["1", "2", "3", "4", "5"]
+
+
+def test_whole_file_is_one_event(call: Call, stream: str, tmp_path: Path) -> None:
+    """Byte for byte, whatever is in it."""
+    data = bytes(range(256)) * 3
+    tmp_path.joinpath("image").write_bytes(data)
+    tmp_path.joinpath("empty").write_bytes(b"")
+    assert call("write", stream, "--file", "image", "--file", "empty").out == "2 events written\n"
+    pointer = json.loads(call("write", stream, "--file", "image", "--json").out)["pointer"]
+    assert call("cat", pointer).raw == data
+
+
+@pytest.mark.parametrize("key", ["sensor-7", "", "\udcff"])
+def test_events_of_a_key_are_in_one_segment(call: Call, stream: str, key: str) -> None:
+    """Their order is kept; a key may be any bytes that a shell can give."""
+    for number in range(5):
+        assert call("write", stream, "--key", key, stdin=b"%d\n" % number).code == 0
+    places = [json.loads(line)["pointer"].partition("@")[0] for line in call("read", stream, "--json").lines]
+    assert len(places) == 5
+    assert len(set(places)) == 1
+    assert call("read", stream).lines == ["0", "1", "2", "3", "4"]
+
+
+def test_writer_id_is_remembered(call: Call, stream: str, tmp_path: Path) -> None:
+    """Its numbers go on where they were."""
+    call("write", stream, "--writer-id", "w1", stdin=b"a\nb\n")
+    call("write", stream, "--writer-id", "w1", stdin=b"c\n")
+    with penstock.connect(tmp_path / "penstock-data") as store, store.writer(stream, "w1") as writer:
+        assert writer.last_number == 2
+
+
+def test_more_than_any_buffer_holds_arrives_whole(call: Call, stream: str, tmp_path: Path) -> None:
+    """Reads end within lines; the lines do not."""
+    lines = [f"{number} {'x' * (number % 1000)}" for number in range(10_000)]
+    tmp_path.joinpath("lines").write_text("\n".join(lines))
+    assert call("write", stream, "lines", "--key", "k").out == "10000 events written\n"
+    assert call("read", stream).lines == lines
+
+
+def test_event_above_the_limit_ends_it_and_what_was_before_is_kept(call: Call, stream: str, tmp_path: Path) -> None:
+    """Who is told the number of the event finds it in the file."""
+    big = b"x" * (EVENT_SIZE_MAX + 1)
+    result = call("write", stream, "--key", "k", stdin=b"one\ntwo\n" + big + b"\nthree\n")
+    assert (result.code, result.out) == (1, "")
+    assert result.err == (
+        f"penstock: event 3 has more than {EVENT_SIZE_MAX} bytes, the limit; those before it are written\n"
+    )
+    assert call("read", stream).lines == ["one", "two"]
+    tmp_path.joinpath("big").write_bytes(big)
+    tmp_path.joinpath("fits").write_bytes(big[1:])
+    assert call("write", stream, "--file", "fits", "--file", "big").err.startswith("penstock: event 2 has more than ")
+
+
+def test_line_without_an_end_is_not_read_for_ever() -> None:
+    """A file of zeros, or the wrong file, must not fill the memory."""
+
+    class Endless:
+        taken = 0
+
+        def read1(self, size: int) -> bytes:
+            self.taken += size
+            return bytes(size)
+
+    endless = Endless()
+    with pytest.raises(EventTooLarge):
+        list(lines_of(endless, limit=1 << 20))  # type: ignore[arg-type]
+    assert endless.taken < 4 << 20
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code"),
+    [
+        (["a/c"], 1),
+        (["nonsense"], 1),
+        (["a/b", "file", "no-such-file"], 1),
+        (["a/b", "--file", "no-such-file"], 2),
+        (["a/b", "."], 2),
+        (["a/b", "file", "--file", "file"], 2),
+        (["a/b", "--writer-id", "no name"], 2),
+    ],
+)
+def test_wrong_call_writes_nothing(call: Call, stream: str, tmp_path: Path, arguments: list[str], code: int) -> None:
+    """The message names what is wrong; the stream is as it was."""
+    tmp_path.joinpath("file").write_text("line\n")
+    result = call("write", *arguments, stdin=b"line\n")
+    assert (result.code, result.out) == (code, "")
+    assert "Traceback" not in result.err
+    assert call("read", stream).out == ""
+
+
+def test_lines_of_a_slow_pipe_are_written_as_they_come(call: Call, shared: StreamStore) -> None:
+    """A program that logs a line an hour does not wait for a full buffer: the next comes when the last was read."""
+    shared.create_stream("a/b")
+    reader = shared.create_reader_group("g", ["a/b"]).reader("r")
+    ours, theirs = os.pipe()
+    seen: list[object] = []
+
+    def write_lines() -> None:
+        with open(theirs, "wb", buffering=0) as pipe:
+            for line in (b"first", b"second"):
+                pipe.write(line + b"\n")
+                read = reader.read_next_event(timeout=30)
+                seen.append(None if read is None else read.event)
+
+    thread = threading.Thread(target=write_lines)
+    with open(ours, "rb") as stdin:
+        thread.start()
+        result = call("write", "a/b", stdin=stdin)
+    thread.join()
+    reader.close()
+    assert (result.code, seen) == (0, [b"first", b"second"])
+
+
+def test_terminal_gets_a_progress_bar(run_on_terminal: RunOnTerminal, plant: Path) -> None:
+    """Large files take a while; nobody should wonder whether it still runs."""
+    assert plant.is_dir()
+    assert "writing" in run_on_terminal("penstock write plant/readings readings.txt")
+    assert "writing" not in run_on_terminal("echo 1 | penstock write plant/readings")
