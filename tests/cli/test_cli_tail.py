@@ -243,8 +243,14 @@ def test_follow_tells_what_cannot_be_read_and_goes_on(
     errors = [DataTruncated("place", head="head"), EventTooLarge(size=2, limit=1)]
     read_batch = Reader.read_batch
     monkeypatch.setattr(Reader, "read_batch", lambda reader: _raise(errors.pop()) if errors else read_batch(reader))
-    code, shown = tail_while(monkeypatch, ["a/b", "-f", "--limit", "1"], lambda _: write(shared, b"event"))
-    assert (code, shown) == (0, b"event\n")
+    write(shared, b"old")
+
+    def meanwhile(screen: Screen) -> None:
+        screen.next()
+        write(shared, b"new")
+
+    code, shown = tail_while(monkeypatch, ["a/b", "-f", "--limit", "2"], meanwhile)
+    assert (code, shown) == (0, b"old\nnew\n")
     assert len(capfd.readouterr().err.splitlines()) == 2
 
 
