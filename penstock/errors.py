@@ -25,6 +25,7 @@
     └── StreamError                a stream, a writer, a reader or a group refused; nothing was changed
         ├── NoSuchStream, StreamExists, StreamSealed, StreamNotSealed, WrongCut, DataTruncated
         ├── NoSuchEvent, EventTooLarge, NotDecodable, WriterFenced, WriterFailed
+        ├── NoSuchTransaction, TransactionEnded
         ├── NoSuchGroup, GroupExists, NoSuchReader, ReaderInUse, ReaderOffline, CheckpointFailed
 """
 
@@ -374,6 +375,22 @@ class WriterFailed(StreamError):
     def __init__(self, stream: str, *, cause: BaseException) -> None:
         super().__init__(f"an earlier write to stream {stream!r} failed ({cause}): open a new writer to go on")
         self.stream, self.cause = stream, cause
+
+
+class NoSuchTransaction(StreamError):
+    """Nothing is known of a transaction of this id."""
+
+    def __init__(self, transaction: str) -> None:
+        super().__init__(f"no transaction {transaction!r}: it was never begun, or ended long ago, or with its store")
+        self.transaction = transaction
+
+
+class TransactionEnded(StreamError):
+    """The transaction was committed or aborted before, or its lease ran out."""
+
+    def __init__(self, transaction: str, *, reason: str) -> None:
+        super().__init__(f"transaction {transaction} has ended: {reason}; begin another one")
+        self.transaction, self.reason = transaction, reason
 
 
 class NoSuchGroup(StreamError):

@@ -60,12 +60,14 @@ class MetadataManager:
         """Recover the partition from its metadata log, or begin it if the oracle has never heard of it."""
         return cls(plogs, cpo, partition, sizes or PlogSizes())
 
-    def log(self, name: str) -> LogStream:
-        """Return the log of this name; it is created at first use."""
+    def log(self, name: str, *, sizes: PlogSizes | None = None) -> LogStream:
+        """Return the log of this name; it is created at first use, with plogs of other sizes if that is wished."""
         check_name("log", name)
         with self.lock:
             self.check_open()
             if name not in self.partition.metadata.logs:
+                if sizes is not None:
+                    self.partition.own_sizes[name] = sizes
                 self.run(create_log(self.partition, name))
                 self._streams.pop(name, None)
             if name not in self._streams:
@@ -88,6 +90,7 @@ class MetadataManager:
             if name not in self.partition.metadata.logs:
                 raise NoSuchLog(name, partition=self.partition.name)
             self.record(Drop(name))
+            self.partition.own_sizes.pop(name, None)
             stream = self._streams.pop(name, None)
             if stream is not None:
                 stream.mark_deleted()
@@ -134,6 +137,7 @@ class MetadataManager:
                 log.move_to(tail)
             for source in (source for some in plan.values() for source in some):
                 self._streams.pop(source.name, None)
+                self.partition.own_sizes.pop(source.name, None)
                 source.mark_deleted()
                 source.move_to(None)
 

@@ -50,11 +50,16 @@ class Partition:
 
     def __init__(self, name: str, sizes: PlogSizes, *, plog_id: PlogId, version: int) -> None:
         self.name, self.sizes = name, sizes
+        self.own_sizes: dict[str, PlogSizes] = {}  # of logs that want others; known as long as the partition is open
         self.mark = mark_of(name, plog_id)
         self.metadata = Metadata()
         self.plog_id, self.version = plog_id, version
         self.length = self.size = 0
         self.failed = False
+
+    def sizes_of(self, log: str) -> PlogSizes:
+        """Return how large the plogs of a log are."""
+        return self.own_sizes.get(log, self.sizes)
 
 
 def mark_of(partition: str, near: PlogId) -> PlogId:

@@ -101,7 +101,7 @@ def create_log(partition: Partition, name: str) -> Steps[None]:
     spare = partition.metadata.spare
     assert spare is not None
     yield Delete(spare)  # from a creation that did not get as far as its record
-    yield Create(spare, partition.sizes.first)
+    yield Create(spare, partition.sizes_of(name).first)
     init = Init(name, str(spare), str((yield NewId())), str((yield NewId())))
     yield from append_records(partition, [init])
 
@@ -160,7 +160,7 @@ def ensure_next(partition: Partition, name: str, tail: Tail, *, room: int) -> St
     if tail.next_size:
         yield from _replace_next(partition, name)
         tail.next_size = 0
-    size = max(partition.sizes.after(tail.size), room)
+    size = max(partition.sizes_of(name).after(tail.size), room)
     try:
         yield Create(chain.next, size)
     except (PlogExists, PlogCorrupt):

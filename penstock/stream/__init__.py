@@ -5,21 +5,26 @@ take records in (`_stream_state`, `_group_state`), where to cut and when to scal
 `_scaling`); segments, writers and readers do the work.
 """
 
-from penstock.stream._acks import Ack, BatchAck, EventPointers, NoAck
+from penstock.stream._acks import Ack, BatchAck, DoneAck, EventPointers
 from penstock.stream._group import ReaderGroup
+from penstock.stream._large_write import EventOutputStream
 from penstock.stream._reader import EventRead, Reader
 from penstock.stream._store import StreamStore
+from penstock.stream._transaction import Transaction, TransactionalWriter
 from penstock.stream._writer import EVENT_SIZE_MAX, StreamWriter
 
 __all__ = [
     "EVENT_SIZE_MAX",
     "Ack",
     "BatchAck",
+    "DoneAck",
+    "EventOutputStream",
     "EventPointers",
     "EventRead",
-    "NoAck",
     "Reader",
     "ReaderGroup",
     "StreamStore",
     "StreamWriter",
+    "Transaction",
+    "TransactionalWriter",
 ]

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
     import pyarrow as pa
 
-__all__ = ["Ack", "ArrayRun", "BatchAck", "EventPointers", "Key", "ListRun", "NoAck", "Place", "Run"]
+__all__ = ["Ack", "ArrayRun", "BatchAck", "DoneAck", "EventPointers", "Key", "ListRun", "Place", "Run"]
 
 Key = str | bytes | float | None
 """A routing key, its position in the key space, or none."""
@@ -212,18 +212,27 @@ class BatchAck:
             callback(self)
 
 
-class NoAck:
-    """What a write returns whose event was durable before, under the same number: where, is not known any more."""
+class DoneAck:
+    """What a write returns that was over at once.
 
-    __slots__ = ()
+    That is so for a large event; and for one that was durable before, under the same number: where that is, is not
+    known any more.
+    """
+
+    __slots__ = ("_pointer",)
+
+    def __init__(self, pointer: EventPointer | None) -> None:
+        self._pointer = pointer
 
     def done(self) -> bool:
         """It is."""
         return True
 
-    def result(self, timeout: float | None = None) -> None:
-        """Return None, at once."""
+    def result(self, timeout: float | None = None) -> EventPointer | None:
+        """Return the event's pointer, if it is known, at once."""
+        del timeout
+        return self._pointer
 
-    def add_done_callback(self, callback: Callable[[NoAck], object]) -> None:
+    def add_done_callback(self, callback: Callable[[DoneAck], object]) -> None:
         """Call back at once."""
         callback(self)

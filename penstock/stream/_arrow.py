@@ -16,7 +16,7 @@ __all__ = ["READ_SCHEMA", "Slice", "read_columns"]
 
 READ_SCHEMA: Final = pa.schema(
     [
-        pa.field("event", pa.binary(), nullable=False),
+        pa.field("event", pa.binary()),
         pa.field("segment_id", pa.int64(), nullable=False),
         pa.field("offset", pa.int64(), nullable=False),
         pa.field("mark_time", pa.timestamp("ms", "UTC")),

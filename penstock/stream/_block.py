@@ -2,8 +2,12 @@
 
 First the header, then the length word of each event (4 bytes, big-endian), then the events' bytes. So a block of
 one event is, behind its header, the frame of the Pravega File API, byte for byte; and a block of many is an Arrow
-array without touching an event. The high-order bit of a length word is the *partial* flag: the event goes on in the
-next frame. The plog below checks every byte, so there is no checksum here.
+array without touching an event. The plog below checks every byte, so there is no checksum here.
+
+An event that is too large for one block is a sequence of *chunks*, each a block of its own with one frame; the
+high-order bit of its length word is the *partial* flag: the event goes on in the next block. All chunks are of the same
+size but the last, which may be empty. Before them stands an *extent*, which says how large the event is, so that a
+reader can pass by without looking at the chunks. The event's offset is that of its first frame.
 
 An event's offset is the one it would have if its length word stood right before it: events of 3 and 5 bytes in a
 block whose header ends at 1000 are at 1000 and 1007, and the block ends at 1016. Offsets increase strictly, for empty
@@ -28,12 +32,20 @@ if TYPE_CHECKING:
 
 __all__ = [
     "BLOCK_HEADER_SIZE",
+    "CHUNK",
     "EVENTS",
+    "EXTENT",
     "LENGTH_SIZE",
     "NO_WRITER",
+    "PARTIAL",
     "WRITERS",
+    "AnyBlock",
     "Block",
     "BlockHeader",
+    "Chunk",
+    "Extent",
+    "pack_chunk",
+    "pack_extent",
     "pack_lengths",
     "read_block",
     "read_header",
@@ -44,15 +56,20 @@ BLOCK_HEADER_SIZE: Final = _HEADER.size
 assert BLOCK_HEADER_SIZE == 56, "on disk since format 1: a new size needs a new kind"
 LENGTH_SIZE: Final = 4
 
+PARTIAL: Final = 0x80000000
+_EXTENT: Final = struct.Struct(">QQ")
+
 EVENTS: Final = 1
 WRITERS: Final = 2  # no events: the table of writers up to here
+CHUNK: Final = 3
+EXTENT: Final = 4
 NO_WRITER: Final = bytes(16)
 
 
 class BlockHeader(msgspec.Struct, frozen=True, kw_only=True):
     """The 56 bytes before every block, big-endian.
 
-    0   1  kind      1 events, 2 table of writers; stored, so a number is never given a new meaning
+    0   1  kind      1 events, 2 table of writers, 3 chunk, 4 extent; a number is never given a new meaning
     2   2  parts     how many segments this flush of the writer went to; 0: this is not the last block of its part
     4   4  count     events in the block
     8   8  time_ms   when it was appended, milliseconds since 1970
@@ -60,6 +77,8 @@ class BlockHeader(msgspec.Struct, frozen=True, kw_only=True):
     32  8  last      number of the block's last event
     40  8  whole     number of the last event of the flush that the block is part of
     48  8  floor     all events of the writer up to this number are durable once this block is
+
+    In a chunk the last three are 0, its number in the event, and how many bytes before it the event's first chunk is.
     """
 
     kind: int = EVENTS
@@ -83,7 +102,7 @@ def read_header(view: memoryview, *, where: str, start: int) -> BlockHeader:
     if len(view) < BLOCK_HEADER_SIZE:
         raise StreamCorrupt(where, offset=start, reason=f"a block of {len(view)} bytes has no header")
     kind, parts, count, time_ms, writer, last, whole, floor = _HEADER.unpack_from(view)
-    if kind not in (EVENTS, WRITERS):
+    if not EVENTS <= kind <= EXTENT:
         raise StreamCorrupt(where, offset=start, reason=f"a block of unknown kind {kind}")
     return BlockHeader(
         kind=kind, parts=parts, count=count, time_ms=time_ms, writer=writer, last=last, whole=whole, floor=floor
@@ -117,6 +136,11 @@ class Block:
             raise StreamCorrupt(where, offset=start, reason="its events are not as long as it is")
         self.bounds = np.zeros(count + 1, np.int32)
         self.bounds[1:] = ends
+
+    @property
+    def size(self) -> int:
+        """How many bytes of events it has."""
+        return len(self.data)
 
     def offsets(self) -> npt.NDArray[np.int64]:
         """Return the offset of each event, and the end of the block."""
@@ -162,6 +186,67 @@ class Block:
         return bytes(self.data[self.bounds[index] : self.bounds[index + 1]])
 
 
-def read_block(view: memoryview, *, where: str, start: int) -> Block:
-    """Return the events of the block at ``start`` of the segment called ``where``; a table of writers has none."""
-    return Block(read_header(view, where=where, start=start), view, where=where, start=start)
+class Chunk:
+    """A part of a large event; ``partial`` says that there is more."""
+
+    __slots__ = ("back", "data", "end", "number", "partial", "start", "time_ms")
+
+    count: Final = 0  # it holds no event
+
+    def __init__(self, header: BlockHeader, view: memoryview, *, where: str, start: int) -> None:
+        self.start, self.end, self.time_ms = start, start + len(view), header.time_ms
+        self.number, self.back = header.whole, header.floor
+        self.data = view[BLOCK_HEADER_SIZE + LENGTH_SIZE :]
+        word = int.from_bytes(view[BLOCK_HEADER_SIZE : BLOCK_HEADER_SIZE + LENGTH_SIZE], "big")
+        self.partial = bool(word & PARTIAL)
+        if word & ~PARTIAL != len(self.data) or len(view) < BLOCK_HEADER_SIZE + LENGTH_SIZE:
+            raise StreamCorrupt(where, offset=start, reason="a chunk is not as long as it says")
+        if self.back > start or (self.back == 0) != (self.number == 0):
+            raise StreamCorrupt(where, offset=start, reason="a chunk that does not follow from the one before it")
+
+    def index_at(self, offset: int) -> int | None:
+        """Return 0 where the event begins or ends; None: it does neither there."""
+        begins = self.number == 0 and offset in (self.start, self.start + BLOCK_HEADER_SIZE)
+        return 0 if begins or (not self.partial and offset == self.end) else None
+
+
+class Extent:
+    """What stands before the chunks of a large event: how many bytes it has, and how many its blocks have."""
+
+    __slots__ = ("end", "size", "span", "start", "time_ms")
+
+    count: Final = 0  # it holds no event
+
+    def __init__(self, header: BlockHeader, view: memoryview, *, where: str, start: int) -> None:
+        self.start, self.end, self.time_ms = start, start + len(view), header.time_ms
+        if len(view) != BLOCK_HEADER_SIZE + _EXTENT.size:
+            raise StreamCorrupt(where, offset=start, reason="an extent of the wrong size")
+        self.size, self.span = _EXTENT.unpack_from(view, BLOCK_HEADER_SIZE)
+
+    def index_at(self, offset: int) -> int | None:
+        """Return 0 at its own beginning and end; None elsewhere."""
+        return 0 if offset in (self.start, self.end) else None
+
+
+def pack_chunk(data_size: int, *, number: int, back: int, partial: bool, time_ms: int) -> bytes:
+    """Return what stands before the bytes of a chunk: its header and its length word."""
+    header = BlockHeader(kind=CHUNK, parts=0, count=1, time_ms=time_ms, whole=number, floor=back)
+    return header.pack() + (data_size | (PARTIAL if partial else 0)).to_bytes(LENGTH_SIZE, "big")
+
+
+def pack_extent(size: int, span: int) -> bytes:
+    """Return what stands in an extent, behind its header."""
+    return _EXTENT.pack(size, span)
+
+
+AnyBlock = Block | Chunk | Extent
+
+
+def read_block(view: memoryview, *, where: str, start: int) -> AnyBlock:
+    """Return the block at ``start`` of the segment called ``where``; a table of writers is a block without events."""
+    header = read_header(view, where=where, start=start)
+    if header.kind == CHUNK:
+        return Chunk(header, view, where=where, start=start)
+    if header.kind == EXTENT:
+        return Extent(header, view, where=where, start=start)
+    return Block(header, view, where=where, start=start)

@@ -17,6 +17,9 @@ from penstock.errors import DiskFull, NoSuchGroup, NoSuchStream, PenstockError, 
 from penstock.ports import uninterrupted
 from penstock.stream._group_state import GroupState
 from penstock.stream._records import (
+    CommitsFull,
+    Committed,
+    Committing,
     GroupCreated,
     GroupDeleted,
     GroupFull,
@@ -35,13 +38,14 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from penstock.log import LogStream
-    from penstock.stream._records import Record
+    from penstock.stream._records import CommitRecord, Record
 
-__all__ = ["Catalog", "CatalogState"]
+__all__ = ["COMMITTED_MAX", "Catalog", "CatalogState"]
 
 _SNAPSHOT_SHARE: Final = 4  # the log grows to so many times a snapshot before there is another
 _SNAPSHOT_EVERY_MIN: Final = 1 << 20
 _PART_SIZE: Final = 256 << 10
+COMMITTED_MAX: Final = 10_000  # transactions whose end is remembered
 
 
 class CatalogState:
@@ -50,6 +54,8 @@ class CatalogState:
     def __init__(self) -> None:
         self.streams: dict[str, StreamState] = {}
         self.groups: dict[str, GroupState] = {}
+        self.commits: dict[str, Committing] = {}  # under way, by transaction
+        self.committed: dict[str, None] = {}  # the last ones, in order
         self.next_uid = 0
 
     def apply(self, record: Record) -> None:
@@ -72,14 +78,30 @@ class CatalogState:
                 self.next_uid = record.next_uid
             case SnapshotEnd():
                 pass
+            case Committing() | Committed() | CommitsFull():
+                self._apply_commit(record)
             case _ if isinstance(record, StreamRecord):
                 self.streams[record.stream].apply(record)
             case _:
                 self.groups[record.group].apply(record)
 
+    def _apply_commit(self, record: CommitRecord) -> None:
+        match record:
+            case Committing():
+                self.commits[record.transaction] = record
+            case Committed():
+                self.commits.pop(record.transaction, None)
+                self.committed[record.transaction] = None
+                if len(self.committed) > COMMITTED_MAX:
+                    del self.committed[next(iter(self.committed))]
+            case CommitsFull():
+                self.commits = {one.transaction: one for one in record.under_way}
+                self.committed = dict.fromkeys(record.done)
+
     def snapshot(self) -> Iterator[Record]:
         """Return the records that say it all."""
         yield SnapshotBegin(self.next_uid)
+        yield CommitsFull(list(self.commits.values()), list(self.committed))
         yield from (stream.full() for stream in self.streams.values())
         yield from (group.full() for group in self.groups.values())
         yield SnapshotEnd()
@@ -105,6 +127,16 @@ class Catalog:
     def groups(self) -> dict[str, GroupState]:
         """All groups, by name."""
         return self._state.groups
+
+    @property
+    def commits(self) -> dict[str, Committing]:
+        """The commits that are under way, by transaction."""
+        return self._state.commits
+
+    @property
+    def committed(self) -> dict[str, None]:
+        """The transactions that were committed last."""
+        return self._state.committed
 
     @property
     def next_uid(self) -> int:

@@ -8,6 +8,8 @@ import numpy as np
 
 from penstock.errors import BadArgument, DataTruncated, EventTooLarge, LogError, NoSuchStream
 from penstock.model import EventPointer
+from penstock.stream._block import Chunk, Extent
+from penstock.stream._large_read import LargeBlock, LargeEvent
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -15,12 +17,15 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from penstock.stream._bell import Bell
-    from penstock.stream._block import Block
+    from penstock.stream._block import AnyBlock, Block
     from penstock.stream._catalog import Catalog
     from penstock.stream._group_state import Key
     from penstock.stream._segment import Segment
+    from penstock.stream._stream_state import StreamState
 
-    Piece = tuple[Key, Block, int, int, npt.NDArray[np.int64]]  # of which segment, block, from, up to, all offsets
+    Piece = tuple[
+        Key, Block | LargeBlock, int, int, npt.NDArray[np.int64]
+    ]  # of which segment, block, from, up to, all offsets
 
 __all__ = ["Cursor"]
 
@@ -53,13 +58,13 @@ class Cursor:
     def __init__(self, catalog: Catalog, key: Key, segment: Segment, *, place: int, end: int | None) -> None:
         self._catalog, self.key, self.segment, self.end = catalog, key, segment, end
         self.place = self.reached = place
-        self.block: Block | None = None
+        self.block: Block | LargeBlock | None = None
         self.first = self.last = 0
-        self._blocks: Iterator[Block] = iter(())
+        self._blocks: Iterator[AnyBlock] = iter(())
         self._large: list[int] = []
         self.is_ready = False  # whether its turn will come
 
-    def load(self, event_size_max: int) -> Block | None:
+    def load(self, event_size_max: int) -> Block | LargeBlock | None:
         """Return the block with the next event; None if there is none now, or the segment is gone."""
         while self.block is None:
             block = self._next_block()
@@ -74,14 +79,28 @@ class Cursor:
         """How far there is anything to read now."""
         return self.segment.tail if self.end is None else self.end
 
-    def _next_block(self) -> Block | None:
+    def _next_block(self) -> Block | LargeBlock | None:
         try:
-            return next(self._blocks, None)
+            block = next(self._blocks, None)
         except (BadArgument, LogError):
             head = self.head()
             if head is not None and self.reached >= head:
                 raise
             return None  # truncated away at this very moment
+        if isinstance(block, Chunk):
+            return self._large_block(block.start, None, start=block.start, time_ms=block.time_ms)
+        if not isinstance(block, Extent):
+            return block
+        if self.end is None or block.end < self.end:
+            return self._large_block(block.end, block, start=block.start, time_ms=block.time_ms)
+        self._pass_by(block)
+        return None
+
+    def _large_block(self, place: int, extent: Extent | None, *, start: int, time_ms: int) -> LargeBlock:
+        """Return a large event as a block; its chunks are passed by."""
+        self._blocks = iter(())
+        event = LargeEvent(self.segment, *self.key, place, extent)
+        return LargeBlock(event, start=start, time_ms=time_ms)
 
     def _fetch(self) -> bool:
         """Have more blocks ready; ``DataTruncated``, once, if they begin later than they should."""
@@ -97,23 +116,27 @@ class Cursor:
 
     def head(self) -> int | None:
         """Return where the segment begins now; None if it is gone."""
-        stream, segment = self.key
-        state = self._catalog.streams.get(stream)
-        if state is None:
-            raise NoSuchStream(stream)
+        state, segment = self._stream(), self.key[1]
         return state.head.get(segment, 0) if segment in state.segments else None
 
-    def _open(self, block: Block, event_size_max: int) -> None:
+    def _stream(self) -> StreamState:
+        """Return the state of the stream; without the lock, which may be held for as long as the disk takes."""
+        state = self._catalog.streams.get(self.key[0])
+        if state is None:
+            raise NoSuchStream(self.key[0])
+        return state
+
+    def _open(self, block: Block | LargeBlock, event_size_max: int) -> None:
         first = _index(block, self.reached) if self.reached > block.start else 0
         last = _index(block, self.end) if self.end is not None and self.end < block.end else block.count
         if first >= last:
             self._pass_by(block)
             return
-        too_large = len(block.data) > event_size_max
+        too_large = block.size > event_size_max
         self._large = np.flatnonzero(np.diff(block.bounds) > event_size_max).tolist() if too_large else []
         self.first, self.last, self.block = first, last, block
 
-    def _pass_by(self, block: Block) -> None:
+    def _pass_by(self, block: Block | LargeBlock | Extent) -> None:
         """Go on behind a block without events; nobody has to come back for that."""
         waits = self.place < self.reached
         self.reached = block.end if self.end is None else min(block.end, self.end)
@@ -136,7 +159,7 @@ class Cursor:
         """Return again what does not count as read."""
         self.block, self._blocks, self.reached = None, iter(()), self.place
 
-    def skip_large(self, block: Block, limit: int) -> EventTooLarge:
+    def skip_large(self, block: Block | LargeBlock, limit: int) -> EventTooLarge:
         """Step over the next event, which is too large; return the error that tells."""
         index = self.first
         size = int(block.bounds[index + 1] - block.bounds[index])
@@ -144,7 +167,14 @@ class Cursor:
         self.advance(index + 1)
         return EventTooLarge(size=size, limit=limit, pointer=pointer)
 
-    def cut(self, block: Block, room: int, *, at_least_one: bool) -> Piece | None:
+    def take(self) -> tuple[Block | LargeBlock, int]:
+        """Return the block and the next event in it, however large, and step over it."""
+        assert self.block is not None, "only what was loaded is returned"
+        block, index = self.block, self.first
+        self.advance(index + 1)
+        return block, index
+
+    def cut(self, block: Block | LargeBlock, room: int, *, at_least_one: bool) -> Piece | None:
         """Return as many of the next events as there is room for; None if that is none."""
         first, stop, offsets = self.first, self.stop, block.offsets()
         if offsets[stop] - offsets[first] > room:
@@ -159,14 +189,11 @@ class Cursor:
         """Whether the segment is read to the end, the group's or its own, or is gone."""
         if self.end is not None and self.place >= self.end:
             return True
-        stream, segment = self.key
-        if self.head() is None:
-            return True
-        end = self._catalog.streams[stream].segments[segment].end
-        return end is not None and self.place >= end
+        one = self._stream().segments.get(self.key[1])
+        return one is None or (one.end is not None and self.place >= one.end)
 
 
-def _index(block: Block, offset: int) -> int:
+def _index(block: Block | LargeBlock, offset: int) -> int:
     index = block.index_at(offset)
     assert index is not None, "cuts and positions are checked before they are recorded"
     return index

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from penstock.stream._block import Block
     from penstock.stream._cursor import Cursor
     from penstock.stream._group_state import Key
+    from penstock.stream._large_read import LargeBlock
 
 __all__ = ["EventRead", "Milestone", "Page", "Trail"]
 
@@ -83,7 +84,7 @@ class Page:
 
     checkpoint: Final = None
 
-    def __init__(self, cursor: Cursor, block: Block, trail: Trail) -> None:
+    def __init__(self, cursor: Cursor, block: Block | LargeBlock, trail: Trail) -> None:
         self.cursor, self.block = cursor, block
         self.start, self.stop = cursor.first, cursor.stop
         self.indexes = iter(range(self.start, self.stop))

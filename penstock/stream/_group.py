@@ -80,7 +80,7 @@ class ReaderGroup:
     def position(self) -> tuple[StreamCut, ...]:
         """How far its readers have come: a cut of each stream."""
         with self._catalog.lock:
-            return _as_cuts(self._places_now())
+            return _as_cuts(self._places_now(returned=True))
 
     @property
     def checkpoints(self) -> dict[str, Checkpoint]:
@@ -207,7 +207,7 @@ class ReaderGroup:
         """
         with self._catalog.lock:
             state = self._catalog.group(self.name)
-            cuts = {cut.stream: cut for cut in _as_cuts(self._places_now())}
+            cuts = {cut.stream: cut for cut in _as_cuts(self._places_now(returned=False))}
             if to == "head":
                 cuts = {stream: self._store.head(stream) for stream in state.streams}
             else:
@@ -228,8 +228,8 @@ class ReaderGroup:
 
     def _unread_spans(self) -> Iterator[tuple[str, int, int, int]]:
         """Return what there is to read: stream, segment, from where and up to where."""
-        state, places = self._catalog.group(self.name), self._places_now()
-        streams = [self._catalog.stream(name) for name in state.streams]
+        state, places = self._catalog.group(self.name), self._places_now(returned=True)
+        streams = [self._catalog.streams[name] for name in state.streams if name in self._catalog.streams]
         for lost in lost_segments(state, streams):
             kept = {one: place for one, place in places[lost.stream].items() if one not in lost.segments}
             places[lost.stream] = kept | lost.free | lost.done
@@ -256,13 +256,13 @@ class ReaderGroup:
             self._store.live[self.name] = LiveGroup(self._store, self.name)
         return self._store.live[self.name]
 
-    def _places_now(self) -> Places:
-        """Return how far the group has come, with what its readers here returned and did not record yet."""
+    def _places_now(self, *, returned: bool) -> Places:
+        """Return how far the group has come, recorded or not; with what its readers returned last or without."""
         state = self._catalog.group(self.name)
         places = state.places()
         live = self._store.live.get(self.name)
         for reader_id, reader in live.readers.items() if live is not None else ():
-            for (stream, segment), place in reader.places(returned=True).items():
+            for (stream, segment), place in reader.places(returned=returned).items():
                 if (stream, segment) in state.readers[reader_id]:
                     places[stream][segment] = place
         return places
@@ -315,6 +315,8 @@ def _listed(given: Cuts | None) -> list[StreamCut]:
 def _check_order(store: StreamStore, starts: Mapping[str, StreamCut], ends: Mapping[str, Mapping[int, int]]) -> None:
     """Refuse to begin behind the end."""
     for stream, end in ends.items():
+        if not end:
+            continue
         start = starts[stream]
         state: StreamState = store.catalog.stream(stream)
         beyond = state.after(end) & start.offsets.keys()

@@ -240,7 +240,7 @@ class GroupState:
             self.free.pop(key, None)
             self.done.pop(key, None)
             self.waiting.pop(key, None)
-        for segment in record.free:
+        for segment in (*record.free, *record.done):
             self.waiting.pop((record.stream, segment), None)
         self.free |= flat({record.stream: record.free})
         self.done |= flat({record.stream: record.done})
@@ -312,13 +312,10 @@ def lost_segments(group: GroupState, streams: Iterable[StreamState]) -> list[Seg
 
 
 def _lost_in(group: GroupState, stream: StreamState, lost: set[int], kept: set[int]) -> SegmentsLost:
-    new = stream.head.keys() - kept - stream.before(kept)
     ends = group.ends[stream.name]
-    readable = new & (ends.keys() | stream.before(ends)) if ends else new
-    return SegmentsLost(
-        group.name,
-        stream.name,
-        sorted(lost),
-        {segment: stream.head[segment] for segment in sorted(readable)},
-        {segment: stream.head[segment] for segment in sorted(new - readable)},
-    )
+    new = sorted(stream.head.keys() - kept - stream.before(kept))
+    places = {segment: min(stream.head[segment], ends.get(segment, stream.head[segment])) for segment in new}
+    readable = stream.before(ends) | {one for one in new if one in ends and places[one] < ends[one]} if ends else new
+    free = {segment: place for segment, place in places.items() if segment in readable}
+    done = {segment: place for segment, place in places.items() if segment not in readable}
+    return SegmentsLost(group.name, stream.name, sorted(lost), free, done)

@@ -44,7 +44,7 @@ class LiveGroup:
     def __init__(self, store: StreamStore, name: str) -> None:
         self.store, self.name = store, name
         self.streams: Final = tuple(self.state.streams)
-        self._ends: Final = self.state.ends
+        self.end_of: Final = self.state.end_of
         self.readers: dict[str, Reader] = {}
         self.waiter: Bell | None = None  # of whoever waits for a checkpoint
 
@@ -55,9 +55,10 @@ class LiveGroup:
 
     @property
     def finished(self) -> bool:
-        """Whether it has read everything; may be asked without the lock."""
-        state = self.store.catalog.groups.get(self.name)
-        return state is not None and state.finished
+        """Whether it has read everything; takes the lock itself: between two steps of a change nothing may be there."""
+        with self.store.catalog.lock:
+            state = self.store.catalog.groups.get(self.name)
+            return state is not None and state.finished
 
     def alert(self, *, besides: str | None = None) -> None:
         """Let all readers look at the group."""
@@ -82,7 +83,7 @@ class LiveGroup:
         state = self.state
         if state.checkpoint is not None and self.waiter is None:
             yield CheckpointDropped(self.name, state.checkpoint)
-        for reader_id in state.readers.keys() - self.readers.keys():
+        for reader_id in sorted(state.readers.keys() - self.readers.keys()):
             yield ReaderGone(self.name, reader_id, {})
 
     def leave(self, reader: Reader, places: Mapping[Key, int]) -> None:
@@ -205,11 +206,6 @@ class LiveGroup:
             if places:
                 (cut,) = Position.of(places).cuts
                 one.miss(DataTruncated(cut, head=head))
-
-    def end_of(self, key: Key) -> int | None:
-        """Return where in a segment the group ends, if it does."""
-        stream, segment = key
-        return self._ends[stream].get(segment)
 
     # Checkpoints
 

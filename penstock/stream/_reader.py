@@ -17,11 +17,12 @@ import numpy as np
 import pyarrow as pa
 
 from penstock.errors import BadArgument, DataTruncated, PenstockError, StoreClosed
-from penstock.model import Position
+from penstock.model import EventPointer, Position
 from penstock.ports import uninterrupted
 from penstock.stream._bell import Bell
 from penstock.stream._cursor import Cursor
 from penstock.stream._event_read import EventRead, Milestone, Page, Trail
+from penstock.stream._large_read import EventInputStream, LargeBlock
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -102,6 +103,14 @@ class Reader:
         """
         check_size("batch", max_bytes)
         return self._inside(lambda: self._next_batch(timeout, max_bytes))
+
+    def read_next_event_as_stream(self, timeout: float | None = None) -> EventInputStream | None:
+        """Return the next event, of any size, as a file; None when the time is over, or there is nothing more to come.
+
+        The next call may come before the file was read to its end; files stay good. It comes to a checkpoint without a
+        word.
+        """
+        return self._inside(lambda: self._next_stream(timeout))
 
     def __iter__(self) -> Iterator[EventRead]:
         """Return all events to come; ends where the group ends, or its streams do, once they are sealed."""
@@ -226,11 +235,30 @@ class Reader:
         while True:
             self._settle(passing=True)
             self._close_page()
-            pieces = self._gather(max_bytes)
-            if pieces:
-                return _as_batch(pieces, self._live.streams)
+            batch = self._gathered(max_bytes)
+            if batch is not None:
+                return batch
             if not self._attention and not self._wait(deadline):
                 return None
+
+    def _next_stream(self, timeout: float | None) -> EventInputStream | None:
+        deadline = _deadline(timeout)
+        while True:
+            self._settle(passing=True)
+            self._close_page()
+            cursor = self._next_cursor()
+            if cursor is not None:
+                return self._open_stream(cursor)
+            if not self._attention and not self._wait(deadline):
+                return None
+
+    def _open_stream(self, cursor: Cursor) -> EventInputStream:
+        self._touched.add(cursor)
+        block, index = cursor.take()
+        self._put_last(cursor)
+        if isinstance(block, LargeBlock):
+            return EventInputStream(block.large, block.large.pointer)
+        return EventInputStream(block.event(index), EventPointer(*cursor.key, block.offset_of(index)))
 
     def _tell(self, checkpoint: str) -> EventRead:
         self._told, self._attention = checkpoint, True
@@ -278,6 +306,18 @@ class Reader:
     def _close_page(self) -> None:
         self._page, self._reads = None, iter(())
 
+    def _gathered(self, max_bytes: int) -> pa.RecordBatch | None:
+        """Return the next batch; an interrupt on the way to it loses nothing."""
+        try:
+            pieces = self._gather(max_bytes)
+            return _as_batch(pieces, self._live.streams) if pieces else None
+        except PenstockError:
+            raise
+        except BaseException:
+            for cursor in self._touched:
+                cursor.go_back()
+            raise
+
     def _gather(self, max_bytes: int) -> list[Piece]:
         """Return what the next batch is made of: blocks or parts of them, of one segment after another."""
         pieces: list[Piece] = []
@@ -286,16 +326,12 @@ class Reader:
             while room > 0 and (piece := self._next_piece(room, first=not pieces)) is not None:
                 pieces.append(piece)
                 _, block, start, stop, offsets = piece
-                room = 0 if len(block.data) >= _ALONE_SIZE_MIN else room - int(offsets[stop] - offsets[start])
+                room = 0 if block.size >= _ALONE_SIZE_MIN else room - int(offsets[stop] - offsets[start])
         except PenstockError as error:
             if not pieces:
                 raise
             self._trouble.append(error)
             self._attention = True
-        except BaseException:
-            for cursor in self._touched:
-                cursor.go_back()
-            raise
         return pieces
 
     def _next_piece(self, room: int, *, first: bool) -> Piece | None:
@@ -303,16 +339,16 @@ class Reader:
         block = None if cursor is None else cursor.block
         if cursor is None or block is None:
             return None
+        self._touched.add(cursor)
         is_large = cursor.stop == cursor.first
         piece = None
-        if not is_large and (first or len(block.data) < _ALONE_SIZE_MIN):
+        if not is_large and (first or block.size < _ALONE_SIZE_MIN):
             piece = cursor.cut(block, room, at_least_one=first)
         if piece is None and not first:
             cursor.is_ready = True
             self._ready.appendleft(cursor)  # first of the next batch
             return None
         self._put_last(cursor)
-        self._touched.add(cursor)
         if is_large:
             raise cursor.skip_large(block, self._event_size_max)
         return piece

@@ -24,12 +24,18 @@ __all__ = [
     "CheckpointBegun",
     "CheckpointDropped",
     "CheckpointReached",
+    "CommitRecord",
+    "CommitsFull",
+    "Committed",
+    "Committing",
     "ConsumerMoved",
+    "CopiedPart",
     "GroupCreated",
     "GroupDeleted",
     "GroupFull",
     "GroupRecord",
     "GroupReset",
+    "LoggedPart",
     "Places",
     "ReaderGone",
     "ReaderJoined",
@@ -214,6 +220,44 @@ class CheckpointDropped(msgspec.Struct, tag="dropped", array_like=True, frozen=T
     name: str
 
 
+class CopiedPart(msgspec.Struct, array_like=True, frozen=True):
+    """A block of a transaction, and where in its segment it is going to be."""
+
+    segment: int
+    start: int
+    block: bytes
+
+
+class LoggedPart(msgspec.Struct, array_like=True, frozen=True):
+    """Logs of a transaction that a segment is going to take over, in this order."""
+
+    segment: int
+    logs: list[str]
+
+
+class Committing(msgspec.Struct, tag="committing", array_like=True, frozen=True):
+    """A transaction is being committed: whoever finds this has to see it through."""
+
+    stream: str
+    transaction: str
+    copied: list[CopiedPart]
+    logged: list[LoggedPart]
+
+
+class Committed(msgspec.Struct, tag="committed", array_like=True, frozen=True):
+    """The transaction is part of its stream."""
+
+    stream: str
+    transaction: str
+
+
+class CommitsFull(msgspec.Struct, tag="commits-full", array_like=True, frozen=True):
+    """All there is to know of transactions."""
+
+    under_way: list[Committing]
+    done: list[str]
+
+
 class SegmentFull(msgspec.Struct, array_like=True, frozen=True):
     """All there is to know of a segment."""
 
@@ -281,9 +325,11 @@ GroupRecord = (
     | CheckpointReached
     | CheckpointDropped
 )
+CommitRecord = Committing | Committed | CommitsFull
 Record = (
     StreamRecord
     | GroupRecord
+    | CommitRecord
     | StreamCreated
     | StreamDeleted
     | StreamFull

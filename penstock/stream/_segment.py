@@ -7,21 +7,21 @@ Its log is created with the first event, so a segment that was never written to 
 from __future__ import annotations
 
 import threading
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Final
 
 from penstock.errors import PenstockError
-from penstock.stream._block import WRITERS, BlockHeader, read_block, read_header
+from penstock.stream._block import CHUNK, WRITERS, BlockHeader, read_block, read_header
 from penstock.stream._writer_table import WriterTable
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from penstock.log import LogStream, MetadataManager
     from penstock.log._stream import PendingLogAppend, PlogStarts
     from penstock.ports import Bytes
     from penstock.stream._bell import Bell
-    from penstock.stream._block import Block
+    from penstock.stream._block import AnyBlock
 
 __all__ = ["READ_SIZE", "PendingBlock", "Segment", "SegmentEnded"]
 
@@ -47,6 +47,10 @@ class PendingBlock:
     def result(self) -> None:
         """Return when it is durable, and readers see it."""
         self._segment.finish(self._pending)
+
+    def wait(self) -> int:
+        """Return where it ends, when it is durable; nobody sees it yet."""
+        return self._pending.result()
 
 
 class Segment:
@@ -92,33 +96,70 @@ class Segment:
 
     def submit(self, header: BlockHeader, *parts: Bytes) -> PendingBlock:
         """Append a block without waiting; ``SegmentEnded`` if there are successors to write to."""
-        data = (header.pack(), *parts)
-        size = sum(map(len, data))
         with self._lock:
             if self.ended:
                 raise SegmentEnded
-            table = self._writers()
-            if self._log is None:
-                self._log = self._manager.log(self._log_name)
-            try:
-                if self._bytes_since > _TABLE_EVERY_BYTES or self._blocks_since > _TABLE_EVERY_BLOCKS:
-                    self._submit_table(table, header.time_ms)
-                pending = self._last = self._log.submit(*data)
-            except BaseException:
-                self._table = None  # nobody knows what is in the log now: read it again
-                raise
-            table.note(header)
-            self._bytes_since += size
-            self._blocks_since += 1
-            self.events += header.count
-            self.bytes += size
+            self._keep_table_near(header.time_ms)
+            return self.submit_held(header, *parts)
+
+    @contextmanager
+    def held(self, time_ms: int) -> Iterator[None]:
+        """Let nobody else append meanwhile."""
+        with self._lock:
+            if not self.ended:
+                self._keep_table_near(time_ms)
+            yield
+
+    def _keep_table_near(self, time_ms: int) -> None:
+        """Write the table of writers if the last one is too far away to be found quickly."""
+        table = self._writers()
+        if self._bytes_since > _TABLE_EVERY_BYTES or self._blocks_since > _TABLE_EVERY_BLOCKS:
+            self._last = self._submit_table(table, time_ms)
+
+    def submit_held(self, header: BlockHeader, *parts: Bytes) -> PendingBlock:
+        """Append a block without waiting; the caller holds the segment."""
+        data = (header.pack(), *parts)
+        size = sum(map(len, data))
+        try:
+            pending = self._last = self.own_log().submit(*data)
+        except BaseException:
+            self._table = None  # nobody knows what is in the log now: read it again
+            raise
+        self._note(header, blocks=1, size=size)
         return PendingBlock(self, pending, size)
 
+    def own_log(self) -> LogStream:
+        """Return the segment's log, which is made now if it was not there; the caller holds the segment."""
+        if self._log is None:
+            self._log = self._manager.log(self._log_name)
+        return self._log
+
+    @property
+    def next_offset(self) -> int:
+        """Where the next block is going to be; the caller holds the segment."""
+        return self.tail if self._last is None else max(self.tail, self._last.end)
+
+    def take_over(self, headers: Iterable[BlockHeader], *, events: int, size: int) -> None:
+        """Note that the segment's log has taken over others with these blocks of writers; the caller holds it."""
+        if not self.ended:
+            for header in headers:
+                self._note(header, blocks=0, size=0)
+            self._note(None, blocks=events, size=size)
+            self.events += events
+        self._last = None
+
+    def _note(self, header: BlockHeader | None, *, blocks: int, size: int) -> None:
+        if header is not None:
+            self._writers().note(header)
+            self.events += header.count
+        self._bytes_since += size
+        self._blocks_since += blocks
+        self.bytes += size
+
     def _submit_table(self, table: WriterTable, time_ms: int) -> PendingLogAppend:
-        assert self._log is not None
         self._bytes_since = self._blocks_since = 0
         data = table.pack(time_ms)
-        pending = self._log.submit(data)
+        pending = self.own_log().submit(data)
         self._table_at = pending.end - len(data)
         return pending
 
@@ -130,8 +171,12 @@ class Segment:
             with self._lock:
                 self._table = None
             raise
+        self.show(end)
+
+    def show(self, end: int | None = None) -> None:
+        """Let readers see everything up to ``end``, or up to the end of the log."""
         with self._lock:
-            self.tail = max(self.tail, end)
+            self.tail = max(self.tail, self.own_log().length if end is None else end)
         self.ring()
 
     def ring(self) -> None:
@@ -146,8 +191,7 @@ class Segment:
             if self._table_at >= before or not (table.own or table.inherited):
                 return
             assert not self.ended, "a segment with successors leaves the table to them"
-            if self._log is None:
-                self._log = self._manager.log(self._log_name)
+            self.own_log()
             pending = self._last = self._submit_table(table, time_ms)
         self.finish(pending)
 
@@ -191,6 +235,9 @@ class Segment:
                 if header.kind == WRITERS:
                     table, self._table_at = WriterTable.unpack(header, view, where=self.where, start=start), start
                     break
+                if header.kind == CHUNK and header.floor:
+                    low = start - header.floor  # where the large event begins: what lies between is all chunks
+                    break
                 headers.append(header)
                 self._bytes_since += len(view)
         table = table or self._inherit()
@@ -200,7 +247,7 @@ class Segment:
         self.tail = max(self.tail, end)
         return table
 
-    def blocks(self, offset: int, *, end: int | None = None, size: int = READ_SIZE) -> Iterator[Block]:
+    def blocks(self, offset: int, *, end: int | None = None, size: int = READ_SIZE) -> Iterator[AnyBlock]:
         """Return the blocks from the one that holds ``offset`` on, as far as they were acknowledged.
 
         They are about ``size`` bytes, at least one block if there is any. Some may hold no events.
@@ -211,6 +258,14 @@ class Segment:
             return
         for start, view in log.blocks(offset, stop):
             yield read_block(view, where=self.where, start=start)
+
+    def headers(self, offset: int) -> list[BlockHeader]:
+        """Return the header of the block that begins at ``offset``, if there is one."""
+        log = self._existing_log()
+        if log is None or offset >= log.length:
+            return []
+        start, view = next(log.blocks(offset, offset + 1))
+        return [read_header(view, where=self.where, start=start)] if start == offset else []
 
     def is_border(self, offset: int) -> bool:
         """Whether an event begins or ends there, or the segment does."""

@@ -7,15 +7,15 @@ changes what there is; it is taken before the locks of segments, and after those
 from __future__ import annotations
 
 import re
-from itertools import pairwise
+import threading
+from itertools import chain, pairwise
 from typing import TYPE_CHECKING, Any, Final
-
-import pyarrow as pa
 
 from penstock.errors import (
     BadArgument,
     DataTruncated,
     NoSuchEvent,
+    NoSuchTransaction,
     PenstockError,
     StoreClosed,
     StreamExists,
@@ -35,11 +35,14 @@ from penstock.model import (
     check_segments,
     check_stream_name,
 )
-from penstock.ports import SystemClock, uninterrupted
-from penstock.stream._arrow import READ_SCHEMA, read_columns
+from penstock.ports import SystemClock, SystemRandom, uninterrupted
+from penstock.stream._bounded_read import part_marks, read_part
 from penstock.stream._catalog import Catalog
+from penstock.stream._commit import finish_commits
 from penstock.stream._group import LiveGroup, ReaderGroup
+from penstock.stream._large_read import EventInputStream, event_at
 from penstock.stream._pump import Pump
+from penstock.stream._reader import EVENT_SIZE_DEFAULT
 from penstock.stream._records import (
     ConsumerMoved,
     StreamCreated,
@@ -50,6 +53,7 @@ from penstock.stream._records import (
     StreamUpdated,
 )
 from penstock.stream._segment import Segment
+from penstock.stream._transaction import EndedTransaction, TransactionalWriter
 from penstock.stream._upkeep import Upkeep
 from penstock.stream._writer import StreamWriter
 from penstock.stream._writer_table import inherit
@@ -60,10 +64,12 @@ if TYPE_CHECKING:
     from types import TracebackType
     from typing import Self
 
-    from penstock.log import MetadataManager
-    from penstock.ports import Clock
-    from penstock.stream._arrow import Slice
+    import pyarrow as pa
+
+    from penstock.log import LogStream, MetadataManager, PlogSizes
+    from penstock.ports import Clock, Random
     from penstock.stream._stream_state import SegmentState, StreamState
+    from penstock.stream._transaction import Transaction
     from penstock.stream._writer_table import WriterTable
     from penstock.stream.serializers import Serializer
 
@@ -71,31 +77,46 @@ __all__ = ["StreamStore"]
 
 _CATALOG_LOG: Final = "catalog"
 _SEGMENT_LOG: Final = re.compile(r"s(\d+)\.(\d+)")
+_TRANSACTION_LOG: Final = re.compile(r"t[0-9a-f]+\.\d+")
+_ABORTED_MAX: Final = 10_000  # transactions whose end is remembered
 
 
 class StreamStore:
     """Streams and reader groups; get one from :func:`penstock.connect`."""
 
-    def __init__(self, manager: MetadataManager, *, clock: Clock | None = None, resources: ExitStack) -> None:
+    def __init__(
+        self,
+        manager: MetadataManager,
+        *,
+        clock: Clock | None = None,
+        random: Random | None = None,
+        resources: ExitStack,
+    ) -> None:
         self.clock: Final = clock or SystemClock()
         self.pump: Final = Pump()
         self.live: Final[dict[str, LiveGroup]] = {}
         self._manager = manager
         self._segments: dict[tuple[int, int], Segment] = {}
+        self._segments_lock = threading.Lock()
         self._writers: dict[tuple[int, object], StreamWriter] = {}
+        self.transactions: Final[dict[str, Transaction]] = {}
+        self._aborted: dict[str, None] = {}
+        self._random = random or SystemRandom()
         self._closed = False
         with resources:  # which are closed if we do not get to the end of this
             self.catalog: Final = Catalog(manager.log(_CATALOG_LOG))
+            finish_commits(self)
             self._delete_leftovers()
             self._upkeep = Upkeep(self)
             self._resources = resources.pop_all()
 
     def _delete_leftovers(self) -> None:
-        """Delete the logs of segments that are not any more: a crash may have come before it was done."""
+        """Delete the logs of segments and transactions that are not any more: a crash may have come before it."""
         alive = {(state.uid, segment) for state in self.catalog.streams.values() for segment in state.segments}
         for name in self._manager.logs():
             match = _SEGMENT_LOG.fullmatch(name)
-            if match and (int(match[1]), int(match[2])) not in alive:
+            gone = match and (int(match[1]), int(match[2])) not in alive
+            if gone or _TRANSACTION_LOG.fullmatch(name):
                 self._manager.delete_log(name)
 
     # Streams
@@ -203,7 +224,8 @@ class StreamStore:
 
     def _drop_segments(self, state: StreamState, segments: Iterable[int]) -> None:
         for segment in segments:
-            dropped = self._segments.pop((state.uid, segment), None)
+            with self._segments_lock:
+                dropped = self._segments.pop((state.uid, segment), None)
             if dropped is not None:
                 dropped.ring()
             if self._manager.has_log(_log_name(state, segment)):
@@ -261,54 +283,46 @@ class StreamStore:
     # Reading
 
     def fetch_event(self, pointer: EventPointer) -> bytes:
-        """Return the event that a pointer points to."""
+        """Return the event that a pointer points to, all of it; for large ones see :meth:`fetch_event_as_stream`."""
+        event = event_at(self._segment_at(pointer), pointer)
+        return event if isinstance(event, bytes) else event.read_all()
+
+    def fetch_event_as_stream(self, pointer: EventPointer) -> EventInputStream:
+        """Return the event that a pointer points to, as a file."""
+        return EventInputStream(event_at(self._segment_at(pointer), pointer), pointer)
+
+    def _segment_at(self, pointer: EventPointer) -> Segment:
         if not isinstance(pointer, EventPointer):
             raise BadArgument(f"{pointer!r} is no EventPointer")
         with self.catalog.lock:
             state = self._state(pointer.stream)
-            if pointer.segment_id not in state.segments:
-                if pointer.segment_id < state.next_segment:
-                    raise DataTruncated(pointer, head=self.head(pointer.stream))
+            known = pointer.segment_id in state.segments
+            if not known and not 0 <= pointer.segment_id < state.next_segment:
                 raise NoSuchEvent(pointer)
-            if pointer.offset < state.head.get(pointer.segment_id, 0):
+            if not known or pointer.offset < state.head.get(pointer.segment_id, 0):
                 raise DataTruncated(pointer, head=self.head(pointer.stream))
-            segment = self.segment(pointer.stream, pointer.segment_id)
-        for block in segment.blocks(pointer.offset, size=1):
-            index = block.index_at(pointer.offset)
-            if index is not None and index < block.count and block.offset_of(index) == pointer.offset:
-                return block.event(index)
-        raise NoSuchEvent(pointer)
+            return self.segment(pointer.stream, pointer.segment_id)
 
-    def read(self, name: str, start: StreamCut | None = None, end: StreamCut | None = None) -> Iterator[pa.RecordBatch]:
+    def read(
+        self,
+        name: str,
+        start: StreamCut | None = None,
+        end: StreamCut | None = None,
+        *,
+        max_event_size: int = EVENT_SIZE_DEFAULT,
+    ) -> Iterator[pa.RecordBatch]:
         """Return the events from one cut to another, by default from head to tail, as Arrow batches.
 
         Columns are event, segment_id, offset and mark_time. A segment's events come in order, and those of its
-        predecessors before them. The end is fixed when this is called.
+        predecessors before them. The end is fixed when this is called. Events above ``max_event_size`` are null: to be
+        read with :meth:`fetch_event_as_stream`.
         """
-        return self._read_ranges(self.segment_ranges(name, start, end))
+        parts = self.segment_ranges(name, start, end)
+        return chain.from_iterable(self.read_range(part, max_event_size=max_event_size) for part in parts)
 
-    def _read_ranges(self, ranges: list[SegmentRange]) -> Iterator[pa.RecordBatch]:
-        for one in ranges:
-            yield from self.read_range(one)
-
-    def read_range(self, part: SegmentRange) -> Iterator[pa.RecordBatch]:
+    def read_range(self, part: SegmentRange, *, max_event_size: int = EVENT_SIZE_DEFAULT) -> Iterator[pa.RecordBatch]:
         """Return the events of a part of one segment, as Arrow batches like those of :meth:`read`."""
-        segment, offset = self.segment(part.stream, part.segment_id), part.start
-        while offset < part.end:
-            slices: list[Slice] = []
-            for block in segment.blocks(offset, end=part.end):
-                first, last = block.index_at(max(offset, block.start)), block.count
-                if part.end < block.end:
-                    last = block.index_at(part.end) or 0
-                if first is None:
-                    raise NoSuchEvent(EventPointer(part.stream, part.segment_id, offset))
-                if first < last:
-                    slices.append((block, first, last))
-                offset = min(block.end, part.end)
-            if slices:
-                events, segment_ids, offsets = read_columns(slices, part.segment_id)
-                marks = pa.nulls(len(events), READ_SCHEMA.field("mark_time").type)
-                yield pa.record_batch([events, segment_ids, offsets, marks], READ_SCHEMA)
+        return read_part(self.segment(part.stream, part.segment_id), part, max_event_size=max_event_size)
 
     def segment_ranges(
         self,
@@ -331,18 +345,9 @@ class StreamStore:
             ]
         parts = []
         for segment, low, high in spans:
-            marks = [low, *self._marks(name, segment, low, high, approx_bytes), high]
-            parts += [SegmentRange(name, segment, a, b) for a, b in pairwise(marks) if a < b]
+            cuts = () if approx_bytes is None else part_marks(self.segment(name, segment), low, high, size=approx_bytes)
+            parts += [SegmentRange(name, segment, a, b) for a, b in pairwise([low, *cuts, high]) if a < b]
         return parts
-
-    def _marks(self, name: str, segment: int, low: int, high: int, size: int | None) -> Iterator[int]:
-        """Return where to cut a span into parts of about ``size`` bytes: where blocks begin."""
-        place = low
-        while size is not None and place + size < high:
-            block = next(self.segment(name, segment).blocks(place + size, size=1))
-            place = block.start if block.start > place else block.end
-            if place < high:
-                yield place
 
     # Writers, groups, consumers
 
@@ -366,6 +371,71 @@ class StreamStore:
         with self.catalog.lock:
             for key in [key for key, one in self._writers.items() if one is writer]:
                 del self._writers[key]
+
+    def transactional_writer(
+        self, name: str, writer_id: str | None = None, serializer: Serializer[Any] | None = None
+    ) -> TransactionalWriter:
+        """Open a writer of transactions."""
+        if writer_id is not None:
+            check_name("writer", writer_id)
+        self._check_open()
+        return TransactionalWriter(self, name, serializer)
+
+    def new_transaction_id(self) -> str:
+        """Return an id that no transaction has had."""
+        return self._random.token(16).hex()
+
+    def random_position(self) -> float:
+        """Return any place in the key space, for what has no key."""
+        return int.from_bytes(self._random.token(4), "big") / (1 << 32)
+
+    def add_transaction(self, transaction: Transaction) -> None:
+        """Note that a transaction was begun."""
+        with self.catalog.lock:
+            self._check_open()
+            self.transactions[transaction.id] = transaction
+        self._upkeep.wake()
+
+    def forget_transaction(self, transaction: Transaction) -> None:
+        """Note that a transaction has ended."""
+        with self.catalog.lock:
+            self.transactions.pop(transaction.id, None)
+            if transaction.status == "aborted":
+                self._aborted[transaction.id] = None
+                if len(self._aborted) > _ABORTED_MAX:
+                    del self._aborted[next(iter(self._aborted))]
+
+    def transaction(self, transaction: str) -> Transaction | EndedTransaction:
+        """Return a transaction; of one that has ended, how."""
+        with self.catalog.lock:
+            if transaction in self.transactions:
+                return self.transactions[transaction]
+            if transaction in self.catalog.committed:
+                return EndedTransaction(transaction, "committed")
+            if transaction in self._aborted:
+                return EndedTransaction(transaction, "aborted")
+            raise NoSuchTransaction(transaction)
+
+    # What transactions need of the logs below
+
+    def new_log(self, name: str, sizes: PlogSizes | None = None) -> LogStream:
+        """Make a log that is no segment's yet."""
+        self._check_open()
+        return self._manager.log(name, sizes=sizes)
+
+    def existing_logs(self, names: Iterable[str]) -> list[LogStream]:
+        """Return those of some logs that are there."""
+        return [self._manager.log(name) for name in names if self._manager.has_log(name)]
+
+    def delete_logs(self, names: Iterable[str]) -> None:
+        """Delete those of some logs that are there."""
+        for name in names:
+            if self._manager.has_log(name):
+                self._manager.delete_log(name)
+
+    def splice(self, plan: Mapping[LogStream, Sequence[LogStream]]) -> None:
+        """Let logs take over others, all in one step."""
+        self._manager.splice(plan)
 
     def writer_tables(self, name: str) -> list[WriterTable]:
         """Return the tables of writers that say what any writer has written: of the segments now and just before."""
@@ -422,19 +492,24 @@ class StreamStore:
         """Return a segment at work."""
         with self.catalog.lock:
             state = self._state(name)
-            found = self._segments.get((state.uid, segment_id))
-            if found is None:
-                found = self._segments[state.uid, segment_id] = self._open_segment(state, state.segments[segment_id])
-            return found
+            one = state.segments[segment_id]
+        return self._segment_of(state, one)
 
-    def _open_segment(self, state: StreamState, one: SegmentState) -> Segment:
+    def _segment_of(self, state: StreamState, one: SegmentState) -> Segment:
+        """Return a segment at work. Who has a segment's lock may call this, so it does without the catalog's."""
+
         def inherited() -> WriterTable:
-            before = [state.segments[segment] for segment in one.predecessors if segment in state.segments]
-            tables = [(old.low, old.high, self.segment(state.name, old.segment_id).writers()) for old in before]
+            before = [old for old in map(state.segments.get, one.predecessors) if old is not None]
+            tables = ((old.low, old.high, self._segment_of(state, old).writers()) for old in before)
             return inherit(tables, low=one.low, high=one.high)
 
-        where = f"segment {one.segment_id} of stream {state.name}"
-        return Segment(self._manager, _log_name(state, one.segment_id), where=where, end=one.end, inherit=inherited)
+        with self._segments_lock:
+            found = self._segments.get((state.uid, one.segment_id))
+            if found is None:
+                where, log_name = f"segment {one.segment_id} of stream {state.name}", _log_name(state, one.segment_id)
+                found = Segment(self._manager, log_name, where=where, end=one.end, inherit=inherited)
+                self._segments[state.uid, one.segment_id] = found
+            return found
 
     def _state(self, name: str) -> StreamState:
         self._check_open()
@@ -456,12 +531,15 @@ class StreamStore:
             if self._closed:
                 return
             writers, groups = list(self._writers.values()), list(self.live.values())
+            transactions = list(self.transactions.values())
         self._upkeep.close()
         with self._resources:
             ending: list[StreamWriter | LiveGroup] = [
                 writer for writer in writers if writer.is_sound
             ]  # others have told
             trouble = [error for error in map(_closed, [*ending, *groups]) if error is not None]
+            for transaction in transactions:
+                transaction.abort_if_open()
             self.pump.close()
             with self.catalog.lock:
                 self._closed = True

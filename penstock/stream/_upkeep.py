@@ -42,7 +42,7 @@ class Upkeep:
 
     def _is_wanted(self) -> bool:
         with self._store.catalog.lock:
-            return any(map(_wants_upkeep, self._store.catalog.streams.values()))
+            return bool(self._store.transactions) or any(map(_wants_upkeep, self._store.catalog.streams.values()))
 
     def _work(self) -> None:
         while not self._stop.wait(PASS_S):
@@ -51,6 +51,10 @@ class Upkeep:
     def run_once(self) -> None:
         """Do for every stream what its configuration asks for."""
         catalog = self._store.catalog
+        with catalog.lock:
+            transactions = list(self._store.transactions.values())
+        for transaction in transactions:
+            transaction.abort_if_expired(self._store.clock.now())
         with catalog.lock:
             names = [name for name, state in catalog.streams.items() if _wants_upkeep(state)]
         for name in names:

@@ -31,11 +31,13 @@ from penstock.errors import (
 )
 from penstock.model import check_name
 from penstock.ports import uninterrupted
-from penstock.stream._acks import Ack, ArrayRun, BatchAck, EventPointers, ListRun, NoAck, Place
+from penstock.stream._acks import Ack, ArrayRun, BatchAck, DoneAck, EventPointers, ListRun, Place
 from penstock.stream._batch import array_data, array_ends, array_lengths, as_array, as_positions, cut_marks
-from penstock.stream._block import LENGTH_SIZE, NO_WRITER, BlockHeader, pack_lengths
+from penstock.stream._block import EXTENT, LENGTH_SIZE, NO_WRITER, BlockHeader, pack_lengths
 from penstock.stream._keys import key_position
+from penstock.stream._large_write import EventOutputStream, LargeWrite
 from penstock.stream._segment import SegmentEnded
+from penstock.stream._transaction import TransactionLogs
 from penstock.stream._writer_table import durable_number, highest_number, writer_hash
 
 if TYPE_CHECKING:
@@ -46,6 +48,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
     import pyarrow as pa
 
+    from penstock.model import EventPointer
     from penstock.ports import Bytes
     from penstock.stream._acks import Key, Run
     from penstock.stream._segment import PendingBlock, Segment
@@ -157,7 +160,7 @@ class StreamWriter:
         """Return the lane for a place in the key space."""
         return self._lanes[int(np.searchsorted(self._lows, position, side="right")) - 1]
 
-    def write_event(self, event: object, key: str | bytes | None = None, *, number: int | None = None) -> Ack | NoAck:
+    def write_event(self, event: object, key: str | bytes | None = None, *, number: int | None = None) -> Ack | DoneAck:
         """Write one event; the acknowledgement is done when it is durable.
 
         Events with the same key are read in the order in which they were written. A ``number``, higher with every
@@ -169,7 +172,7 @@ class StreamWriter:
             event = _as_bytes(event)
         size = len(event)
         if size > EVENT_SIZE_MAX:
-            raise EventTooLarge(size=size, limit=EVENT_SIZE_MAX)
+            return self._write_large(event, key, number)
         if number is not None or self._numbered:
             return self._write_numbered(event, key, number)
         with self._lock:
@@ -193,23 +196,12 @@ class StreamWriter:
             self._send_off()
         return ack
 
-    def _write_numbered(self, event: bytes, key: str | bytes | None, number: int | None) -> Ack | NoAck:
-        if self.writer_id is None:
-            raise BadArgument("numbers are kept under the writer's id: open the writer with one")
-        if not self._numbered:
-            self.flush()  # from here on numbers are given out when events are written, not when they are sent
+    def _write_numbered(self, event: bytes, key: str | bytes | None, number: int | None) -> Ack | DoneAck:
+        self._begin_numbers()
         with self._lock:
-            if self._trouble is not None:
-                raise self._trouble
-            wanted = self._number + 1 if number is None else _stored_number(number)
-            if self._numbered and wanted <= self._number:
-                raise BadArgument(f"event number {number} comes after {self._number - 1}: numbers only grow")
-            # Without a key the number decides, so that it goes to the same place when it is written again.
-            place = key_position(key if key is not None else str(wanted))
-            lane = self._lane_at(place)
-            self._numbered, self._number = True, wanted
-            if wanted <= self._resume and wanted <= lane.segment.writers().last(self._writer, place):
-                return NoAck()
+            wanted, place, lane = self._place_numbered(key, number)
+            if lane is None:
+                return DoneAck(None)
             run = lane.run
             ack = Ack(run, len(run.events))
             run.events.append(event)
@@ -223,6 +215,116 @@ class StreamWriter:
         elif waiting > _BUFFER_SIZE:
             self._send_off()
         return ack
+
+    def _begin_numbers(self) -> None:
+        """From here on numbers are given out when events are written, not when they are sent."""
+        if self.writer_id is None:
+            raise BadArgument("numbers are kept under the writer's id: open the writer with one")
+        if not self._numbered:
+            self.flush()
+
+    def _place_numbered(self, key: str | bytes | None, number: int | None) -> tuple[int, float, _Lane | None]:
+        """Return an event's number as stored, its place and its lane; no lane if it is there already.
+
+        The caller holds the lock.
+        """
+        if self._trouble is not None:
+            raise self._trouble
+        wanted = self._number + 1 if number is None else _stored_number(number)
+        if self._numbered and wanted <= self._number:
+            raise BadArgument(f"event number {number} comes after {self._number - 1}: numbers only grow")
+        # Without a key the number decides, so that it goes to the same place when it is written again.
+        place = key_position(key if key is not None else str(wanted))
+        lane = self._lane_at(place)
+        self._numbered, self._number = True, wanted
+        there = wanted <= self._resume and wanted <= lane.segment.writers().last(self._writer, place)
+        return wanted, place, None if there else lane
+
+    def begin_write_event(self, key: str | bytes | None = None) -> EventOutputStream:
+        """Begin an event of any size, to be written as a file; nothing of it can be read before that is closed.
+
+        Many may be open at once. The order of events is that in which they are closed. An exception in the ``with``
+        block aborts.
+        """
+        position = None if key is None else key_position(key)
+        with self._lock:
+            if self._trouble is not None:
+                raise self._trouble
+        logs = TransactionLogs(self._store, self.stream, self._store.new_transaction_id())
+
+        def commit(write: LargeWrite, output: EventOutputStream) -> None:
+            event = write.finish()
+            if event is None:
+                self._commit_large(logs, write, position, None, output)
+            else:
+                pointer = self._write_bytes(event, key).result()
+                assert pointer is not None, "it has no number that was there before"
+                output.place_at(pointer)
+
+        return EventOutputStream(LargeWrite(logs.new_large_log, self._store.clock), commit, lambda _: logs.drop())
+
+    def _write_bytes(self, event: bytes, key: str | bytes | None) -> Ack | DoneAck:
+        """Write an event that needs no serializer any more."""
+        if self._numbered:
+            return self._write_numbered(event, key, None)
+        with self._lock:
+            if self._trouble is not None:
+                raise self._trouble
+            positions = None if key is None else np.array([key_position(key)])
+            run, index = self._put(self._lane_of(key), as_array([event]), positions)
+            self._size += len(event) + LENGTH_SIZE
+        return Ack(run, index)
+
+    def _write_large(self, event: bytes, key: str | bytes | None, number: int | None) -> DoneAck:
+        """Write an event that does not fit into a block, in chunks; returns when it is durable."""
+        wanted, position = None, None if key is None else key_position(key)
+        if number is not None or self._numbered:
+            self._begin_numbers()
+            with self._lock:
+                wanted, position, lane = self._place_numbered(key, number)
+            if lane is None:
+                return DoneAck(None)
+        logs = TransactionLogs(self._store, self.stream, self._store.new_transaction_id())
+        write = LargeWrite(logs.new_large_log, self._store.clock)
+        try:
+            write.write(event)
+            write.finish()
+            return DoneAck(self._commit_large(logs, write, position, wanted, None))
+        except BaseException:
+            logs.drop()
+            raise
+
+    @uninterrupted
+    def _commit_large(
+        self,
+        logs: TransactionLogs,
+        write: LargeWrite,
+        position: float | None,
+        number: int | None,
+        output: EventOutputStream | None,
+    ) -> EventPointer:
+        """Make a large event, all of which is durable, part of the stream, behind all that was written before."""
+        with self._flush_lock:
+            self._flush()
+            if self._trouble is not None:
+                raise self._trouble
+            if number is None:
+                number = self._number = self._number + 1
+            header = BlockHeader(
+                kind=EXTENT,
+                count=0,
+                time_ms=int(self._store.clock.now() * 1000),
+                writer=self._writer,
+                last=number,
+                whole=number,
+                floor=number,
+            )
+            place = self._store.random_position() if position is None else position
+            pointer = logs.commit_large(write, header, place)
+            self._floor, self._floor_said = number, True
+        if output is not None:
+            output.place_at(pointer)
+        return pointer
 
     def write_batch(self, events: Iterable[object], keys: Iterable[str | bytes] | None = None) -> BatchAck:
         """Write many events: a list of bytes or an Arrow array, with a key for each or none; one acknowledgement."""

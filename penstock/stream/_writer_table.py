@@ -83,8 +83,8 @@ class WriterTable:
     inherited: list[Inherited] = field(default_factory=list)
 
     def note(self, header: BlockHeader) -> None:
-        """Take in a block."""
-        if header.writer != NO_WRITER:
+        """Take in a block; one whose events have no numbers changes nothing."""
+        if header.writer != NO_WRITER and header.last:
             self.own.pop(header.writer, None)
             self.own[header.writer] = WriterEntry(header.last, header.whole, header.floor, header.parts)
             if len(self.own) > ENTRIES_MAX:

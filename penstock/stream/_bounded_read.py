@@ -1,0 +1,87 @@
+"""Bounded reading: parts of segments as Arrow batches, and how to cut segments into such parts."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from penstock.errors import NoSuchEvent
+from penstock.model import EventPointer
+from penstock.stream._arrow import READ_SCHEMA, read_columns
+from penstock.stream._block import Block, Chunk, Extent
+from penstock.stream._large_read import LargeEvent
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from penstock.model import SegmentRange
+    from penstock.stream._arrow import Slice
+    from penstock.stream._block import AnyBlock
+    from penstock.stream._segment import Segment
+
+__all__ = ["part_marks", "read_part"]
+
+
+def read_part(segment: Segment, part: SegmentRange, *, max_event_size: int) -> Iterator[pa.RecordBatch]:
+    """Return the events of a part of a segment; those above the limit as null, with the place where they are."""
+    offset = part.start
+    while offset < part.end:
+        slices: list[Slice] = []
+        large: LargeEvent | None = None
+        for block in segment.blocks(offset, end=part.end):
+            large = _large_event(segment, part, block)
+            if large is not None:
+                break
+            if isinstance(block, Block):
+                slices += _slices(block, part, offset)
+            offset = min(block.end, part.end)
+        if slices:
+            yield _as_batch(*read_columns(slices, part.segment_id))
+        if large is not None:
+            yield _as_row(large, max_event_size)
+            offset = large.end
+
+
+def _large_event(segment: Segment, part: SegmentRange, block: AnyBlock) -> LargeEvent | None:
+    """Return the large event that a block begins."""
+    if isinstance(block, Extent) and block.end < part.end:
+        return LargeEvent(segment, part.stream, part.segment_id, block.end, block)
+    if isinstance(block, Chunk):
+        return LargeEvent(segment, part.stream, part.segment_id, block.start, None)
+    return None
+
+
+def _slices(block: Block, part: SegmentRange, offset: int) -> list[Slice]:
+    """Return which events of a block are in the part."""
+    first, last = block.index_at(max(offset, block.start)), block.count
+    if part.end < block.end:
+        last = block.index_at(part.end) or 0
+    if first is None:
+        raise NoSuchEvent(EventPointer(part.stream, part.segment_id, offset))
+    return [(block, first, last)] if first < last else []
+
+
+def _as_batch(events: pa.Array, segment_ids: pa.Array, offsets: pa.Array) -> pa.RecordBatch:
+    marks = pa.nulls(len(events), READ_SCHEMA.field("mark_time").type)
+    return pa.record_batch([events, segment_ids, offsets, marks], READ_SCHEMA)
+
+
+def _as_row(event: LargeEvent, max_event_size: int) -> pa.RecordBatch:
+    data = event.read_all() if event.size <= max_event_size else None
+    places = (pa.array([place], pa.int64()) for place in (event.pointer.segment_id, event.pointer.offset))
+    return _as_batch(pa.array([data], pa.binary()), *places)
+
+
+def part_marks(segment: Segment, low: int, high: int, *, size: int) -> Iterator[int]:
+    """Return where to cut a span into parts of about ``size`` bytes: where blocks begin, never inside an event."""
+    place = low
+    while place + size < high:
+        block = next(segment.blocks(place + size, size=1))
+        begin, end = block.start, block.end
+        if isinstance(block, Chunk):
+            begin -= block.back
+            end = LargeEvent(segment, "", 0, begin, None).end if begin <= place else begin
+        place = begin if begin > place else end
+        if place < high:
+            yield place

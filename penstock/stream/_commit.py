@@ -1,0 +1,232 @@
+"""Commits: what makes the events of a transaction part of a stream, all of them at once.
+
+A small transaction is copied: one block a segment. If that is more than one block, the blocks stand in the catalog
+first, so that whoever opens the store after a crash appends those that are missing. A large one has logs of its own,
+which the segments take over: the catalog says which before they do, and they do it in one record. So afterwards all of
+these logs are there or none is, and the commit is done again, or is done.
+
+A transaction that began before its stream was scaled may have logs for a key range that no single segment has any more.
+Then the segments that have it now end, one with the old range takes the logs and ends, and others with the present
+ranges go on: such a commit is a scale in passing.
+"""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+from penstock.errors import StreamSealed
+from penstock.stream._block import BlockHeader, read_header
+from penstock.stream._records import Committed, Committing, CopiedPart, LoggedPart, StreamScaled
+from penstock.stream._writer_table import writer_hash
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from penstock.ports import Bytes
+    from penstock.stream._segment import PendingBlock, Segment
+    from penstock.stream._store import StreamStore
+    from penstock.stream._stream_state import StreamState
+
+__all__ = ["TransactionPart", "commit_copies", "commit_logs", "copies_of", "finish_commits"]
+
+
+@dataclass(slots=True)
+class TransactionPart:
+    """What a transaction has for one key range: logs, in order, and what is in them.
+
+    ``headers`` are those of blocks that carry a writer's numbers.
+    """
+
+    low: float
+    high: float
+    logs: list[str] = field(default_factory=list)
+    size: int = 0
+    events: int = 0
+    headers: list[BlockHeader] = field(default_factory=list)
+
+
+def commit_copies(
+    store: StreamStore, name: str, transaction: str, contents: Mapping[int, tuple[int, Bytes, Bytes]]
+) -> None:
+    """Append a block to each of some segments, all or none; ``contents`` are count, length words and bytes of each.
+
+    The caller holds the catalog, and knows that these segments take events.
+    """
+    now_ms, mark = int(store.clock.now() * 1000), writer_hash(transaction)
+    segments = {segment: store.segment(name, segment) for segment in sorted(contents)}
+    with ExitStack() as held:
+        for one in segments.values():
+            held.enter_context(one.held(now_ms))
+        blocks = {
+            segment: (BlockHeader(count=count, parts=0, time_ms=now_ms, writer=mark), words, data)
+            for segment, (count, words, data) in contents.items()
+        }
+        if len(blocks) > 1:
+            copied = [
+                CopiedPart(segment, segments[segment].next_offset, header.pack() + words + data)
+                for segment, (header, words, data) in blocks.items()
+            ]
+            store.catalog.commit(Committing(name, transaction, copied, []))
+        pending = {segment: segments[segment].submit_held(*block) for segment, block in blocks.items()}
+        ends = {segment: one.wait() for segment, one in pending.items()}
+    _finish(store, name, transaction, segments, ends)
+
+
+def _finish(
+    store: StreamStore, name: str, transaction: str, segments: Mapping[int, Segment], ends: Mapping[int, int]
+) -> None:
+    """Show readers what was committed, in all segments before anybody can ask where the stream ends."""
+    for segment, one in segments.items():
+        one.show(ends.get(segment))
+    store.catalog.commit(Committed(name, transaction), durable=False)
+
+
+def commit_logs(
+    store: StreamStore, name: str, transaction: str, parts: Sequence[TransactionPart]
+) -> list[tuple[int, int]]:
+    """Let segments take over the logs of a transaction, all or none; return segment and offset of each part.
+
+    The caller holds the catalog. Everything in the logs is durable.
+    """
+    state = store.catalog.stream(name)
+    if state.sealed:
+        raise StreamSealed(name)
+    holders = [_segment_with(state, part) for part in parts]
+    stale = [part for part, holder in zip(parts, holders, strict=True) if holder is None]
+    roll = _Roll(store, state, stale)
+    try:
+        targets = [roll.segment_of(part) if one is None else one for part, one in zip(parts, holders, strict=True)]
+        by_segment: dict[int, list[TransactionPart]] = {}
+        for part, target in zip(parts, targets, strict=True):
+            by_segment.setdefault(target, []).append(part)
+        logged = [
+            LoggedPart(target, [log for part in some for log in part.logs]) for target, some in by_segment.items()
+        ]
+        record = Committing(name, transaction, [], logged)
+        store.catalog.commit(*roll.records, record)
+    except BaseException:
+        roll.undo()
+        raise
+    roll.ring()
+    return _places(targets, parts, _take_over(store, record, by_segment))
+
+
+def _segment_with(state: StreamState, part: TransactionPart) -> int | None:
+    """Return the segment that has all of a part's key range; None if it was split."""
+    holders = [one.segment_id for one in state.current if one.low <= part.low and part.high <= one.high]
+    return holders[0] if holders else None
+
+
+def _places(found: Sequence[int], parts: Sequence[TransactionPart], starts: Mapping[int, int]) -> list[tuple[int, int]]:
+    """Return segment and offset of each part: those of one segment follow each other."""
+    ends = dict(starts)
+    places = []
+    for target, part in zip(found, parts, strict=True):
+        places.append((target, ends[target]))
+        ends[target] += part.size
+    return places
+
+
+def _take_over(
+    store: StreamStore, record: Committing, parts: Mapping[int, Sequence[TransactionPart]]
+) -> dict[int, int]:
+    """Let segments take over what the record says, unless they have; return where each of them had ended."""
+    now_ms = int(store.clock.now() * 1000)
+    segments = {one.segment: store.segment(record.stream, one.segment) for one in record.logged}
+    with ExitStack() as held:
+        for segment in sorted(segments):
+            held.enter_context(segments[segment].held(now_ms))
+        plan = {segments[one.segment].own_log(): store.existing_logs(one.logs) for one in record.logged}
+        store.splice(plan)
+        starts = {}
+        for segment, one in segments.items():
+            some = parts.get(segment, ())
+            size = sum(part.size for part in some)
+            starts[segment] = one.own_log().length - size
+            headers = [header for part in some for header in part.headers]
+            one.take_over(headers, events=sum(part.events for part in some), size=size)
+    _finish(store, record.stream, record.transaction, segments, {})
+    return starts
+
+
+class _Roll:
+    """A scale in passing for parts that no segment can take: segments end, others take the parts, new ones go on."""
+
+    def __init__(self, store: StreamStore, state: StreamState, parts: Sequence[TransactionPart]) -> None:
+        touched = [one for one in state.current if any(one.overlaps(part.low, part.high) for part in parts)]
+        self._ending = {one.segment_id: store.segment(state.name, one.segment_id) for one in touched}
+        try:
+            ends = {segment: one.end() for segment, one in self._ending.items()}
+        except BaseException:
+            self.undo()
+            raise
+        now_ms = int(store.clock.now() * 1000)
+        self.records: list[StreamScaled] = []
+        self._segments: dict[float, int] = {}
+        if not parts:
+            return
+        between = _with_fillers([(one.low, one.high) for one in touched], [(part.low, part.high) for part in parts])
+        self._segments |= {low: state.next_segment + place for place, (low, _) in enumerate(between)}
+        sizes = {part.low: part.size for part in parts}
+        between_ends = {segment: sizes.get(low, 0) for low, segment in self._segments.items()}
+        self.records += [
+            StreamScaled(state.name, ends, between, now_ms),
+            StreamScaled(state.name, between_ends, [(one.low, one.high) for one in touched], now_ms),
+        ]
+
+    def segment_of(self, part: TransactionPart) -> int:
+        """Return the segment that takes a part."""
+        return self._segments[part.low]
+
+    def undo(self) -> None:
+        """Let the segments go on, because the change did not come about."""
+        for one in self._ending.values():
+            one.reopen()
+
+    def ring(self) -> None:
+        """Let readers know that segments have ended."""
+        for one in self._ending.values():
+            one.ring()
+
+
+def _with_fillers(
+    whole: Sequence[tuple[float, float]], wanted: Sequence[tuple[float, float]]
+) -> list[tuple[float, float]]:
+    """Return the wanted ranges and, between them, the rest of the whole, in order."""
+    marks = sorted({mark for pair in (*whole, *wanted) for mark in pair})
+    inside = [pair for pair in pairwise(marks) if any(a <= pair[0] < b for a, b in whole)]
+    rest = [pair for pair in inside if not any(a <= pair[0] < b for a, b in wanted)]
+    return sorted([*wanted, *rest])
+
+
+def finish_commits(store: StreamStore) -> None:
+    """See through what a crash interrupted; the store is not in use yet."""
+    for record in list(store.catalog.commits.values()):
+        if record.logged:
+            _take_over(store, record, {})
+            continue
+        segments = {part.segment: store.segment(record.stream, part.segment) for part in record.copied}
+        pending = [_append_again(segments[part.segment], part) for part in record.copied]
+        for one in pending:
+            if one is not None:
+                one.wait()
+        _finish(store, record.stream, record.transaction, segments, {})
+
+
+def _append_again(segment: Segment, part: CopiedPart) -> PendingBlock | None:
+    """Append a block of a transaction, unless it is there."""
+    header = read_header(memoryview(part.block), where=segment.where, start=part.start)
+    if header in segment.headers(part.start):
+        return None
+    return segment.submit(header, part.block[len(header.pack()) :])
+
+
+def copies_of(events: Iterable[tuple[int, bytes]]) -> dict[int, list[bytes]]:
+    """Return events by segment."""
+    found: dict[int, list[bytes]] = {}
+    for segment, event in events:
+        found.setdefault(segment, []).append(event)
+    return found

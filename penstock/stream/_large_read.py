@@ -1,0 +1,245 @@
+"""Reading a large event: as a file, chunk by chunk, or skipping to any place in it at once.
+
+All chunks are of the same size but the last, so where a byte is can be computed. How large the event is, says its
+extent; who comes to the event by a pointer has not seen that, and finds the end by looking further and further ahead.
+"""
+
+from __future__ import annotations
+
+import io
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+import pyarrow as pa
+
+from penstock.errors import BadArgument, DataTruncated, LogError, NoSuchEvent, PlogError
+from penstock.model import EventPointer
+from penstock.stream._block import BLOCK_HEADER_SIZE, LENGTH_SIZE, Block, Chunk
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    import numpy.typing as npt
+    from typing_extensions import Buffer
+
+    from penstock.stream._block import Extent
+    from penstock.stream._segment import Segment
+
+__all__ = ["EventInputStream", "LargeBlock", "LargeEvent", "event_at"]
+
+_FRAME_SIZE: Final = BLOCK_HEADER_SIZE + LENGTH_SIZE
+
+
+class LargeEvent:
+    """An event that is a sequence of chunks, the first of which is the block at ``start`` of its segment."""
+
+    __slots__ = ("_end", "_first", "_segment", "_size", "pointer", "start")
+
+    def __init__(self, segment: Segment, stream: str, segment_id: int, start: int, extent: Extent | None) -> None:
+        self._segment, self.start = segment, start
+        self.pointer = EventPointer(stream, segment_id, start + BLOCK_HEADER_SIZE)
+        self._first: Chunk | None = None
+        self._size = self._end = -1  # not known yet
+        if extent is not None:
+            self._size, self._end = extent.size, extent.end + extent.span
+
+    @property
+    def size(self) -> int:
+        """How many bytes the event has."""
+        if self._size < 0:
+            self._find_end()
+        return self._size
+
+    @property
+    def end(self) -> int:
+        """Where in the segment it ends."""
+        if self._end < 0:
+            self._find_end()
+        return self._end
+
+    @property
+    def first(self) -> Chunk:
+        """Its first chunk, whose size is that of all but the last."""
+        if self._first is None:
+            block = next(self._segment.blocks(self.start, size=1), None)
+            if not isinstance(block, Chunk) or block.number or block.start != self.start:
+                raise NoSuchEvent(self.pointer)
+            self._first = block
+        return self._first
+
+    def _find_end(self) -> None:
+        """Look ahead, twice as far each time, and then between the last two places: a few reads, however large."""
+        low, step = self.first, 1
+        while low.partial and (ahead := self._chunk(low.number + step)) is not None:
+            low, step = ahead, 2 * step
+        while low.partial:
+            step = max(1, step // 2)
+            low = self._chunk(low.number + step) or low
+        self._size, self._end = low.number * len(self.first.data) + len(low.data), low.end
+
+    def _chunk(self, number: int) -> Chunk | None:
+        """Return a chunk by its number; None if the event does not have so many."""
+        if number == 0:
+            return self.first
+        place = self.start + number * (_FRAME_SIZE + len(self.first.data))
+        found = next(self._segment.blocks(place, size=1), None)
+        is_ours = isinstance(found, Chunk) and (found.start, found.number, found.back) == (
+            place,
+            number,
+            place - self.start,
+        )
+        return found if isinstance(found, Chunk) and is_ours else None
+
+    def chunk_at(self, offset: int) -> tuple[memoryview, int]:
+        """Return the bytes of the chunk that has a byte of the event, and which of them it is."""
+        try:
+            number = offset // len(self.first.data)
+            chunk = self._chunk(number)
+        except (BadArgument, LogError, PlogError, NoSuchEvent) as error:
+            raise DataTruncated(self.pointer, head="a later place") from error
+        if chunk is None:
+            raise DataTruncated(self.pointer, head="a later place")
+        return chunk.data, offset - number * len(self.first.data)
+
+    def read_all(self) -> bytes:
+        """Return the whole event."""
+        return b"".join(self._views())
+
+    def _views(self) -> Iterator[memoryview]:
+        offset = 0
+        while offset < self.size:
+            data, _ = self.chunk_at(offset)
+            offset += len(data)
+            yield data
+
+
+class LargeBlock:
+    """A large event as readers of blocks see it: a block with one event, of which nothing is read before it is used.
+
+    It begins with the extent, where that is known.
+    """
+
+    __slots__ = ("bounds", "end", "large", "start", "time_ms")
+
+    count: Final = 1
+
+    def __init__(self, event: LargeEvent, *, start: int, time_ms: int) -> None:
+        self.large, self.start, self.end, self.time_ms = event, start, event.end, time_ms
+        self.bounds = np.array([0, event.size])
+
+    @property
+    def size(self) -> int:
+        """How many bytes of events it has."""
+        return self.large.size
+
+    def offsets(self) -> npt.NDArray[np.int64]:
+        """Return the offset of the event, and the end of the block."""
+        return np.array([self.large.pointer.offset, self.end])
+
+    def offset_of(self, index: int) -> int:
+        """Return the offset of the event; with 1, the end of the block."""
+        return self.end if index else self.large.pointer.offset
+
+    def index_at(self, offset: int) -> int | None:
+        """Return 0 where the event begins, 1 where it ends; None: it does neither there."""
+        if offset == self.end:
+            return 1
+        return 0 if offset in (self.start, self.large.start, self.large.pointer.offset) else None
+
+    def event(self, _: int) -> bytes:
+        """Return the event."""
+        return self.large.read_all()
+
+    def events(self, first: int = 0) -> list[bytes]:
+        """Return the event, put together."""
+        return [] if first else [self.large.read_all()]
+
+    def arrow(self, first: int = 0, last: int | None = None) -> pa.BinaryArray:
+        """Return the event, put together, as an Arrow array."""
+        return pa.array([self.large.read_all()], pa.binary())[first:last]
+
+
+class EventInputStream(io.RawIOBase):
+    """An event, as a file to be read and sought in. Memory is that of a chunk at most, whatever the event's size.
+
+    ``pointer`` is where it is, ``stream`` which stream it is of, ``size`` how many bytes it has.
+    """
+
+    def __init__(self, event: LargeEvent | bytes, pointer: EventPointer) -> None:
+        super().__init__()
+        self._event, self.pointer, self.stream = event, pointer, pointer.stream
+        self._offset = 0
+
+    @property
+    def size(self) -> int:
+        """How many bytes the event has."""
+        return len(self._event) if isinstance(self._event, bytes) else self._event.size
+
+    def readable(self) -> bool:
+        """It is."""
+        return True
+
+    def seekable(self) -> bool:
+        """It is."""
+        return True
+
+    def readinto(self, buffer: Buffer, /) -> int:
+        """Read as much as there is room for, up to the end of a chunk."""
+        self._check_open()
+        room = memoryview(buffer).cast("B")
+        if self._offset >= self.size or not room:
+            return 0
+        data, place = self._rest()
+        count = min(len(room), len(data) - place)
+        room[:count] = data[place : place + count]
+        self._offset += count
+        return count
+
+    def _rest(self) -> tuple[bytes | memoryview, int]:
+        return (self._event, self._offset) if isinstance(self._event, bytes) else self._event.chunk_at(self._offset)
+
+    def readall(self) -> bytes:
+        """Read all that is left."""
+        self._check_open()
+        parts = []
+        while self._offset < self.size:
+            data, place = self._rest()
+            parts.append(data[place:])
+            self._offset += len(data) - place
+        return b"".join(parts)
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET, /) -> int:
+        """Go to any place of the event, at no cost."""
+        self._check_open()
+        base = {io.SEEK_SET: 0, io.SEEK_CUR: self._offset, io.SEEK_END: self.size}.get(whence)
+        if base is None or base + offset < 0:
+            raise BadArgument(f"cannot seek to {offset} from {whence} in an event of {self.size} bytes")
+        self._offset = base + offset
+        return self._offset
+
+    def skip(self, count: int) -> int:
+        """Step over bytes, at no cost; return how many there were."""
+        if count < 0:
+            raise BadArgument(f"cannot skip {count} bytes")
+        before = min(self._offset, self.size)
+        return self.seek(min(before + count, self.size)) - before
+
+    def tell(self) -> int:
+        """Return how far it was read."""
+        return self._offset
+
+    def _check_open(self) -> None:
+        if self.closed:
+            raise ValueError("the event was closed")
+
+
+def event_at(segment: Segment, pointer: EventPointer) -> bytes | LargeEvent:
+    """Return the event that begins where the pointer points."""
+    for block in segment.blocks(pointer.offset, size=1):
+        if isinstance(block, Block):
+            index = block.index_at(pointer.offset)
+            if index is not None and index < block.count and block.offset_of(index) == pointer.offset:
+                return block.event(index)
+        elif isinstance(block, Chunk) and block.number == 0 and pointer.offset == block.start + BLOCK_HEADER_SIZE:
+            return LargeEvent(segment, pointer.stream, pointer.segment_id, block.start, None)
+    raise NoSuchEvent(pointer)

@@ -1,0 +1,373 @@
+"""Transactions: events that become part of a stream together, or not at all.
+
+What a small transaction writes waits in memory. Once that is more than fits into a block, and for large events, it goes
+into logs of the transaction, several for each key range that was a segment when it began. Committing is a matter of
+:mod:`penstock.stream._commit`. A transaction has a lease: if nobody pings it, it is aborted. It also ends when its
+store does.
+"""
+
+from __future__ import annotations
+
+import struct
+import threading
+from bisect import bisect_right
+from contextlib import suppress
+from typing import TYPE_CHECKING, Final, Literal, NoReturn
+
+from penstock.errors import BadArgument, PenstockError, StreamSealed, TransactionEnded
+from penstock.log import PlogSizes
+from penstock.model import EventPointer
+from penstock.ports import uninterrupted
+from penstock.stream._block import BLOCK_HEADER_SIZE, EXTENT, LENGTH_SIZE, BlockHeader, pack_extent
+from penstock.stream._commit import TransactionPart, commit_copies, commit_logs, copies_of
+from penstock.stream._keys import key_position
+from penstock.stream._large_write import CHUNK_SIZE, EventOutputStream, LargeWrite
+
+if TYPE_CHECKING:
+    from types import TracebackType
+    from typing import Any, Self
+
+    from penstock.log import LogStream
+    from penstock.log._stream import PendingLogAppend
+    from penstock.stream._store import StreamStore
+    from penstock.stream.serializers import Serializer
+
+__all__ = ["LEASE_MAX_S", "EndedTransaction", "Transaction", "TransactionLogs", "TransactionalWriter"]
+
+LEASE_MAX_S: Final = 24 * 3600.0
+_COPY_SIZE_MAX: Final = 256 << 10  # what is committed by copying it
+_LARGE_PLOGS: Final = PlogSizes(first=4 << 20, largest=256 << 20)
+Status = Literal["open", "committed", "aborted"]
+
+
+class TransactionLogs:
+    """The logs of one transaction, by key range: blocks of small events, and large events."""
+
+    def __init__(self, store: StreamStore, stream: str, transaction: str) -> None:
+        self._store, self._stream, self._transaction = store, stream, transaction
+        self._find_parts()
+        self._open: dict[int, LogStream] = {}  # which take small events, by part
+        self._last: dict[str, PendingLogAppend] = {}
+        self._names: list[str] = []
+        self._outputs: list[tuple[int, int, EventOutputStream]] = []  # of which part, where in it
+
+    def _find_parts(self) -> None:
+        with self._store.catalog.lock:
+            state = self._store.catalog.stream(self._stream)
+            if state.sealed:
+                raise StreamSealed(self._stream)
+            self.parts = [TransactionPart(one.low, one.high) for one in state.current]
+        self._lows = [part.low for part in self.parts]
+
+    @property
+    def is_used(self) -> bool:
+        """Whether there is any log."""
+        return bool(self._names)
+
+    def new_log(self, sizes: PlogSizes | None = None) -> LogStream:
+        """Make a log that belongs to the transaction."""
+        name = f"t{self._transaction}.{len(self._names)}"
+        self._names.append(name)
+        return self._store.new_log(name, sizes)
+
+    def new_large_log(self) -> LogStream:
+        """Make a log for a large event: with few plogs, because each costs several syncs."""
+        return self.new_log(_LARGE_PLOGS)
+
+    def part_at(self, position: float) -> int:
+        """Return which part has a place in the key space."""
+        return bisect_right(self._lows, position) - 1
+
+    def append(self, part: int, header: BlockHeader, *data: bytes) -> None:
+        """Append a block to a part."""
+        log = self._open.get(part)
+        if log is None:
+            log = self._open[part] = self.new_log()
+            self.parts[part].logs.append(log.name)
+        self._last[log.name] = log.submit(header.pack(), *data)
+        self.parts[part].size += BLOCK_HEADER_SIZE + sum(map(len, data))
+        self.parts[part].events += header.count
+
+    def add_large(self, part: int, write: LargeWrite, header: BlockHeader, output: EventOutputStream | None) -> None:
+        """Add a large event, all of which is durable: an extent, then its own log."""
+        assert write.log is not None
+        self.append(part, header, pack_extent(write.size, write.span))
+        del self._open[part]
+        one = self.parts[part]
+        if header.last:
+            one.headers.append(header)
+        if output is not None:
+            self._outputs.append((part, one.size + BLOCK_HEADER_SIZE, output))
+        one.logs.append(write.log.name)
+        one.size += write.span
+        one.events += 1
+
+    def commit(self) -> list[tuple[int, int]]:
+        """Make all of it part of the stream; return segment and offset of each part, and tell the outputs."""
+        for pending in self._last.values():
+            pending.result()
+        used = [part for part in self.parts if part.logs]
+        with self._store.catalog.lock:
+            places = commit_logs(self._store, self._stream, self._transaction, used)
+        by_part = {id(part): place for part, place in zip(used, places, strict=True)}
+        for part, offset, output in self._outputs:
+            segment, start = by_part[id(self.parts[part])]
+            output.place_at(EventPointer(self._stream, segment, start + offset))
+        return places
+
+    def commit_large(self, write: LargeWrite, header: BlockHeader, position: float) -> EventPointer:
+        """Make one large event, all that there is, part of the stream; return where it is."""
+        with self._store.catalog.lock:
+            self._find_parts()  # the stream may have been scaled since
+            part = self.part_at(position)
+            self.add_large(part, write, header, None)
+            offset = self.parts[part].size - write.span + BLOCK_HEADER_SIZE
+            [(segment, start)] = self.commit()
+        return EventPointer(self._stream, segment, start + offset)
+
+    def drop(self) -> None:
+        """Delete the logs."""
+        self._store.delete_logs(self._names)
+
+
+class Transaction:
+    """Events that are written together. Get one from :meth:`TransactionalWriter.begin`; threads may share it."""
+
+    def __init__(self, store: StreamStore, stream: str, serializer: Serializer[Any] | None, lease: float) -> None:
+        self.id: Final = store.new_transaction_id()
+        self.stream: Final = stream
+        self._store, self._lease = store, lease
+        self._serialize = None if serializer is None else serializer.serialize
+        self._lock = threading.RLock()
+        self._logs = TransactionLogs(store, stream, self.id)
+        self._small: list[tuple[float, bytes]] = []
+        self._small_size = 0
+        self._writing: set[EventOutputStream] = set()
+        self._status: Status = "open"
+        self._why = ""
+        self._deadline = store.clock.now() + lease
+
+    @property
+    def status(self) -> Status:
+        """Whether it is open, committed or aborted."""
+        return self._status
+
+    def ping(self) -> None:
+        """Let the lease begin anew."""
+        with self._lock:
+            self._check_open()
+            self._deadline = self._store.clock.now() + self._lease
+
+    def write_event(self, event: object, key: str | bytes | None = None) -> None:
+        """Add an event; nobody sees it before the commit."""
+        data = _as_event(event if self._serialize is None else self._serialize(event))
+        if len(data) > CHUNK_SIZE:
+            with self.begin_write_event(key) as output:
+                output.write(data)
+            return
+        with self._lock:
+            self._check_open()
+            self._add_small(self._position_of(key), data)
+
+    def _add_small(self, position: float, data: bytes) -> None:
+        self._small.append((position, data))
+        self._small_size += len(data) + LENGTH_SIZE
+        if self._small_size > _COPY_SIZE_MAX:
+            self._spill()
+
+    def _position_of(self, key: str | bytes | None) -> float:
+        """Return where a key belongs; events without one stay together."""
+        return key_position(self.id if key is None else key)
+
+    def _spill(self) -> None:
+        """Put what waits in memory into the transaction's logs."""
+        now_ms = int(self._store.clock.now() * 1000)
+        by_part = copies_of((self._logs.part_at(position), event) for position, event in self._small)
+        for part, events in by_part.items():
+            for some in _blocks_of(events):
+                header = BlockHeader(count=len(some), parts=0, time_ms=now_ms)
+                self._logs.append(part, header, struct.pack(f">{len(some)}I", *map(len, some)), b"".join(some))
+        self._small, self._small_size = [], 0
+
+    def begin_write_event(self, key: str | bytes | None = None) -> EventOutputStream:
+        """Begin an event of any size, to be written as a file; closing it makes it part of the transaction."""
+        position = self._position_of(key)
+        with self._lock:
+            self._check_open()
+            write = LargeWrite(self._logs.new_large_log, self._store.clock)
+            output = EventOutputStream(write, lambda one, out: self._add_large(one, out, position), self._lose)
+            self._writing.add(output)
+            return output
+
+    def _add_large(self, write: LargeWrite, output: EventOutputStream, position: float) -> None:
+        event = write.finish()
+        with self._lock:
+            self._check_open()
+            self._writing.discard(output)
+            if event is not None:
+                self._add_small(position, event)
+                return
+            self._spill()
+            header = BlockHeader(kind=EXTENT, count=0, parts=0, time_ms=int(self._store.clock.now() * 1000))
+            self._logs.add_large(self._logs.part_at(position), write, header, output)
+
+    def _lose(self, write: LargeWrite) -> None:
+        """Forget an event that was aborted; its log goes with the transaction."""
+        with self._lock:
+            self._writing = {output for output in self._writing if not output.is_of(write)}
+
+    @uninterrupted
+    def commit(self) -> None:
+        """Make all events part of the stream at once; returns when they are durable and can be read."""
+        with self._lock:
+            self._check_open()
+            if self._writing:
+                raise BadArgument(f"transaction {self.id} has {len(self._writing)} events that are not closed")
+            if self._logs.is_used:
+                self._spill()
+                self._logs.commit()
+            elif self._small:
+                self._copy()
+            self._end("committed", "it was committed")
+
+    def _copy(self) -> None:
+        store = self._store
+        with store.catalog.lock:
+            state = store.catalog.stream(self.stream)
+            if state.sealed:
+                raise StreamSealed(self.stream)
+            by_segment = copies_of((state.locate(position), event) for position, event in self._small)
+            contents = {
+                segment: (len(events), struct.pack(f">{len(events)}I", *map(len, events)), b"".join(events))
+                for segment, events in by_segment.items()
+            }
+            commit_copies(store, self.stream, self.id, contents)
+
+    @uninterrupted
+    def abort(self) -> None:
+        """Drop all of it; aborting again does nothing."""
+        with self._lock:
+            if self._status == "committed":
+                raise TransactionEnded(self.id, reason=self._why)
+            self._abort("it was aborted")
+
+    def abort_if_expired(self, now: float) -> None:
+        """Drop all of it if nobody has pinged for as long as the lease."""
+        with self._lock:
+            if now > self._deadline:
+                self._abort(f"nobody pinged it for {self._lease:g} s")
+
+    def abort_if_open(self) -> None:
+        """Drop all of it, because the store is closed."""
+        with self._lock, suppress(PenstockError):
+            self._abort("its store was closed")
+
+    def _abort(self, why: str) -> None:
+        if self._status == "open":
+            self._end("aborted", why)
+            self._logs.drop()
+
+    def _end(self, status: Status, why: str) -> None:
+        self._status, self._why = status, why
+        self._small = []
+        self._store.forget_transaction(self)
+
+    def _check_open(self) -> None:
+        if self._status != "open":
+            raise TransactionEnded(self.id, reason=self._why)
+
+    def __enter__(self) -> Self:
+        """Commit at the end of the block, or abort if it ends with an exception."""
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Commit, or abort."""
+        if error is not None:
+            with suppress(PenstockError):
+                self.abort()
+        elif self._status == "open":
+            self.commit()
+
+
+class EndedTransaction:
+    """A transaction of which only its end is known: whatever it is asked for is too late."""
+
+    def __init__(self, transaction: str, status: Status) -> None:
+        self.id: Final = transaction
+        self.status: Final = status
+
+    def _refuse(self) -> NoReturn:
+        raise TransactionEnded(self.id, reason=f"it was {self.status}")
+
+    def ping(self) -> None:
+        """Refuse."""
+        self._refuse()
+
+    def commit(self) -> None:
+        """Refuse."""
+        self._refuse()
+
+    def abort(self) -> None:
+        """Refuse, unless it was aborted."""
+        if self.status != "aborted":
+            self._refuse()
+
+
+class TransactionalWriter:
+    """Begins transactions; get one from :meth:`Store.transactional_writer`."""
+
+    def __init__(self, store: StreamStore, stream: str, serializer: Serializer[Any] | None) -> None:
+        store.catalog.stream(stream)
+        self.stream: Final = stream
+        self._store, self._serializer = store, serializer
+
+    def begin(self, lease: float = 30.0) -> Transaction:
+        """Begin a transaction, which is aborted when nobody pings it for ``lease`` seconds."""
+        _check_lease(lease)
+        transaction = Transaction(self._store, self.stream, self._serializer, float(lease))
+        self._store.add_transaction(transaction)
+        return transaction
+
+    def get(self, transaction: str) -> Transaction | EndedTransaction:
+        """Return a transaction by its id; of one that has ended, how."""
+        return self._store.transaction(transaction)
+
+    def close(self) -> None:
+        """Nothing is left to do: transactions end by themselves."""
+
+    def __enter__(self) -> Self:
+        """Close at the end of the block."""
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Close."""
+        self.close()
+
+
+def _check_lease(lease: object) -> None:
+    if not isinstance(lease, int | float) or not 0 < lease <= LEASE_MAX_S:
+        raise BadArgument(f"a lease of {lease!r} s cannot be: from above 0 to {LEASE_MAX_S:g}")
+
+
+def _as_event(event: object) -> bytes:
+    try:
+        return event if type(event) is bytes else bytes(memoryview(event))  # type: ignore[arg-type]
+    except TypeError:
+        raise BadArgument(f"{type(event).__name__} is no event: give bytes, or use a serializer") from None
+
+
+def _blocks_of(events: list[bytes]) -> list[list[bytes]]:
+    """Return events in groups that fit into a block each."""
+    found: list[list[bytes]] = [[]]
+    room = CHUNK_SIZE
+    for event in events:
+        if len(event) + LENGTH_SIZE > room and found[-1]:
+            found.append([])
+            room = CHUNK_SIZE
+        found[-1].append(event)
+        room -= len(event) + LENGTH_SIZE
+    return found
