@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 __all__ = ["EventInputStream", "LargeBlock", "LargeEvent", "event_at"]
 
 _FRAME_SIZE: Final = BLOCK_HEADER_SIZE + LENGTH_SIZE
+_READ_AHEAD: Final = 8 << 20
 
 
 class LargeEvent:
@@ -90,27 +91,28 @@ class LargeEvent:
         )
         return found if isinstance(found, Chunk) and is_ours else None
 
-    def chunk_at(self, offset: int) -> tuple[memoryview, int]:
-        """Return the bytes of the chunk that has a byte of the event, and which of them it is."""
+    def chunks_at(self, offset: int) -> Iterator[Chunk]:
+        """Return the chunk that has a byte of the event, and some that follow it; at least one."""
         try:
             number = offset // len(self.first.data)
-            chunk = self._chunk(number)
+            place = self.start + number * (_FRAME_SIZE + len(self.first.data))
+            blocks = list(self._segment.blocks(place, end=self.end, size=_READ_AHEAD))
         except (BadArgument, LogError, PlogError, NoSuchEvent) as error:
             raise DataTruncated(self.pointer, head="a later place") from error
-        if chunk is None:
-            raise DataTruncated(self.pointer, head="a later place")
-        return chunk.data, offset - number * len(self.first.data)
+        for expected, block in enumerate(blocks, number):
+            if not isinstance(block, Chunk) or block.number != expected:
+                raise DataTruncated(self.pointer, head="a later place")
+            yield block
 
     def read_all(self) -> bytes:
         """Return the whole event."""
-        return b"".join(self._views())
-
-    def _views(self) -> Iterator[memoryview]:
-        offset = 0
-        while offset < self.size:
-            data, _ = self.chunk_at(offset)
-            offset += len(data)
-            yield data
+        parts: list[memoryview] = []
+        found = 0
+        while found < self.size:
+            more = [chunk.data for chunk in self.chunks_at(found)]
+            found += sum(map(len, more))
+            parts += more
+        return b"".join(parts)
 
 
 class LargeBlock:
@@ -169,6 +171,9 @@ class EventInputStream(io.RawIOBase):
         super().__init__()
         self._event, self.pointer, self.stream = event, pointer, pointer.stream
         self._offset = 0
+        self._chunk: bytes | memoryview = event if isinstance(event, bytes) else b""
+        self._chunk_start = 0
+        self._ahead: Iterator[Chunk] = iter(())
 
     @property
     def size(self) -> int:
@@ -187,25 +192,32 @@ class EventInputStream(io.RawIOBase):
         """Read as much as there is room for, up to the end of a chunk."""
         self._check_open()
         room = memoryview(buffer).cast("B")
-        if self._offset >= self.size or not room:
-            return 0
-        data, place = self._rest()
-        count = min(len(room), len(data) - place)
-        room[:count] = data[place : place + count]
+        data = self._rest() if room else b""
+        count = min(len(room), len(data))
+        room[:count] = data[:count]
         self._offset += count
         return count
 
-    def _rest(self) -> tuple[bytes | memoryview, int]:
-        return (self._event, self._offset) if isinstance(self._event, bytes) else self._event.chunk_at(self._offset)
+    def _rest(self) -> bytes | memoryview:
+        """Return what is left of the chunk that is being read; nothing at the end of the event."""
+        place = self._offset - self._chunk_start
+        if 0 <= place < len(self._chunk):
+            return self._chunk[place:]
+        if self._offset >= self.size or isinstance(self._event, bytes):
+            return b""
+        if place != len(self._chunk) or (chunk := next(self._ahead, None)) is None:
+            self._ahead = self._event.chunks_at(self._offset)
+            chunk = next(self._ahead)
+        self._chunk, self._chunk_start = chunk.data, chunk.number * len(self._event.first.data)
+        return self._chunk[self._offset - self._chunk_start :]
 
     def readall(self) -> bytes:
         """Read all that is left."""
         self._check_open()
         parts = []
-        while self._offset < self.size:
-            data, place = self._rest()
-            parts.append(data[place:])
-            self._offset += len(data) - place
+        while data := self._rest():
+            parts.append(data)
+            self._offset += len(data)
         return b"".join(parts)
 
     def seek(self, offset: int, whence: int = io.SEEK_SET, /) -> int:
