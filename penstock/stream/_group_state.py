@@ -155,13 +155,19 @@ class GroupState:
         return self.ends[stream].get(segment)
 
     def share(self, reader: str) -> Share:
-        """Return what the reader is to take and to give back; those who have more keep one more."""
+        """Return what the reader is to take and to give back.
+
+        Those who have just one more than the fewest are the first to keep it; if more may have it, who comes first
+        takes it. So once all have given, each needs to look just once, in whatever order, and nothing is left over.
+        """
         held = self.readers[reader]
         if self.checkpoint is not None:
             return Share([], [])
-        fewest, extra = divmod(len(self.free) + sum(map(len, self.readers.values())), len(self.readers))
-        ranked = sorted(self.readers, key=lambda one: (-len(self.readers[one]), one))
-        count = fewest + (ranked.index(reader) < extra)
+        counts = {one: len(segments) for one, segments in self.readers.items()}
+        fewest, extra = divmod(len(self.free) + sum(counts.values()), len(counts))
+        above = sorted((one for one in counts if counts[one] > fewest), key=lambda one: (counts[one], one))
+        rank = above.index(reader) if reader in above else len(above)
+        count = fewest + (rank < extra)
         return Share(sorted(self.free)[: max(count - len(held), 0)], sorted(held)[count:])
 
     def _reset(self, starts: Places) -> None:
