@@ -258,8 +258,6 @@ class GroupState:
         self._finish_checkpoint_if_complete()
 
     def _reach_checkpoint(self, reader: str, places: Mapping[Key, int]) -> None:
-        if reader not in self.missing:
-            raise ValueError(f"reader {reader!r} is not on its way to a checkpoint")
         self._move(reader, places)
         self._count_in(reader, self.readers[reader])
 
@@ -271,7 +269,6 @@ class GroupState:
     def _finish_checkpoint_if_complete(self) -> None:
         if self.checkpoint is None or self.missing:
             return
-        self.checkpoints.pop(self.checkpoint, None)
         self.checkpoints[self.checkpoint] = nested(self.reached, self.streams)
         self.checkpoint, self.reached = None, {}
         while len(self.checkpoints) > 1 and self._has_too_many_checkpoints():

@@ -358,7 +358,7 @@ TestGroupMachine = GroupMachine.TestCase
 TestGroupMachine.settings = settings(max_examples=400, stateful_step_count=40)
 
 
-@pytest.mark.parametrize("counts", product(range(5), repeat=3))
+@pytest.mark.parametrize("counts", list(product(range(5), repeat=3)))
 def test_when_all_have_given_each_looks_once_and_nothing_is_left_over(counts: tuple[int, ...]) -> None:
     """A reader is told to look when another gives, not when one takes: what is left over then, nobody would take."""
     for first, second in product(permutations(READERS), repeat=2):
@@ -492,8 +492,14 @@ def test_no_segment_changes_hands_while_a_checkpoint_is_under_way() -> None:
     assert state.share("r1").give
     state.apply(CheckpointBegun(GROUP, "c"))
     assert state.share("r1") == state.share("r2") == ([], [])
-    with pytest.raises(ValueError, match="checkpoint"):
-        state.apply(SegmentsReleased(GROUP, "r1", {A: {1: 0}}))
+    state.apply(ReaderGone(GROUP, "r1", {}))
+    for record in (
+        SegmentsReleased(GROUP, "r2", {}),
+        SegmentsTaken(GROUP, "r2", {A: [0]}),
+        CheckpointBegun(GROUP, "d"),
+    ):
+        with pytest.raises(ValueError, match="checkpoint"):
+            state.apply(record)
 
 
 def test_a_reader_that_is_gone_has_come_to_the_checkpoint() -> None:
