@@ -34,6 +34,7 @@ demo: $(READY) ## Show what Penstock does
 bench: $(READY) ## Print the speed of plogs and streams next to the bare disk, Kafka and RabbitMQ
 	@$(BIN)/python -m bench.plog
 	@$(BIN)/python -m bench.streams
+	@$(BIN)/python -m bench.large_events
 
 clean: ## Remove .venv and everything built
 	@rm -rf .venv dist .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache
