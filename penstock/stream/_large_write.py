@@ -90,9 +90,10 @@ class EventOutputStream(io.RawIOBase):
         write: LargeWrite,
         commit: Callable[[LargeWrite, EventOutputStream], None],
         abort: Callable[[LargeWrite], None],
+        abandon: Callable[[], None],
     ) -> None:
         super().__init__()
-        self._write, self._commit, self._abort = write, commit, abort
+        self._write, self._commit, self._abort, self._abandon = write, commit, abort, abandon
         self._lock = threading.Lock()
         self._ended: str | None = None
         self._pointer: EventPointer | None = None
@@ -182,6 +183,11 @@ class EventOutputStream(io.RawIOBase):
             self.abort()
 
     def __del__(self) -> None:
-        """Abort what nobody closed: an event that was lost sight of is not complete."""
+        """Drop what nobody closed, because an event that was lost sight of is not complete; its logs go later.
+
+        This may run at any moment, in any thread, so it takes no lock.
+        """
         if not self.closed:
-            self.abort()
+            if self._ended is None:
+                self._abandon()
+            super().close()

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import re
 import threading
+from collections import deque
+from contextlib import suppress
 from itertools import chain, pairwise
 from typing import TYPE_CHECKING, Any, Final
 
@@ -101,6 +103,7 @@ class StreamStore:
         self._writers: dict[tuple[int, object], StreamWriter] = {}
         self.transactions: Final[dict[str, Transaction]] = {}
         self._aborted: dict[str, None] = {}
+        self.abandoned: Final[deque[str]] = deque()  # logs of events that were lost sight of
         self._random = random or SystemRandom()
         self._closed = False
         with resources:  # which are closed if we do not get to the end of this
@@ -421,11 +424,17 @@ class StreamStore:
     def new_log(self, name: str, sizes: PlogSizes | None = None) -> LogStream:
         """Make a log that is no segment's yet."""
         self._check_open()
+        self.delete_abandoned()
         return self._manager.log(name, sizes=sizes)
 
     def existing_logs(self, names: Iterable[str]) -> list[LogStream]:
         """Return those of some logs that are there."""
         return [self._manager.log(name) for name in names if self._manager.has_log(name)]
+
+    def delete_abandoned(self) -> None:
+        """Delete the logs of events that were lost sight of."""
+        while self.abandoned:
+            self.delete_logs([self.abandoned.popleft()])
 
     def delete_logs(self, names: Iterable[str]) -> None:
         """Delete those of some logs that are there."""
@@ -540,6 +549,8 @@ class StreamStore:
             trouble = [error for error in map(_closed, [*ending, *groups]) if error is not None]
             for transaction in transactions:
                 transaction.abort_if_open()
+            with suppress(PenstockError):  # what is left is deleted when the store is opened again
+                self.delete_abandoned()
             self.pump.close()
             with self.catalog.lock:
                 self._closed = True

@@ -125,6 +125,10 @@ class TransactionLogs:
             [(segment, start)] = self.commit()
         return EventPointer(self._stream, segment, start + offset)
 
+    def abandon(self) -> None:
+        """Let the logs be deleted some time later; takes no lock."""
+        self._store.abandoned.extend(self._names)
+
     def drop(self) -> None:
         """Delete the logs."""
         self._store.delete_logs(self._names)
@@ -195,7 +199,9 @@ class Transaction:
         with self._lock:
             self._check_open()
             write = LargeWrite(self._logs.new_large_log, self._store.clock)
-            output = EventOutputStream(write, lambda one, out: self._add_large(one, out, position), self._lose)
+            output = EventOutputStream(
+                write, lambda one, out: self._add_large(one, out, position), self._lose, self._logs.abandon
+            )
             self._writing.add(output)
             return output
 

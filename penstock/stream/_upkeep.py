@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from penstock.errors import PenstockError
@@ -12,6 +13,8 @@ from penstock.stream._retention import by_consumption, by_size, by_time
 from penstock.stream._scaling import Meter, decide
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from penstock.stream._segment import Segment
     from penstock.stream._store import StreamStore
     from penstock.stream._stream_state import StreamState
@@ -49,22 +52,23 @@ class Upkeep:
             self.run_once()
 
     def run_once(self) -> None:
-        """Do for every stream what its configuration asks for."""
-        catalog = self._store.catalog
+        """Do for every stream what its configuration asks for, and clear away what was given up."""
+        catalog, now = self._store.catalog, self._store.clock.now()
         with catalog.lock:
             transactions = list(self._store.transactions.values())
-        for transaction in transactions:
-            transaction.abort_if_expired(self._store.clock.now())
-        with catalog.lock:
             names = [name for name, state in catalog.streams.items() if _wants_upkeep(state)]
+        _attempt("deleting logs that were given up", self._store.delete_abandoned)
+        for transaction in transactions:
+            _attempt(f"transaction {transaction.id}", partial(transaction.abort_if_expired, now))
         for name in names:
-            try:
-                with catalog.lock:
-                    if name in catalog.streams:
-                        self._scale(catalog.streams[name])
-                        self._retain(catalog.streams[name])
-            except PenstockError as error:
-                _logger.warning("upkeep of stream %s was put off: %s", name, error)
+            _attempt(f"stream {name}", partial(self._keep, name))
+
+    def _keep(self, name: str) -> None:
+        catalog = self._store.catalog
+        with catalog.lock:
+            if name in catalog.streams:
+                self._scale(catalog.streams[name])
+                self._retain(catalog.streams[name])
 
     def _scale(self, state: StreamState) -> None:
         if isinstance(state.config.scaling, Fixed) or state.sealed:
@@ -113,3 +117,11 @@ class Upkeep:
 
 def _wants_upkeep(state: StreamState) -> bool:
     return state.config.retention is not None or not isinstance(state.config.scaling, Fixed)
+
+
+def _attempt(what: str, task: Callable[[], object]) -> None:
+    """Do something; where that fails, it is tried again with the next pass."""
+    try:
+        task()
+    except PenstockError as error:
+        _logger.warning("upkeep was put off, %s: %s", what, error)

@@ -261,7 +261,8 @@ class StreamWriter:
                 assert pointer is not None, "it has no number that was there before"
                 output.place_at(pointer)
 
-        return EventOutputStream(LargeWrite(logs.new_large_log, self._store.clock), commit, lambda _: logs.drop())
+        write = LargeWrite(logs.new_large_log, self._store.clock)
+        return EventOutputStream(write, commit, lambda _: logs.drop(), logs.abandon)
 
     def _write_bytes(self, event: bytes, key: str | bytes | None) -> Ack | DoneAck:
         """Write an event that needs no serializer any more."""
