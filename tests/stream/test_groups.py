@@ -7,6 +7,7 @@ import threading
 from collections import Counter, defaultdict
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -225,7 +226,10 @@ def split_or_merge(store: StreamStore, number: int) -> None:
     segments = store.stream(STREAM).segments
     one = segments[number % len(segments)]
     following = [other for other in segments if other.low == one.high]
-    if following and number % 2:
+    if following and number == 4:
+        marks = (one.low, (one.low + one.high) / 2, following[0].high)
+        store.scale_stream(STREAM, [one.segment_id, following[0].segment_id], list(pairwise(marks)))
+    elif following and number % 2:
         store.scale_stream(STREAM, [one.segment_id, following[0].segment_id], [(one.low, following[0].high)])
     elif len(segments) < 8:
         middle = (one.low + one.high) / 2

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, Final
 
@@ -264,6 +265,20 @@ def test_what_was_truncated_away_is_told_once_and_reading_goes_on_at_the_head(st
         with pytest.raises(DataTruncated, match="plant/readings:0@0"):
             reader.read_next_event(timeout=0)
         assert rest(reader) == [b"c"]
+
+
+def test_plogs_that_vanish_under_the_eyes_of_a_reader_are_what_was_truncated_away(store: StreamStore) -> None:
+    """It had begun to read what is deleted meanwhile; that is no damage."""
+    group = new_group(store, *([b"%02d" % number * 15_000] for number in range(12)))  # two a plog
+    with group.reader("r") as reader:
+        assert reader.read_next_event(timeout=0) is not None
+        store.truncate_stream(STREAM, StreamCut.of(STREAM, {0: 11 * (30_000 + 60)}))
+        deleted = threading.Event()
+        store._manager.spawn(deleted.set)  # behind the deleting
+        assert deleted.wait(SECONDS_MAX)
+        with pytest.raises(DataTruncated):
+            rest(reader)
+        assert rest(reader) == [b"11" * 15_000]
 
 
 def test_when_its_segment_was_truncated_away_a_reader_goes_on_in_those_that_follow(store: StreamStore) -> None:
