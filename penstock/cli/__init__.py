@@ -41,7 +41,7 @@ def main() -> None:
     _open_missing_files()
     try:
         try:
-            _app()()
+            _app()(prog_name="penstock")
         finally:
             sys.stdout.flush()  # whoever reads our output and has gone is noticed here, not while Python ends
     except BrokenPipeError:

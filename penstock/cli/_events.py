@@ -1,48 +1,24 @@
-"""Events on their way in and out: lines of a file, and what is printed of an event."""
+"""Events on their way out: how many, and what is printed of each."""
 
 from __future__ import annotations
 
 import base64
+import shutil
 from typing import TYPE_CHECKING, BinaryIO, Final
 
-from penstock.errors import EventTooLarge
+from penstock.cli._output import size
 
 if TYPE_CHECKING:
-    import io
     from collections.abc import Iterator
 
     import pyarrow as pa
 
-__all__ = ["EventPrinter", "as_json_line", "first_events", "lines_of"]
+    from penstock.model import EventPointer
+    from penstock.stream import StreamStore
 
-_READ_SIZE: Final = 256 << 10
+__all__ = ["EventPrinter", "as_json_line", "first_events", "print_whole"]
 
-
-def lines_of(file: io.BufferedIOBase, *, limit: int) -> Iterator[list[bytes]]:
-    """Return the lines of a file without their ends, as many at once as one read brought.
-
-    No more is read before those are taken, so a pipe is as slow as who reads it. Of a line above ``limit`` no more is
-    read than tells.
-    """
-    begun: list[bytes] = []  # of a line whose end has not come yet
-    size = 0
-    while data := file.read1(_READ_SIZE):
-        *lines, rest = data.split(b"\n")
-        if lines:
-            lines[0] = b"".join([*begun, lines[0]])
-            _check_size(len(lines[0]), limit)
-            begun, size = [], 0
-            yield lines
-        begun.append(rest)
-        size += len(rest)
-        _check_size(size, limit)
-    if size:
-        yield [b"".join(begun)]
-
-
-def _check_size(size: int, limit: int) -> None:
-    if size > limit:
-        raise EventTooLarge(size=size, limit=limit)
+_READ_SIZE: Final = 1 << 20
 
 
 def first_events(batches: Iterator[pa.RecordBatch], limit: int | None) -> Iterator[pa.RecordBatch]:
@@ -55,35 +31,72 @@ def first_events(batches: Iterator[pa.RecordBatch], limit: int | None) -> Iterat
                 return
 
 
-def as_json_line(pointer: object, event: bytes) -> bytes:
-    """Return an event as a line of JSON: as text where it is UTF-8, otherwise in base64 under another name."""
+def as_json_line(pointer: EventPointer, event: bytes | None, store: StreamStore) -> bytes:
+    """Return an event as a line of JSON: as text where it is UTF-8, otherwise in base64 under another name.
+
+    Of one that is too large, which is None, the size.
+    """
     import msgspec
 
-    try:
-        value = {"pointer": str(pointer), "event": event.decode()}
-    except UnicodeDecodeError:
-        value = {"pointer": str(pointer), "event_base64": base64.b64encode(event).decode()}
+    value: dict[str, object] = {"pointer": str(pointer)}
+    if event is None:
+        value["size"] = store.fetch_event_as_stream(pointer).size
+    else:
+        try:
+            value["event"] = event.decode()
+        except UnicodeDecodeError:
+            value["event_base64"] = base64.b64encode(event).decode()
     return msgspec.json.encode(value) + b"\n"
 
 
 class EventPrinter:
-    """Prints events, each as a line of its own: as it is, or as JSON."""
+    """Prints events, each as a line of its own: as it is, or as JSON.
 
-    def __init__(self, out: BinaryIO, stream: str, *, as_json: bool) -> None:
-        self._out, self._stream, self._as_json = out, stream, as_json
+    Large events, which are null in what ``store.read`` returns, are printed as they are with ``whole``, in the memory
+    of a chunk; otherwise, and always as JSON, their size and pointer.
+    """
+
+    def __init__(self, out: BinaryIO, store: StreamStore, stream: str, *, as_json: bool, whole: bool) -> None:
+        self._out, self._store, self._stream = out, store, stream
+        self._as_json, self._whole = as_json, whole
 
     def print(self, batch: pa.RecordBatch) -> None:
         """Print the events of a batch, and let them be seen at once."""
-        events: list[bytes] = batch.column("event").to_pylist()
+        events: list[bytes | None] = batch.column("event").to_pylist()
         if self._as_json:
             self._out.write(b"".join(self._json_lines(batch, events)))
-        elif events:
-            self._out.write(b"\n".join([*events, b""]))
+        else:
+            small = [event for event in events if event is not None]
+            if len(small) == len(events):
+                self._out.write(b"\n".join([*small, b""]))
+            else:
+                self._print_each(batch, events)
         self._out.flush()
 
-    def _json_lines(self, batch: pa.RecordBatch, events: list[bytes]) -> Iterator[bytes]:
+    def _json_lines(self, batch: pa.RecordBatch, events: list[bytes | None]) -> Iterator[bytes]:
+        for pointer, event in zip(self._pointers(batch), events, strict=True):
+            yield as_json_line(pointer, event, self._store)
+
+    def _pointers(self, batch: pa.RecordBatch) -> Iterator[EventPointer]:
         from penstock.model import EventPointer
 
         segments, offsets = batch.column("segment_id").to_pylist(), batch.column("offset").to_pylist()
-        for segment, offset, event in zip(segments, offsets, events, strict=True):
-            yield as_json_line(EventPointer(self._stream, segment, offset), event)
+        for segment, offset in zip(segments, offsets, strict=True):
+            yield EventPointer(self._stream, segment, offset)
+
+    def _print_each(self, batch: pa.RecordBatch, events: list[bytes | None]) -> None:
+        for pointer, event in zip(self._pointers(batch), events, strict=True):
+            if event is not None:
+                self._out.write(event)
+            elif self._whole:
+                print_whole(self._store, pointer, self._out)
+            else:
+                count = self._store.fetch_event_as_stream(pointer).size
+                self._out.write(f"(large event, size {size(count)}: penstock cat {pointer})".encode())
+            self._out.write(b"\n")
+
+
+def print_whole(store: StreamStore, pointer: EventPointer, out: BinaryIO) -> None:
+    """Print an event of any size byte for byte, in the memory of a chunk."""
+    with store.fetch_event_as_stream(pointer) as event:
+        shutil.copyfileobj(event, out, _READ_SIZE)

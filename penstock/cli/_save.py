@@ -14,19 +14,21 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
+    from penstock.stream import StreamStore
+
 __all__ = ["COLUMN_FORMATS", "save"]
 
 COLUMN_FORMATS: Final = (".parquet", ".arrow")
 
 
-def save(batches: Iterator[pa.RecordBatch], path: Path, stream: str, *, as_json: bool) -> None:
+def save(batches: Iterator[pa.RecordBatch], path: Path, store: StreamStore, stream: str, *, as_json: bool) -> None:
     """Write events to a file, in the form that its name asks for."""
     with _whole_or_nothing(path) as unfinished:
         if path.suffix in COLUMN_FORMATS:
             _save_columns(batches, unfinished, path.suffix)
         else:
             with unfinished.open("wb") as file:
-                printer = EventPrinter(file, stream, as_json=as_json)
+                printer = EventPrinter(file, store, stream, as_json=as_json, whole=True)
                 for batch in batches:
                     printer.print(batch)
 
@@ -35,7 +37,7 @@ def _save_columns(batches: Iterator[pa.RecordBatch], path: Path, suffix: str) ->
     import pyarrow as pa
     from pyarrow import parquet
 
-    from penstock.stream._arrow import READ_SCHEMA
+    from penstock.stream import READ_SCHEMA
 
     writer = parquet.ParquetWriter if suffix == ".parquet" else pa.ipc.new_file
     with path.open("wb") as file, writer(file, READ_SCHEMA) as columns:

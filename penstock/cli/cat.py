@@ -17,12 +17,17 @@ def cat(
     store: StoreOption = STORE_DEFAULT,
     as_json: JsonOption = False,
 ) -> None:
-    """Print the event that a pointer points to, byte for byte."""
-    from penstock.cli._events import as_json_line
+    """Print the event that a pointer points to, of any size, byte for byte."""
+    from penstock.cli._events import as_json_line, print_whole
     from penstock.model import EventPointer
+    from penstock.stream import EVENT_SIZE_MAX
 
     place = EventPointer.parse(pointer)
     with existing_store(store) as opened:
-        event = opened.fetch_event(place)
-    sys.stdout.buffer.write(as_json_line(place, event) if as_json else event)
+        if as_json:
+            with opened.fetch_event_as_stream(place) as event:
+                small = event.read() if event.size <= EVENT_SIZE_MAX else None
+            sys.stdout.buffer.write(as_json_line(place, small, opened))
+        else:
+            print_whole(opened, place, sys.stdout.buffer)
     sys.stdout.buffer.flush()

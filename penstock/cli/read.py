@@ -11,9 +11,11 @@ from penstock.cli._store import STORE_DEFAULT, StoreOption, existing_store, pars
 from penstock.errors import BadArgument
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
     import pyarrow as pa
+
+    from penstock.model import SegmentRange
 
 EXAMPLE = "penstock read plant/readings --limit 3 --json"
 
@@ -31,7 +33,10 @@ def read(
     store: StoreOption = STORE_DEFAULT,
     as_json: JsonOption = False,
 ) -> None:
-    """Print the events of a stream from one place to another, a line each, as they are or as JSON."""
+    """Print the events of a stream from one place to another, a line each, as they are or as JSON.
+
+    On a terminal, as JSON and in columns, of an event above 1 MiB only where it is: penstock cat prints it.
+    """
     from penstock.cli._events import EventPrinter, first_events
     from penstock.cli._save import COLUMN_FORMATS, save
 
@@ -41,16 +46,23 @@ def read(
         cuts = parse_place(opened, stream, start), parse_place(opened, stream, end)
         batches = first_events(opened.read(stream, *cuts), limit)
         if output is None:
-            printer = EventPrinter(sys.stdout.buffer, stream, as_json=as_json)
+            whole = not sys.stdout.isatty()
+            printer = EventPrinter(sys.stdout.buffer, opened, stream, as_json=as_json, whole=whole)
             for batch in batches:
                 printer.print(batch)
             return
-        total = sum(part.size for part in opened.segment_ranges(stream, *cuts))
-        with progress(f"reading {stream}", total) as done:
-            save(_counted(batches, done), output, stream, as_json=as_json)
+        parts = opened.segment_ranges(stream, *cuts)
+        with progress(f"reading {stream}", sum(part.size for part in parts)) as done:
+            save(_counted(batches, parts, done), output, opened, stream, as_json=as_json)
 
 
-def _counted(batches: "Iterator[pa.RecordBatch]", done: "Callable[[int], object]") -> "Iterator[pa.RecordBatch]":
+def _counted(
+    batches: "Iterator[pa.RecordBatch]", parts: "Iterable[SegmentRange]", done: "Callable[[int], object]"
+) -> "Iterator[pa.RecordBatch]":
+    """Return the batches, and tell of each how far it led; not what it holds, since large events are not in it."""
+    places = {part.segment_id: part.start for part in parts}
     for batch in batches:
         yield batch
-        done(batch.column("event").nbytes)
+        segment, place = batch.column("segment_id")[-1].as_py(), batch.column("offset")[-1].as_py()
+        done(place - places[segment])
+        places[segment] = place

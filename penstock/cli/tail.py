@@ -43,14 +43,15 @@ def tail(
 ) -> None:
     """Print the last ten events of a stream, a line each; with -f, also those that arrive from now on.
 
-    The segments of a stream have no order between them: of one that has several, each gives an even share.
+    The segments of a stream have no order between them: of one that has several, each gives an even share. Of an event
+    above 1 MiB, size and pointer are printed.
     """
     from penstock.cli._events import EventPrinter, first_events
 
     if start is not None and last is not None:
         raise BadArgument("--from and --last both say where to begin: give one of them")
-    printer = EventPrinter(sys.stdout.buffer, stream, as_json=as_json)
     with existing_store(store) as opened:
+        printer = EventPrinter(sys.stdout.buffer, opened, stream, as_json=as_json, whole=False)
         end = opened.tail(stream)
         batches = _events(opened, end, start, _LAST_DEFAULT if last is None else last, follow=follow)
         with _every_end_is_ctrl_c(), closing(batches):
@@ -96,12 +97,29 @@ def _delete_leftovers(store: "StreamStore") -> None:
 
 
 def _next_batch(reader: "Reader") -> "pa.RecordBatch | None":
-    """Return the next batch; what cannot be read any more is told, and the reader goes on behind it."""
+    """Return the next batch; what cannot be read any more is told, and the reader goes on behind it.
+
+    A large event is a batch of its own.
+    """
     while True:
         try:
             return reader.read_batch()
-        except (DataTruncated, EventTooLarge) as error:
+        except EventTooLarge as error:
+            return _large_event(error)
+        except DataTruncated as error:
             typer.echo(f"penstock: {error}", err=True)
+
+
+def _large_event(error: EventTooLarge) -> "pa.RecordBatch":
+    """Return an event that is too large as ``store.read`` does: as null, with the place where it is."""
+    import pyarrow as pa
+
+    from penstock.model import EventPointer
+    from penstock.stream import READ_SCHEMA
+
+    pointer = error.pointer
+    assert isinstance(pointer, EventPointer), "a reader tells where"
+    return pa.record_batch([[None], [pointer.segment_id], [pointer.offset], [None]], READ_SCHEMA)
 
 
 @contextmanager

@@ -1,7 +1,6 @@
 """``penstock write``: write lines, or whole files, as events."""
 
 import io
-import os
 import sys
 from contextlib import nullcontext
 from pathlib import Path
@@ -9,15 +8,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from penstock.cli._events import lines_of
-from penstock.cli._output import JsonOption, count_of, fail, print_json, progress
+from penstock.cli._input import EventFeed, write_lines, write_whole
+from penstock.cli._output import JsonOption, count_of, print_json, progress
 from penstock.cli._store import STORE_DEFAULT, StoreOption, existing_store
-from penstock.errors import BadArgument, EventTooLarge
+from penstock.errors import BadArgument
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from penstock.stream import BatchAck, StreamWriter
+    from collections.abc import Callable, Sequence
 
 EXAMPLE = "penstock write plant/readings readings.txt --key sensor-7"
 
@@ -38,7 +35,12 @@ def write(
     *,
     whole: Annotated[
         list[Path] | None,
-        typer.Option("--file", metavar="PATH", exists=True, dir_okay=False, help="The whole file is one event."),
+        typer.Option(
+            "--file",
+            metavar="PATH",
+            dir_okay=False,
+            help="The whole file, of any size, is one event; - is the standard input.",
+        ),
     ] = None,
     key: Annotated[str | None, typer.Option(help="The routing key: events of one key stay in order.")] = None,
     writer_id: Annotated[
@@ -54,68 +56,29 @@ def write(
     if files and whole:
         raise BadArgument("FILE is for lines and --file for whole files: give one kind of them")
     with existing_store(store) as opened, opened.writer(stream, writer_id) as writer:
-        written = _Written(writer, key)
-        try:
-            _write_all(written, files or [], whole or [])
-        except EventTooLarge as error:
-            writer.flush()
-            fail(f"event {written.count + 1} has more than {error.limit} bytes, the limit; those before it are written")
+        with EventFeed(writer, key) as events:
+            _write_all(events, whole or files or [_STDIN], write_whole if whole else write_lines)
         writer.flush()
-        pointer = written.pointer
+        pointer = events.pointer
     if as_json:
-        print_json({"stream": stream, "events": written.count, "pointer": pointer})
+        print_json({"stream": stream, "events": events.count, "pointer": pointer})
     else:
-        typer.echo(f"{count_of(written.count, 'event')} written" + (f": {pointer}" if pointer else ""))
+        typer.echo(f"{count_of(events.count, 'event')} written" + (f": {pointer}" if pointer else ""))
 
 
-class _Written:
-    """What was given to a writer so far."""
-
-    def __init__(self, writer: "StreamWriter", key: str | None) -> None:
-        self._writer, self._key = writer, key
-        self._last: BatchAck | None = None
-        self.count = 0
-
-    def add(self, events: "Sequence[bytes]") -> None:
-        """Write events; waits while too many are under way."""
-        keys = None if self._key is None else [os.fsencode(self._key)] * len(events)
-        self._last = self._writer.write_batch(events, keys)
-        self.count += len(events)
-
-    @property
-    def pointer(self) -> str | None:
-        """Where the event is, if it is just one."""
-        return str(self._last.result()[0]) if self._last is not None and self.count == 1 else None
-
-
-def _write_all(written: _Written, files: "Sequence[Path]", whole: "Sequence[Path]") -> None:
-    total = sum(path.stat().st_size for path in (*files, *whole) if path != _STDIN)
+def _write_all(
+    events: EventFeed,
+    files: "Sequence[Path]",
+    write_file: "Callable[[io.BufferedIOBase, EventFeed, Callable[[int], object]], None]",
+) -> None:
+    total = sum(path.stat().st_size for path in files if path != _STDIN)
     with progress("writing", total) as done:
-        for events in _whole_files(whole) if whole else _lines(files or [_STDIN]):
-            written.add(events)
-            done(sum(map(len, events)) + len(events))
-
-
-def _lines(files: "Sequence[Path]") -> "Iterator[list[bytes]]":
-    from penstock.stream import EVENT_SIZE_MAX
-
-    for path in files:
-        with nullcontext(_stdin()) if path == _STDIN else path.open("rb") as file:
-            yield from lines_of(file, limit=EVENT_SIZE_MAX)
+        for path in files:
+            with nullcontext(_stdin()) if path == _STDIN else path.open("rb") as file:
+                write_file(file, events, done)
 
 
 def _stdin() -> "io.BufferedIOBase":
     stdin = sys.stdin.buffer
     assert isinstance(stdin, io.BufferedIOBase), "so it is, unless somebody replaced it"
     return stdin
-
-
-def _whole_files(files: "Sequence[Path]") -> "Iterator[list[bytes]]":
-    from penstock.stream import EVENT_SIZE_MAX
-
-    for path in files:
-        with path.open("rb") as file:
-            event = file.read(EVENT_SIZE_MAX + 1)
-        if len(event) > EVENT_SIZE_MAX:
-            raise EventTooLarge(size=path.stat().st_size, limit=EVENT_SIZE_MAX)
-        yield [event]

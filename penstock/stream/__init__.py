@@ -6,6 +6,7 @@ take records in (`_stream_state`, `_group_state`), where to cut and when to scal
 """
 
 from penstock.stream._acks import Ack, BatchAck, DoneAck, EventPointers
+from penstock.stream._arrow import READ_SCHEMA
 from penstock.stream._group import ReaderGroup
 from penstock.stream._large_write import EventOutputStream
 from penstock.stream._reader import EventRead, Reader
@@ -15,6 +16,7 @@ from penstock.stream._writer import EVENT_SIZE_MAX, StreamWriter
 
 __all__ = [
     "EVENT_SIZE_MAX",
+    "READ_SCHEMA",
     "Ack",
     "BatchAck",
     "DoneAck",

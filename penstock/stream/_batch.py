@@ -27,7 +27,7 @@ def as_array(events: object) -> pa.BinaryArray:
             array = array.cast(pa.binary())
         if isinstance(array, pa.ChunkedArray):
             array = array.combine_chunks() if array.num_chunks != 1 else array.chunk(0)
-    except (pa.ArrowException, TypeError) as error:
+    except (pa.ArrowException, TypeError, UnicodeError) as error:
         raise BadArgument(f"these are no events: give a list of bytes or an Arrow array of them ({error})") from error
     if array.null_count:
         raise BadArgument(f"{array.null_count} of {len(array)} events are null: an event is bytes, maybe none")
@@ -43,7 +43,7 @@ def as_positions(keys: object, count: int) -> npt.NDArray[np.float64]:
         coded = array if pa.types.is_dictionary(array.type) else pc.dictionary_encode(array)
         kinds: Sequence[str | bytes] = coded.dictionary.to_pylist()
         which = coded.indices.to_numpy(zero_copy_only=False)
-    except (pa.ArrowException, TypeError) as error:
+    except (pa.ArrowException, TypeError, UnicodeError, OverflowError) as error:
         raise BadArgument(f"these are no keys: give a list of texts or an Arrow array of them ({error})") from error
     if len(which) != count or coded.null_count:
         raise BadArgument(f"{len(which) - coded.null_count} keys for {count} events: give one for each, or none at all")

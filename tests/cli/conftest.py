@@ -1,4 +1,4 @@
-"""Running the command line: as a user does, on a terminal, and in this process, which is quick."""
+"""Running the command line: in this process, which is quick, and in one of its own where that matters."""
 
 from __future__ import annotations
 
@@ -7,8 +7,10 @@ import os
 import pty
 import subprocess
 import sys
+import threading
 from collections.abc import Callable
 from contextlib import nullcontext
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -16,6 +18,8 @@ import pytest
 
 import penstock
 from penstock.cli import main
+from penstock.cpo import _sqlite
+from penstock.plog import FilePlogs, _open
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -23,8 +27,8 @@ if TYPE_CHECKING:
     from penstock.stream import StreamStore
 
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
-RunOnTerminal = Callable[[str], str]
 Call = Callable[..., "Result"]
+CallOnTerminal = Callable[..., str]
 
 
 class Result(NamedTuple):
@@ -66,22 +70,69 @@ def run(tmp_path: Path, environment: dict[str, str]) -> Run:
     return run_command
 
 
+@pytest.fixture(autouse=True)
+def quick_stores(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let stores of this process wait for no disk, and have small journals: both are tested where they are at home."""
+    monkeypatch.setattr(os, "fdatasync", lambda _: None)
+    monkeypatch.setattr(os, "fsync", lambda _: None)
+    monkeypatch.setattr(_sqlite, "_PRAGMAS", (*_sqlite._PRAGMAS, "PRAGMA synchronous=OFF"))
+    monkeypatch.setattr(_open, "FilePlogs", partial(FilePlogs, journal_size=1 << 20))
+
+
 @pytest.fixture
-def run_on_terminal(tmp_path: Path, environment: dict[str, str]) -> RunOnTerminal:
-    """Run a command line whose output and errors go to a terminal; return what it shows."""
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty folder, which this process is in; no output is wrapped."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("PENSTOCK_STORE", raising=False)
+    monkeypatch.setenv("COLUMNS", "500")
+    return tmp_path
 
-    def run_command(command: str) -> str:
+
+def _exit_code(monkeypatch: pytest.MonkeyPatch, arguments: tuple[str, ...], stdin: bytes | io.BufferedReader) -> int:
+    """Call the command line."""
+    monkeypatch.setattr(sys, "argv", ["penstock", *arguments])
+    given = io.BytesIO(stdin) if isinstance(stdin, bytes) else stdin
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(given))
+    with pytest.raises(SystemExit) as exit_info:
+        main()
+    assert isinstance(exit_info.value.code, int | None)
+    return exit_info.value.code or 0
+
+
+@pytest.fixture
+def call(here: Path, monkeypatch: pytest.MonkeyPatch, capsysbinary: pytest.CaptureFixture[bytes]) -> Call:
+    """Call the command line in this process, in an empty folder."""
+    assert here.is_dir()
+
+    def call_main(*arguments: str, stdin: bytes | io.BufferedReader = b"") -> Result:
+        code = _exit_code(monkeypatch, arguments, stdin)
+        captured = capsysbinary.readouterr()
+        return Result(code, captured.out, captured.err.decode())
+
+    return call_main
+
+
+@pytest.fixture
+def call_on_terminal(here: Path, monkeypatch: pytest.MonkeyPatch) -> CallOnTerminal:
+    """Call the command line in this process, with output and errors on a terminal; return what that shows."""
+    assert here.is_dir()
+
+    def call_main(*arguments: str, stdin: bytes = b"") -> str:
         ours, theirs = pty.openpty()
-        with subprocess.Popen(
-            ["bash", "-c", command], cwd=tmp_path, env=environment | {"TERM": "xterm"}, stdout=theirs, stderr=theirs
-        ) as process:
-            os.close(theirs)
-            shown = b"".join(iter(lambda: _read(ours), b""))
-            assert process.wait() == 0, shown
+        shown: list[bytes] = []
+        thread = threading.Thread(target=lambda: shown.extend(iter(lambda: _read(ours), b"")))
+        thread.start()
+        with open(theirs, "w") as terminal, monkeypatch.context() as patch:
+            patch.setenv("TERM", "xterm")
+            patch.setattr(sys, "stdout", terminal)
+            patch.setattr(sys, "stderr", terminal)
+            code = _exit_code(patch, arguments, stdin)
+        thread.join()
         os.close(ours)
-        return shown.decode()
+        assert code == 0, shown
+        return b"".join(shown).decode()
 
-    return run_command
+    return call_main
 
 
 def _read(terminal: int) -> bytes:
@@ -89,25 +140,6 @@ def _read(terminal: int) -> bytes:
         return os.read(terminal, 65536)
     except OSError:  # how Linux says that nobody has the other side open any more
         return b""
-
-
-@pytest.fixture
-def call(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsysbinary: pytest.CaptureFixture[bytes]) -> Call:
-    """Call the command line in this process, in an empty folder."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.delenv("PENSTOCK_STORE", raising=False)
-
-    def call_main(*arguments: str, stdin: bytes | io.BufferedReader = b"") -> Result:
-        monkeypatch.setattr(sys, "argv", ["penstock", *arguments])
-        given = io.BytesIO(stdin) if isinstance(stdin, bytes) else stdin
-        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(given))
-        with pytest.raises(SystemExit) as exit_info:
-            main()
-        captured = capsysbinary.readouterr()
-        assert isinstance(exit_info.value.code, int | None)
-        return Result(exit_info.value.code or 0, captured.out, captured.err.decode())
-
-    return call_main
 
 
 @pytest.fixture

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import resource
 import shutil
 from typing import TYPE_CHECKING
 
@@ -13,7 +14,7 @@ from penstock.cli._checks import check_machine
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from tests.cli.conftest import Run
+    from tests.cli.conftest import Call
 
 PACKAGES = ("google-crc32c", "msgspec", "numpy", "pyarrow", "rich", "sqlalchemy", "typer")
 EXTRAS = ("extra spark", "extra server", "extra repo")
@@ -24,11 +25,11 @@ def checks_in(output: str) -> dict[str, dict[str, str]]:
     return {check["name"]: check for check in json.loads(output)}
 
 
-def test_text_has_a_line_for_every_check(run: Run, tmp_path: Path) -> None:
+def test_text_has_a_line_for_every_check(call: Call, tmp_path: Path) -> None:
     """The table is read by people: name, status, what was found, what to do."""
-    result = run("penstock doctor")
-    assert result.returncode == 0, result.stdout
-    lines = result.stdout.splitlines()
+    result = call("doctor")
+    assert result.code == 0, result.out
+    lines = result.out.splitlines()
     assert lines[0].split() == ["check", "status", "found", "what", "to", "do"]
     assert len(lines) == len(NAMES) + 1
     for name, line in zip(NAMES, lines[1:], strict=True):
@@ -36,11 +37,11 @@ def test_text_has_a_line_for_every_check(run: Run, tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == [], "the doctor leaves nothing behind"
 
 
-def test_json_has_the_same_checks(run: Run) -> None:
+def test_json_has_the_same_checks(call: Call) -> None:
     """A script that prepares machines reads this."""
-    result = run("penstock doctor --json")
-    assert result.returncode == 0
-    checks = checks_in(result.stdout)
+    result = call("doctor", "--json")
+    assert result.code == 0
+    checks = checks_in(result.out)
     assert list(checks) == NAMES
     for check in checks.values():
         assert set(check) == {"name", "status", "found", "fix"}
@@ -48,11 +49,11 @@ def test_json_has_the_same_checks(run: Run) -> None:
         assert bool(check["fix"]) == (check["status"] != "ok"), "a fix is given where, and only where, one is needed"
 
 
-def test_folder_that_cannot_be_written_fails(run: Run) -> None:
+def test_folder_that_cannot_be_written_fails(call: Call) -> None:
     """/proc takes no files, not even from root: the store could not start there either."""
-    result = run("penstock doctor --folder /proc --json")
-    assert result.returncode == 1
-    assert checks_in(result.stdout)["durable write"]["status"] == "fail"
+    result = call("doctor", "--folder", "/proc", "--json")
+    assert result.code == 1
+    assert checks_in(result.out)["durable write"]["status"] == "fail"
 
 
 @pytest.mark.parametrize(("free", "status"), [(2 << 30, "ok"), (1 << 29, "warn"), (1 << 20, "fail")])
@@ -63,34 +64,39 @@ def test_free_space_is_judged(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, f
     assert check.status == status
 
 
-def test_low_limit_of_open_files_is_a_warning(run: Run) -> None:
+def test_low_limit_of_open_files_is_a_warning(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
     """A store with many plogs open would run into it, at the worst time."""
-    result = run("ulimit -n 256; penstock doctor --json")
-    assert result.returncode == 0
-    assert checks_in(result.stdout)["open files"]["status"] == "warn"
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (256, 4096))
+    result = call("doctor", "--json")
+    assert result.code == 0
+    assert checks_in(result.out)["open files"]["status"] == "warn"
 
 
 @pytest.mark.parametrize(
-    ("answer", "status", "found"),
+    ("answer", "expected"),
     [
-        ("echo 'openjdk version \"21.0.2\" 2024-01-16' >&2", "ok", "21.0.2"),
-        ("echo 'java version \"1.8.0_402\"' >&2", "warn", "1.8.0_402"),
-        ("echo something else >&2", "warn", "missing"),
-        ("exit 3", "warn", "missing"),
+        ("echo 'openjdk version \"21.0.2\" 2024-01-16' >&2", ("ok", "21.0.2")),
+        ("echo 'java version \"1.8.0_402\"' >&2", ("warn", "1.8.0_402")),
+        ("echo something else >&2", ("warn", "missing")),
+        ("exit 3", ("warn", "missing")),
     ],
 )
-def test_java_of_java_home_is_asked(run: Run, tmp_path: Path, answer: str, status: str, found: str) -> None:
+def test_java_of_java_home_is_asked(
+    call: Call, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, answer: str, expected: tuple[str, str]
+) -> None:
     """Spark runs the one of JAVA_HOME, and an old one there is the usual reason why it does not start."""
     java = tmp_path / "bin" / "java"
     java.parent.mkdir()
     java.write_text(f"#!/bin/sh\n{answer}\n")
     java.chmod(0o755)
-    check = checks_in(run("penstock doctor --json", JAVA_HOME=str(tmp_path)).stdout)["Java"]
-    assert (check["status"], check["found"]) == (status, found)
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    check = checks_in(call("doctor", "--json").out)["Java"]
+    assert (check["status"], check["found"]) == expected
 
 
-def test_missing_java_does_not_fail(run: Run, tmp_path: Path) -> None:
+def test_missing_java_does_not_fail(call: Call, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Penstock without Spark needs no Java."""
-    result = run("penstock doctor --json", JAVA_HOME=str(tmp_path))
-    assert result.returncode == 0
-    assert checks_in(result.stdout)["Java"]["status"] == "warn"
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    result = call("doctor", "--json")
+    assert result.code == 0
+    assert checks_in(result.out)["Java"]["status"] == "warn"

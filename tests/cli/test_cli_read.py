@@ -14,13 +14,13 @@ from pyarrow import parquet
 
 import penstock
 from penstock.cli._save import save
-from penstock.stream._arrow import READ_SCHEMA
+from penstock.stream import READ_SCHEMA
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from tests.cli.conftest import Call, RunOnTerminal
+    from tests.cli.conftest import Call, CallOnTerminal
 
 BINARY = b"\xff\x00\n\xfe"
 ALL = ["20.1", "20.4", "20.9", "21.2"]
@@ -142,8 +142,8 @@ def test_failure_leaves_no_half_of_a_file(tmp_path: Path, name: str) -> None:
         yield pa.record_batch([[b"event"], [0], [56], [None]], READ_SCHEMA)
         raise OSError("the disk is gone")
 
-    with pytest.raises(OSError, match="the disk is gone"):
-        save(broken(), tmp_path / name, "a/b", as_json=False)
+    with penstock.connect("memory:") as memory, pytest.raises(OSError, match="the disk is gone"):
+        save(broken(), tmp_path / name, memory, "a/b", as_json=False)
     assert [path.name for path in tmp_path.iterdir()] == [name]
     assert tmp_path.joinpath(name).read_text() == "older"
 
@@ -177,8 +177,8 @@ def test_cat_refuses_what_points_to_no_event(call: Call, plant: Path, pointer: s
     assert (result.code, result.out, len(result.err.splitlines())) == (code, "", 1)
 
 
-def test_terminal_gets_a_progress_bar_while_a_file_is_written(run_on_terminal: RunOnTerminal, plant: Path) -> None:
+def test_terminal_gets_a_progress_bar_while_a_file_is_written(call_on_terminal: CallOnTerminal, plant: Path) -> None:
     """Lines on the screen are their own progress; a file shows none."""
     assert plant.is_dir()
-    assert "reading plant/readings" in run_on_terminal("penstock read plant/readings -o x.parquet")
-    assert run_on_terminal("penstock read plant/readings").split() == ALL
+    assert "reading plant/readings" in call_on_terminal("read", "plant/readings", "-o", "x.parquet")
+    assert call_on_terminal("read", "plant/readings").split() == ALL

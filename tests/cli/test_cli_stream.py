@@ -13,7 +13,7 @@ from penstock import ByConsumption, ByDataRate, ByEventRate, BySize, ByTime, Fix
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from tests.cli.conftest import Call, Result, RunOnTerminal
+    from tests.cli.conftest import Call, CallOnTerminal, Result
 
 
 def config_of(folder: Path, name: str) -> StreamConfig:
@@ -243,10 +243,11 @@ def test_rm_deletes_what_is_sealed_or_with_force(call: Call) -> None:
     assert call("stream", "ls").out == ""
 
 
-def test_terminal_gets_tables_and_human_figures(run_on_terminal: RunOnTerminal, plant: Path) -> None:
+def test_terminal_gets_tables_and_human_figures(call_on_terminal: CallOnTerminal, plant: Path) -> None:
     """Headings and units are for people; programs get plain lines."""
     assert plant.is_dir()
-    shown = run_on_terminal("penstock stream ls; penstock stream show plant/readings; penstock group lag")
+    commands = ("stream ls", "stream show plant/readings", "group lag")
+    shown = "".join(call_on_terminal(*command.split()) for command in commands)
     for expected in ("segments", "88 B", "plant/readings:0@88", "dashboard"):
         assert expected in shown
     assert "\t" not in shown

@@ -16,7 +16,7 @@ import pytest
 import penstock
 from penstock.cli import main
 from penstock.cli._last import even_shares, last_events
-from penstock.errors import DataTruncated, EventTooLarge
+from penstock.errors import DataTruncated
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -240,7 +240,7 @@ def test_follow_tells_what_cannot_be_read_and_goes_on(
     """An event that retention took away meanwhile is no reason to stop."""
     from penstock.stream import Reader  # noqa: PLC0415 - patched below
 
-    errors = [DataTruncated("place", head="head"), EventTooLarge(size=2, limit=1)]
+    errors = [DataTruncated("place", head="head"), DataTruncated("place", head="head")]
     read_batch = Reader.read_batch
     monkeypatch.setattr(Reader, "read_batch", lambda reader: _raise(errors.pop()) if errors else read_batch(reader))
     write(shared, b"old")

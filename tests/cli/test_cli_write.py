@@ -10,15 +10,12 @@ from typing import TYPE_CHECKING
 import pytest
 
 import penstock
-from penstock.cli._events import lines_of
-from penstock.errors import EventTooLarge
-from penstock.stream import EVENT_SIZE_MAX
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from penstock.stream import StreamStore
-    from tests.cli.conftest import Call, RunOnTerminal
+    from tests.cli.conftest import Call, CallOnTerminal
 
 
 @pytest.fixture
@@ -103,43 +100,14 @@ def test_more_than_any_buffer_holds_arrives_whole(call: Call, stream: str, tmp_p
     assert call("read", stream).lines == lines
 
 
-def test_event_above_the_limit_ends_it_and_what_was_before_is_kept(call: Call, stream: str, tmp_path: Path) -> None:
-    """Who is told the number of the event finds it in the file."""
-    big = b"x" * (EVENT_SIZE_MAX + 1)
-    result = call("write", stream, "--key", "k", stdin=b"one\ntwo\n" + big + b"\nthree\n")
-    assert (result.code, result.out) == (1, "")
-    assert result.err == (
-        f"penstock: event 3 has more than {EVENT_SIZE_MAX} bytes, the limit; those before it are written\n"
-    )
-    assert call("read", stream).lines == ["one", "two"]
-    tmp_path.joinpath("big").write_bytes(big)
-    tmp_path.joinpath("fits").write_bytes(big[1:])
-    assert call("write", stream, "--file", "fits", "--file", "big").err.startswith("penstock: event 2 has more than ")
-
-
-def test_line_without_an_end_is_not_read_for_ever() -> None:
-    """A file of zeros, or the wrong file, must not fill the memory."""
-
-    class Endless:
-        taken = 0
-
-        def read1(self, size: int) -> bytes:
-            self.taken += size
-            return bytes(size)
-
-    endless = Endless()
-    with pytest.raises(EventTooLarge):
-        list(lines_of(endless, limit=1 << 20))  # type: ignore[arg-type]
-    assert endless.taken < 4 << 20
-
-
 @pytest.mark.parametrize(
     ("arguments", "code"),
     [
         (["a/c"], 1),
         (["nonsense"], 1),
         (["a/b", "file", "no-such-file"], 1),
-        (["a/b", "--file", "no-such-file"], 2),
+        (["a/b", "--file", "file", "--file", "no-such-file"], 1),
+        (["a/b", "--file", "."], 2),
         (["a/b", "."], 2),
         (["a/b", "file", "--file", "file"], 2),
         (["a/b", "--writer-id", "no name"], 2),
@@ -177,8 +145,9 @@ def test_lines_of_a_slow_pipe_are_written_as_they_come(call: Call, shared: Strea
     assert (result.code, seen) == (0, [b"first", b"second"])
 
 
-def test_terminal_gets_a_progress_bar(run_on_terminal: RunOnTerminal, plant: Path) -> None:
+def test_terminal_gets_a_progress_bar(call_on_terminal: CallOnTerminal, plant: Path) -> None:
     """Large files take a while; nobody should wonder whether it still runs."""
     assert plant.is_dir()
-    assert "writing" in run_on_terminal("penstock write plant/readings readings.txt")
-    assert "writing" not in run_on_terminal("echo 1 | penstock write plant/readings")
+    assert "writing" in call_on_terminal("write", "plant/readings", "readings.txt")
+    assert "writing" in call_on_terminal("write", "plant/readings", "--file", "readings.txt")
+    assert "writing" not in call_on_terminal("write", "plant/readings", stdin=b"1\n")

@@ -415,6 +415,9 @@ def test_a_buffer_that_changes_later_does_not_change_the_event(store: StreamStor
         ([1, 2], None),
         (pa.array([1, 2]), None),
         (7, None),
+        ([b"a"], ["\udcff"]),
+        ([b"a"], [1 << 70]),
+        (["\udcff"], None),
     ],
 )
 def test_a_batch_that_is_none_is_refused_whole(store: StreamStore, events: list[bytes], keys: list[str]) -> None:

@@ -1,0 +1,111 @@
+"""Events on their way in: lines and whole files, of any size, in the memory of a few chunks."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    import io
+    from collections.abc import Callable, Sequence
+    from types import TracebackType
+    from typing import Self
+
+    from penstock.model import EventPointer
+    from penstock.stream import EventOutputStream, StreamWriter
+
+__all__ = ["EventFeed", "write_lines", "write_whole"]
+
+_READ_SIZE: Final = 256 << 10
+_WHOLE_READ_SIZE: Final = 4 << 20  # several chunks: most of them go out without a copy
+
+
+class EventFeed:
+    """Gives events to a writer, whole or in parts; what is not complete at the end of the block is dropped.
+
+    A small event waits until it is whole, and goes with others. A large one is written part by part.
+    """
+
+    def __init__(self, writer: StreamWriter, key: str | None) -> None:
+        from penstock.stream import EVENT_SIZE_MAX
+
+        self._writer, self._size_max = writer, EVENT_SIZE_MAX
+        self._key = None if key is None else os.fsencode(key)
+        self._parts: list[bytes] = []  # of the event that was begun, while it is small
+        self._size = 0
+        self._output: EventOutputStream | None = None  # takes its parts once it is not
+        self._place_of_last: Callable[[], EventPointer] | None = None
+        self.count = 0
+
+    @property
+    def pointer(self) -> str | None:
+        """Where the event is, if it is just one; waits until it is durable."""
+        return str(self._place_of_last()) if self._place_of_last is not None and self.count == 1 else None
+
+    def add(self, events: Sequence[bytes]) -> None:
+        """Write small events; waits while too many are under way."""
+        ack = self._writer.write_batch(events, None if self._key is None else [self._key] * len(events))
+        self._place_of_last = lambda: ack.result()[0]
+        self.count += len(events)
+
+    def go_on(self, part: bytes) -> None:
+        """Add a part to the event that was begun, or begin one."""
+        self._size += len(part)
+        self._parts.append(part)
+        if self._size > self._size_max:
+            if self._output is None:
+                self._output = self._writer.begin_write_event(self._key)
+            for waiting in self._parts:
+                self._output.write(waiting)
+            self._parts = []
+
+    def end(self) -> None:
+        """Write the event that was begun; without any part it is empty."""
+        output = self._output
+        if output is None:
+            self.add([b"".join(self._parts)])
+        else:
+            output.close()
+            self._place_of_last = lambda: output.pointer
+            self.count += 1
+        self._parts, self._size, self._output = [], 0, None
+
+    def __enter__(self) -> Self:
+        """Drop what is not complete at the end of the block."""
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Drop what is not complete."""
+        if self._output is not None:
+            self._output.abort()
+
+
+def write_lines(file: io.BufferedIOBase, events: EventFeed, done: Callable[[int], object]) -> None:
+    """Write each line without its end as an event; the last one needs no end.
+
+    No more is read before that is written, so a pipe is as slow as who reads it.
+    """
+    last = b"\n"
+    while data := file.read1(_READ_SIZE):
+        first, *others = data.split(b"\n")
+        events.go_on(first)
+        if others:
+            events.end()
+            *whole, begun = others
+            if whole:
+                events.add(whole)
+            events.go_on(begun)
+        last = data
+        done(len(data))
+    if not last.endswith(b"\n"):
+        events.end()
+
+
+def write_whole(file: io.BufferedIOBase, events: EventFeed, done: Callable[[int], object]) -> None:
+    """Write all that a file holds as one event."""
+    while data := file.read1(_WHOLE_READ_SIZE):
+        events.go_on(data)
+        done(len(data))
+    events.end()
