@@ -47,8 +47,12 @@ __all__ = [
 ]
 
 
-def connect(address: str | os.PathLike[str]) -> StreamStore:
-    """Open the store in a folder, which is made if it is not there, or one in memory, at ``memory:``."""
+def connect(address: str | os.PathLike[str], *, exclusive: bool = False) -> StreamStore:
+    """Open the store in a folder, which is made if it is not there, or one in memory, at ``memory:``.
+
+    A folder has one owner: ``StoreLocked`` names it. With ``exclusive`` that stays so when folders can be shared.
+    """
+    del exclusive  # until there is a server to share a folder through, every owner is alone
     from penstock.embedded import open_store  # noqa: PLC0415 - importing penstock stays quick
 
     return open_store(address)

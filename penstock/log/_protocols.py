@@ -198,7 +198,8 @@ def splice_logs(partition: Partition, plan: Sequence[Splicing]) -> Steps[list[Ta
     for one in plan:
         tail = yield from _splice_into(partition, one, records)
         tails.append(tail)
-    yield from append_records(partition, records)
+    if records:
+        yield from append_records(partition, records)
     for one, tail in zip(plan, tails, strict=True):
         chain = partition.metadata.logs[one.name]
         if chain.last_sealed:

@@ -6,9 +6,11 @@ all its events. Its place is worked out when somebody asks for it.
 
 from __future__ import annotations
 
+import logging
 import threading
 from bisect import bisect_right
 from collections.abc import Sequence
+from itertools import count
 from typing import TYPE_CHECKING, Final, Protocol, overload
 
 import numpy as np
@@ -28,6 +30,7 @@ Key = str | bytes | float | None
 """A routing key, its position in the key space, or none."""
 
 _callbacks_lock: Final = threading.Lock()
+_logger: Final = logging.getLogger("penstock.stream")
 
 
 class Driver(Protocol):
@@ -81,22 +84,33 @@ class Run:
         place = self.places[bisect_right(self.places, index, key=lambda one: one.first) - 1]
         return EventPointer(self.stream, self.segment_id, place.offset_of(index))
 
-    def finish(self, error: BaseException | None = None) -> None:
-        """Let everybody know."""
+    def settle(self, error: BaseException | None = None) -> None:
+        """Be done, with an error or without; only what acknowledgements need is kept, because they may be."""
         with _callbacks_lock:
             self.error = error
             self.done = True
+        self.let_go()
+
+    def let_go(self) -> None:
+        """Keep nothing but where the events are."""
+
+    def announce(self) -> None:
+        """Call back whoever asked for it; the caller holds no lock, so that they may write, or wait."""
+        with _callbacks_lock:
             callbacks, self.callbacks = self.callbacks, []
         for callback in callbacks:
-            callback()
+            try:
+                callback()
+            except Exception:
+                _logger.exception("a callback of an acknowledgement failed")
 
     def when_done(self, callback: Callable[[], object]) -> None:
         """Call back once the run is done, at once if it is."""
         with _callbacks_lock:
-            if not self.done:
-                self.callbacks.append(callback)
-                return
-        callback()
+            self.callbacks.append(callback)
+            done = self.done
+        if done:
+            self.announce()
 
 
 class ListRun(Run):
@@ -108,6 +122,10 @@ class ListRun(Run):
         super().__init__(driver, stream, segment_id)
         self.events: list[bytes] = []
         self.keys: list[Key] = []
+
+    def let_go(self) -> None:
+        """Keep nothing but where the events are."""
+        self.events, self.keys, self.numbers = [], [], []
 
 
 class ArrayRun(Run):
@@ -124,7 +142,12 @@ class ArrayRun(Run):
         positions: npt.NDArray[np.float64] | None,
     ) -> None:
         super().__init__(driver, stream, segment_id)
-        self.array, self.positions = array, positions
+        self.array: pa.BinaryArray | None = array
+        self.positions = positions
+
+    def let_go(self) -> None:
+        """Keep nothing but where the events are."""
+        self.array = self.positions = None
 
 
 class Ack:
@@ -150,7 +173,7 @@ class Ack:
         return run.pointer(self._index)
 
     def add_done_callback(self, callback: Callable[[Ack], object]) -> None:
-        """Call back with this object once it is done, at once if it is; keep it short, the writer waits for it."""
+        """Call back with this object once it is done, at once if it is; what it raises is logged."""
         self._run.when_done(lambda: callback(self))
 
 
@@ -198,12 +221,11 @@ class BatchAck:
         return self._pointers
 
     def add_done_callback(self, callback: Callable[[BatchAck], object]) -> None:
-        """Call back with this object once it is done, at once if it is; keep it short, the writer waits for it."""
-        rest = list(self._runs)
+        """Call back with this object once it is done, at once if it is; what it raises is logged."""
+        left = count(len(self._runs) - 1, -1)  # counted down by any thread, each figure given once
 
         def one_done() -> None:
-            rest.pop()
-            if not rest:
+            if next(left) == 0:
                 callback(self)
 
         for run in self._runs:

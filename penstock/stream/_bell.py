@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from contextlib import suppress
 
-__all__ = ["Bell"]
+__all__ = ["Bell", "as_timeout"]
 
 
 class Bell:
@@ -24,4 +24,9 @@ class Bell:
 
     def wait(self, timeout: float | None) -> bool:
         """Return True when it rings, False when the time is over; None waits for as long as it takes."""
-        return self._gate.acquire(timeout=-1 if timeout is None else max(timeout, 0))
+        return self._gate.acquire(timeout=as_timeout(timeout))
+
+
+def as_timeout(seconds: float | None) -> float:
+    """Return a time to wait as locks take it: None is for ever, less than nothing is nothing, and there is a limit."""
+    return -1 if seconds is None else min(max(seconds, 0), threading.TIMEOUT_MAX)

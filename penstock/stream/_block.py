@@ -201,6 +201,8 @@ class Chunk:
         self.partial = bool(word & PARTIAL)
         if word & ~PARTIAL != len(self.data) or len(view) < BLOCK_HEADER_SIZE + LENGTH_SIZE:
             raise StreamCorrupt(where, offset=start, reason="a chunk is not as long as it says")
+        if self.partial and not self.data:
+            raise StreamCorrupt(where, offset=start, reason="a chunk is empty, though more follows")
         if self.back > start or (self.back == 0) != (self.number == 0):
             raise StreamCorrupt(where, offset=start, reason="a chunk that does not follow from the one before it")
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from penstock.errors import NoSuchEvent
+from penstock.errors import BadArgument, DataTruncated, LogError, NoSuchEvent
 from penstock.model import EventPointer
 from penstock.stream._arrow import READ_SCHEMA, read_columns
 from penstock.stream._block import Block, Chunk, Extent
@@ -26,10 +26,12 @@ __all__ = ["part_marks", "read_part"]
 def read_part(segment: Segment, part: SegmentRange, *, max_event_size: int) -> Iterator[pa.RecordBatch]:
     """Return the events of a part of a segment; those above the limit as null, with the place where they are."""
     offset = part.start
+    if not 0 <= part.start <= part.end <= segment.tail:
+        raise NoSuchEvent(EventPointer(part.stream, part.segment_id, part.end))
     while offset < part.end:
         slices: list[Slice] = []
         large: LargeEvent | None = None
-        for block in segment.blocks(offset, end=part.end):
+        for block in _blocks(segment, part, offset):
             large = _large_event(segment, part, block)
             if large is not None:
                 break
@@ -38,9 +40,20 @@ def read_part(segment: Segment, part: SegmentRange, *, max_event_size: int) -> I
             offset = min(block.end, part.end)
         if slices:
             yield _as_batch(*read_columns(slices, part.segment_id))
-        if large is not None:
+        if large is not None and large.pointer.offset < part.end:
             yield _as_row(large, max_event_size)
             offset = large.end
+        elif large is not None:
+            return  # the part ends where the event begins, behind the header of its first chunk
+
+
+def _blocks(segment: Segment, part: SegmentRange, offset: int) -> Iterator[AnyBlock]:
+    """Return the next blocks; an error that tells if they were truncated away since the part was cut."""
+    try:
+        yield from segment.blocks(offset, end=part.end)
+    except (BadArgument, LogError) as error:
+        place = EventPointer(part.stream, part.segment_id, offset)
+        raise DataTruncated(place, head="a later place") from error
 
 
 def _large_event(segment: Segment, part: SegmentRange, block: AnyBlock) -> LargeEvent | None:

@@ -8,23 +8,35 @@ opening a store reads no more than that.
 
 from __future__ import annotations
 
+import logging
 import threading
 from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from penstock.errors import DiskFull, NoSuchGroup, NoSuchStream, PenstockError, StoreClosed, StreamCorrupt
+from penstock.errors import (
+    AppendTooLarge,
+    DiskFull,
+    NoSuchGroup,
+    NoSuchStream,
+    PenstockError,
+    StoreClosed,
+    StreamCorrupt,
+)
 from penstock.ports import uninterrupted
 from penstock.stream._group_state import GroupState
 from penstock.stream._records import (
     CommitsFull,
     Committed,
     Committing,
+    ConsumerFull,
     GroupCreated,
     GroupDeleted,
     GroupFull,
+    SegmentsFull,
     SnapshotBegin,
     SnapshotEnd,
+    SnapshotRecord,
     StreamCreated,
     StreamDeleted,
     StreamFull,
@@ -38,13 +50,15 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from penstock.log import LogStream
-    from penstock.stream._records import CommitRecord, Record
+    from penstock.stream._records import Record
 
 __all__ = ["COMMITTED_MAX", "Catalog", "CatalogState"]
 
 _SNAPSHOT_SHARE: Final = 4  # the log grows to so many times a snapshot before there is another
 _SNAPSHOT_EVERY_MIN: Final = 1 << 20
 _PART_SIZE: Final = 256 << 10
+_SEGMENTS_IN_RECORD: Final = 5000  # of some 50 bytes each
+_logger: Final = logging.getLogger("penstock.stream")
 COMMITTED_MAX: Final = 10_000  # transactions whose end is remembered
 
 
@@ -66,43 +80,54 @@ class CatalogState:
                 self.next_uid = record.uid + 1
             case StreamDeleted():
                 del self.streams[record.stream]
-            case StreamFull():
-                self.streams[record.stream] = StreamState.restore(record)
+                for group in self.groups.values():
+                    group.drop_stream(record.stream)
             case GroupCreated():
                 self.groups[record.group] = GroupState(record)
             case GroupDeleted():
                 del self.groups[record.group]
-            case GroupFull():
-                self.groups[record.group] = GroupState.restore(record)
-            case SnapshotBegin():
-                self.next_uid = record.next_uid
-            case SnapshotEnd():
-                pass
-            case Committing() | Committed() | CommitsFull():
+            case Committing() | Committed():
                 self._apply_commit(record)
+            case _ if isinstance(record, SnapshotRecord):
+                self._apply_full(record)
             case _ if isinstance(record, StreamRecord):
                 self.streams[record.stream].apply(record)
             case _:
                 self.groups[record.group].apply(record)
 
-    def _apply_commit(self, record: CommitRecord) -> None:
+    def _apply_full(self, record: SnapshotRecord) -> None:
         match record:
-            case Committing():
-                self.commits[record.transaction] = record
-            case Committed():
-                self.commits.pop(record.transaction, None)
-                self.committed[record.transaction] = None
-                if len(self.committed) > COMMITTED_MAX:
-                    del self.committed[next(iter(self.committed))]
+            case SnapshotBegin():
+                self.next_uid = record.next_uid
+            case StreamFull():
+                self.streams[record.stream] = StreamState.restore(record)
+            case SegmentsFull():
+                self.streams[record.stream].add_full(record.segments)
+            case ConsumerFull():
+                self.streams[record.stream].consumers[record.consumer] = record.cut
+            case GroupFull():
+                self.groups[record.group] = GroupState.restore(record)
             case CommitsFull():
                 self.commits = {one.transaction: one for one in record.under_way}
                 self.committed = dict.fromkeys(record.done)
+            case SnapshotEnd():
+                pass
+
+    def _apply_commit(self, record: Committing | Committed) -> None:
+        if isinstance(record, Committing):
+            self.commits[record.transaction] = record
+            return
+        self.commits.pop(record.transaction, None)
+        self.committed[record.transaction] = None
+        if len(self.committed) > COMMITTED_MAX:
+            del self.committed[next(iter(self.committed))]
 
     def snapshot(self) -> Iterator[Record]:
         """Return the records that say it all."""
         yield SnapshotBegin(self.next_uid)
         yield CommitsFull(list(self.commits.values()), list(self.committed))
-        yield from (stream.full() for stream in self.streams.values())
+        for stream in self.streams.values():
+            yield from _split(stream.full())
         yield from (group.full() for group in self.groups.values())
         yield SnapshotEnd()
 
@@ -115,7 +140,8 @@ class Catalog:
         self._log = log
         self._failed: PenstockError | None = None
         self._closed = False
-        self._state, self._snapshot_size = _replay(log)
+        self._state, snapshot_size = _replay(log)
+        self._snapshot_at = _next_snapshot(snapshot_size)
         self._grown = log.length - log.start
 
     @property
@@ -172,7 +198,7 @@ class Catalog:
                 pending = self._log.submit(data)
                 if durable:
                     pending.result()
-            except DiskFull:
+            except (DiskFull, AppendTooLarge):
                 raise  # nothing of it was kept
             except PenstockError as error:
                 self._failed = error  # nobody knows what of it is kept: opening the store again tells
@@ -180,15 +206,25 @@ class Catalog:
             for record in records:
                 self._state.apply(record)
             self._grown += len(data)
-            if self._grown > max(_SNAPSHOT_EVERY_MIN, _SNAPSHOT_SHARE * self._snapshot_size):
-                self._write_snapshot()
+            if self._grown > self._snapshot_at:
+                self._try_snapshot()
+
+    def _try_snapshot(self) -> None:
+        """Write a snapshot; the records are kept, however this ends."""
+        try:
+            self._write_snapshot()
+        except (DiskFull, AppendTooLarge) as error:
+            self._snapshot_at = self._grown + _SNAPSHOT_EVERY_MIN
+            _logger.warning("the catalog could not be written anew: %s", error)
+        except PenstockError as error:
+            self._failed = error
 
     def _write_snapshot(self) -> None:
         before, size = self._log.length, 0
         for data in _parts(self._state):
             self._log.append(data)
             size += len(data)
-        self._snapshot_size = self._grown = size
+        self._grown, self._snapshot_at = size, _next_snapshot(size)
         self._log.truncate(self._log.plog_at(before))
 
     def close(self) -> None:
@@ -199,18 +235,33 @@ class Catalog:
             self._closed = True
 
 
+def _next_snapshot(size: int) -> int:
+    """Return how large the log may grow behind a snapshot of this size."""
+    return max(_SNAPSHOT_EVERY_MIN, _SNAPSHOT_SHARE * size)
+
+
+def _split(full: StreamFull) -> Iterator[Record]:
+    """Return what a snapshot says of a stream, in records none of which is too large."""
+    first, rest = full.segments[:_SEGMENTS_IN_RECORD], full.segments[_SEGMENTS_IN_RECORD:]
+    yield msgspec.structs.replace(full, segments=first, consumers={})
+    for start in range(0, len(rest), _SEGMENTS_IN_RECORD):
+        yield SegmentsFull(full.stream, rest[start : start + _SEGMENTS_IN_RECORD])
+    for consumer, cut in full.consumers.items():
+        yield ConsumerFull(full.stream, consumer, cut)
+
+
 def _parts(state: CatalogState) -> Iterator[bytes]:
     """Return the appends of a snapshot, none too large."""
     batch: list[Record] = []
     size = 0
     for record in state.snapshot():
-        batch.append(record)
-        size += len(encode_records([record]))
-        if size > _PART_SIZE:
+        more = len(encode_records([record]))
+        if batch and size + more > _PART_SIZE:
             yield encode_records(batch)
             batch, size = [], 0
-    if batch:
-        yield encode_records(batch)
+        batch.append(record)
+        size += more
+    yield encode_records(batch)
 
 
 def _replay(log: LogStream) -> tuple[CatalogState, int]:
@@ -223,6 +274,8 @@ def _replay(log: LogStream) -> tuple[CatalogState, int]:
             for record in decode_records(data):
                 if isinstance(record, SnapshotBegin):
                     fresh, fresh_size, inside = CatalogState(), 0, True
+                elif not isinstance(record, SnapshotRecord):
+                    inside = False  # it was never finished, because of a crash or a full disk
                 if inside:
                     fresh.apply(record)
                 elif whole:

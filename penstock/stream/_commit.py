@@ -5,6 +5,9 @@ first, so that whoever opens the store after a crash appends those that are miss
 which the segments take over: the catalog says which before they do, and they do it in one record. So afterwards all of
 these logs are there or none is, and the commit is done again, or is done.
 
+Once the catalog says so, a commit has come about, even if the disk then refuses the rest. Nothing of it is shown until
+it is finished, which is tried again before anything else changes the stream's segments.
+
 A transaction that began before its stream was scaled may have logs for a key range that no single segment has any more.
 Then the segments that have it now end, one with the old range takes the logs and ends, and others with the present
 ranges go on: such a commit is a scale in passing.
@@ -12,12 +15,12 @@ ranges go on: such a commit is a scale in passing.
 
 from __future__ import annotations
 
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
-from penstock.errors import StreamSealed
+from penstock.errors import PenstockError, StreamSealed
 from penstock.stream._block import BlockHeader, read_header
 from penstock.stream._records import Committed, Committing, CopiedPart, LoggedPart, StreamScaled
 from penstock.stream._writer_table import writer_hash
@@ -28,7 +31,9 @@ if TYPE_CHECKING:
     from penstock.ports import Bytes
     from penstock.stream._segment import PendingBlock, Segment
     from penstock.stream._store import StreamStore
-    from penstock.stream._stream_state import StreamState
+    from penstock.stream._stream_state import SegmentState, StreamState
+
+T = TypeVar("T")
 
 __all__ = ["TransactionPart", "commit_copies", "commit_logs", "copies_of", "finish_commits"]
 
@@ -50,11 +55,12 @@ class TransactionPart:
 
 def commit_copies(
     store: StreamStore, name: str, transaction: str, contents: Mapping[int, tuple[int, Bytes, Bytes]]
-) -> None:
+) -> dict[int, int]:
     """Append a block to each of some segments, all or none; ``contents`` are count, length words and bytes of each.
 
-    The caller holds the catalog, and knows that these segments take events.
+    Return where each block begins. The caller holds the catalog, and knows that these segments take events.
     """
+    finish_commits(store)
     now_ms, mark = int(store.clock.now() * 1000), writer_hash(transaction)
     segments = {segment: store.segment(name, segment) for segment in sorted(contents)}
     with ExitStack() as held:
@@ -66,13 +72,30 @@ def commit_copies(
         }
         if len(blocks) > 1:
             copied = [
-                CopiedPart(segment, segments[segment].next_offset, header.pack() + words + data)
+                CopiedPart(segment, segments[segment].tail, header.pack() + words + data)
                 for segment, (header, words, data) in blocks.items()
             ]
             store.catalog.commit(Committing(name, transaction, copied, []))
-        pending = {segment: segments[segment].submit_held(*block) for segment, block in blocks.items()}
-        ends = {segment: one.wait() for segment, one in pending.items()}
+        pending: dict[int, PendingBlock] = {}
+        try:
+            for segment, block in blocks.items():
+                pending[segment] = segments[segment].submit_held(*block)
+            ends = {segment: one.wait() for segment, one in pending.items()}
+        except BaseException:
+            if len(blocks) > 1:
+                _leave_unfinished(segments.values(), pending.values())
+            raise
     _finish(store, name, transaction, segments, ends)
+    return {segment: one.start for segment, one in pending.items()}
+
+
+def _leave_unfinished(segments: Iterable[Segment], pending: Iterable[PendingBlock]) -> None:
+    """Show nothing of blocks some of which are there. Who finishes the commit has to find those, so they settle."""
+    for block in pending:
+        with suppress(PenstockError):
+            block.wait()
+    for segment in segments:
+        segment.freeze()
 
 
 def _finish(
@@ -91,16 +114,19 @@ def commit_logs(
 
     The caller holds the catalog. Everything in the logs is durable.
     """
+    finish_commits(store)
     state = store.catalog.stream(name)
     if state.sealed:
         raise StreamSealed(name)
     holders = [_segment_with(state, part) for part in parts]
-    stale = [part for part, holder in zip(parts, holders, strict=True) if holder is None]
-    roll = _Roll(store, state, stale)
+    ending = _overlapping(state.current, [part for part, one in zip(parts, holders, strict=True) if one is None])
+    rolled = [part for part in parts if any(one.overlaps(part.low, part.high) for one in ending)]
+    roll = _Roll(store, state, ending, rolled)
     try:
-        targets = [roll.segment_of(part) if one is None else one for part, one in zip(parts, holders, strict=True)]
+        targets = [roll.segments.get(part.low, one) for part, one in zip(parts, holders, strict=True)]
         by_segment: dict[int, list[TransactionPart]] = {}
         for part, target in zip(parts, targets, strict=True):
+            assert target is not None, "a part that no segment has all of is rolled"
             by_segment.setdefault(target, []).append(part)
         logged = [
             LoggedPart(target, [log for part in some for log in part.logs]) for target, some in by_segment.items()
@@ -111,13 +137,17 @@ def commit_logs(
         roll.undo()
         raise
     roll.ring()
-    return _places(targets, parts, _take_over(store, record, by_segment))
+    return _places([one for one in targets if one is not None], parts, _take_over(store, record, by_segment))
 
 
 def _segment_with(state: StreamState, part: TransactionPart) -> int | None:
     """Return the segment that has all of a part's key range; None if it was split."""
     holders = [one.segment_id for one in state.current if one.low <= part.low and part.high <= one.high]
     return holders[0] if holders else None
+
+
+def _overlapping(segments: Iterable[SegmentState], parts: Sequence[TransactionPart]) -> list[SegmentState]:
+    return [one for one in segments if any(one.overlaps(part.low, part.high) for part in parts)]
 
 
 def _places(found: Sequence[int], parts: Sequence[TransactionPart], starts: Mapping[int, int]) -> list[tuple[int, int]]:
@@ -131,9 +161,12 @@ def _places(found: Sequence[int], parts: Sequence[TransactionPart], starts: Mapp
 
 
 def _take_over(
-    store: StreamStore, record: Committing, parts: Mapping[int, Sequence[TransactionPart]]
+    store: StreamStore, record: Committing, parts: Mapping[int, Sequence[TransactionPart]] | None
 ) -> dict[int, int]:
-    """Let segments take over what the record says, unless they have; return where each of them had ended."""
+    """Let segments take over what the record says, unless they have; return where each of them had ended.
+
+    ``parts`` are None for who finds the record and knows nothing else.
+    """
     now_ms = int(store.clock.now() * 1000)
     segments = {one.segment: store.segment(record.stream, one.segment) for one in record.logged}
     with ExitStack() as held:
@@ -143,21 +176,26 @@ def _take_over(
         store.splice(plan)
         starts = {}
         for segment, one in segments.items():
-            some = parts.get(segment, ())
+            some = () if parts is None else parts[segment]
             size = sum(part.size for part in some)
             starts[segment] = one.own_log().length - size
-            headers = [header for part in some for header in part.headers]
+            headers = None if parts is None else [header for part in some for header in part.headers]
             one.take_over(headers, events=sum(part.events for part in some), size=size)
     _finish(store, record.stream, record.transaction, segments, {})
     return starts
 
 
 class _Roll:
-    """A scale in passing for parts that no segment can take: segments end, others take the parts, new ones go on."""
+    """A scale in passing for parts that no segment can take: segments end, others take the parts, new ones go on.
 
-    def __init__(self, store: StreamStore, state: StreamState, parts: Sequence[TransactionPart]) -> None:
-        touched = [one for one in state.current if any(one.overlaps(part.low, part.high) for part in parts)]
-        self._ending = {one.segment_id: store.segment(state.name, one.segment_id) for one in touched}
+    All parts in the key space of an ending segment go this way, those that it could have taken, too: ``segments`` are
+    those that take them, by where they begin in the key space.
+    """
+
+    def __init__(
+        self, store: StreamStore, state: StreamState, ending: Sequence[SegmentState], parts: Sequence[TransactionPart]
+    ) -> None:
+        self._ending = {one.segment_id: store.segment(state.name, one.segment_id) for one in ending}
         try:
             ends = {segment: one.end() for segment, one in self._ending.items()}
         except BaseException:
@@ -165,21 +203,18 @@ class _Roll:
             raise
         now_ms = int(store.clock.now() * 1000)
         self.records: list[StreamScaled] = []
-        self._segments: dict[float, int] = {}
+        self.segments: dict[float, int] = {}
         if not parts:
             return
-        between = _with_fillers([(one.low, one.high) for one in touched], [(part.low, part.high) for part in parts])
-        self._segments |= {low: state.next_segment + place for place, (low, _) in enumerate(between)}
+        between = _with_fillers([(one.low, one.high) for one in ending], [(part.low, part.high) for part in parts])
+        numbers = {low: state.next_segment + place for place, (low, _) in enumerate(between)}
         sizes = {part.low: part.size for part in parts}
-        between_ends = {segment: sizes.get(low, 0) for low, segment in self._segments.items()}
+        self.segments |= {low: numbers[low] for low in sizes}
+        between_ends = {segment: sizes.get(low, 0) for low, segment in numbers.items()}
         self.records += [
             StreamScaled(state.name, ends, between, now_ms),
-            StreamScaled(state.name, between_ends, [(one.low, one.high) for one in touched], now_ms),
+            StreamScaled(state.name, between_ends, [(one.low, one.high) for one in ending], now_ms),
         ]
-
-    def segment_of(self, part: TransactionPart) -> int:
-        """Return the segment that takes a part."""
-        return self._segments[part.low]
 
     def undo(self) -> None:
         """Let the segments go on, because the change did not come about."""
@@ -203,30 +238,32 @@ def _with_fillers(
 
 
 def finish_commits(store: StreamStore) -> None:
-    """See through what a crash interrupted; the store is not in use yet."""
+    """See through what a crash interrupted, or the disk refused; the caller holds the catalog."""
     for record in list(store.catalog.commits.values()):
-        if record.logged:
-            _take_over(store, record, {})
+        if not record.copied:
+            _take_over(store, record, None)
             continue
         segments = {part.segment: store.segment(record.stream, part.segment) for part in record.copied}
         pending = [_append_again(segments[part.segment], part) for part in record.copied]
-        for one in pending:
-            if one is not None:
-                one.wait()
+        for block in pending:
+            if block is not None:
+                block.wait()
+        for segment in segments.values():
+            segment.thaw()
         _finish(store, record.stream, record.transaction, segments, {})
 
 
 def _append_again(segment: Segment, part: CopiedPart) -> PendingBlock | None:
-    """Append a block of a transaction, unless it is there."""
+    """Append a block of a transaction, unless it is there; then it is one of the next behind where it was to be."""
     header = read_header(memoryview(part.block), where=segment.where, start=part.start)
     if header in segment.headers(part.start):
         return None
     return segment.submit(header, part.block[len(header.pack()) :])
 
 
-def copies_of(events: Iterable[tuple[int, bytes]]) -> dict[int, list[bytes]]:
+def copies_of(events: Iterable[tuple[int, T]]) -> dict[int, list[T]]:
     """Return events by segment."""
-    found: dict[int, list[bytes]] = {}
+    found: dict[int, list[T]] = {}
     for segment, event in events:
         found.setdefault(segment, []).append(event)
     return found

@@ -11,7 +11,7 @@ free or done when it began, and what a reader finished or left behind before it 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
 from penstock.stream._records import (
     CheckpointBegun,
@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 
 __all__ = ["CHECKPOINTS_MAX", "GroupState", "Key", "Share", "flat", "followers", "lost_segments", "nested"]
 
+T = TypeVar("T")
 CHECKPOINTS_MAX: Final = 100
 _CHECKPOINT_PLACES_MAX: Final = 50_000  # of all checkpoints together, so that a group fits into one append
 
@@ -153,6 +154,18 @@ class GroupState:
         """Return where the group ends in this segment; None if it reads on to the segment's own end."""
         stream, segment = key
         return self.ends[stream].get(segment)
+
+    def drop_stream(self, stream: str) -> None:
+        """Forget a stream, which was deleted; another of its name is none of the group's."""
+        if stream not in self.streams:
+            return
+        self.streams.remove(stream)
+        del self.ends[stream]
+        self.free, self.done, self.reached = (_without(one, stream) for one in (self.free, self.done, self.reached))
+        self.waiting = _without(self.waiting, stream)
+        self.readers = {reader: _without(held, stream) for reader, held in self.readers.items()}
+        for places in self.checkpoints.values():
+            places.pop(stream, None)
 
     def share(self, reader: str) -> Share:
         """Return what the reader is to take and to give back.
@@ -283,6 +296,10 @@ class GroupState:
             self.checkpoint, self.missing, self.reached = None, set(), {}
         else:
             del self.checkpoints[name]
+
+
+def _without(table: Mapping[Key, T], stream: str) -> dict[Key, T]:
+    return {key: value for key, value in table.items() if key[0] != stream}
 
 
 def followers(stream: StreamState, segment: int) -> dict[int, list[int]]:

@@ -7,12 +7,12 @@ extent; who comes to the event by a pointer has not seen that, and finds the end
 from __future__ import annotations
 
 import io
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeGuard
 
 import numpy as np
 import pyarrow as pa
 
-from penstock.errors import BadArgument, DataTruncated, LogError, NoSuchEvent, PlogError
+from penstock.errors import BadArgument, DataTruncated, LogError, NoSuchEvent, PlogError, StreamCorrupt
 from penstock.model import EventPointer
 from penstock.stream._block import BLOCK_HEADER_SIZE, LENGTH_SIZE, Block, Chunk
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
     from typing_extensions import Buffer
 
-    from penstock.stream._block import Extent
+    from penstock.stream._block import AnyBlock, Extent
     from penstock.stream._segment import Segment
 
 __all__ = ["EventInputStream", "LargeBlock", "LargeEvent", "event_at"]
@@ -43,6 +43,8 @@ class LargeEvent:
         self._size = self._end = -1  # not known yet
         if extent is not None:
             self._size, self._end = extent.size, extent.end + extent.span
+            if self._end > segment.tail:
+                raise self._corrupt(extent.start, "an extent goes past the end of its segment")
 
     @property
     def size(self) -> int:
@@ -62,11 +64,21 @@ class LargeEvent:
     def first(self) -> Chunk:
         """Its first chunk, whose size is that of all but the last."""
         if self._first is None:
-            block = next(self._segment.blocks(self.start, size=1), None)
+            block = self._block_at(self.start)
             if not isinstance(block, Chunk) or block.number or block.start != self.start:
                 raise NoSuchEvent(self.pointer)
+            if self._size >= 0 and not self._agrees_with(block):
+                raise self._corrupt(self.start, "an extent says otherwise than the chunks behind it")
             self._first = block
         return self._first
+
+    def _agrees_with(self, first: Chunk) -> bool:
+        """Whether so many bytes are so many chunks of this size, the last of which may be shorter, even empty."""
+        chunks, rest = divmod(self._end - self.start - self._size, _FRAME_SIZE)
+        return not rest and chunks > 0 and (chunks - 1) * len(first.data) <= self._size <= chunks * len(first.data)
+
+    def _corrupt(self, offset: int, reason: str) -> StreamCorrupt:
+        return StreamCorrupt(self._segment.where, offset=offset, reason=reason)
 
     def _find_end(self) -> None:
         """Look ahead, twice as far each time, and then between the last two places: a few reads, however large."""
@@ -74,34 +86,47 @@ class LargeEvent:
         while low.partial and (ahead := self._chunk(low.number + step)) is not None:
             low, step = ahead, 2 * step
         while low.partial:
-            step = max(1, step // 2)
+            step //= 2
+            if not step:
+                raise self._corrupt(low.start, "a chunk says that another follows, and none does")
             low = self._chunk(low.number + step) or low
         self._size, self._end = low.number * len(self.first.data) + len(low.data), low.end
+
+    def _block_at(self, place: int) -> AnyBlock | None:
+        """Return the block that holds a byte of the segment; None at its end."""
+        try:
+            return next(self._segment.blocks(place, size=1), None)
+        except (BadArgument, LogError, PlogError) as error:
+            raise DataTruncated(self.pointer, head="a later place") from error
 
     def _chunk(self, number: int) -> Chunk | None:
         """Return a chunk by its number; None if the event does not have so many."""
         if number == 0:
             return self.first
-        place = self.start + number * (_FRAME_SIZE + len(self.first.data))
-        found = next(self._segment.blocks(place, size=1), None)
-        is_ours = isinstance(found, Chunk) and (found.start, found.number, found.back) == (
-            place,
-            number,
-            place - self.start,
-        )
-        return found if isinstance(found, Chunk) and is_ours else None
+        found = self._block_at(self._place_of(number))
+        return found if self._has(found, number) else None
+
+    def _place_of(self, number: int) -> int:
+        return self.start + number * (_FRAME_SIZE + len(self.first.data))
+
+    def _has(self, block: AnyBlock | None, number: int) -> TypeGuard[Chunk]:
+        """Whether a block is the event's chunk of this number."""
+        place = self._place_of(number)
+        ours = (place, number, place - self.start)
+        return isinstance(block, Chunk) and (block.start, block.number, block.back) == ours
 
     def chunks_at(self, offset: int) -> Iterator[Chunk]:
         """Return the chunk that has a byte of the event, and some that follow it; at least one."""
+        place = self._place_of(number := offset // len(self.first.data))
         try:
-            number = offset // len(self.first.data)
-            place = self.start + number * (_FRAME_SIZE + len(self.first.data))
             blocks = list(self._segment.blocks(place, end=self.end, size=_READ_AHEAD))
-        except (BadArgument, LogError, PlogError, NoSuchEvent) as error:
+        except (BadArgument, LogError, PlogError) as error:
             raise DataTruncated(self.pointer, head="a later place") from error
+        if not blocks:
+            raise DataTruncated(self.pointer, head="a later place")
         for expected, block in enumerate(blocks, number):
-            if not isinstance(block, Chunk) or block.number != expected:
-                raise DataTruncated(self.pointer, head="a later place")
+            if not self._has(block, expected) or block.partial != (block.end < self.end):
+                raise self._corrupt(block.start, f"it is not chunk {expected} of the large event at {self.start}")
             yield block
 
     def read_all(self) -> bytes:
@@ -189,14 +214,15 @@ class EventInputStream(io.RawIOBase):
         return True
 
     def readinto(self, buffer: Buffer, /) -> int:
-        """Read as much as there is room for, up to the end of a chunk."""
+        """Read as much as there is room for: less only at the end, as from a file on disk."""
         self._check_open()
-        room = memoryview(buffer).cast("B")
-        data = self._rest() if room else b""
-        count = min(len(room), len(data))
-        room[:count] = data[:count]
-        self._offset += count
-        return count
+        room, filled = memoryview(buffer).cast("B"), 0
+        while filled < len(room) and (data := self._rest()):
+            count = min(len(room) - filled, len(data))
+            room[filled : filled + count] = data[:count]
+            filled += count
+            self._offset += count
+        return filled
 
     def _rest(self) -> bytes | memoryview:
         """Return what is left of the chunk that is being read; nothing at the end of the event."""

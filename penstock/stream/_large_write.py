@@ -91,9 +91,11 @@ class EventOutputStream(io.RawIOBase):
         commit: Callable[[LargeWrite, EventOutputStream], None],
         abort: Callable[[LargeWrite], None],
         abandon: Callable[[], None],
+        *,
+        check: Callable[[], None],
     ) -> None:
         super().__init__()
-        self._write, self._commit, self._abort, self._abandon = write, commit, abort, abandon
+        self._write, self._commit, self._abort, self._abandon, self._check = write, commit, abort, abandon, check
         self._lock = threading.Lock()
         self._ended: str | None = None
         self._pointer: EventPointer | None = None
@@ -128,6 +130,7 @@ class EventOutputStream(io.RawIOBase):
         with self._lock:
             self._check_open()
             try:
+                self._check()
                 self._write.write(view)
             except BaseException:
                 self._give_up("aborted, because writing it failed")
@@ -152,6 +155,7 @@ class EventOutputStream(io.RawIOBase):
     @uninterrupted
     def _finish(self) -> None:
         try:
+            self._check()
             self._commit(self._write, self)
         except BaseException:
             self._give_up("aborted, because closing it failed")

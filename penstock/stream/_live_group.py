@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from penstock.errors import DataTruncated, PenstockError, ReaderInUse, ReaderOffline, StoreClosed
+from penstock.errors import DataTruncated, NoSuchStream, PenstockError, ReaderInUse, ReaderOffline, StoreClosed
 from penstock.model import Position, StreamCut
 from penstock.ports import uninterrupted
 from penstock.stream._group_state import followers, lost_segments, nested
@@ -187,7 +187,7 @@ class LiveGroup:
         If nobody was, ``reader`` is told.
         """
         known = self.store.catalog.streams
-        lost = lost_segments(self.state, [known[name] for name in self.streams if name in known])
+        lost = lost_segments(self.state, [known[name] for name in self.state.streams])
         for record in lost:
             self._tell_lost(record, reader, StreamCut.of(record.stream, known[record.stream].head))
         if lost:
@@ -206,6 +206,13 @@ class LiveGroup:
             if places:
                 (cut,) = Position.of(places).cuts
                 one.miss(DataTruncated(cut, head=head))
+
+    def lose_stream(self, stream: str) -> None:
+        """Tell all readers that a stream of theirs was deleted; they go on with the others."""
+        if stream in self.streams:
+            for reader in self.readers.values():
+                reader.miss(NoSuchStream(stream))
+            self.alert()
 
     # Checkpoints
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 import numpy as np
 import pyarrow as pa
 
-from penstock.errors import BadArgument, DataTruncated, PenstockError, StoreClosed
+from penstock.errors import BadArgument, PenstockError, StoreClosed
 from penstock.model import EventPointer, Position
 from penstock.ports import uninterrupted
 from penstock.stream._bell import Bell
@@ -170,8 +170,8 @@ class Reader:
         self._put_last(cursor)
         self._bell.ring()
 
-    def miss(self, error: DataTruncated) -> None:
-        """Tell that something was truncated away before it was read."""
+    def miss(self, error: PenstockError) -> None:
+        """Tell that something was truncated away, or deleted, before it was read."""
         self._trouble.append(error)
         self.attend()
 

@@ -24,10 +24,10 @@ __all__ = [
     "CheckpointBegun",
     "CheckpointDropped",
     "CheckpointReached",
-    "CommitRecord",
     "CommitsFull",
     "Committed",
     "Committing",
+    "ConsumerFull",
     "ConsumerMoved",
     "CopiedPart",
     "GroupCreated",
@@ -43,11 +43,13 @@ __all__ = [
     "Record",
     "SegmentDone",
     "SegmentFull",
+    "SegmentsFull",
     "SegmentsLost",
     "SegmentsReleased",
     "SegmentsTaken",
     "SnapshotBegin",
     "SnapshotEnd",
+    "SnapshotRecord",
     "StreamCreated",
     "StreamDeleted",
     "StreamFull",
@@ -221,7 +223,7 @@ class CheckpointDropped(msgspec.Struct, tag="dropped", array_like=True, frozen=T
 
 
 class CopiedPart(msgspec.Struct, array_like=True, frozen=True):
-    """A block of a transaction, and where in its segment it is going to be."""
+    """A block of a transaction, and a place in its segment behind which it is going to be."""
 
     segment: int
     start: int
@@ -285,6 +287,21 @@ class StreamFull(msgspec.Struct, tag="stream-full", array_like=True, frozen=True
     scaled_ms: int
 
 
+class SegmentsFull(msgspec.Struct, tag="segments-full", array_like=True, frozen=True):
+    """More segments of the stream before, because one record is not large enough."""
+
+    stream: str
+    segments: list[SegmentFull]
+
+
+class ConsumerFull(msgspec.Struct, tag="consumer-full", array_like=True, frozen=True):
+    """A registered consumer of the stream before."""
+
+    stream: str
+    consumer: str
+    cut: Offsets
+
+
 class GroupFull(msgspec.Struct, tag="group-full", array_like=True, frozen=True):
     """All there is to know of a group."""
 
@@ -325,19 +342,17 @@ GroupRecord = (
     | CheckpointReached
     | CheckpointDropped
 )
-CommitRecord = Committing | Committed | CommitsFull
+SnapshotRecord = SnapshotBegin | StreamFull | SegmentsFull | ConsumerFull | GroupFull | CommitsFull | SnapshotEnd
 Record = (
     StreamRecord
     | GroupRecord
-    | CommitRecord
+    | SnapshotRecord
+    | Committing
+    | Committed
     | StreamCreated
     | StreamDeleted
-    | StreamFull
     | GroupCreated
     | GroupDeleted
-    | GroupFull
-    | SnapshotBegin
-    | SnapshotEnd
 )
 
 _encoder: Final = msgspec.msgpack.Encoder()

@@ -11,7 +11,7 @@ from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Final
 
 from penstock.errors import PenstockError
-from penstock.stream._block import CHUNK, WRITERS, BlockHeader, read_block, read_header
+from penstock.stream._block import CHUNK, WRITERS, BlockHeader, Chunk, Extent, read_block, read_header
 from penstock.stream._writer_table import WriterTable
 
 if TYPE_CHECKING:
@@ -74,6 +74,7 @@ class Segment:
         self._bytes_since = self._blocks_since = 0  # since then
         self._bells: list[Bell] = []
         self._asked = (-1, 0)  # the last place whose time was asked for, and that time
+        self._is_frozen = False
         self.ended = end is not None
         self.events = 0  # appended since the store was opened; what automatic scaling goes by
         self.bytes = 0
@@ -134,14 +135,14 @@ class Segment:
             self._log = self._manager.log(self._log_name)
         return self._log
 
-    @property
-    def next_offset(self) -> int:
-        """Where the next block is going to be; the caller holds the segment."""
-        return self.tail if self._last is None else max(self.tail, self._last.end)
+    def take_over(self, headers: Iterable[BlockHeader] | None, *, events: int, size: int) -> None:
+        """Note that the segment's log has taken over others with these blocks of writers; the caller holds it.
 
-    def take_over(self, headers: Iterable[BlockHeader], *, events: int, size: int) -> None:
-        """Note that the segment's log has taken over others with these blocks of writers; the caller holds it."""
-        if not self.ended:
+        Without ``headers`` nobody knows which: they are read.
+        """
+        if headers is None:
+            self._table = None
+        elif not self.ended:
             for header in headers:
                 self._note(header, blocks=0, size=0)
             self._note(None, blocks=events, size=size)
@@ -176,8 +177,21 @@ class Segment:
     def show(self, end: int | None = None) -> None:
         """Let readers see everything up to ``end``, or up to the end of the log."""
         with self._lock:
-            self.tail = max(self.tail, self.own_log().length if end is None else end)
+            self._see(self.own_log().length if end is None else end)
         self.ring()
+
+    def _see(self, end: int) -> None:
+        if not self._is_frozen:
+            self.tail = max(self.tail, end)
+
+    def freeze(self) -> None:
+        """Show nothing that comes from here on, because a commit is only half there; the caller holds the segment."""
+        self._is_frozen = True
+
+    def thaw(self) -> None:
+        """Show what comes again, with the next that is shown."""
+        with self._lock:
+            self._is_frozen = False
 
     def ring(self) -> None:
         """Let everybody who watches know that something happened."""
@@ -244,7 +258,7 @@ class Segment:
         for header in reversed(headers):
             table.note(header)
         self._blocks_since = len(headers)
-        self.tail = max(self.tail, end)
+        self._see(end)
         return table
 
     def blocks(self, offset: int, *, end: int | None = None, size: int = READ_SIZE) -> Iterator[AnyBlock]:
@@ -259,19 +273,30 @@ class Segment:
         for start, view in log.blocks(offset, stop):
             yield read_block(view, where=self.where, start=start)
 
-    def headers(self, offset: int) -> list[BlockHeader]:
-        """Return the header of the block that begins at ``offset``, if there is one."""
+    def headers(self, offset: int) -> Iterator[BlockHeader]:
+        """Return the headers of all blocks from ``offset`` on that are durable, shown or not."""
         log = self._existing_log()
-        if log is None or offset >= log.length:
-            return []
-        start, view = next(log.blocks(offset, offset + 1))
-        return [read_header(view, where=self.where, start=start)] if start == offset else []
+        end = 0 if log is None else log.length
+        if log is not None and offset < end:
+            for start, view in log.blocks(offset, end):
+                yield read_header(view, where=self.where, start=start)
 
     def is_border(self, offset: int) -> bool:
         """Whether an event begins or ends there, or the segment does."""
         if offset in (0, self.tail):
             return True
         return any(block.index_at(offset) is not None for block in self.blocks(offset, size=1))
+
+    def event_border(self, offset: int) -> int:
+        """Return where the large event that goes on at ``offset`` begins, with its extent; if none does, ``offset``."""
+        block = self._block_at(offset)
+        if not isinstance(block, Chunk):
+            return offset
+        before = self._block_at(block.start - block.back - 1)
+        return before.start if isinstance(before, Extent) else block.start - block.back
+
+    def _block_at(self, offset: int) -> AnyBlock | None:
+        return next(self.blocks(offset, size=1), None) if offset >= self.start else None
 
     def truncate(self, offset: int) -> None:
         """Free what lies before ``offset``, as far as it fills whole plogs."""

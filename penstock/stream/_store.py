@@ -10,6 +10,7 @@ import re
 import threading
 from collections import deque
 from contextlib import suppress
+from functools import partial
 from itertools import chain, pairwise
 from typing import TYPE_CHECKING, Any, Final
 
@@ -17,6 +18,7 @@ from penstock.errors import (
     BadArgument,
     DataTruncated,
     NoSuchEvent,
+    NoSuchLog,
     NoSuchTransaction,
     PenstockError,
     StoreClosed,
@@ -100,6 +102,7 @@ class StreamStore:
         self._manager = manager
         self._segments: dict[tuple[int, int], Segment] = {}
         self._segments_lock = threading.Lock()
+        self._opening = threading.Lock()  # held while a writer with an id is opened
         self._writers: dict[tuple[int, object], StreamWriter] = {}
         self.transactions: Final[dict[str, Transaction]] = {}
         self._aborted: dict[str, None] = {}
@@ -148,8 +151,9 @@ class StreamStore:
         if scope is not None:
             check_name("scope", scope)
         with self.catalog.lock:
+            self._check_open()
             names = [name for name in self.catalog.streams if scope is None or name.startswith(f"{scope}/")]
-        return [self.stream(name) for name in sorted(names)]
+            return [self.stream(name) for name in sorted(names)]
 
     def stream(self, name: str) -> StreamInfo:
         """Return what there is to know of a stream."""
@@ -204,6 +208,7 @@ class StreamStore:
 
     def _end_segments(self, state: StreamState, segments: Sequence[int], record: Any) -> None:  # noqa: ANN401
         """End segments together with the record that says so; where that fails, they go on."""
+        finish_commits(self)
         ending = {segment: self.segment(state.name, segment) for segment in segments}
         try:
             ends = {segment: one.end() for segment, one in ending.items()}
@@ -224,6 +229,8 @@ class StreamStore:
                 raise StreamNotSealed(name)
             self.catalog.commit(StreamDeleted(name))
             self._drop_segments(state, list(state.segments))
+            for live in self.live.values():
+                live.lose_stream(name)
 
     def _drop_segments(self, state: StreamState, segments: Iterable[int]) -> None:
         for segment in segments:
@@ -244,6 +251,7 @@ class StreamStore:
         return self.stream(name)
 
     def _truncate(self, state: StreamState, head: Mapping[int, int]) -> None:
+        finish_commits(self)
         gone = state.before(head)
         for one in state.current if not state.sealed else ():
             segment = self.segment(state.name, one.segment_id)
@@ -321,11 +329,12 @@ class StreamStore:
         read with :meth:`fetch_event_as_stream`.
         """
         parts = self.segment_ranges(name, start, end)
-        return chain.from_iterable(self.read_range(part, max_event_size=max_event_size) for part in parts)
+        return chain.from_iterable(map(partial(self.read_range, max_event_size=max_event_size), parts))
 
     def read_range(self, part: SegmentRange, *, max_event_size: int = EVENT_SIZE_DEFAULT) -> Iterator[pa.RecordBatch]:
         """Return the events of a part of one segment, as Arrow batches like those of :meth:`read`."""
-        return read_part(self.segment(part.stream, part.segment_id), part, max_event_size=max_event_size)
+        segment = self._segment_at(EventPointer(part.stream, part.segment_id, part.start))
+        return read_part(segment, part, max_event_size=max_event_size)
 
     def segment_ranges(
         self,
@@ -358,15 +367,21 @@ class StreamStore:
         self, name: str, writer_id: str | None = None, serializer: Serializer[Any] | None = None
     ) -> StreamWriter:
         """Open a writer. Under the same ``writer_id`` an older one writes no more."""
+        if writer_id is None:
+            return self._open_writer(name, None, serializer)
+        with self._opening:  # one after another, so that each finds the one before it
+            with self.catalog.lock:
+                older = self._writers.get((self._state(name).uid, writer_id))
+            if older is not None:
+                older.fence()
+            return self._open_writer(name, writer_id, serializer)
+
+    def _open_writer(self, name: str, writer_id: str | None, serializer: Serializer[Any] | None) -> StreamWriter:
         with self.catalog.lock:
-            self._check_open()
             uid = self._state(name).uid
-            older = self._writers.get((uid, writer_id)) if writer_id is not None else None
-        if older is not None:
-            older.fence()
         writer = StreamWriter(self, name, writer_id, serializer)
         with self.catalog.lock:
-            self._writers[uid, writer_id if writer_id is not None else writer] = writer
+            self._writers[uid, writer if writer_id is None else writer_id] = writer
         return writer
 
     def forget_writer(self, writer: StreamWriter) -> None:
@@ -413,7 +428,7 @@ class StreamStore:
         with self.catalog.lock:
             if transaction in self.transactions:
                 return self.transactions[transaction]
-            if transaction in self.catalog.committed:
+            if transaction in self.catalog.committed or transaction in self.catalog.commits:
                 return EndedTransaction(transaction, "committed")
             if transaction in self._aborted:
                 return EndedTransaction(transaction, "aborted")
@@ -434,12 +449,17 @@ class StreamStore:
     def delete_abandoned(self) -> None:
         """Delete the logs of events that were lost sight of."""
         while self.abandoned:
-            self.delete_logs([self.abandoned.popleft()])
+            name = self.abandoned.popleft()
+            try:
+                self.delete_logs([name])
+            except PenstockError:
+                self.abandoned.append(name)
+                raise
 
     def delete_logs(self, names: Iterable[str]) -> None:
         """Delete those of some logs that are there."""
         for name in names:
-            if self._manager.has_log(name):
+            with suppress(NoSuchLog):
                 self._manager.delete_log(name)
 
     def splice(self, plan: Mapping[LogStream, Sequence[LogStream]]) -> None:
@@ -467,12 +487,14 @@ class StreamStore:
 
     def reader_group(self, name: str) -> ReaderGroup:
         """Return a reader group."""
+        self._check_open()
         self.catalog.group(name)
         return ReaderGroup(self, name)
 
     def reader_groups(self) -> list[str]:
         """Return the names of all reader groups."""
         with self.catalog.lock:
+            self._check_open()
             return sorted(self.catalog.groups)
 
     @uninterrupted

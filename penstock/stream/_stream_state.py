@@ -95,18 +95,15 @@ class StreamState:
         """Return the state that a snapshot holds."""
         state = cls(StreamCreated(full.stream, full.uid, 0, full.config))
         state.sealed, state.epoch, state.next_segment = full.sealed, full.epoch, full.next_segment
-        for segment in full.segments:
-            state.segments[segment.segment] = SegmentState(
-                segment.segment,
-                segment.low,
-                segment.high,
-                segment.epoch,
-                tuple(segment.predecessors),
-                tuple(segment.successors),
-                segment.end,
-            )
+        state.add_full(full.segments)
         state.head, state.consumers, state.scaled_ms = full.head, full.consumers, full.scaled_ms
         return state
+
+    def add_full(self, segments: Iterable[SegmentFull]) -> None:
+        """Take in segments of a snapshot."""
+        for one in segments:
+            before, after = tuple(one.predecessors), tuple(one.successors)
+            self.segments[one.segment] = SegmentState(one.segment, one.low, one.high, one.epoch, before, after, one.end)
 
     def full(self) -> StreamFull:
         """Return the record that holds all of it."""

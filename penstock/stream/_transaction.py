@@ -12,9 +12,9 @@ import struct
 import threading
 from bisect import bisect_right
 from contextlib import suppress
-from typing import TYPE_CHECKING, Final, Literal, NoReturn
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple, NoReturn
 
-from penstock.errors import BadArgument, PenstockError, StreamSealed, TransactionEnded
+from penstock.errors import BadArgument, NoSuchStream, PenstockError, StreamSealed, TransactionEnded
 from penstock.log import PlogSizes
 from penstock.model import EventPointer
 from penstock.ports import uninterrupted
@@ -24,18 +24,21 @@ from penstock.stream._keys import key_position
 from penstock.stream._large_write import CHUNK_SIZE, EventOutputStream, LargeWrite
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from types import TracebackType
     from typing import Any, Self
 
     from penstock.log import LogStream
     from penstock.log._stream import PendingLogAppend
     from penstock.stream._store import StreamStore
+    from penstock.stream._stream_state import StreamState
     from penstock.stream.serializers import Serializer
 
 __all__ = ["LEASE_MAX_S", "EndedTransaction", "Transaction", "TransactionLogs", "TransactionalWriter"]
 
 LEASE_MAX_S: Final = 24 * 3600.0
 _COPY_SIZE_MAX: Final = 256 << 10  # what is committed by copying it
+_LOGS_MAX: Final = 1024  # of one transaction: taking them over is one append of metadata, at most 1,200 bytes for each
 _LARGE_PLOGS: Final = PlogSizes(first=4 << 20, largest=256 << 20)
 Status = Literal["open", "committed", "aborted"]
 
@@ -45,6 +48,9 @@ class TransactionLogs:
 
     def __init__(self, store: StreamStore, stream: str, transaction: str) -> None:
         self._store, self._stream, self._transaction = store, stream, transaction
+        self._uid: int | None = None
+        self._lock = threading.Lock()  # held while a log is made, which any thread that writes a large event may do
+        self._is_dropped = False
         self._find_parts()
         self._open: dict[int, LogStream] = {}  # which take small events, by part
         self._last: dict[str, PendingLogAppend] = {}
@@ -53,11 +59,19 @@ class TransactionLogs:
 
     def _find_parts(self) -> None:
         with self._store.catalog.lock:
-            state = self._store.catalog.stream(self._stream)
-            if state.sealed:
-                raise StreamSealed(self._stream)
-            self.parts = [TransactionPart(one.low, one.high) for one in state.current]
+            self.parts = [TransactionPart(one.low, one.high) for one in self.stream_state().current]
         self._lows = [part.low for part in self.parts]
+
+    def stream_state(self) -> StreamState:
+        """Return the stream that the transaction is of, which may have gone since; the caller holds the catalog."""
+        state = self._store.catalog.stream(self._stream)
+        if self._uid is None:
+            self._uid = state.uid
+        if state.uid != self._uid:
+            raise NoSuchStream(self._stream)  # another one of the same name
+        if state.sealed:
+            raise StreamSealed(self._stream)
+        return state
 
     @property
     def is_used(self) -> bool:
@@ -66,9 +80,14 @@ class TransactionLogs:
 
     def new_log(self, sizes: PlogSizes | None = None) -> LogStream:
         """Make a log that belongs to the transaction."""
-        name = f"t{self._transaction}.{len(self._names)}"
-        self._names.append(name)
-        return self._store.new_log(name, sizes)
+        with self._lock:
+            if self._is_dropped:
+                raise TransactionEnded(self._transaction, reason="its logs are gone")
+            if len(self._names) >= _LOGS_MAX:
+                raise BadArgument(f"transaction {self._transaction} has {_LOGS_MAX} logs: commit it and begin another")
+            name = f"t{self._transaction}.{len(self._names)}"
+            self._names.append(name)
+            return self._store.new_log(name, sizes)
 
     def new_large_log(self) -> LogStream:
         """Make a log for a large event: with few plogs, because each costs several syncs."""
@@ -78,15 +97,21 @@ class TransactionLogs:
         """Return which part has a place in the key space."""
         return bisect_right(self._lows, position) - 1
 
-    def append(self, part: int, header: BlockHeader, *data: bytes) -> None:
-        """Append a block to a part."""
+    def append(self, part: int, header: BlockHeader, *data: bytes) -> int:
+        """Append a block to a part; return where in the part it begins."""
         log = self._open.get(part)
         if log is None:
             log = self._open[part] = self.new_log()
             self.parts[part].logs.append(log.name)
         self._last[log.name] = log.submit(header.pack(), *data)
+        start = self.parts[part].size
         self.parts[part].size += BLOCK_HEADER_SIZE + sum(map(len, data))
         self.parts[part].events += header.count
+        return start
+
+    def add_output(self, part: int, offset: int, output: EventOutputStream) -> None:
+        """Note where in a part the event of an output is."""
+        self._outputs.append((part, offset, output))
 
     def add_large(self, part: int, write: LargeWrite, header: BlockHeader, output: EventOutputStream | None) -> None:
         """Add a large event, all of which is durable: an extent, then its own log."""
@@ -97,7 +122,7 @@ class TransactionLogs:
         if header.last:
             one.headers.append(header)
         if output is not None:
-            self._outputs.append((part, one.size + BLOCK_HEADER_SIZE, output))
+            self.add_output(part, one.size + BLOCK_HEADER_SIZE, output)
         one.logs.append(write.log.name)
         one.size += write.span
         one.events += 1
@@ -107,7 +132,10 @@ class TransactionLogs:
         for pending in self._last.values():
             pending.result()
         used = [part for part in self.parts if part.logs]
+        if not used:
+            return []
         with self._store.catalog.lock:
+            self.stream_state()
             places = commit_logs(self._store, self._stream, self._transaction, used)
         by_part = {id(part): place for part, place in zip(used, places, strict=True)}
         for part, offset, output in self._outputs:
@@ -130,8 +158,23 @@ class TransactionLogs:
         self._store.abandoned.extend(self._names)
 
     def drop(self) -> None:
-        """Delete the logs."""
-        self._store.delete_logs(self._names)
+        """Delete the logs that are there, and make no more; those of a commit that is on record stay."""
+        with self._lock:
+            self._is_dropped = True
+            if self._transaction in self._store.catalog.commits:
+                return
+            try:
+                self._store.delete_logs(self._names)
+            except PenstockError:  # it is tried again; at the latest when the store is opened
+                self.abandon()
+
+
+class _Small(NamedTuple):
+    """An event that waits in memory: where its key belongs, its bytes, and who wants to know where it will be."""
+
+    position: float
+    event: bytes
+    output: EventOutputStream | None
 
 
 class Transaction:
@@ -144,17 +187,20 @@ class Transaction:
         self._serialize = None if serializer is None else serializer.serialize
         self._lock = threading.RLock()
         self._logs = TransactionLogs(store, stream, self.id)
-        self._small: list[tuple[float, bytes]] = []
+        self._small: list[_Small] = []
         self._small_size = 0
         self._writing: set[EventOutputStream] = set()
         self._status: Status = "open"
         self._why = ""
+        self._is_given_up = False  # by whoever has it, so that nobody need be told
         self._deadline = store.clock.now() + lease
 
     @property
     def status(self) -> Status:
         """Whether it is open, committed or aborted."""
-        return self._status
+        with self._lock:
+            self.abort_if_expired(self._store.clock.now())
+            return self._status
 
     def ping(self) -> None:
         """Let the lease begin anew."""
@@ -171,10 +217,10 @@ class Transaction:
             return
         with self._lock:
             self._check_open()
-            self._add_small(self._position_of(key), data)
+            self._add_small(self._position_of(key), data, None)
 
-    def _add_small(self, position: float, data: bytes) -> None:
-        self._small.append((position, data))
+    def _add_small(self, position: float, data: bytes, output: EventOutputStream | None) -> None:
+        self._small.append(_Small(position, data, output))
         self._small_size += len(data) + LENGTH_SIZE
         if self._small_size > _COPY_SIZE_MAX:
             self._spill()
@@ -184,14 +230,22 @@ class Transaction:
         return key_position(self.id if key is None else key)
 
     def _spill(self) -> None:
-        """Put what waits in memory into the transaction's logs."""
-        now_ms = int(self._store.clock.now() * 1000)
-        by_part = copies_of((self._logs.part_at(position), event) for position, event in self._small)
-        for part, events in by_part.items():
-            for some in _blocks_of(events):
-                header = BlockHeader(count=len(some), parts=0, time_ms=now_ms)
-                self._logs.append(part, header, struct.pack(f">{len(some)}I", *map(len, some)), b"".join(some))
+        """Put what waits in memory into the transaction's logs; where that fails, nobody knows what is in them."""
+        by_part = copies_of((self._logs.part_at(one.position), one) for one in self._small)
         self._small, self._small_size = [], 0
+        try:
+            for part, events in by_part.items():
+                for some in _blocks_of(events):
+                    self._append(part, some)
+        except BaseException:
+            self._abort("writing to it failed")
+            raise
+
+    def _append(self, part: int, events: list[_Small]) -> None:
+        header = BlockHeader(count=len(events), parts=0, time_ms=int(self._store.clock.now() * 1000))
+        start = self._logs.append(part, header, *_contents(events))
+        for output, offset in _offsets(events):
+            self._logs.add_output(part, start + offset, output)
 
     def begin_write_event(self, key: str | bytes | None = None) -> EventOutputStream:
         """Begin an event of any size, to be written as a file; closing it makes it part of the transaction."""
@@ -200,7 +254,11 @@ class Transaction:
             self._check_open()
             write = LargeWrite(self._logs.new_large_log, self._store.clock)
             output = EventOutputStream(
-                write, lambda one, out: self._add_large(one, out, position), self._lose, self._logs.abandon
+                write,
+                lambda one, out: self._add_large(one, out, position),
+                self._lose,
+                self._logs.abandon,
+                check=self._check,
             )
             self._writing.add(output)
             return output
@@ -211,7 +269,7 @@ class Transaction:
             self._check_open()
             self._writing.discard(output)
             if event is not None:
-                self._add_small(position, event)
+                self._add_small(position, event, output)
                 return
             self._spill()
             header = BlockHeader(kind=EXTENT, count=0, parts=0, time_ms=int(self._store.clock.now() * 1000))
@@ -229,25 +287,29 @@ class Transaction:
             self._check_open()
             if self._writing:
                 raise BadArgument(f"transaction {self.id} has {len(self._writing)} events that are not closed")
-            if self._logs.is_used:
-                self._spill()
-                self._logs.commit()
-            elif self._small:
-                self._copy()
+            try:
+                if self._logs.is_used:
+                    self._spill()
+                    self._logs.commit()
+                elif self._small:
+                    self._copy()
+            except BaseException:
+                if self.id in self._store.catalog.commits:
+                    self._end("committed", "its commit is on record, and is finished once the disk lets it")
+                raise
             self._end("committed", "it was committed")
+            self._logs.drop()  # those of events that were aborted
 
     def _copy(self) -> None:
         store = self._store
         with store.catalog.lock:
-            state = store.catalog.stream(self.stream)
-            if state.sealed:
-                raise StreamSealed(self.stream)
-            by_segment = copies_of((state.locate(position), event) for position, event in self._small)
-            contents = {
-                segment: (len(events), struct.pack(f">{len(events)}I", *map(len, events)), b"".join(events))
-                for segment, events in by_segment.items()
-            }
-            commit_copies(store, self.stream, self.id, contents)
+            state = self._logs.stream_state()
+            by_segment = copies_of((state.locate(one.position), one) for one in self._small)
+            contents = {segment: (len(events), *_contents(events)) for segment, events in by_segment.items()}
+            starts = commit_copies(store, self.stream, self.id, contents)
+        for segment, events in by_segment.items():
+            for output, offset in _offsets(events):
+                output.place_at(EventPointer(self.stream, segment, starts[segment] + offset))
 
     @uninterrupted
     def abort(self) -> None:
@@ -255,6 +317,7 @@ class Transaction:
         with self._lock:
             if self._status == "committed":
                 raise TransactionEnded(self.id, reason=self._why)
+            self._is_given_up = True
             self._abort("it was aborted")
 
     def abort_if_expired(self, now: float) -> None:
@@ -278,7 +341,12 @@ class Transaction:
         self._small = []
         self._store.forget_transaction(self)
 
+    def _check(self) -> None:
+        with self._lock:
+            self._check_open()
+
     def _check_open(self) -> None:
+        self.abort_if_expired(self._store.clock.now())
         if self._status != "open":
             raise TransactionEnded(self.id, reason=self._why)
 
@@ -293,7 +361,7 @@ class Transaction:
         if error is not None:
             with suppress(PenstockError):
                 self.abort()
-        elif self._status == "open":
+        elif self._status != "committed" and not self._is_given_up:
             self.commit()
 
 
@@ -309,6 +377,16 @@ class EndedTransaction:
 
     def ping(self) -> None:
         """Refuse."""
+        self._refuse()
+
+    def write_event(self, event: object, key: str | bytes | None = None) -> None:
+        """Refuse."""
+        del event, key
+        self._refuse()
+
+    def begin_write_event(self, key: str | bytes | None = None) -> NoReturn:
+        """Refuse."""
+        del key
         self._refuse()
 
     def commit(self) -> None:
@@ -366,14 +444,30 @@ def _as_event(event: object) -> bytes:
         raise BadArgument(f"{type(event).__name__} is no event: give bytes, or use a serializer") from None
 
 
-def _blocks_of(events: list[bytes]) -> list[list[bytes]]:
+def _blocks_of(events: list[_Small]) -> list[list[_Small]]:
     """Return events in groups that fit into a block each."""
-    found: list[list[bytes]] = [[]]
+    found: list[list[_Small]] = [[]]
     room = CHUNK_SIZE
-    for event in events:
-        if len(event) + LENGTH_SIZE > room and found[-1]:
+    for one in events:
+        size = len(one.event) + LENGTH_SIZE
+        if size > room and found[-1]:
             found.append([])
             room = CHUNK_SIZE
-        found[-1].append(event)
-        room -= len(event) + LENGTH_SIZE
+        found[-1].append(one)
+        room -= size
     return found
+
+
+def _contents(events: list[_Small]) -> tuple[bytes, bytes]:
+    """Return the length words and the bytes of a block."""
+    words = struct.pack(f">{len(events)}I", *(len(one.event) for one in events))
+    return words, b"".join(one.event for one in events)
+
+
+def _offsets(events: list[_Small]) -> Iterator[tuple[EventOutputStream, int]]:
+    """Return the outputs that want to know, with how far behind the beginning of the block their events are."""
+    offset = BLOCK_HEADER_SIZE
+    for one in events:
+        if one.output is not None:
+            yield one.output, offset
+        offset += LENGTH_SIZE + len(one.event)

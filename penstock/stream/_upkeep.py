@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 from penstock.errors import PenstockError
 from penstock.model import ByConsumption, BySize, ByTime, Fixed, StreamCut
+from penstock.stream._commit import finish_commits
 from penstock.stream._retention import by_consumption, by_size, by_time
 from penstock.stream._scaling import Meter, decide
 
@@ -57,11 +58,16 @@ class Upkeep:
         with catalog.lock:
             transactions = list(self._store.transactions.values())
             names = [name for name, state in catalog.streams.items() if _wants_upkeep(state)]
+        _attempt("finishing commits", self._finish_commits)
         _attempt("deleting logs that were given up", self._store.delete_abandoned)
         for transaction in transactions:
             _attempt(f"transaction {transaction.id}", partial(transaction.abort_if_expired, now))
         for name in names:
             _attempt(f"stream {name}", partial(self._keep, name))
+
+    def _finish_commits(self) -> None:
+        with self._store.catalog.lock:
+            finish_commits(self._store)
 
     def _keep(self, name: str) -> None:
         catalog = self._store.catalog
@@ -87,8 +93,16 @@ class Upkeep:
 
     def _retain(self, state: StreamState) -> None:
         cut = self._retention_cut(state)
-        if cut is not None:
+        if cut is None:
+            return
+        cut = {segment: self._event_border(state, segment, offset) for segment, offset in cut.items()}
+        if cut != state.head:
             self._store.truncate_stream(state.name, StreamCut.of(state.name, cut))
+
+    def _event_border(self, state: StreamState, segment: int, offset: int) -> int:
+        """Return where a segment can be cut: not inside a large event, but before it."""
+        border = self._store.segment(state.name, segment).event_border(offset)
+        return max(border, state.head.get(segment, 0))
 
     def _retention_cut(self, state: StreamState) -> dict[int, int] | None:
         def view(segment: int) -> Segment:
@@ -101,7 +115,7 @@ class Upkeep:
                 return by_size(state, view, size_bytes=size_bytes)
             case ByConsumption():
                 groups = [group for group in self._store.catalog.groups.values() if state.name in group.streams]
-                passed = [group.places()[state.name] for group in groups]
+                passed = [group.places()[state.name] for group in groups if not group.finished]
                 return by_consumption(state, view, [*passed, *state.consumers.values()])
             case _:
                 return None

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import struct
 import threading
-from contextlib import nullcontext, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from itertools import pairwise, repeat
 from typing import TYPE_CHECKING, Final
 
@@ -33,6 +33,7 @@ from penstock.model import check_name
 from penstock.ports import uninterrupted
 from penstock.stream._acks import Ack, ArrayRun, BatchAck, DoneAck, EventPointers, ListRun, Place
 from penstock.stream._batch import array_data, array_ends, array_lengths, as_array, as_positions, cut_marks
+from penstock.stream._bell import as_timeout
 from penstock.stream._block import EXTENT, LENGTH_SIZE, NO_WRITER, BlockHeader, pack_lengths
 from penstock.stream._keys import key_position
 from penstock.stream._large_write import EventOutputStream, LargeWrite
@@ -89,6 +90,21 @@ class _Piece:
 _Load = tuple[_Lane, list[_Piece]]
 
 
+class _Sending:
+    """What holds a writer's flush lock for a while."""
+
+    __slots__ = ("_writer",)
+
+    def __init__(self, writer: StreamWriter) -> None:
+        self._writer = writer
+
+    def __enter__(self) -> None:
+        self._writer.enter()
+
+    def __exit__(self, *_: object) -> None:
+        self._writer.leave()
+
+
 class StreamWriter:
     """Writes events to a stream; get one from :meth:`Store.writer`. Threads may share it."""
 
@@ -103,12 +119,15 @@ class StreamWriter:
         self._writer = NO_WRITER if writer_id is None else writer_hash(writer_id)
         self._lock = threading.Lock()  # the lanes; never held while waiting
         self._flush_lock = threading.Lock()  # held by who sends off; taken before the other
+        self._sending = _Sending(self)
+        self._settled: list[Run] = []  # those who asked are called back when the lock is free again
         self._size = 0  # bytes that wait
         self._pumped = False  # the pump is going to come
         self._trouble: BaseException | None = None  # why nothing can be written any more
         self._numbered = False  # the caller numbers the events
         self._floor = self._number = self._resume = 0  # as stored, where 0 is "none": one more than callers see
         self._floor_said = True
+        self._uid: int | None = None  # which stream of this name
         self._lanes: list[_Lane] = []
         self._lows: npt.NDArray[np.float64] = np.zeros(0)
         self._by_key: dict[str | bytes | None, _Lane] = {}
@@ -134,8 +153,11 @@ class StreamWriter:
 
     def _find_lanes(self) -> None:
         """Learn which segments take events now; the caller holds the lock, or is the only one who knows the writer."""
-        state = self._store.catalog.stream(self.stream)
         with self._store.catalog.lock:
+            state = self._store.catalog.stream(self.stream)
+            if self._uid not in (None, state.uid):
+                raise NoSuchStream(self.stream)  # it was deleted; this one only has its name
+            self._uid = state.uid
             if state.sealed:
                 raise StreamSealed(self.stream)
             current = [(one.segment_id, one.low) for one in state.current]
@@ -247,84 +269,102 @@ class StreamWriter:
         block aborts.
         """
         position = None if key is None else key_position(key)
-        with self._lock:
-            if self._trouble is not None:
-                raise self._trouble
+        self._check()
         logs = TransactionLogs(self._store, self.stream, self._store.new_transaction_id())
 
         def commit(write: LargeWrite, output: EventOutputStream) -> None:
             event = write.finish()
-            if event is None:
-                self._commit_large(logs, write, position, None, output)
-            else:
-                pointer = self._write_bytes(event, key).result()
-                assert pointer is not None, "it has no number that was there before"
-                output.place_at(pointer)
+            pointer = self._commit_large(logs, write, position) if event is None else self._write_bytes(event, key)
+            output.place_at(pointer)
 
         write = LargeWrite(logs.new_large_log, self._store.clock)
-        return EventOutputStream(write, commit, lambda _: logs.drop(), logs.abandon)
+        return EventOutputStream(write, commit, lambda _: logs.drop(), logs.abandon, check=self._check)
 
-    def _write_bytes(self, event: bytes, key: str | bytes | None) -> Ack | DoneAck:
-        """Write an event that needs no serializer any more."""
+    def _check(self) -> None:
+        if self._trouble is not None:
+            raise self._trouble
+
+    def _write_bytes(self, event: bytes, key: str | bytes | None) -> EventPointer:
+        """Write an event that needs no serializer any more, and wait for it."""
         if self._numbered:
-            return self._write_numbered(event, key, None)
+            ack = self._write_numbered(event, key, None)
+            assert isinstance(ack, Ack), "a new number was never there before"
+            return ack.result()
         with self._lock:
-            if self._trouble is not None:
-                raise self._trouble
+            self._check()
             positions = None if key is None else np.array([key_position(key)])
             run, index = self._put(self._lane_of(key), as_array([event]), positions)
             self._size += len(event) + LENGTH_SIZE
-        return Ack(run, index)
+        return Ack(run, index).result()
 
     def _write_large(self, event: bytes, key: str | bytes | None, number: int | None) -> DoneAck:
         """Write an event that does not fit into a block, in chunks; returns when it is durable."""
-        wanted, position = None, None if key is None else key_position(key)
         if number is not None or self._numbered:
-            self._begin_numbers()
-            with self._lock:
-                wanted, position, lane = self._place_numbered(key, number)
-            if lane is None:
-                return DoneAck(None)
+            return self._write_large_numbered(event, key, number)
         logs = TransactionLogs(self._store, self.stream, self._store.new_transaction_id())
-        write = LargeWrite(logs.new_large_log, self._store.clock)
         try:
-            write.write(event)
-            write.finish()
-            return DoneAck(self._commit_large(logs, write, position, wanted, None))
+            write = self._write_chunks(logs, event)
+            return DoneAck(self._commit_large(logs, write, None if key is None else key_position(key)))
         except BaseException:
             logs.drop()
             raise
 
-    @uninterrupted
-    def _commit_large(
-        self,
-        logs: TransactionLogs,
-        write: LargeWrite,
-        position: float | None,
-        number: int | None,
-        output: EventOutputStream | None,
-    ) -> EventPointer:
-        """Make a large event, all of which is durable, part of the stream, behind all that was written before."""
-        with self._flush_lock:
+    def _write_large_numbered(self, event: bytes, key: str | bytes | None, number: int | None) -> DoneAck:
+        """Write a large event that has a number: nothing that comes later is sent off before it."""
+        self._begin_numbers()
+        with self._sending:
+            with self._behind_all():
+                wanted, place, lane = self._place_numbered(key, number)
+            if lane is None:
+                return DoneAck(None)
+            logs = TransactionLogs(self._store, self.stream, self._store.new_transaction_id())
+            try:
+                write = self._write_chunks(logs, event)
+                return DoneAck(self._commit_numbered(logs, write, place, wanted))
+            except BaseException as error:
+                logs.drop()
+                self._fail(set(), error)
+                raise
+
+    def _write_chunks(self, logs: TransactionLogs, event: bytes) -> LargeWrite:
+        write = LargeWrite(logs.new_large_log, self._store.clock)
+        write.write(event)
+        write.finish()
+        return write
+
+    @contextmanager
+    def _behind_all(self) -> Iterator[None]:
+        """Hold the lock while nothing waits, after sending off what does; the caller holds the flush lock."""
+        while True:
+            with self._lock:
+                self._check()
+                if not self._size:
+                    yield
+                    return
             self._flush()
-            if self._trouble is not None:
-                raise self._trouble
-            if number is None:
+
+    @uninterrupted
+    def _commit_large(self, logs: TransactionLogs, write: LargeWrite, position: float | None) -> EventPointer:
+        """Make a large event, all of which is durable, part of the stream, behind all that was written before."""
+        with self._sending:
+            with self._behind_all():
                 number = self._number = self._number + 1
-            header = BlockHeader(
-                kind=EXTENT,
-                count=0,
-                time_ms=int(self._store.clock.now() * 1000),
-                writer=self._writer,
-                last=number,
-                whole=number,
-                floor=number,
-            )
             place = self._store.random_position() if position is None else position
-            pointer = logs.commit_large(write, header, place)
-            self._floor, self._floor_said = number, True
-        if output is not None:
-            output.place_at(pointer)
+            return self._commit_numbered(logs, write, place, number)
+
+    def _commit_numbered(self, logs: TransactionLogs, write: LargeWrite, position: float, number: int) -> EventPointer:
+        floor = max(self._floor, number)
+        header = BlockHeader(
+            kind=EXTENT,
+            count=0,
+            time_ms=int(self._store.clock.now() * 1000),
+            writer=self._writer,
+            last=number,
+            whole=floor,
+            floor=floor,
+        )
+        pointer = logs.commit_large(write, header, position)
+        self._floor, self._floor_said = floor, True
         return pointer
 
     def write_batch(self, events: Iterable[object], keys: Iterable[str | bytes] | None = None) -> BatchAck:
@@ -336,6 +376,8 @@ class StreamWriter:
         if largest > EVENT_SIZE_MAX:
             raise EventTooLarge(size=largest, limit=EVENT_SIZE_MAX)
         positions = None if keys is None else as_positions(keys, len(array))
+        if not len(array):
+            return BatchAck([], EventPointers([], None, np.zeros(0, np.int64)))
         with self._lock:
             if self._trouble is not None:
                 raise self._trouble
@@ -386,26 +428,37 @@ class StreamWriter:
 
     def flush(self) -> None:
         """Return when everything written so far is durable; raise what made some of it fail."""
-        with self._flush_lock:
+        with self._sending:
             self._flush()
         if self._trouble is not None:
             raise self._trouble
 
     def _send_off(self) -> None:
         """Send off what waits, if nobody did meanwhile: how a full buffer holds back who fills it."""
-        with self._flush_lock:
+        with self._sending:
             if self._size > _BUFFER_SIZE:
                 self._flush()
 
     def drive(self, run: Run, timeout: float | None) -> None:
         """Return when the run is done, sending it off if nobody else does."""
-        if not self._flush_lock.acquire(timeout=-1 if timeout is None else timeout):
+        if not self._flush_lock.acquire(timeout=as_timeout(timeout)):
             raise TimeoutError(f"no acknowledgement from stream {self.stream!r} within {timeout} s")
         try:
             if not run.done:
                 self._flush()
         finally:
-            self._flush_lock.release()
+            self.leave()
+
+    def enter(self) -> None:
+        """Let nobody else send off."""
+        self._flush_lock.acquire()
+
+    def leave(self) -> None:
+        """Let others send off, and call back who asked for it: they may write, or wait."""
+        settled, self._settled = self._settled, []
+        self._flush_lock.release()
+        for run in settled:
+            run.announce()
 
     def pump(self) -> bool:
         """Send off what waits; False if somebody else is at it."""
@@ -417,7 +470,7 @@ class StreamWriter:
         try:
             self._flush()
         finally:
-            self._flush_lock.release()
+            self.leave()
         return True
 
     @uninterrupted
@@ -447,7 +500,8 @@ class StreamWriter:
             self._fail(runs, error)
         else:
             for run in runs:
-                run.finish()
+                run.settle()
+            self._settled += runs
 
     def _take(self) -> list[_Load]:
         """Take what waits out of the lanes; the caller holds the lock."""
@@ -535,21 +589,17 @@ class StreamWriter:
                 self._trouble = error if known else WriterFailed(self.stream, cause=error)
             runs |= {piece.run for _, pieces in self._take() for piece in pieces}
         for run in runs:
-            run.finish(self._trouble)
-
-    def _stop(self, trouble: PenstockError) -> None:
-        with self._lock:
-            self._trouble = self._trouble or trouble
-        self._fail(set(), trouble)
+            run.settle(self._trouble)
+        self._settled += runs
 
     def fence(self) -> None:
         """Write no more, because another writer has this one's id now; what is under way comes to its end."""
-        with self._flush_lock:
-            self._stop(WriterFenced(self.stream, str(self.writer_id)))
+        with self._sending:
+            self._fail(set(), WriterFenced(self.stream, str(self.writer_id)))
 
     def close(self) -> None:
         """See everything durable and write no more; closing again does nothing."""
-        with self._flush_lock:
+        with self._sending:
             if isinstance(self._trouble, StoreClosed):
                 return
             self._flush()
@@ -606,6 +656,7 @@ def _contents(piece: _Piece) -> tuple[bytes, Bytes]:
     """Return the length words and the bytes of a piece's events."""
     run, first, last = piece.run, piece.first, piece.last
     if isinstance(run, ArrayRun):
+        assert run.array is not None, "it is let go when the run is done"
         part = run.array[first:last]
         return pack_lengths(array_lengths(part)), array_data(part)
     assert isinstance(run, ListRun)
@@ -617,6 +668,7 @@ def _entries(piece: _Piece) -> Iterator[tuple[int, bytes, Key, Run, int]]:
     """Return number, event, key, run and place of each event of a piece."""
     run, first, last = piece.run, piece.first, piece.last
     if isinstance(run, ArrayRun):
+        assert run.array is not None, "it is let go when the run is done"
         events = run.array[first:last].to_pylist()
         keys = [None] * len(events) if run.positions is None else run.positions[first:last].tolist()
     else:
