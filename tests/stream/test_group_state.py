@@ -528,6 +528,34 @@ def test_checkpoints_of_very_many_segments_are_forgotten_sooner() -> None:
     assert len(encode_records([state.full()])) < 1 << 20
 
 
+def test_the_last_checkpoint_is_kept_however_large() -> None:
+    """Whoever waited for it gets it."""
+    starts = {f"plant/{number}": dict.fromkeys(range(10_000), 0) for number in range(6)}
+    state = GroupState(GroupCreated(GROUP, starts, {}))
+    state.apply(CheckpointBegun(GROUP, "c"))
+    assert state.checkpoints == {"c": starts}
+
+
+@pytest.mark.parametrize("came_to_it", [True, False])
+def test_segments_that_are_truncated_away_are_in_a_checkpoint_where_their_reader_was(*, came_to_it: bool) -> None:
+    """It is a cut all the same; going back to it tells that it is truncated away."""
+    stream = new_stream(segments=1)
+    state = new_group(stream)
+    state.apply(ReaderJoined(GROUP, "r2"))
+    scale(stream, {0: 10}, [(0.0, 0.5), (0.5, 1.0)])
+    state.apply(ReaderMoved(GROUP, "r1", {A: {0: 3}}))
+    state.apply(CheckpointBegun(GROUP, "c"))
+    if came_to_it:
+        state.apply(CheckpointReached(GROUP, "r1", {}))
+        state.apply(ReaderMoved(GROUP, "r1", {A: {0: 7}}))
+    stream.apply(StreamTruncated(A, {1: 4, 2: 0}))
+    (lost,) = lost_segments(state, [stream])
+    state.apply(lost)
+    for reader in sorted(state.missing):
+        state.apply(CheckpointReached(GROUP, reader, {}))
+    assert state.checkpoints["c"] == {A: {0: 3}}
+
+
 def test_when_segments_are_truncated_away_the_group_goes_on_at_the_head() -> None:
     """It cannot read what is not there, and must not wait for it either."""
     stream = new_stream(segments=1)

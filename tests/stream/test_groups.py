@@ -326,6 +326,21 @@ def test_a_silent_reader_is_taken_offline_and_another_reads_on_from_where_it_was
             assert rest(again) == []
 
 
+def test_a_reader_that_was_taken_offline_is_woken_no_more(store: StreamStore, clock: ManualClock) -> None:
+    """Nobody may ever call it again, and segments would collect its bells for ever."""
+    group = new_group(store, segments=2)
+    ends = (
+        lambda: clock.advance(READER_LEASE_S + 1),
+        lambda: group.reader_offline("r1"),
+        lambda: group.reset("head"),
+        group.delete,
+    )
+    for number, end in enumerate(ends):
+        assert rest(group.reader(f"r{number}")) == []
+        end()
+    assert not any(store.segment(STREAM, number)._bells for number in range(2))
+
+
 def test_a_reader_that_is_called_now_and_then_keeps_its_segments(store: StreamStore, clock: ManualClock) -> None:
     """Also if it takes its time with the events of one block, which leaves no other trace."""
     group = new_group(store)
