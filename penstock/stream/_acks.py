@@ -86,9 +86,8 @@ class Run:
 
     def settle(self, error: BaseException | None = None) -> None:
         """Be done, with an error or without; only what acknowledgements need is kept, because they may be."""
-        with _callbacks_lock:
-            self.error = error
-            self.done = True
+        self.error = error
+        self.done = True  # who asks to be called back looks at this afterwards, so nobody is left out
         self.let_go()
 
     def let_go(self) -> None:

@@ -458,7 +458,8 @@ class StreamWriter:
         settled, self._settled = self._settled, []
         self._flush_lock.release()
         for run in settled:
-            run.announce()
+            if run.callbacks:
+                run.announce()
 
     def pump(self) -> bool:
         """Send off what waits; False if somebody else is at it."""
@@ -481,9 +482,8 @@ class StreamWriter:
         runs = {piece.run for _, pieces in taken for piece in pieces}
         try:
             whole = self._give_numbers(taken)
-            parts = (
-                len(taken) if whole > self._resume else 0
-            )  # an earlier writer's parts of the same flush may be there
+            # Parts of the same flush that an earlier writer left must not be counted with these.
+            parts = len(taken) if whole > self._resume else 0
             self._floor_said = bool(parts) or self.writer_id is None
             rest = self._send(taken, whole, parts=parts)
             while rest:
