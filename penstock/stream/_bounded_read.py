@@ -29,6 +29,7 @@ def read_part(segment: Segment, part: SegmentRange, *, max_event_size: int) -> I
     if not 0 <= part.start <= part.end <= segment.tail:
         raise NoSuchEvent(EventPointer(part.stream, part.segment_id, part.end))
     while offset < part.end:
+        before = offset
         slices: list[Slice] = []
         large: LargeEvent | None = None
         for block in _blocks(segment, part, offset):
@@ -45,6 +46,8 @@ def read_part(segment: Segment, part: SegmentRange, *, max_event_size: int) -> I
             offset = large.end
         elif large is not None:
             return  # the part ends where the event begins, behind the header of its first chunk
+        elif offset == before:
+            raise NoSuchEvent(EventPointer(part.stream, part.segment_id, offset))
 
 
 def _blocks(segment: Segment, part: SegmentRange, offset: int) -> Iterator[AnyBlock]:

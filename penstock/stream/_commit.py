@@ -172,8 +172,13 @@ def _take_over(
     with ExitStack() as held:
         for segment in sorted(segments):
             held.enter_context(segments[segment].held(now_ms))
-        plan = {segments[one.segment].own_log(): store.existing_logs(one.logs) for one in record.logged}
-        store.splice(plan)
+        try:
+            plan = {segments[one.segment].own_log(): store.existing_logs(one.logs) for one in record.logged}
+            store.splice(plan)
+        except BaseException:
+            for one in segments.values():
+                one.hold_back()
+            raise
         starts = {}
         for segment, one in segments.items():
             some = () if parts is None else parts[segment]

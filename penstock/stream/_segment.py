@@ -49,8 +49,12 @@ class PendingBlock:
         self._segment.finish(self._pending)
 
     def wait(self) -> int:
-        """Return where it ends, when it is durable; nobody sees it yet."""
-        return self._pending.result()
+        """Return where it ends, when it is durable; nobody sees it yet. The caller holds the segment, or is alone."""
+        try:
+            return self._pending.result()
+        except PenstockError:
+            self._segment.give_up(self._pending)
+            raise
 
 
 class Segment:
@@ -170,9 +174,15 @@ class Segment:
             end = pending.result()
         except PenstockError:
             with self._lock:
-                self._table = None
+                self.give_up(pending)
             raise
         self.show(end)
+
+    def give_up(self, pending: PendingLogAppend) -> None:
+        """Note that a block failed: nobody knows what is in the log now; the caller holds the segment."""
+        self._table = None
+        if self._last is pending:
+            self._last = None  # it is over, and who wrote it is told: nobody else need fail because of it
 
     def show(self, end: int | None = None) -> None:
         """Let readers see everything up to ``end``, or up to the end of the log."""
@@ -183,6 +193,10 @@ class Segment:
     def _see(self, end: int) -> None:
         if not self._is_frozen:
             self.tail = max(self.tail, end)
+
+    def hold_back(self) -> None:
+        """Show no more than there is: what the segment was made for is still to come; the caller holds it."""
+        self.tail = min(self.tail, self._find_tail())
 
     def freeze(self) -> None:
         """Show nothing that comes from here on, because a commit is only half there; the caller holds the segment."""
@@ -235,12 +249,25 @@ class Segment:
             self._table = self._read_table()
         return self._table
 
+    def has_table(self) -> bool:
+        """Whether the table of writers is known, or stands in the segment, so that none has to be inherited."""
+        with self._lock:
+            return self._table is not None or self._find_table()[0] is not None
+
     def _read_table(self) -> WriterTable:
-        """Find the last table in the segment, reading backwards, and take in the blocks behind it."""
+        """Read the last table in the segment, or inherit one, and take in the blocks behind it."""
+        table, headers = self._find_table()
+        table = table or self._inherit()
+        for header in reversed(headers):
+            table.note(header)
+        return table
+
+    def _find_table(self) -> tuple[WriterTable | None, list[BlockHeader]]:
+        """Find the last table in the segment, reading backwards; return it with the headers behind it, last first."""
         log = self._existing_log()
         low = end = 0 if log is None else log.length
         look, headers = _FIRST_LOOK, list[BlockHeader]()
-        table, self._table_at, self._bytes_since = None, -1, 0
+        table, self._table_at = None, -1
         while log is not None and low > log.start and table is None:
             blocks = list(log.blocks(max(log.start, low - look), low))
             low, look = blocks[0][0], 2 * look
@@ -253,13 +280,9 @@ class Segment:
                     low = start - header.floor  # where the large event begins: what lies between is all chunks
                     break
                 headers.append(header)
-                self._bytes_since += len(view)
-        table = table or self._inherit()
-        for header in reversed(headers):
-            table.note(header)
-        self._blocks_since = len(headers)
+        self._blocks_since, self._bytes_since = len(headers), end - max(self._table_at, 0)
         self._see(end)
-        return table
+        return table, headers
 
     def blocks(self, offset: int, *, end: int | None = None, size: int = READ_SIZE) -> Iterator[AnyBlock]:
         """Return the blocks from the one that holds ``offset`` on, as far as they were acknowledged.

@@ -530,7 +530,9 @@ class StreamStore:
         """Return a segment at work. Who has a segment's lock may call this, so it does without the catalog's."""
 
         def inherited() -> WriterTable:
-            before = [old for old in map(state.segments.get, one.predecessors) if old is not None]
+            before = state.predecessors(one)
+            for segment in self._without_table(state, before):  # oldest first: none has to go far back for its own
+                segment.writers()
             tables = ((old.low, old.high, self._segment_of(state, old).writers()) for old in before)
             return inherit(tables, low=one.low, high=one.high)
 
@@ -541,6 +543,18 @@ class StreamStore:
                 found = Segment(self._manager, log_name, where=where, end=one.end, inherit=inherited)
                 self._segments[state.uid, one.segment_id] = found
             return found
+
+    def _without_table(self, state: StreamState, segments: Iterable[SegmentState]) -> list[Segment]:
+        """Return those of some segments, and of all before them, whose table of writers is to be inherited first."""
+        found: dict[int, Segment] = {}
+        todo = list(segments)
+        while todo:
+            one = todo.pop()
+            segment = self._segment_of(state, one)
+            if one.segment_id not in found and not segment.has_table():
+                found[one.segment_id] = segment
+                todo += state.predecessors(one)
+        return [found[segment_id] for segment_id in sorted(found)]
 
     def _state(self, name: str) -> StreamState:
         self._check_open()

@@ -190,6 +190,10 @@ class StreamState:
         if early:
             raise WrongCut(self.name, cut, reason=f"segment {min(early)} comes before another that it names")
 
+    def predecessors(self, one: SegmentState) -> list[SegmentState]:
+        """Return the segments that a segment follows, but those that were truncated away."""
+        return [old for old in map(self.segments.get, one.predecessors) if old is not None]
+
     def before(self, segments: Iterable[int]) -> set[int]:
         """Return all segments that come before any of these."""
         return self._reach(segments, lambda one: one.predecessors)

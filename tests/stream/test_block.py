@@ -12,10 +12,16 @@ from hypothesis import strategies as st
 from penstock.errors import StreamCorrupt
 from penstock.stream._block import (
     BLOCK_HEADER_SIZE,
+    CHUNK,
+    EXTENT,
     NO_WRITER,
     WRITERS,
     Block,
     BlockHeader,
+    Chunk,
+    Extent,
+    pack_chunk,
+    pack_extent,
     pack_lengths,
     read_block,
     read_header,
@@ -38,7 +44,23 @@ def packed(events: Sequence[bytes], header: BlockHeader | None = None) -> bytes:
 
 
 def block_of(events: Sequence[bytes], start: int = START) -> Block:
-    return read_block(memoryview(packed(events)), where=WHERE, start=start)
+    block = read_block(memoryview(packed(events)), where=WHERE, start=start)
+    assert isinstance(block, Block)
+    return block
+
+
+def chunk_of(data: bytes, *, number: int = 0, back: int = 0, partial: bool = False, start: int = START) -> Chunk:
+    head = pack_chunk(len(data), number=number, back=back, partial=partial, time_ms=5)
+    chunk = read_block(memoryview(head + data), where=WHERE, start=start)
+    assert isinstance(chunk, Chunk)
+    return chunk
+
+
+def extent_of(size: int, span: int) -> Extent:
+    data = BlockHeader(kind=EXTENT, count=0, time_ms=5).pack() + pack_extent(size, span)
+    extent = read_block(memoryview(data), where=WHERE, start=START)
+    assert isinstance(extent, Extent)
+    return extent
 
 
 def model_offsets(events: Sequence[bytes]) -> list[int]:
@@ -81,7 +103,7 @@ def test_offsets_are_as_in_the_documented_example() -> None:
 @given(
     st.builds(
         BlockHeader,
-        kind=st.sampled_from([1, 2]),
+        kind=st.integers(1, 4),
         parts=st.integers(0, 2**16 - 1),
         count=st.integers(0, 2**32 - 1),
         time_ms=st.integers(0, 2**64 - 1),
@@ -136,6 +158,7 @@ def test_a_table_of_writers_has_no_events() -> None:
     """Readers pass over it like over an empty block, however many entries it counts."""
     data = BlockHeader(kind=WRITERS, count=3, time_ms=7).pack() + bytes(100)
     block = read_block(memoryview(data), where=WHERE, start=START)
+    assert isinstance(block, Block)
     assert (block.count, block.time_ms, block.end) == (0, 7, START + len(data))
     assert list(block.events()) == block.arrow().to_pylist() == []
     assert block.offsets().tolist() == [block.end]
@@ -186,12 +209,112 @@ def test_a_block_without_a_whole_header_is_refused(size: int) -> None:
         read_header(memoryview(bytes(size)), where=WHERE, start=START)
 
 
-def test_a_block_of_another_kind_is_refused() -> None:
+@pytest.mark.parametrize("kind", [0, 5, 255])
+def test_a_block_of_another_kind_is_refused(kind: int) -> None:
     """A newer Penstock may have written it; reading it as events would be a guess."""
-    with pytest.raises(StreamCorrupt, match="unknown kind 3"):
-        read_header(memoryview(BlockHeader(kind=3, count=0, time_ms=0).pack()), where=WHERE, start=START)
+    with pytest.raises(StreamCorrupt, match=f"unknown kind {kind}"):
+        read_header(memoryview(BlockHeader(kind=kind, count=0, time_ms=0).pack()), where=WHERE, start=START)
 
 
 def test_a_writer_without_an_id_is_zeros() -> None:
     """No hash of an id may be taken for it, and the default of a header is that."""
     assert BlockHeader(count=0, time_ms=0).writer == NO_WRITER == bytes(16)
+
+
+def test_two_chunks_are_the_frames_of_the_seed() -> None:
+    """The seed's example of a chunked event, with one bit for "partial" as its text says, and not four."""
+    head = pack_chunk(4, number=0, back=0, partial=True, time_ms=0)
+    tail = pack_chunk(2, number=1, back=len(head) + 4, partial=False, time_ms=0)
+    assert (head + bytes.fromhex("12345678"))[BLOCK_HEADER_SIZE:].hex(" ", -2) == "8000 0004 1234 5678"
+    assert (tail + bytes.fromhex("9012"))[BLOCK_HEADER_SIZE:].hex(" ", -2) == "0000 0002 9012"
+    first = read_block(memoryview(head + bytes.fromhex("12345678")), where=WHERE, start=START)
+    last = read_block(memoryview(tail + bytes.fromhex("9012")), where=WHERE, start=first.end)
+    assert isinstance(first, Chunk)
+    assert isinstance(last, Chunk)
+    assert (first.partial, last.partial) == (True, False)
+    assert (bytes(first.data) + bytes(last.data)).hex() == "123456789012"
+
+
+@pytest.mark.parametrize("word", ["f0000004", "90000004", "c0000004", "80000003", "80000005", "00000005", "ffffffff"])
+def test_a_chunk_whose_length_word_lies_is_refused(word: str) -> None:
+    """The seed's own ``f000 0004`` sets four bits: that is a length of 1.75 GiB, and so it is damage."""
+    head = pack_chunk(4, number=0, back=0, partial=True, time_ms=0)[:BLOCK_HEADER_SIZE]
+    with pytest.raises(StreamCorrupt, match=r"segment 0 of stream a/b at byte 1000 .* not as long as it says"):
+        read_block(memoryview(head + bytes.fromhex(word) + b"\x12\x34\x56\x78"), where=WHERE, start=START)
+
+
+def test_a_chunk_is_stored_as_documented() -> None:
+    """Its number and the way back to the first one stand where a block of events has a writer's numbers."""
+    packed_chunk = pack_chunk(0x1234, number=0x0203, back=0x040506, partial=True, time_ms=0x0708)
+    assert packed_chunk.hex(" ", -4) == (
+        "03000000 00000001 00000000 00000708 00000000 00000000 00000000 00000000 "
+        "00000000 00000000 00000000 00000203 00000000 00040506 80001234"
+    )
+    assert read_header(memoryview(packed_chunk), where=WHERE, start=0).kind == CHUNK
+
+
+def test_an_extent_is_stored_as_documented() -> None:
+    """How many bytes the event has, then how many its chunks have with their headers."""
+    assert pack_extent(0x0102030405060708, 0x090A0B0C0D0E0F10) == bytes(range(1, 17))
+    extent = extent_of(3 << 40, (3 << 40) + 60)
+    assert (extent.size, extent.span) == (3 << 40, (3 << 40) + 60)
+    assert (extent.start, extent.end, extent.count) == (START, START + BLOCK_HEADER_SIZE + 16, 0)
+
+
+@pytest.mark.parametrize("size", [0, 8, 15, 17, 32])
+def test_an_extent_of_another_size_is_refused(size: int) -> None:
+    """It is read before any chunk is looked at, and believed."""
+    data = BlockHeader(kind=EXTENT, count=0, time_ms=0).pack() + bytes(size)
+    with pytest.raises(StreamCorrupt, match="an extent of the wrong size"):
+        read_block(memoryview(data), where=WHERE, start=START)
+
+
+@given(st.binary(max_size=50), st.integers(0, 2**40), st.booleans())
+def test_a_chunk_comes_back_as_it_was(data: bytes, number: int, partial: bool) -> None:
+    """Also the last one when it is empty, which the seed allows."""
+    if partial and not data:
+        return
+    back = 7 if number else 0
+    chunk = chunk_of(data, number=number, back=back, partial=partial)
+    assert (bytes(chunk.data), chunk.number, chunk.back, chunk.partial) == (data, number, back, partial)
+    assert (chunk.start, chunk.end, chunk.time_ms) == (START, START + BLOCK_HEADER_SIZE + 4 + len(data), 5)
+
+
+def test_a_chunk_with_more_to_come_is_not_empty() -> None:
+    """All chunks but the last have the size of the first; from none, no place could be computed."""
+    with pytest.raises(StreamCorrupt, match="empty, though more follows"):
+        chunk_of(b"", partial=True)
+
+
+@pytest.mark.parametrize(("number", "back"), [(0, 7), (1, 0), (1, START + 1)])
+def test_a_chunk_that_leads_nowhere_is_refused(number: int, back: int) -> None:
+    """Only the first one has nothing before it, and none begins before the segment does."""
+    with pytest.raises(StreamCorrupt, match="does not follow"):
+        chunk_of(b"abc", number=number, back=back)
+
+
+@pytest.mark.parametrize("size", [BLOCK_HEADER_SIZE, BLOCK_HEADER_SIZE + 3])
+def test_a_chunk_without_a_whole_length_word_is_refused(size: int) -> None:
+    """Whatever its missing bytes are taken for."""
+    head = pack_chunk(0, number=0, back=0, partial=False, time_ms=0)
+    with pytest.raises(StreamCorrupt, match="not as long as it says"):
+        read_block(memoryview(head[:size]), where=WHERE, start=START)
+
+
+def test_a_chunk_is_a_border_where_its_event_begins_or_ends() -> None:
+    """A cut inside of a large event would leave a part of it, which is no event."""
+    frame = START + BLOCK_HEADER_SIZE
+    places = range(START - 1, frame + 10)
+    for number, partial, borders in [
+        (0, True, [START, frame]),
+        (1, True, []),
+        (1, False, [frame + 7]),
+        (0, False, [START, frame, frame + 7]),
+    ]:
+        chunk = chunk_of(b"abc", number=number, back=7 * number, partial=partial)
+        assert [place for place in places if chunk.index_at(place) is not None] == borders
+    extent = extent_of(1, 1)
+    assert [place for place in range(START - 1, extent.end + 2) if extent.index_at(place) is not None] == [
+        START,
+        extent.end,
+    ]
