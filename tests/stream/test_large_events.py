@@ -10,6 +10,7 @@ import threading
 import tracemalloc
 import zipfile
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from itertools import pairwise
 from typing import TYPE_CHECKING, Final
 
@@ -30,6 +31,7 @@ from penstock.errors import (
     StreamSealed,
     WriterFenced,
 )
+from penstock.log import PlogSizes
 from penstock.stream._block import BLOCK_HEADER_SIZE, Block, Chunk, Extent
 from penstock.stream._large_write import CHUNK_SIZE, LargeWrite
 from penstock.stream.serializers import JsonSerializer
@@ -688,6 +690,28 @@ def test_a_numbered_large_event_that_fails_stops_the_writer(cpo: Cpo) -> None:
             assert writer.last_number == 1
             writer.write_event(bytes(500), number=2)
         assert events_of(store) == [b"a", bytes(500)]
+        assert not transaction_logs(manager)
+
+
+@pytest.mark.usefixtures("small")
+@pytest.mark.parametrize("refused", range(1, 7))
+def test_a_numbered_large_event_whose_commit_a_full_disk_interrupts_is_written_once(cpo: Cpo, refused: int) -> None:
+    """Its commit may be on record by then; who writes it again, without opening the store anew, must not double it."""
+    disk = FaultyDisk(MemoryDisk())
+    with store_and_manager(disk, cpo, sizes=PlogSizes(first=128, largest=256)) as (store, manager):
+        store.create_stream(STREAM)
+        with suppress(DiskFull), store.writer(STREAM, "w") as writer:
+            writer.write_event(b"a", key="k", number=1).result()
+            settle(manager)
+            for call in range(refused, 40):
+                disk.fail(Fault.ENOSPC, on="create", call=call)
+            writer.write_event(bytes(100), key="k", number=2)
+        disk.heal()
+        with store.writer(STREAM, "w") as writer:
+            assert writer.last_number in (1, 2)
+            writer.write_event(bytes(100), key="k", number=2)
+            writer.write_event(b"b", key="k", number=3)
+        assert events_of(store) == [b"a", bytes(100), b"b"]
         assert not transaction_logs(manager)
 
 

@@ -695,6 +695,9 @@ def test_a_part_that_one_segment_could_take_goes_with_those_that_none_can(disk: 
         assert sorted(events_of(store)) == sorted(events)
 
 
+KEYS: Final = [f"key-{number}" for number in range(7)]
+
+
 class ScaledStream:
     """A stream that is scaled while transactions are open, and what should be in it."""
 
@@ -706,35 +709,45 @@ class ScaledStream:
 
     def step(self) -> None:
         """Do anything."""
-        steps = [self.begin, self.write, self.write, self.write, self.write_plainly, self.commit, self.scale]
+        steps = [
+            self.begin,
+            self.write,
+            self.write,
+            self.write,
+            self.write_plainly,
+            self.commit,
+            self.scale,
+            self.scale,
+        ]
         self._data.draw(st.sampled_from(steps))()
 
     def begin(self) -> None:
         self._open.append((begin(self._store), []))
 
     def write(self) -> None:
+        """Write events under some keys; under all of them more often than not."""
         if not self._open:
             self.begin()
-        transaction, events = self._data.draw(st.sampled_from(self._open))
-        for _ in range(self._data.draw(st.integers(1, 6))):
-            key, event = self._event()
-            events.append(event)
-            if self._data.draw(st.booleans()):
-                transaction.write_event(event, key=key)
-            else:
+        transaction, events = self._open[self._data.draw(st.integers(0, len(self._open) - 1))]
+        size = self._data.draw(st.sampled_from([0, 30, SMALL_CHUNK, 3 * SMALL_CHUNK]))
+        keys = self._data.draw(st.just(KEYS) | st.lists(st.sampled_from(KEYS), min_size=1))
+        as_files = self._data.draw(st.booleans())
+        for key in keys:
+            events.append(self._event(key, size))
+            if as_files:
                 with transaction.begin_write_event(key) as out:
-                    out.write(event)
+                    out.write(events[-1])
+            else:
+                transaction.write_event(events[-1], key=key)
 
-    def _event(self) -> tuple[str, bytes]:
-        key = self._data.draw(st.sampled_from([f"key-{number}" for number in range(7)]))
-        size = self._data.draw(st.sampled_from([0, 30, SMALL_CHUNK - 20, SMALL_CHUNK, 3 * SMALL_CHUNK]))
-        return key, f"{key}:{next(self._numbers)}:".encode() + bytes(size)
+    def _event(self, key: str, size: int) -> bytes:
+        return f"{key}:{next(self._numbers)}:".encode() + bytes(size)
 
     def write_plainly(self) -> None:
-        key, event = self._event()
+        key, size = self._data.draw(st.sampled_from(KEYS)), self._data.draw(st.sampled_from([0, 3 * SMALL_CHUNK]))
+        self.expected.append(self._event(key, size))
         with self._store.writer(STREAM, "w") as writer:
-            writer.write_event(event, key=key)
-        self.expected.append(event)
+            writer.write_event(self.expected[-1], key=key)
 
     def commit(self) -> None:
         if self._open:
@@ -786,7 +799,7 @@ def test_transactions_across_any_scales_lose_double_and_reorder_nothing(data: st
             stream.check(store)
             assert not transaction_logs(manager)
             with store.writer(STREAM) as writer:
-                writer.write_batch([b"last"] * 7, keys=[f"key-{number}" for number in range(7)])
+                writer.write_batch([b"last"] * 7, keys=KEYS)
             assert len(events_of(store)) == len(stream.expected) + 7
         assert not leftovers(manager, disk)
 
