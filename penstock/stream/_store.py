@@ -469,6 +469,7 @@ class StreamStore:
     def writer_tables(self, name: str) -> list[WriterTable]:
         """Return the tables of writers that say what any writer has written: of the segments now and just before."""
         with self.catalog.lock:
+            finish_commits(self)  # or a large event that is on record would be written again
             state = self._state(name)
             wanted = {one.segment_id for one in state.current}
             wanted |= {before for segment in wanted for before in state.segments[segment].predecessors}
