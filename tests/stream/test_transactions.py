@@ -136,7 +136,7 @@ def test_who_asks_where_the_stream_ends_never_sees_half_of_a_transaction(store: 
     with ThreadPoolExecutor(2) as pool:
         looking = [pool.submit(look) for _ in range(2)]
         try:
-            for _ in range(40):
+            for _ in range(25):
                 with begin(store) as transaction:
                     for _ in range(2):
                         for key in keys.values():
@@ -147,7 +147,7 @@ def test_who_asks_where_the_stream_ends_never_sees_half_of_a_transaction(store: 
             future.result(SECONDS_MAX)
     assert not halves
     assert len(looks) > 3, "nobody looked while there was something to see"
-    assert len(events_of(store)) == 40 * 8
+    assert len(events_of(store)) == 25 * 8
 
 
 @pytest.mark.usefixtures("small")
@@ -782,7 +782,7 @@ def _key_space(store: StreamStore) -> list[tuple[float, float]]:
     return [(one.low, one.high) for one in store.stream(STREAM).segments]
 
 
-@settings(max_examples=60)
+@settings(max_examples=50)
 @given(st.data())
 def test_transactions_across_any_scales_lose_double_and_reorder_nothing(data: st.DataObject) -> None:
     """Splits, merges and both, between any two steps of any transactions, and a restart at the end."""
