@@ -300,7 +300,7 @@ class StreamExists(StreamError):
     """The name is taken."""
 
     def __init__(self, stream: str) -> None:
-        super().__init__(f"stream {stream!r} exists: choose another name, or say exist_ok")
+        super().__init__(f"stream {stream!r} exists: choose another name, or pass exist_ok=True to keep it as it is")
         self.stream = stream
 
 

@@ -1,5 +1,6 @@
 """Frozen values that every layer shares."""
 
+from penstock.model._checks import as_list, check_kind, check_many, check_method, check_timeout, check_whole, shown
 from penstock.model._config import (
     SEGMENTS_MAX,
     ByConsumption,
@@ -38,7 +39,14 @@ __all__ = [
     "StreamConfig",
     "StreamCut",
     "StreamInfo",
+    "as_list",
+    "check_kind",
+    "check_many",
+    "check_method",
     "check_name",
     "check_segments",
     "check_stream_name",
+    "check_timeout",
+    "check_whole",
+    "shown",
 ]

@@ -7,6 +7,7 @@ from typing import Final
 import msgspec
 
 from penstock.errors import BadArgument
+from penstock.model._checks import check_positive, check_whole, shown
 
 __all__ = [
     "SEGMENTS_MAX",
@@ -25,7 +26,6 @@ __all__ = [
 SEGMENTS_MAX: Final = 10_000
 _TAG_SIZE_MAX: Final = 256
 _TAGS_MAX: Final = 128
-_FIGURE_MAX: Final = (1 << 63) - 1
 
 
 class Fixed(msgspec.Struct, tag="fixed", frozen=True):
@@ -46,7 +46,7 @@ class ByEventRate(msgspec.Struct, tag="event-rate", frozen=True):
     min_segments: int = 1
 
     def __post_init__(self) -> None:
-        _check_rate(self, "events")
+        _check_rate(self)
 
 
 class ByDataRate(msgspec.Struct, tag="data-rate", frozen=True):
@@ -57,7 +57,7 @@ class ByDataRate(msgspec.Struct, tag="data-rate", frozen=True):
     min_segments: int = 1
 
     def __post_init__(self) -> None:
-        _check_rate(self, "bytes")
+        _check_rate(self)
 
 
 class ByTime(msgspec.Struct, tag="time", frozen=True):
@@ -66,7 +66,7 @@ class ByTime(msgspec.Struct, tag="time", frozen=True):
     seconds: float
 
     def __post_init__(self) -> None:
-        _check_positive("retention by time", self.seconds)
+        check_positive("seconds", self.seconds)
 
 
 class BySize(msgspec.Struct, tag="size", frozen=True):
@@ -75,7 +75,7 @@ class BySize(msgspec.Struct, tag="size", frozen=True):
     size_bytes: int
 
     def __post_init__(self) -> None:
-        _check_whole("retention by size", self.size_bytes, least=1)
+        check_whole("size_bytes", self.size_bytes, least=1)
 
 
 class ByConsumption(msgspec.Struct, tag="consumption", frozen=True):
@@ -99,43 +99,31 @@ class StreamConfig(msgspec.Struct, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         if not isinstance(self.scaling, Scaling):
-            raise BadArgument(f"{self.scaling!r} is no scaling: use Fixed, ByEventRate or ByDataRate")
+            raise BadArgument(f"scaling cannot be {shown(self.scaling)}: use Fixed, ByEventRate or ByDataRate")
         if self.retention is not None and not isinstance(self.retention, Retention):
-            raise BadArgument(f"{self.retention!r} is no retention: use ByTime, BySize, ByConsumption or None")
-        _check_positive("the timestamp aggregation timeout", self.timestamp_aggregation_timeout)
+            raise BadArgument(f"retention cannot be {shown(self.retention)}: use ByTime, BySize, ByConsumption or None")
+        check_positive("timestamp_aggregation_timeout", self.timestamp_aggregation_timeout)
         _check_tags(self.tags)
 
 
 def _check_tags(tags: object) -> None:
     listed = list(tags) if isinstance(tags, tuple | list) else [None]
     if len(listed) > _TAGS_MAX or not all(map(_is_tag, listed)):
-        raise BadArgument(f"{tags!r} are no tags: give at most {_TAGS_MAX} texts of 1 to {_TAG_SIZE_MAX} characters")
+        raise BadArgument(
+            f"tags cannot be {shown(tags)}: give at most {_TAGS_MAX} texts of 1 to {_TAG_SIZE_MAX} characters"
+        )
 
 
 def _is_tag(tag: object) -> bool:
     return type(tag) is str and 0 < len(tag) <= _TAG_SIZE_MAX and not any("\ud800" <= c <= "\udfff" for c in tag)
 
 
-# What is checked here is stored, and only what the decoder takes may be: it refuses 1e9 and True for a whole number.
+def _check_rate(scaling: ByEventRate | ByDataRate) -> None:
+    check_positive("target", scaling.target)
+    check_whole("factor", scaling.factor, least=2)
+    check_segments(scaling.min_segments, "min_segments")
 
 
-def _check_positive(what: str, figure: object) -> None:
-    if type(figure) not in (int, float) or not 0 < figure <= _FIGURE_MAX:  # type: ignore[operator]
-        raise BadArgument(f"{what} cannot be {figure!r}: give a figure above 0, an int or a float")
-
-
-def _check_whole(what: str, figure: object, *, least: int) -> None:
-    if type(figure) is not int or not least <= figure <= _FIGURE_MAX:
-        raise BadArgument(f"{what} cannot be {figure!r}: give an int, {least} or more")
-
-
-def _check_rate(scaling: ByEventRate | ByDataRate, unit: str) -> None:
-    _check_positive(f"the target rate in {unit} a second", scaling.target)
-    _check_whole("the factor by which a segment is split", scaling.factor, least=2)
-    check_segments(scaling.min_segments)
-
-
-def check_segments(segments: object) -> None:
+def check_segments(segments: object, what: str = "segments") -> None:
     """Refuse a number of segments that no stream can have."""
-    if type(segments) is not int or not 1 <= segments <= SEGMENTS_MAX:
-        raise BadArgument(f"a stream cannot have {segments!r} segments: from 1 to {SEGMENTS_MAX}")
+    check_whole(what, segments, least=1, most=SEGMENTS_MAX)

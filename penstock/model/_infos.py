@@ -48,7 +48,8 @@ class Checkpoint:
 class Lag:
     """How far a group is behind: bytes not read yet, and for how long the oldest of them has been there.
 
-    ``events`` is None where only counting them all would tell.
+    ``events`` is None where only counting them all would tell. ``bytes`` are those that are stored, headers included;
+    once every event is read there are none.
     """
 
     events: int | None

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeGuard
 
 from penstock.errors import BadArgument
+from penstock.model._checks import FIGURE_MAX, check_kind, check_whole, shown
 from penstock.model._names import check_stream_name
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable
 
 __all__ = ["EventPointer", "Position", "SegmentRange", "StreamCut"]
 
@@ -25,12 +27,18 @@ class EventPointer:
     segment_id: int
     offset: int
 
+    def __post_init__(self) -> None:
+        segment_id, offset = self.segment_id, self.offset
+        if type(segment_id) is type(offset) is int and segment_id >= 0 <= offset and type(self.stream) is str:
+            return  # here, because one is made for every event that somebody asks about
+        _check_place(self.stream, segment_id, offset)
+
     @classmethod
     def parse(cls, text: str) -> EventPointer:
         """Read what ``str()`` wrote."""
         stream, places = _parse(text, "event pointer")
         if len(places) != 1:
-            raise BadArgument(f"{text!r} is no event pointer: it names more than one place")
+            raise BadArgument(f"{shown(text)} is no event pointer: it names more than one place")
         return cls(stream, *places[0])
 
     def __str__(self) -> str:
@@ -47,10 +55,19 @@ class StreamCut:
     stream: str
     places: tuple[tuple[int, int], ...]
 
+    def __post_init__(self) -> None:
+        check_kind("stream", self.stream, str)
+        if not _is_tuple(self.places, _is_place):
+            raise BadArgument(
+                f"places cannot be {shown(self.places)}, that is no StreamCut: give pairs of segment and offset, ints"
+            )
+
     @classmethod
     def of(cls, stream: str, offsets: Mapping[int, int]) -> StreamCut:
         """Return the cut at these offsets, by segment."""
-        return cls(stream, tuple(sorted(offsets.items())))
+        check_kind("offsets", offsets, Mapping)
+        places = tuple(offsets.items())
+        return cls(stream, tuple(sorted(places)) if all(map(_is_place, places)) else places)
 
     @classmethod
     def parse(cls, text: str) -> StreamCut:
@@ -72,9 +89,16 @@ class Position:
 
     cuts: tuple[StreamCut, ...]
 
+    def __post_init__(self) -> None:
+        if not _is_tuple(self.cuts, lambda cut: isinstance(cut, StreamCut)):
+            raise BadArgument(f"cuts cannot be {shown(self.cuts)}: give a tuple of StreamCuts")
+
     @classmethod
     def of(cls, offsets: Mapping[tuple[str, int], int]) -> Position:
         """Return the position at these offsets, by stream and segment."""
+        check_kind("offsets", offsets, Mapping)
+        if not all(map(_is_pair, offsets)):
+            raise BadArgument(f"offsets cannot be {shown(offsets)}: give offsets by stream and segment")
         streams: dict[str, dict[int, int]] = {}
         for (stream, segment), offset in offsets.items():
             streams.setdefault(stream, {})[segment] = offset
@@ -86,7 +110,7 @@ class Position:
         cuts = [StreamCut.parse(part) for part in str(text).split(";")] if text != "" else []
         streams = {cut.stream: cut for cut in cuts}
         if len(streams) != len(cuts):
-            raise BadArgument(f"{text!r} is no position: it names a stream twice")
+            raise BadArgument(f"{shown(text)} is no position: it names a stream twice")
         return cls(tuple(streams[stream] for stream in sorted(streams)))
 
     @property
@@ -107,19 +131,43 @@ class SegmentRange:
     start: int
     end: int
 
+    def __post_init__(self) -> None:
+        _check_place(self.stream, self.segment_id, self.start, "start")
+        check_whole("end", self.end, least=self.start)
+
     @property
     def size(self) -> int:
         """How many bytes it is."""
         return self.end - self.start
 
 
+def _check_place(stream: object, segment_id: object, offset: object, what: str = "offset") -> None:
+    """Refuse what is no place in a stream."""
+    check_kind("stream", stream, str)
+    check_whole("segment_id", segment_id)
+    check_whole(what, offset)
+
+
+def _is_tuple(values: object, test: Callable[[object], bool]) -> bool:
+    return isinstance(values, tuple) and all(map(test, values))
+
+
+def _is_pair(value: object) -> TypeGuard[tuple[object, object]]:
+    return isinstance(value, tuple) and len(value) == 2
+
+
+def _is_place(place: object) -> bool:
+    """Whether it is a segment and an offset: plain integers, because nothing else is read back once it is stored."""
+    return _is_pair(place) and all(type(part) is int and 0 <= part <= FIGURE_MAX for part in place)
+
+
 def _parse(text: object, what: str) -> tuple[str, tuple[tuple[int, int], ...]]:
-    stream, _, rest = str(text).partition(":")
+    stream, _, rest = text.partition(":") if isinstance(text, str) else ("", "", "")
     places = [_PLACE.fullmatch(place) for place in rest.split(",")]
-    if not isinstance(text, str) or not all(places):
-        raise BadArgument(f"{text!r} is no {what}: it has the form scope/name:segment@offset")
+    if not all(places):
+        raise BadArgument(f"{shown(text)} is no {what}: it has the form scope/name:segment@offset")
     check_stream_name(stream)
     found = sorted((int(match[1]), int(match[2])) for match in places if match)
     if len(dict(found)) != len(found):
-        raise BadArgument(f"{text!r} is no {what}: it names a segment twice")
+        raise BadArgument(f"{shown(text)} is no {what}: it names a segment twice")
     return stream, tuple(found)

@@ -9,6 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from penstock.errors import BadArgument
+from penstock.model import check_many
 from penstock.stream._keys import key_positions
 
 if TYPE_CHECKING:
@@ -36,6 +37,7 @@ def as_array(events: object) -> pa.BinaryArray:
 
 def as_positions(keys: object, count: int) -> npt.NDArray[np.float64]:
     """Return the key position of each of ``count`` keys; a key that comes again and again is worked out once."""
+    check_many("keys", keys, "texts, or an Arrow array")
     try:
         array = keys if isinstance(keys, pa.Array | pa.ChunkedArray) else pa.array(keys)
         if isinstance(array, pa.ChunkedArray):

@@ -8,7 +8,7 @@ import numpy as np
 
 from penstock.errors import BadArgument, DataTruncated, EventTooLarge, LogError, NoSuchStream
 from penstock.model import EventPointer
-from penstock.stream._block import Chunk, Extent
+from penstock.stream._block import Block, Chunk, Extent
 from penstock.stream._large_read import LargeBlock, LargeEvent
 
 if TYPE_CHECKING:
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from penstock.stream._bell import Bell
-    from penstock.stream._block import AnyBlock, Block
+    from penstock.stream._block import AnyBlock
     from penstock.stream._catalog import Catalog
     from penstock.stream._group_state import Key
     from penstock.stream._segment import Segment
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
         Key, Block | LargeBlock, int, int, npt.NDArray[np.int64]
     ]  # of which segment, block, from, up to, all offsets
 
-__all__ = ["Cursor"]
+__all__ = ["Cursor", "first_with_events"]
 
 
 class Cursor:
@@ -93,7 +93,7 @@ class Cursor:
             return block
         if self.end is None or block.end < self.end:
             return self._large_block(block.end, block, start=block.start, time_ms=block.time_ms)
-        self._pass_by(block)
+        self._pass_to(block.end)
         return None
 
     def _large_block(self, place: int, extent: Extent | None, *, start: int, time_ms: int) -> LargeBlock:
@@ -107,12 +107,21 @@ class Cursor:
         head = self.head()
         if head is None:
             return False
-        if self.reached < head:
+        if self.reached < head and self._has_unread(head):
             missed = EventPointer(*self.key, self.reached)
             self.reached = self.place = head if self.end is None else min(head, self.end)
             raise DataTruncated(missed, head=EventPointer(*self.key, head))
+        if self.reached < head:
+            self._pass_to(head)
         self._blocks = self.segment.blocks(self.reached, end=self.end)
         return True
+
+    def _has_unread(self, head: int) -> bool:
+        """Whether events were truncated away before they were read; if even their blocks are gone, there may be."""
+        try:
+            return first_with_events(self.segment, self.reached, head) is not None
+        except (BadArgument, LogError):
+            return True
 
     def head(self) -> int | None:
         """Return where the segment begins now; None if it is gone."""
@@ -130,16 +139,16 @@ class Cursor:
         first = _index(block, self.reached) if self.reached > block.start else 0
         last = _index(block, self.end) if self.end is not None and self.end < block.end else block.count
         if first >= last:
-            self._pass_by(block)
+            self._pass_to(block.end)
             return
         too_large = block.size > event_size_max
         self._large = np.flatnonzero(np.diff(block.bounds) > event_size_max).tolist() if too_large else []
         self.first, self.last, self.block = first, last, block
 
-    def _pass_by(self, block: Block | LargeBlock | Extent) -> None:
-        """Go on behind a block without events; nobody has to come back for that."""
+    def _pass_to(self, offset: int) -> None:
+        """Go on behind what has no events; nobody has to come back for that."""
         waits = self.place < self.reached
-        self.reached = block.end if self.end is None else min(block.end, self.end)
+        self.reached = offset if self.end is None else min(offset, self.end)
         if not waits:
             self.place = self.reached
 
@@ -191,6 +200,15 @@ class Cursor:
             return True
         one = self._stream().segments.get(self.key[1])
         return one is None or (one.end is not None and self.place >= one.end)
+
+
+def first_with_events(segment: Segment, low: int, high: int) -> AnyBlock | None:
+    """Return the first block from one place to another that does not only tell of writers."""
+    while low < high and (block := next(segment.blocks(low, end=high, size=1), None)) is not None:
+        if not isinstance(block, Block) or block.count:
+            return block
+        low = block.end
+    return None
 
 
 def _index(block: Block | LargeBlock, offset: int) -> int:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from penstock.errors import (
@@ -13,12 +12,26 @@ from penstock.errors import (
     NoSuchReader,
     WrongCut,
 )
-from penstock.model import Checkpoint, Lag, Position, StreamCut, check_name, check_stream_name
+from penstock.model import (
+    Checkpoint,
+    Lag,
+    Position,
+    StreamCut,
+    as_list,
+    check_kind,
+    check_method,
+    check_name,
+    check_stream_name,
+    check_timeout,
+    check_whole,
+    shown,
+)
 from penstock.ports import uninterrupted
 from penstock.stream._bell import Bell
+from penstock.stream._cursor import first_with_events
 from penstock.stream._group_state import lost_segments
 from penstock.stream._live_group import LiveGroup, let_go
-from penstock.stream._reader import EVENT_SIZE_DEFAULT, Reader, check_size
+from penstock.stream._reader import EVENT_SIZE_DEFAULT, Reader
 from penstock.stream._records import (
     GroupCreated,
     GroupDeleted,
@@ -65,8 +78,8 @@ class ReaderGroup:
             heads = {stream: store.head(stream) for stream in names}
             if name in store.catalog.groups:
                 raise GroupExists(name)
-            starts = heads | _checked_cuts(store, names, start)
-            ends = _checked_cuts(store, names, end)
+            starts = heads | ({} if start is None else _checked_cuts(store, names, "start", start))
+            ends = {} if end is None else _checked_cuts(store, names, "end", end)
             _check_order(store, starts, {stream: cut.offsets for stream, cut in ends.items()})
             store.catalog.commit(GroupCreated(name, _offsets(starts), _offsets(ends)))
         return cls(store, name)
@@ -97,9 +110,9 @@ class ReaderGroup:
     ) -> Reader:
         """Open a reader. One of this name that a process left behind when it ended is replaced."""
         check_name("reader", reader_id)
-        if serializer is not None and not callable(getattr(serializer, "deserialize", None)):
-            raise BadArgument(f"{serializer!r} is no serializer: it has no deserialize()")
-        check_size("single event", max_event_size)
+        if serializer is not None:
+            check_method("serializer", serializer, "deserialize")
+        check_whole("max_event_size", max_event_size, least=1)
         return self._join(reader_id, serializer, max_event_size)
 
     @uninterrupted
@@ -123,6 +136,7 @@ class ReaderGroup:
 
         Otherwise they go on from where it was last known to be. It is told at its next call.
         """
+        check_name("reader", reader_id)
         with self._catalog.lock:
             held = self._catalog.group(self.name).readers.get(reader_id)
             if held is None:
@@ -137,8 +151,7 @@ class ReaderGroup:
 
     def _check_position(self, position: Position, held: Mapping[Key, int]) -> dict[Key, int]:
         """Return a position in those segments that the reader still has."""
-        if not isinstance(position, Position):
-            raise BadArgument(f"{position!r} is no Position")
+        check_kind("position", position, Position)
         foreign = [cut for cut in position.cuts if cut.stream not in self.streams]
         if foreign:
             raise WrongCut(", ".join(self.streams), foreign[0], reason=f"group {self.name!r} does not read that stream")
@@ -156,6 +169,7 @@ class ReaderGroup:
         ``CheckpointFailed`` if that takes longer than ``timeout`` seconds.
         """
         check_name("checkpoint", name)
+        check_timeout("timeout", timeout)
         bell = Bell()
         deadline = None if timeout is None else time.monotonic() + timeout
         missing: list[str] = []
@@ -208,10 +222,10 @@ class ReaderGroup:
         with self._catalog.lock:
             state = self._catalog.group(self.name)
             cuts = {cut.stream: cut for cut in _as_cuts(self._places_now(returned=False))}
-            if to == "head":
+            if isinstance(to, str) and to == "head":
                 cuts = {stream: self._store.head(stream) for stream in state.streams}
             else:
-                cuts |= _checked_cuts(self._store, state.streams, to)
+                cuts |= _checked_cuts(self._store, state.streams, "to", to)
             _check_order(self._store, cuts, state.ends)
             live = self._live()
             self._catalog.commit(GroupReset(self.name, _offsets(cuts)))
@@ -221,13 +235,13 @@ class ReaderGroup:
     def lag(self) -> Lag:
         """Return how far the group is behind the tail, or its end."""
         with self._catalog.lock:
-            spans = list(self._unread_spans())
-            oldest = min((self._store.segment(name, one).time_at(low) for name, one, low, _ in spans), default=None)
+            unread = list(self._unread())
+        oldest = min((time_ms for _, time_ms in unread), default=None)
         seconds = 0.0 if oldest is None else max(self._store.clock.now() - oldest / 1000, 0.0)
-        return Lag(events=None, bytes=sum(high - low for _, _, low, high in spans), seconds=seconds)
+        return Lag(events=None, bytes=sum(size for size, _ in unread), seconds=seconds)
 
-    def _unread_spans(self) -> Iterator[tuple[str, int, int, int]]:
-        """Return what there is to read: stream, segment, from where and up to where."""
+    def _unread(self) -> Iterator[tuple[int, int]]:
+        """Return how much there is to read in each segment, from the first event on, and since when."""
         state, places = self._catalog.group(self.name), self._places_now(returned=True)
         streams = [self._catalog.streams[name] for name in state.streams if name in self._catalog.streams]
         for lost in lost_segments(state, streams):
@@ -236,9 +250,11 @@ class ReaderGroup:
         for stream in streams:
             for segment, place, end in stream.between(places[stream.name], state.ends[stream.name]):
                 low = max(place, stream.head.get(segment, 0))
-                high = self._store.segment(stream.name, segment).tail if end is None else end
-                if low < high:
-                    yield stream.name, segment, low, high
+                one = self._store.segment(stream.name, segment)
+                high = one.tail if end is None else end
+                first = first_with_events(one, low, high)
+                if first is not None:
+                    yield high - max(low, first.start), first.time_ms
 
     @uninterrupted
     def delete(self) -> None:
@@ -277,39 +293,27 @@ def _offsets(cuts: Mapping[str, StreamCut]) -> Places:
 
 
 def _stream_names(streams: Iterable[str]) -> list[str]:
-    names = [streams] if isinstance(streams, str) else list(streams)
+    names = [streams] if isinstance(streams, str) else as_list("streams", streams, "names of streams")
     for name in names:
         check_stream_name(name)
     if not names or len(set(names)) != len(names):
-        raise BadArgument(f"a reader group reads one or more streams, each named once, not {names}")
+        raise BadArgument(f"streams cannot be {shown(names)}: a reader group reads one or more, each named once")
     return names
 
 
-def _checked_cuts(store: StreamStore, streams: Sequence[str], given: Cuts | None) -> dict[str, StreamCut]:
+def _checked_cuts(store: StreamStore, streams: Sequence[str], what: str, given: Cuts) -> dict[str, StreamCut]:
     """Return cuts by stream; refuse what is none of these streams' cuts."""
-    cuts = _listed(given)
+    some = given.cuts if isinstance(given, Checkpoint) else given
+    cuts = [some] if isinstance(some, StreamCut) else as_list(what, some, "StreamCuts, or one, or a checkpoint")
     for cut in cuts:
-        if not isinstance(cut, StreamCut):
-            raise BadArgument(f"{cut!r} is no StreamCut")
+        check_kind(what, cut, StreamCut)
         if cut.stream not in streams:
             raise WrongCut(", ".join(streams), cut, reason=f"it is one of {cut.stream!r}")
         store.check_cut(cut)
     found = {cut.stream: cut for cut in cuts}
     if len(found) != len(cuts):
-        raise BadArgument("there is more than one cut of the same stream")
+        raise BadArgument(f"{what} cannot be {shown(given)}: there is more than one cut of the same stream")
     return found
-
-
-def _listed(given: Cuts | None) -> list[StreamCut]:
-    if given is None:
-        return []
-    if isinstance(given, StreamCut):
-        return [given]
-    if isinstance(given, Checkpoint):
-        return list(given.cuts)
-    with suppress(TypeError):
-        return list(given)
-    raise BadArgument(f"{given!r} is neither a checkpoint nor a StreamCut, nor a list of them")
 
 
 def _check_order(store: StreamStore, starts: Mapping[str, StreamCut], ends: Mapping[str, Mapping[int, int]]) -> None:

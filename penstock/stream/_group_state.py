@@ -180,8 +180,8 @@ class GroupState:
         fewest, extra = divmod(len(self.free) + sum(counts.values()), len(counts))
         above = sorted((one for one in counts if counts[one] > fewest), key=lambda one: (counts[one], one))
         rank = above.index(reader) if reader in above else len(above)
-        count = fewest + (rank < extra)
-        return Share(sorted(self.free)[: max(count - len(held), 0)], sorted(held)[count:])
+        more = fewest + (rank < extra) - len(held)
+        return Share(sorted(self.free)[:more] if more > 0 else [], sorted(held)[more:] if more < 0 else [])
 
     def _reset(self, starts: Places) -> None:
         if starts.keys() != set(self.streams):

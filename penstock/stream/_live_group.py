@@ -1,8 +1,8 @@
 """A reader group at work: its readers in this process, and what they change.
 
 What the group has come to is in the catalog. Changes that readers make all the time (who takes which segment, how far
-they are) may be forgotten in a crash: then some events are read again. A segment's lock is never taken while the
-catalog's is held.
+they are) may be forgotten in a crash: then some events are read again. Letting a reader go takes the locks of its
+segments, each of which may be held while a writer waits for the disk; so that is done when the catalog's is free again.
 """
 
 from __future__ import annotations
@@ -47,6 +47,7 @@ class LiveGroup:
         self.end_of: Final = self.state.end_of
         self.readers: dict[str, Reader] = {}
         self.waiter: Bell | None = None  # of whoever waits for a checkpoint
+        self._heads: dict[str, Mapping[int, int]] = {}  # of the streams when lost segments were last looked for
 
     @property
     def state(self) -> GroupState:
@@ -184,15 +185,18 @@ class LiveGroup:
     def leave_lost(self, reader: Reader) -> None:
         """Where segments were truncated away before they were read, go on at the head, and tell who was to read them.
 
-        If nobody was, ``reader`` is told.
+        If nobody was, ``reader`` is told. Every truncation gives a stream another head; until then nothing is lost, and
+        a look at all segments, each time that one of them ends, is saved.
         """
         known = self.store.catalog.streams
-        lost = lost_segments(self.state, [known[name] for name in self.state.streams])
+        truncated = [known[name] for name in self.state.streams if known[name].head is not self._heads.get(name)]
+        lost = lost_segments(self.state, truncated) if truncated else []
         for record in lost:
             self._tell_lost(record, reader, StreamCut.of(record.stream, known[record.stream].head))
         if lost:
             self._commit(*lost)
             self.alert()
+        self._heads |= {stream.name: stream.head for stream in truncated}
 
     def _tell_lost(self, record: SegmentsLost, reader: Reader, head: StreamCut) -> None:
         state = self.state

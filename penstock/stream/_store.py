@@ -35,9 +35,14 @@ from penstock.model import (
     StreamConfig,
     StreamCut,
     StreamInfo,
+    as_list,
+    check_kind,
+    check_method,
     check_name,
     check_segments,
     check_stream_name,
+    check_whole,
+    shown,
 )
 from penstock.ports import SystemClock, SystemRandom, uninterrupted
 from penstock.stream._bounded_read import part_marks, read_part
@@ -133,9 +138,9 @@ class StreamStore:
     ) -> StreamInfo:
         """Create a stream; with ``exist_ok``, one that is there stays as it is."""
         check_stream_name(name)
-        config = config or StreamConfig()
-        if not isinstance(config, StreamConfig):
-            raise BadArgument(f"{config!r} is no StreamConfig")
+        config = StreamConfig() if config is None else config
+        check_kind("config", config, StreamConfig)
+        check_kind("exist_ok", exist_ok, bool)
         count = _first_segments(segments, config)
         with self.catalog.lock:
             self._check_open()
@@ -175,8 +180,7 @@ class StreamStore:
     @uninterrupted
     def update_stream(self, name: str, config: StreamConfig) -> StreamInfo:
         """Give a stream another configuration."""
-        if not isinstance(config, StreamConfig):
-            raise BadArgument(f"{config!r} is no StreamConfig")
+        check_kind("config", config, StreamConfig)
         with self.catalog.lock:
             if self._state(name).sealed:
                 raise StreamSealed(name)
@@ -187,11 +191,13 @@ class StreamStore:
     @uninterrupted
     def scale_stream(self, name: str, seal: Sequence[int], ranges: Sequence[tuple[float, float]]) -> StreamInfo:
         """End some segments and go on in new ones that have the same key space: a split, a merge, or both."""
+        seal, ranges = as_list("seal", seal, "segments, ints"), _as_ranges(ranges)
+        for segment in seal:
+            check_whole("seal", segment)
         with self.catalog.lock:
             state = self._state(name)
             if state.sealed:
                 raise StreamSealed(name)
-            ranges = _as_ranges(ranges)
             state.check_scale(seal, ranges)
             self._end_segments(state, seal, lambda ends: StreamScaled(name, ends, ranges, int(self.clock.now() * 1000)))
         return self.stream(name)
@@ -276,8 +282,7 @@ class StreamStore:
 
     def check_cut(self, cut: StreamCut, *, stream: str | None = None) -> None:
         """Refuse a cut that is not one of its stream, or not any more; ``stream`` says which one it should be of."""
-        if not isinstance(cut, StreamCut):
-            raise BadArgument(f"{cut!r} is no StreamCut")
+        check_kind("cut", cut, StreamCut)
         with self.catalog.lock:
             state = self._state(cut.stream if stream is None else stream)
             state.check_cut(cut)
@@ -303,8 +308,7 @@ class StreamStore:
         return EventInputStream(event_at(self._segment_at(pointer), pointer), pointer)
 
     def _segment_at(self, pointer: EventPointer) -> Segment:
-        if not isinstance(pointer, EventPointer):
-            raise BadArgument(f"{pointer!r} is no EventPointer")
+        check_kind("pointer", pointer, EventPointer)
         with self.catalog.lock:
             state = self._state(pointer.stream)
             known = pointer.segment_id in state.segments
@@ -328,11 +332,14 @@ class StreamStore:
         predecessors before them. The end is fixed when this is called. Events above ``max_event_size`` are null: to be
         read with :meth:`fetch_event_as_stream`.
         """
+        check_whole("max_event_size", max_event_size, least=1)
         parts = self.segment_ranges(name, start, end)
         return chain.from_iterable(map(partial(self.read_range, max_event_size=max_event_size), parts))
 
     def read_range(self, part: SegmentRange, *, max_event_size: int = EVENT_SIZE_DEFAULT) -> Iterator[pa.RecordBatch]:
         """Return the events of a part of one segment, as Arrow batches like those of :meth:`read`."""
+        check_kind("part", part, SegmentRange)
+        check_whole("max_event_size", max_event_size, least=1)
         segment = self._segment_at(EventPointer(part.stream, part.segment_id, part.start))
         return read_part(segment, part, max_event_size=max_event_size)
 
@@ -344,12 +351,13 @@ class StreamStore:
         approx_bytes: int | None = None,
     ) -> list[SegmentRange]:
         """Return what parallel readers may read: parts of segments of about ``approx_bytes``, or whole ones."""
-        if approx_bytes is not None and approx_bytes <= 0:
-            raise BadArgument(f"parts of {approx_bytes} bytes cannot be: give a figure above 0")
+        if approx_bytes is not None:
+            check_whole("approx_bytes", approx_bytes, least=1)
         with self.catalog.lock:
             state = self._state(name)
-            start, end = start or self.head(name), end or self.tail(name)
-            for cut in (start, end):
+            start, end = self.head(name) if start is None else start, self.tail(name) if end is None else end
+            for what, cut in (("start", start), ("end", end)):
+                check_kind(what, cut, StreamCut)
                 self.check_cut(cut, stream=name)
             spans = [
                 (segment, low, self.segment(name, segment).tail if high is None else high)
@@ -367,6 +375,7 @@ class StreamStore:
         self, name: str, writer_id: str | None = None, serializer: Serializer[Any] | None = None
     ) -> StreamWriter:
         """Open a writer. Under the same ``writer_id`` an older one writes no more."""
+        _check_writer(writer_id, serializer)
         if writer_id is None:
             return self._open_writer(name, None, serializer)
         with self._opening:  # one after another, so that each finds the one before it
@@ -394,9 +403,8 @@ class StreamStore:
         self, name: str, writer_id: str | None = None, serializer: Serializer[Any] | None = None
     ) -> TransactionalWriter:
         """Open a writer of transactions."""
-        if writer_id is not None:
-            check_name("writer", writer_id)
-        self._check_open()
+        _check_writer(writer_id, serializer)
+        self._state(name)
         return TransactionalWriter(self, name, serializer)
 
     def new_transaction_id(self) -> str:
@@ -425,6 +433,7 @@ class StreamStore:
 
     def transaction(self, transaction: str) -> Transaction | EndedTransaction:
         """Return a transaction; of one that has ended, how."""
+        check_kind("transaction", transaction, str)
         with self.catalog.lock:
             if transaction in self.transactions:
                 return self.transactions[transaction]
@@ -488,6 +497,7 @@ class StreamStore:
 
     def reader_group(self, name: str) -> ReaderGroup:
         """Return a reader group."""
+        check_name("reader group", name)
         self._check_open()
         self.catalog.group(name)
         return ReaderGroup(self, name)
@@ -503,13 +513,14 @@ class StreamStore:
         """Note that a consumer needs nothing before ``cut``, the head at first; retention by consumption goes by it."""
         check_name("consumer", consumer)
         with self.catalog.lock:
-            cut = cut or self.head(name)
+            cut = self.head(name) if cut is None else cut
             self.check_cut(cut, stream=name)
             self.catalog.commit(ConsumerMoved(name, consumer, cut.offsets))
 
     @uninterrupted
     def unregister_consumer(self, name: str, consumer: str) -> None:
         """Forget a consumer; one that is not registered is forgotten already."""
+        check_name("consumer", consumer)
         with self.catalog.lock:
             if consumer in self._state(name).consumers:
                 self.catalog.commit(ConsumerMoved(name, consumer, None))
@@ -559,6 +570,7 @@ class StreamStore:
 
     def _state(self, name: str) -> StreamState:
         self._check_open()
+        check_kind("name", name, str)
         return self.catalog.stream(name)
 
     def _size(self, state: StreamState, head: Mapping[int, int], tail: Mapping[int, int]) -> int:
@@ -619,6 +631,13 @@ def _log_name(state: StreamState, segment: int) -> str:
     return f"s{state.uid}.{segment}"
 
 
+def _check_writer(writer_id: object, serializer: object) -> None:
+    if writer_id is not None:
+        check_name("writer", writer_id)
+    if serializer is not None:
+        check_method("serializer", serializer, "serialize")
+
+
 def _first_segments(segments: int | None, config: StreamConfig) -> int:
     """Return how many segments a new stream starts with."""
     scaling = config.scaling
@@ -634,5 +653,5 @@ def _first_segments(segments: int | None, config: StreamConfig) -> int:
 def _as_ranges(ranges: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
     try:
         return [(float(low), float(high)) for low, high in ranges]
-    except (TypeError, ValueError):
-        raise BadArgument(f"{ranges!r} are no key ranges: give pairs like (0.0, 0.5)") from None
+    except (TypeError, ValueError, OverflowError):
+        raise BadArgument(f"ranges cannot be {shown(ranges)}: give pairs like (0.0, 0.5)") from None

@@ -58,6 +58,8 @@ class Upkeep:
         with catalog.lock:
             transactions = list(self._store.transactions.values())
             names = [name for name, state in catalog.streams.items() if _wants_upkeep(state)]
+            scaled = {state.uid for state in catalog.streams.values() if _is_scaled(state)}
+            self._meters = {uid: meters for uid, meters in self._meters.items() if uid in scaled}
         _attempt("finishing commits", self._finish_commits)
         _attempt("deleting logs that were given up", self._store.delete_abandoned)
         for transaction in transactions:
@@ -77,7 +79,7 @@ class Upkeep:
                 self._retain(catalog.streams[name])
 
     def _scale(self, state: StreamState) -> None:
-        if isinstance(state.config.scaling, Fixed) or state.sealed:
+        if not _is_scaled(state):
             return
         now = self._store.clock.now()
         current = [one.segment_id for one in state.current]
@@ -127,6 +129,10 @@ class Upkeep:
             thread = self._thread
         if thread is not None:
             thread.join()
+
+
+def _is_scaled(state: StreamState) -> bool:
+    return not isinstance(state.config.scaling, Fixed) and not state.sealed
 
 
 def _wants_upkeep(state: StreamState) -> bool:

@@ -9,6 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -28,8 +29,11 @@ from penstock.errors import (
     ReaderOffline,
     WrongCut,
 )
+from penstock.log import PlogSizes
 from penstock.model import Lag, Position, StreamCut
+from penstock.stream import _live_group
 from penstock.stream._block import BlockHeader, pack_lengths
+from penstock.stream._group_state import lost_segments
 from penstock.stream._reader import READER_LEASE_S
 from penstock.testing import ManualClock
 
@@ -737,3 +741,55 @@ def test_places_are_recorded_about_once_a_second(store: StreamStore, clock: Manu
             recorded.append(store.catalog.group("g").readers["r"][STREAM, 0] // 61)
             clock.advance(0.6)
     assert recorded == [0, 0, 2, 2]
+
+
+def test_the_lag_is_nothing_once_every_event_is_read_whatever_else_is_stored(folder: Path) -> None:
+    """A writer's last word, and the table of writers that a truncation leaves behind, are nothing to be read."""
+    sizes = PlogSizes(first=4096, largest=4096)
+    with open_store(folder, sizes=sizes) as store:
+        store.create_stream(STREAM, segments=2)
+        group = store.create_reader_group("g", [STREAM])
+        with store.writer(STREAM, "w") as writer:
+            for number in range(30):
+                writer.write_event(bytes(500), key=f"k{number}").result()
+            with group.reader("r") as reader:
+                assert len(rest(reader)) == 30
+        assert group.lag() == Lag(events=None, bytes=0, seconds=0.0)
+        store.truncate_stream(STREAM, store.tail(STREAM))
+        assert store.stream(STREAM).size_bytes > 0
+        assert group.lag().bytes == 0
+    with open_store(folder, sizes=sizes) as store:
+        group = store.reader_group("g")
+        assert group.lag().bytes == 0
+        put(store, b"more")
+        assert group.lag().bytes == BLOCK + len(b"more")
+
+
+def test_what_is_truncated_away_without_events_is_not_missed(store: StreamStore) -> None:
+    """A reader that has read every event need not be told that something was lost."""
+    store.create_stream(STREAM)
+    group = store.create_reader_group("g", [STREAM])
+    with store.writer(STREAM, "w") as writer:
+        writer.write_event(b"event").result()
+        with group.reader("r") as reader:
+            assert rest(reader) == [b"event"]
+    assert group.position != (store.tail(STREAM),)
+    store.truncate_stream(STREAM, store.tail(STREAM))
+    put(store, b"more")
+    with group.reader("r") as reader:
+        assert rest(reader) == [b"more"]
+    assert group.position == (store.tail(STREAM),)
+
+
+def test_lost_segments_are_looked_for_only_after_a_truncation(
+    store: StreamStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Otherwise every segment that ends would cost a look at all others."""
+    look = Mock(wraps=lost_segments)
+    monkeypatch.setattr(_live_group, "lost_segments", look)
+    store.create_stream(STREAM, segments=50)
+    store.seal_stream(STREAM)
+    with store.create_reader_group("g", [STREAM]).reader("r") as reader:
+        assert rest(reader) == []
+        assert reader.finished
+    assert look.call_count == 1

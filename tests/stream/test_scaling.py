@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from itertools import pairwise
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import pytest
 from hypothesis import given
@@ -22,6 +22,9 @@ from penstock.stream._scaling import (
     decide,
 )
 from penstock.stream._stream_state import StreamState
+
+if TYPE_CHECKING:
+    from penstock.stream import StreamStore
 
 NOW: Final = 1_700_000_000.0
 TICK_S: Final = 1.0
@@ -275,3 +278,17 @@ def test_a_decision_is_one_that_the_stream_accepts(
     assert len(decision.seal) == 1 or len(decision.ranges) == 1
     assert all(one[1] == other[0] for one, other in pairwise(decision.ranges))
     assert len(rates) - len(decision.seal) + len(decision.ranges) >= min(min_segments, len(rates) + 1)
+
+
+def test_the_meters_of_a_stream_that_is_gone_are_forgotten(store: StreamStore) -> None:
+    """A store in which streams come and go does not grow; nor does one keep those of a stream that is fixed now."""
+    config = StreamConfig(scaling=ByEventRate(100))
+    for name in ("a/deleted", "a/fixed", "a/stays"):
+        store.create_stream(name, config=config)
+    store.maintain()
+    assert len(store._upkeep._meters) == 3
+    store.seal_stream("a/deleted")
+    store.delete_stream("a/deleted")
+    store.update_stream("a/fixed", StreamConfig())
+    store.maintain()
+    assert list(store._upkeep._meters) == [store.catalog.streams["a/stays"].uid]
