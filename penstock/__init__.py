@@ -22,6 +22,8 @@ from penstock.model import (
     StreamConfig,
     StreamCut,
     StreamInfo,
+    TimeWindow,
+    Watermark,
 )
 
 if TYPE_CHECKING:
@@ -42,17 +44,20 @@ __all__ = [
     "StreamConfig",
     "StreamCut",
     "StreamInfo",
+    "TimeWindow",
+    "Watermark",
     "__version__",
     "connect",
 ]
 
 
-def connect(address: str | os.PathLike[str], *, exclusive: bool = False) -> StreamStore:
+def connect(address: str | os.PathLike[str], *, exclusive: bool = False, pass_s: float = 1.0) -> StreamStore:
     """Open the store in a folder, which is made if it is not there, or one in memory, at ``memory:``.
 
-    A folder has one owner: ``StoreLocked`` names it. With ``exclusive`` that stays so when folders can be shared.
+    A folder has one owner: ``StoreLocked`` names it. With ``exclusive`` that stays so when folders can be shared. Every
+    ``pass_s`` seconds the store scales streams, truncates them and writes watermarks.
     """
     del exclusive  # until there is a server to share a folder through, every owner is alone
     from penstock.embedded import open_store  # noqa: PLC0415 - importing penstock stays quick
 
-    return open_store(address)
+    return open_store(address, pass_s=pass_s)

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Final
 from penstock.cpo import open_cpo
 from penstock.errors import BadArgument
 from penstock.log import MetadataManager
+from penstock.model import check_positive
 from penstock.plog import open_plogs
-from penstock.stream import StreamStore
+from penstock.stream import PASS_S, StreamStore
 
 if TYPE_CHECKING:
     from penstock.log import PlogSizes
@@ -23,15 +24,23 @@ _PARTITION: Final = "main"
 
 
 def open_store(
-    address: str | PathLike[str], *, clock: Clock | None = None, sizes: PlogSizes | None = None
+    address: str | PathLike[str],
+    *,
+    clock: Clock | None = None,
+    sizes: PlogSizes | None = None,
+    pass_s: float = PASS_S,
 ) -> StreamStore:
-    """Open the store in a folder, which is made if it is not there, or one in memory, at ``memory:``."""
+    """Open the store in a folder, which is made if it is not there, or one in memory, at ``memory:``.
+
+    Every ``pass_s`` seconds it scales streams, truncates them, and writes watermarks.
+    """
+    check_positive("pass_s", pass_s)
     plogs_url, cpo_url = _urls(address)
     with ExitStack() as resources:
         plogs = resources.enter_context(open_plogs(plogs_url))
         cpo = resources.enter_context(open_cpo(cpo_url))
         manager = resources.enter_context(MetadataManager.open(plogs, cpo, _PARTITION, sizes=sizes))
-        return StreamStore(manager, clock=clock, resources=resources)
+        return StreamStore(manager, clock=clock, pass_s=pass_s, resources=resources)
 
 
 def _urls(address: object) -> tuple[str, str]:

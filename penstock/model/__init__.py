@@ -1,6 +1,15 @@
 """Frozen values that every layer shares."""
 
-from penstock.model._checks import as_list, check_kind, check_many, check_method, check_timeout, check_whole, shown
+from penstock.model._checks import (
+    as_list,
+    check_kind,
+    check_many,
+    check_method,
+    check_positive,
+    check_timeout,
+    check_whole,
+    shown,
+)
 from penstock.model._config import (
     SEGMENTS_MAX,
     ByConsumption,
@@ -18,9 +27,11 @@ from penstock.model._infos import Checkpoint, Lag, SegmentInfo, StreamInfo
 from penstock.model._names import check_name, check_stream_name
 from penstock.model._places import EventPointer, Position, SegmentRange, StreamCut
 from penstock.model._plog_id import PlogId
+from penstock.model._times import TIME_MAX, TimeWindow, Watermark, check_time
 
 __all__ = [
     "SEGMENTS_MAX",
+    "TIME_MAX",
     "ByConsumption",
     "ByDataRate",
     "ByEventRate",
@@ -39,13 +50,17 @@ __all__ = [
     "StreamConfig",
     "StreamCut",
     "StreamInfo",
+    "TimeWindow",
+    "Watermark",
     "as_list",
     "check_kind",
     "check_many",
     "check_method",
     "check_name",
+    "check_positive",
     "check_segments",
     "check_stream_name",
+    "check_time",
     "check_timeout",
     "check_whole",
     "shown",

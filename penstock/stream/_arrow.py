@@ -12,14 +12,15 @@ if TYPE_CHECKING:
 
     from penstock.stream._block import Block
 
-__all__ = ["READ_SCHEMA", "Slice", "read_columns"]
+__all__ = ["MARK_TIME", "READ_SCHEMA", "Slice", "read_columns"]
 
+MARK_TIME: Final = pa.timestamp("ms", "UTC")
 READ_SCHEMA: Final = pa.schema(
     [
         pa.field("event", pa.binary()),
         pa.field("segment_id", pa.int64(), nullable=False),
         pa.field("offset", pa.int64(), nullable=False),
-        pa.field("mark_time", pa.timestamp("ms", "UTC")),
+        pa.field("mark_time", MARK_TIME),
     ]
 )
 

@@ -18,12 +18,15 @@ if TYPE_CHECKING:
     from penstock.model import SegmentRange
     from penstock.stream._arrow import Slice
     from penstock.stream._block import AnyBlock
+    from penstock.stream._mark_times import MarkTimes
     from penstock.stream._segment import Segment
 
 __all__ = ["part_marks", "read_part"]
 
 
-def read_part(segment: Segment, part: SegmentRange, *, max_event_size: int) -> Iterator[pa.RecordBatch]:
+def read_part(
+    segment: Segment, part: SegmentRange, times: MarkTimes, *, max_event_size: int
+) -> Iterator[pa.RecordBatch]:
     """Return the events of a part of a segment; those above the limit as null, with the place where they are."""
     offset = part.start
     if not 0 <= part.start <= part.end <= segment.tail:
@@ -40,9 +43,9 @@ def read_part(segment: Segment, part: SegmentRange, *, max_event_size: int) -> I
                 slices += _slices(block, part, offset)
             offset = min(block.end, part.end)
         if slices:
-            yield _as_batch(*read_columns(slices, part.segment_id))
+            yield _as_batch(times, *read_columns(slices, part.segment_id))
         if large is not None and large.pointer.offset < part.end:
-            yield _as_row(large, max_event_size)
+            yield _as_row(times, large, max_event_size)
             offset = large.end
         elif large is not None:
             return  # the part ends where the event begins, behind the header of its first chunk
@@ -78,15 +81,14 @@ def _slices(block: Block, part: SegmentRange, offset: int) -> list[Slice]:
     return [(block, first, last)] if first < last else []
 
 
-def _as_batch(events: pa.Array, segment_ids: pa.Array, offsets: pa.Array) -> pa.RecordBatch:
-    marks = pa.nulls(len(events), READ_SCHEMA.field("mark_time").type)
-    return pa.record_batch([events, segment_ids, offsets, marks], READ_SCHEMA)
+def _as_batch(times: MarkTimes, events: pa.Array, segment_ids: pa.Array, offsets: pa.Array) -> pa.RecordBatch:
+    return pa.record_batch([events, segment_ids, offsets, times.of(offsets.to_numpy())], READ_SCHEMA)
 
 
-def _as_row(event: LargeEvent, max_event_size: int) -> pa.RecordBatch:
+def _as_row(times: MarkTimes, event: LargeEvent, max_event_size: int) -> pa.RecordBatch:
     data = event.read_all() if event.size <= max_event_size else None
     places = (pa.array([place], pa.int64()) for place in (event.pointer.segment_id, event.pointer.offset))
-    return _as_batch(pa.array([data], pa.binary()), *places)
+    return _as_batch(times, pa.array([data], pa.binary()), *places)
 
 
 def part_marks(segment: Segment, low: int, high: int, *, size: int) -> Iterator[int]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import logging
 import threading
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Final
 
 import msgspec
@@ -41,15 +42,18 @@ from penstock.stream._records import (
     StreamDeleted,
     StreamFull,
     StreamRecord,
+    Uncommitted,
+    WriterFull,
     decode_records,
     encode_records,
 )
 from penstock.stream._stream_state import StreamState
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from penstock.log import LogStream
+    from penstock.log._stream import PendingLogAppend
     from penstock.stream._records import Record
 
 __all__ = ["COMMITTED_MAX", "Catalog", "CatalogState"]
@@ -70,6 +74,7 @@ class CatalogState:
         self.groups: dict[str, GroupState] = {}
         self.commits: dict[str, Committing] = {}  # under way, by transaction
         self.committed: dict[str, None] = {}  # the last ones, in order
+        self.newest_commit: Committed | None = None
         self.next_uid = 0
 
     def apply(self, record: Record) -> None:
@@ -86,7 +91,7 @@ class CatalogState:
                 self.groups[record.group] = GroupState(record)
             case GroupDeleted():
                 del self.groups[record.group]
-            case Committing() | Committed():
+            case Committing() | Committed() | Uncommitted():
                 self._apply_commit(record)
             case _ if isinstance(record, SnapshotRecord):
                 self._apply_full(record)
@@ -105,6 +110,8 @@ class CatalogState:
                 self.streams[record.stream].add_full(record.segments)
             case ConsumerFull():
                 self.streams[record.stream].consumers[record.consumer] = record.cut
+            case WriterFull():
+                self.streams[record.stream].writers[record.writer] = record
             case GroupFull():
                 self.groups[record.group] = GroupState.restore(record)
             case CommitsFull():
@@ -113,14 +120,19 @@ class CatalogState:
             case SnapshotEnd():
                 pass
 
-    def _apply_commit(self, record: Committing | Committed) -> None:
-        if isinstance(record, Committing):
-            self.commits[record.transaction] = record
-            return
-        self.commits.pop(record.transaction, None)
-        self.committed[record.transaction] = None
-        if len(self.committed) > COMMITTED_MAX:
-            del self.committed[next(iter(self.committed))]
+    def _apply_commit(self, record: Committing | Committed | Uncommitted) -> None:
+        match record:
+            case Committing():
+                self.commits[record.transaction] = record
+            case Uncommitted():
+                self.committed.pop(record.transaction, None)
+            case Committed():
+                self.newest_commit = record
+                begun = self.commits.pop(record.transaction, None)
+                if begun is None or not begun.implicit:
+                    self.committed[record.transaction] = None
+                if len(self.committed) > COMMITTED_MAX:
+                    del self.committed[next(iter(self.committed))]
 
     def snapshot(self) -> Iterator[Record]:
         """Return the records that say it all."""
@@ -128,6 +140,7 @@ class CatalogState:
         yield CommitsFull(list(self.commits.values()), list(self.committed))
         for stream in self.streams.values():
             yield from _split(stream.full())
+            yield from (WriterFull(*msgspec.structs.astuple(mark)) for mark in stream.writers.values())
         yield from (group.full() for group in self.groups.values())
         yield SnapshotEnd()
 
@@ -140,6 +153,7 @@ class Catalog:
         self._log = log
         self._failed: PenstockError | None = None
         self._closed = False
+        self._owed: list[Record] = []  # which count, though the disk has refused them so far
         self._state, snapshot_size = _replay(log)
         self._snapshot_at = _next_snapshot(snapshot_size)
         self._grown = log.length - log.start
@@ -163,6 +177,11 @@ class Catalog:
     def committed(self) -> dict[str, None]:
         """The transactions that were committed last."""
         return self._state.committed
+
+    @property
+    def newest_commit(self) -> Committed | None:
+        """The last commit of which there is a record, if that was not before the last snapshot."""
+        return self._state.newest_commit
 
     @property
     def next_uid(self) -> int:
@@ -189,28 +208,63 @@ class Catalog:
     def commit(self, *records: Record, durable: bool = True) -> None:
         """Take in the records, all or none; once they are durable, unless they may be forgotten in a crash."""
         with self.lock:
-            if self._failed is not None:
-                raise self._failed
-            if self._closed:
-                raise StoreClosed("the store")
-            data = encode_records(records)
-            try:
-                pending = self._log.submit(data)
+            with self._watched():
+                pending = self._submit([*self._owed, *records])
                 if durable:
                     pending.result()
-            except (DiskFull, AppendTooLarge):
-                raise  # nothing of it was kept
-            except PenstockError as error:
-                self._failed = error  # nobody knows what of it is kept: opening the store again tells
-                raise
+            self._owed = []
             for record in records:
                 self._state.apply(record)
-            self._grown += len(data)
-            if self._grown > self._snapshot_at:
+            self._try_snapshot()
+
+    def submit(self, record: Record) -> PendingLogAppend | None:
+        """Write a record of what is about to come about, to be settled then; None if the disk refuses it."""
+        with self.lock, suppress(PenstockError), self._watched():
+            return None if self._owed else self._submit([record])
+        return None
+
+    def settle(self, record: Record, pending: PendingLogAppend | None = None) -> None:
+        """Take in a record of what has come about, whatever the disk says: what it refuses is written with the next.
+
+        Return when it is durable if it was submitted before; otherwise it may be forgotten in a crash.
+        """
+        with self.lock:
+            self._state.apply(record)
+            self._owed.append(record)
+            with suppress(PenstockError):
+                if pending is None:
+                    self.commit(durable=False)
+                    return
+                with self._watched():
+                    pending.result()
+                self._owed.remove(record)
                 self._try_snapshot()
 
+    @contextmanager
+    def _watched(self) -> Iterator[None]:
+        """Let nobody go on after a failure of which nobody knows what is kept: opening the store again tells."""
+        if self._failed is not None:
+            raise self._failed
+        if self._closed:
+            raise StoreClosed("the store")
+        try:
+            yield
+        except (DiskFull, AppendTooLarge):
+            raise  # nothing of it was kept
+        except PenstockError as error:
+            self._failed = error
+            raise
+
+    def _submit(self, records: Sequence[Record]) -> PendingLogAppend:
+        data = encode_records(records)
+        pending = self._log.submit(data)
+        self._grown += len(data)
+        return pending
+
     def _try_snapshot(self) -> None:
-        """Write a snapshot; the records are kept, however this ends."""
+        """Write a snapshot if it is time; the records are kept, however this ends."""
+        if self._grown <= self._snapshot_at:
+            return
         try:
             self._write_snapshot()
         except (DiskFull, AppendTooLarge) as error:

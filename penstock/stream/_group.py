@@ -41,6 +41,7 @@ from penstock.stream._records import (
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
+    from penstock.model import TimeWindow
     from penstock.stream._group_state import Key
     from penstock.stream._records import Places
     from penstock.stream._store import StreamStore
@@ -93,7 +94,7 @@ class ReaderGroup:
     def position(self) -> tuple[StreamCut, ...]:
         """How far its readers have come: a cut of each stream."""
         with self._catalog.lock:
-            return _as_cuts(self._places_now(returned=True))
+            return _as_cuts(self._live().places_now(returned=True))
 
     @property
     def checkpoints(self) -> dict[str, Checkpoint]:
@@ -221,7 +222,7 @@ class ReaderGroup:
         """
         with self._catalog.lock:
             state = self._catalog.group(self.name)
-            cuts = {cut.stream: cut for cut in _as_cuts(self._places_now(returned=False))}
+            cuts = {cut.stream: cut for cut in _as_cuts(self._live().places_now(returned=False))}
             if isinstance(to, str) and to == "head":
                 cuts = {stream: self._store.head(stream) for stream in state.streams}
             else:
@@ -231,6 +232,12 @@ class ReaderGroup:
             self._catalog.commit(GroupReset(self.name, _offsets(cuts)))
             ended = live.end_all(live.offline("its group was reset"))
         let_go(ended)
+
+    def current_time_window(self, stream: str | None = None) -> TimeWindow | None:
+        """Return between which times the group is in a stream, the only one by default; None if nobody gave time."""
+        with self._catalog.lock:
+            live = self._live()
+        return live.time_window(stream)
 
     def lag(self) -> Lag:
         """Return how far the group is behind the tail, or its end."""
@@ -242,7 +249,7 @@ class ReaderGroup:
 
     def _unread(self) -> Iterator[tuple[int, int]]:
         """Return how much there is to read in each segment, from the first event on, and since when."""
-        state, places = self._catalog.group(self.name), self._places_now(returned=True)
+        state, places = self._catalog.group(self.name), self._live().places_now(returned=True)
         streams = [self._catalog.streams[name] for name in state.streams if name in self._catalog.streams]
         for lost in lost_segments(state, streams):
             kept = {one: place for one, place in places[lost.stream].items() if one not in lost.segments}
@@ -271,17 +278,6 @@ class ReaderGroup:
         if self.name not in self._store.live:
             self._store.live[self.name] = LiveGroup(self._store, self.name)
         return self._store.live[self.name]
-
-    def _places_now(self, *, returned: bool) -> Places:
-        """Return how far the group has come, recorded or not; with what its readers returned last or without."""
-        state = self._catalog.group(self.name)
-        places = state.places()
-        live = self._store.live.get(self.name)
-        for reader_id, reader in live.readers.items() if live is not None else ():
-            for (stream, segment), place in reader.places(returned=returned).items():
-                if (stream, segment) in state.readers[reader_id]:
-                    places[stream][segment] = place
-        return places
 
 
 def _as_cuts(places: Places) -> tuple[StreamCut, ...]:

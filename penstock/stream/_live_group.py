@@ -9,8 +9,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from penstock.errors import DataTruncated, NoSuchStream, PenstockError, ReaderInUse, ReaderOffline, StoreClosed
-from penstock.model import Position, StreamCut
+from penstock.errors import (
+    BadArgument,
+    DataTruncated,
+    NoSuchStream,
+    PenstockError,
+    ReaderInUse,
+    ReaderOffline,
+    StoreClosed,
+)
+from penstock.model import Position, StreamCut, shown
 from penstock.ports import uninterrupted
 from penstock.stream._group_state import followers, lost_segments, nested
 from penstock.stream._reader import READER_LEASE_S
@@ -29,6 +37,7 @@ from penstock.stream._records import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
 
+    from penstock.model import TimeWindow
     from penstock.stream._bell import Bell
     from penstock.stream._group_state import GroupState, Key
     from penstock.stream._reader import Reader
@@ -217,6 +226,27 @@ class LiveGroup:
             for reader in self.readers.values():
                 reader.miss(NoSuchStream(stream))
             self.alert()
+
+    # Where it is
+
+    def places_now(self, *, returned: bool) -> Places:
+        """Return how far the group has come, recorded or not; with what its readers returned last or without."""
+        state = self.state
+        places = state.places()
+        for reader_id, reader in self.readers.items():
+            for (stream, segment), place in reader.places(returned=returned).items():
+                if (stream, segment) in state.readers[reader_id]:
+                    places[stream][segment] = place
+        return places
+
+    def time_window(self, stream: str | None) -> TimeWindow | None:
+        """Return between which times the group is in one of its streams; takes the lock itself."""
+        with self.store.catalog.lock:
+            places = self.places_now(returned=True)
+            name = next(iter(places)) if stream is None and len(places) == 1 else stream
+            if name not in places:
+                raise BadArgument(f"stream cannot be {shown(stream)}: group {self.name!r} reads {sorted(places)}")
+            return self.store.marks.window(self.store.catalog.stream(name), places[name])
 
     # Checkpoints
 

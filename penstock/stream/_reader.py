@@ -16,9 +16,10 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 import numpy as np
 import pyarrow as pa
 
-from penstock.errors import BadArgument, PenstockError, StoreClosed
-from penstock.model import EventPointer, Position
+from penstock.errors import PenstockError, StoreClosed
+from penstock.model import EventPointer, Position, check_timeout, check_whole
 from penstock.ports import uninterrupted
+from penstock.stream._arrow import READ_SCHEMA
 from penstock.stream._bell import Bell
 from penstock.stream._cursor import Cursor
 from penstock.stream._event_read import EventRead, Milestone, Page, Trail
@@ -29,12 +30,14 @@ if TYPE_CHECKING:
     from types import TracebackType
     from typing import Self
 
+    from penstock.model import TimeWindow
     from penstock.stream._cursor import Piece
     from penstock.stream._group import LiveGroup
     from penstock.stream._group_state import Key
+    from penstock.stream._mark_times import MarkTimes
     from penstock.stream.serializers import Serializer
 
-__all__ = ["BATCH_SIZE_DEFAULT", "EVENT_SIZE_DEFAULT", "READER_LEASE_S", "EventRead", "Reader", "check_size"]
+__all__ = ["BATCH_SIZE_DEFAULT", "EVENT_SIZE_DEFAULT", "READER_LEASE_S", "EventRead", "Reader"]
 
 T = TypeVar("T")
 
@@ -45,14 +48,9 @@ _RECORD_EVERY_S: Final = 1.0
 _LOOK_AROUND_EVERY_S: Final = READER_LEASE_S / 6  # how soon a waiting reader notices that another is silent
 _ALONE_SIZE_MIN: Final = 256 << 10  # a block of this size is a batch of its own: nothing is copied
 _MOVES_MAX: Final = 64
-_FIELDS: Final = [
-    pa.field("event", pa.binary(), nullable=False),
-    pa.field("segment_id", pa.int64(), nullable=False),
-    pa.field("offset", pa.int64(), nullable=False),
-]
-_BATCH_SCHEMA: Final = pa.schema(_FIELDS)
-_STREAMS_SCHEMA: Final = pa.schema(
-    [*_FIELDS, pa.field("stream", pa.dictionary(pa.int32(), pa.string()), nullable=False)]
+_BATCH_SCHEMA: Final = READ_SCHEMA.set(0, READ_SCHEMA.field("event").with_nullable(nullable=False))
+_STREAMS_SCHEMA: Final = _BATCH_SCHEMA.append(
+    pa.field("stream", pa.dictionary(pa.int32(), pa.string()), nullable=False)
 )
 
 
@@ -73,6 +71,7 @@ class Reader:
         self._cursors: dict[Key, Cursor] = {}
         self._ready: deque[Cursor] = deque()  # of which something may be read, in turn
         self._touched: set[Cursor] = set()  # what was returned of them does not count yet
+        self._times: dict[Key, MarkTimes] = {}
         self._trail = Trail({})
         self._trouble: deque[PenstockError] = deque()  # to be told, one a call
         self._told: str | None = None  # the checkpoint that was returned last
@@ -98,10 +97,10 @@ class Reader:
     def read_batch(self, max_bytes: int = BATCH_SIZE_DEFAULT, timeout: float | None = None) -> pa.RecordBatch | None:
         """Return the next events as bytes; None when ``timeout`` seconds are over, or there is nothing more to come.
 
-        Columns are event, segment_id and offset, and stream if the group has several. A batch has at most
+        Columns are event, segment_id, offset and mark_time, and stream if the group has several. A batch has at most
         ``max_bytes``, or one event. It comes to a checkpoint without a word.
         """
-        check_size("batch", max_bytes)
+        check_whole("max_bytes", max_bytes, least=1)
         return self._inside(lambda: self._next_batch(timeout, max_bytes))
 
     def read_next_event_as_stream(self, timeout: float | None = None) -> EventInputStream | None:
@@ -116,6 +115,13 @@ class Reader:
         """Return all events to come; ends where the group ends, or its streams do, once they are sealed."""
         while (read := self.read_next_event()) is not None:
             yield read
+
+    def current_time_window(self, stream: str | None = None) -> TimeWindow | None:
+        """Return between which times the group is in a stream, the only one by default; None if nobody gave time.
+
+        Everything from before ``lower`` was read, by this reader or another, and nothing from after ``upper``.
+        """
+        return self._live.time_window(stream)
 
     @property
     def finished(self) -> bool:
@@ -310,13 +316,37 @@ class Reader:
         """Return the next batch; an interrupt on the way to it loses nothing."""
         try:
             pieces = self._gather(max_bytes)
-            return _as_batch(pieces, self._live.streams) if pieces else None
+            return self._as_batch(pieces) if pieces else None
         except PenstockError:
             raise
         except BaseException:
             for cursor in self._touched:
                 cursor.go_back()
             raise
+
+    def _as_batch(self, pieces: Sequence[Piece]) -> pa.RecordBatch:
+        """Return the events as a batch; without a copy where they are of one block."""
+        counts = [stop - start for _, _, start, stop, _ in pieces]
+        events = [block.arrow(start, stop) for _, block, start, stop, _ in pieces]
+        offsets = [places[start:stop] for _, _, start, stop, places in pieces]
+        times = [self._times_of(key).of(some) for (key, *_), some in zip(pieces, offsets, strict=True)]
+        columns = [
+            _joined(events),
+            pa.array(np.repeat([segment for (_, segment), *_ in pieces], counts)),
+            pa.array(offsets[0] if len(offsets) == 1 else np.concatenate(offsets)),
+            _joined(times),
+        ]
+        streams = self._live.streams
+        if len(streams) == 1:
+            return pa.record_batch(columns, _BATCH_SCHEMA)
+        numbers = np.array([streams.index(stream) for (stream, _), *_ in pieces], np.int32)
+        columns.append(pa.DictionaryArray.from_arrays(np.repeat(numbers, counts), pa.array(streams)))
+        return pa.record_batch(columns, _STREAMS_SCHEMA)
+
+    def _times_of(self, key: Key) -> MarkTimes:
+        if key not in self._times:
+            self._times[key] = self._live.store.mark_times(*key)
+        return self._times[key]
 
     def _gather(self, max_bytes: int) -> list[Piece]:
         """Return what the next batch is made of: blocks or parts of them, of one segment after another."""
@@ -435,6 +465,7 @@ class Reader:
 
     def _remove_cursor(self, key: Key) -> None:
         cursor = self._cursors.pop(key)
+        self._times.pop(key, None)
         cursor.segment.unwatch(cursor.bell)
         self._touched.discard(cursor)
         if self._page is not None and self._page.cursor is cursor:
@@ -495,13 +526,8 @@ class _SegmentBell(Bell):
         self._reader.hear(self._cursor)
 
 
-def check_size(what: str, size: object) -> None:
-    """Refuse what is no limit in bytes."""
-    if not isinstance(size, int) or size <= 0:
-        raise BadArgument(f"{size!r} is no limit for the bytes of a {what}: give a figure above 0")
-
-
 def _deadline(timeout: float | None) -> float | None:
+    check_timeout("timeout", timeout)
     return None if timeout is None else time.monotonic() + timeout
 
 
@@ -517,18 +543,5 @@ def _checked(deserialize: Callable[[bytes], Any]) -> Callable[[bytes], Any]:
     return checked
 
 
-def _as_batch(pieces: Sequence[Piece], streams: Sequence[str]) -> pa.RecordBatch:
-    """Return the events as a batch; without a copy where they are of one block."""
-    counts = [stop - start for _, _, start, stop, _ in pieces]
-    events = [block.arrow(start, stop) for _, block, start, stop, _ in pieces]
-    offsets = [places[start:stop] for _, _, start, stop, places in pieces]
-    columns = [
-        events[0] if len(events) == 1 else pa.concat_arrays(events),
-        pa.array(np.repeat([segment for (_, segment), *_ in pieces], counts)),
-        pa.array(offsets[0] if len(offsets) == 1 else np.concatenate(offsets)),
-    ]
-    if len(streams) == 1:
-        return pa.record_batch(columns, _BATCH_SCHEMA)
-    numbers = np.array([streams.index(stream) for (stream, _), *_ in pieces], np.int32)
-    columns.append(pa.DictionaryArray.from_arrays(np.repeat(numbers, counts), pa.array(streams)))
-    return pa.record_batch(columns, _STREAMS_SCHEMA)
+def _joined(arrays: Sequence[pa.Array]) -> pa.Array:
+    return arrays[0] if len(arrays) == 1 else pa.concat_arrays(arrays)

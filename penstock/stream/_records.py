@@ -36,6 +36,7 @@ __all__ = [
     "GroupRecord",
     "GroupReset",
     "LoggedPart",
+    "NO_SEGMENT",
     "Places",
     "ReaderGone",
     "ReaderJoined",
@@ -58,10 +59,15 @@ __all__ = [
     "StreamStopped",
     "StreamTruncated",
     "StreamUpdated",
+    "Uncommitted",
+    "WriterFull",
+    "WriterMarked",
+    "WritersForgotten",
     "decode_records",
     "encode_records",
 ]
 
+NO_SEGMENT: Final = -1
 Offsets = dict[int, int]
 Places = dict[str, Offsets]
 
@@ -117,6 +123,28 @@ class ConsumerMoved(msgspec.Struct, tag="consumer", array_like=True, frozen=True
     stream: str
     consumer: str
     cut: Offsets | None
+
+
+class WriterMarked(msgspec.Struct, tag="marked", array_like=True, frozen=True):
+    """A writer's last mark: its time, when it was noted, its position, whether the writer is open.
+
+    Segments and their offsets are 8 bytes each, little-endian, because there may be very many.
+    """
+
+    stream: str
+    writer: str
+    time: int
+    noted_ms: int
+    segments: bytes
+    offsets: bytes
+    is_open: bool
+
+
+class WritersForgotten(msgspec.Struct, tag="forgotten", array_like=True, frozen=True):
+    """Some writers do not count any more: they were shut down, removed, or silent for too long."""
+
+    stream: str
+    writers: list[str]
 
 
 class GroupCreated(msgspec.Struct, tag="group", array_like=True, frozen=True):
@@ -238,16 +266,33 @@ class LoggedPart(msgspec.Struct, array_like=True, frozen=True):
 
 
 class Committing(msgspec.Struct, tag="committing", array_like=True, frozen=True):
-    """A transaction is being committed: whoever finds this has to see it through."""
+    """A transaction is being committed: whoever finds this has to see it through.
+
+    ``implicit`` is that of a large event by itself, which nobody will ask for.
+    """
 
     stream: str
     transaction: str
     copied: list[CopiedPart]
     logged: list[LoggedPart]
+    implicit: bool = False
 
 
 class Committed(msgspec.Struct, tag="committed", array_like=True, frozen=True):
-    """The transaction is part of its stream."""
+    """The transaction is part of its stream.
+
+    One that is a single block was said to be so while the block was still under way: it is only if the ``segment``
+    goes up to ``end``.
+    """
+
+    stream: str
+    transaction: str
+    segment: int = NO_SEGMENT
+    end: int = 0
+
+
+class Uncommitted(msgspec.Struct, tag="uncommitted", array_like=True, frozen=True):
+    """The transaction is no part of its stream after all: a crash was faster than its block."""
 
     stream: str
     transaction: str
@@ -302,6 +347,10 @@ class ConsumerFull(msgspec.Struct, tag="consumer-full", array_like=True, frozen=
     cut: Offsets
 
 
+class WriterFull(WriterMarked, tag="writer-full", array_like=True, frozen=True):
+    """A writer's last mark, of the stream before."""
+
+
 class GroupFull(msgspec.Struct, tag="group-full", array_like=True, frozen=True):
     """All there is to know of a group."""
 
@@ -328,7 +377,9 @@ class SnapshotEnd(msgspec.Struct, tag="end", array_like=True, frozen=True):
     """The snapshot is whole."""
 
 
-StreamRecord = StreamUpdated | StreamScaled | StreamStopped | StreamTruncated | ConsumerMoved
+StreamRecord = (
+    StreamUpdated | StreamScaled | StreamStopped | StreamTruncated | ConsumerMoved | WriterMarked | WritersForgotten
+)
 GroupRecord = (
     GroupReset
     | ReaderJoined
@@ -342,13 +393,16 @@ GroupRecord = (
     | CheckpointReached
     | CheckpointDropped
 )
-SnapshotRecord = SnapshotBegin | StreamFull | SegmentsFull | ConsumerFull | GroupFull | CommitsFull | SnapshotEnd
+SnapshotRecord = (
+    SnapshotBegin | StreamFull | SegmentsFull | ConsumerFull | WriterFull | GroupFull | CommitsFull | SnapshotEnd
+)
 Record = (
     StreamRecord
     | GroupRecord
     | SnapshotRecord
     | Committing
     | Committed
+    | Uncommitted
     | StreamCreated
     | StreamDeleted
     | GroupCreated

@@ -12,7 +12,7 @@ from collections import deque
 from contextlib import suppress
 from functools import partial
 from itertools import chain, pairwise
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 from penstock.errors import (
     BadArgument,
@@ -50,6 +50,7 @@ from penstock.stream._catalog import Catalog
 from penstock.stream._commit import finish_commits
 from penstock.stream._group import LiveGroup, ReaderGroup
 from penstock.stream._large_read import EventInputStream, event_at
+from penstock.stream._mark_log import MARK_LOG_SIZES
 from penstock.stream._pump import Pump
 from penstock.stream._reader import EVENT_SIZE_DEFAULT
 from penstock.stream._records import (
@@ -63,7 +64,8 @@ from penstock.stream._records import (
 )
 from penstock.stream._segment import Segment
 from penstock.stream._transaction import EndedTransaction, TransactionalWriter
-from penstock.stream._upkeep import Upkeep
+from penstock.stream._upkeep import PASS_S, Upkeep
+from penstock.stream._watermarks import Watermarks
 from penstock.stream._writer import StreamWriter
 from penstock.stream._writer_table import inherit
 
@@ -76,7 +78,9 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from penstock.log import LogStream, MetadataManager, PlogSizes
+    from penstock.model import Watermark
     from penstock.ports import Clock, Random
+    from penstock.stream._mark_times import MarkTimes
     from penstock.stream._stream_state import SegmentState, StreamState
     from penstock.stream._transaction import Transaction
     from penstock.stream._writer_table import WriterTable
@@ -86,6 +90,7 @@ __all__ = ["StreamStore"]
 
 _CATALOG_LOG: Final = "catalog"
 _SEGMENT_LOG: Final = re.compile(r"s(\d+)\.(\d+)")
+_MARK_LOG: Final = re.compile(r"m(\d+)")
 _TRANSACTION_LOG: Final = re.compile(r"t[0-9a-f]+\.\d+")
 _ABORTED_MAX: Final = 10_000  # transactions whose end is remembered
 
@@ -99,6 +104,7 @@ class StreamStore:
         *,
         clock: Clock | None = None,
         random: Random | None = None,
+        pass_s: float = PASS_S,
         resources: ExitStack,
     ) -> None:
         self.clock: Final = clock or SystemClock()
@@ -118,15 +124,18 @@ class StreamStore:
             self.catalog: Final = Catalog(manager.log(_CATALOG_LOG))
             finish_commits(self)
             self._delete_leftovers()
-            self._upkeep = Upkeep(self)
+            self.marks: Final = Watermarks(self, pass_s=pass_s)
+            self._upkeep = Upkeep(self, pass_s=pass_s)
             self._resources = resources.pop_all()
 
     def _delete_leftovers(self) -> None:
         """Delete the logs of segments and transactions that are not any more: a crash may have come before it."""
         alive = {(state.uid, segment) for state in self.catalog.streams.values() for segment in state.segments}
+        streams = {state.uid for state in self.catalog.streams.values()}
         for name in self._manager.logs():
-            match = _SEGMENT_LOG.fullmatch(name)
-            gone = match and (int(match[1]), int(match[2])) not in alive
+            segment, marks = _SEGMENT_LOG.fullmatch(name), _MARK_LOG.fullmatch(name)
+            gone = segment and (int(segment[1]), int(segment[2])) not in alive
+            gone = gone or (marks and int(marks[1]) not in streams)
             if gone or _TRANSACTION_LOG.fullmatch(name):
                 self._manager.delete_log(name)
 
@@ -235,6 +244,8 @@ class StreamStore:
                 raise StreamNotSealed(name)
             self.catalog.commit(StreamDeleted(name))
             self._drop_segments(state, list(state.segments))
+            self.marks.lose_stream(state.uid)
+            self.delete_logs([_mark_log_name(state)])
             for live in self.live.values():
                 live.lose_stream(name)
 
@@ -266,6 +277,7 @@ class StreamStore:
         self._drop_segments(state, gone)
         for segment_id, offset in head.items():
             self.segment(state.name, segment_id).truncate(offset)
+        self.marks.truncate(state)
 
     # Places
 
@@ -295,6 +307,45 @@ class StreamStore:
                     raise WrongCut(state.name, cut, reason=f"segment {segment} ends at {one.tail}")
                 if not one.is_border(offset):
                     raise WrongCut(state.name, cut, reason=f"no event of segment {segment} begins or ends at {offset}")
+
+    # Time
+
+    def watermarks(
+        self, name: str, start: int | StreamCut | None = None, end: int | StreamCut | None = None
+    ) -> list[Watermark]:
+        """Return what the writers have promised: from one time up to another, or from one cut to another."""
+        with self.catalog.lock:
+            return self.marks.between(self._state(name), start, end)
+
+    def cut_at_time(self, name: str, time: int, *, bound: Literal["lower", "upper"] = "lower") -> StreamCut:
+        """Return the cut of the last watermark whose time is not after ``time``; the head if there is none.
+
+        All that writers had written when they noted the watermark's time lies before it. With the ``upper`` bound,
+        nothing does that a writer wrote after it had noted a later time: to read from there on misses none of it.
+        """
+        with self.catalog.lock:
+            return self.marks.cut_at(self._state(name), time, bound)
+
+    def mark_times(self, name: str, segment_id: int) -> MarkTimes:
+        """Return what tells the times of a segment's events."""
+        return self.marks.times(self._state(name), segment_id)
+
+    def has_mark_log(self, state: StreamState) -> bool:
+        """Whether a stream has watermarks."""
+        return self._manager.has_log(_mark_log_name(state))
+
+    def mark_log(self, state: StreamState) -> LogStream:
+        """Return the log of a stream's watermarks, which is made if it is not there."""
+        return self._manager.log(_mark_log_name(state), sizes=MARK_LOG_SIZES)
+
+    def wake_upkeep(self) -> None:
+        """Note that there may be something to do from time to time now."""
+        self._upkeep.wake()
+
+    def time_writers(self) -> list[StreamWriter]:
+        """Return the writers that note the time by themselves."""
+        with self.catalog.lock:
+            return [writer for writer in self._writers.values() if writer.notes_time]
 
     # Reading
 
@@ -341,7 +392,8 @@ class StreamStore:
         check_kind("part", part, SegmentRange)
         check_whole("max_event_size", max_event_size, least=1)
         segment = self._segment_at(EventPointer(part.stream, part.segment_id, part.start))
-        return read_part(segment, part, max_event_size=max_event_size)
+        times = self.mark_times(part.stream, part.segment_id)
+        return read_part(segment, part, times, max_event_size=max_event_size)
 
     def segment_ranges(
         self,
@@ -372,25 +424,37 @@ class StreamStore:
     # Writers, groups, consumers
 
     def writer(
-        self, name: str, writer_id: str | None = None, serializer: Serializer[Any] | None = None
+        self,
+        name: str,
+        writer_id: str | None = None,
+        serializer: Serializer[Any] | None = None,
+        *,
+        automatically_note_time: bool = False,
     ) -> StreamWriter:
-        """Open a writer. Under the same ``writer_id`` an older one writes no more."""
+        """Open a writer. Under the same ``writer_id`` an older one writes no more.
+
+        With ``automatically_note_time`` it notes the time of the store's clock with every pass.
+        """
         _check_writer(writer_id, serializer)
+        check_kind("automatically_note_time", automatically_note_time, bool)
         if writer_id is None:
-            return self._open_writer(name, None, serializer)
+            if automatically_note_time:
+                raise BadArgument("automatically_note_time needs a writer_id: time is kept under it")
+            return self._open_writer(StreamWriter(self, name, None, serializer))
         with self._opening:  # one after another, so that each finds the one before it
             with self.catalog.lock:
                 older = self._writers.get((self._state(name).uid, writer_id))
             if older is not None:
                 older.fence()
-            return self._open_writer(name, writer_id, serializer)
+            writer = StreamWriter(self, name, writer_id, serializer, notes_time=automatically_note_time)
+            return self._open_writer(writer)
 
-    def _open_writer(self, name: str, writer_id: str | None, serializer: Serializer[Any] | None) -> StreamWriter:
+    def _open_writer(self, writer: StreamWriter) -> StreamWriter:
         with self.catalog.lock:
-            uid = self._state(name).uid
-        writer = StreamWriter(self, name, writer_id, serializer)
-        with self.catalog.lock:
-            self._writers[uid, writer if writer_id is None else writer_id] = writer
+            key = writer if writer.writer_id is None else writer.writer_id
+            self._writers[writer.stream_uid, key] = writer
+        if writer.notes_time:
+            self.wake_upkeep()
         return writer
 
     def forget_writer(self, writer: StreamWriter) -> None:
@@ -405,7 +469,7 @@ class StreamStore:
         """Open a writer of transactions."""
         _check_writer(writer_id, serializer)
         self._state(name)
-        return TransactionalWriter(self, name, serializer)
+        return TransactionalWriter(self, name, writer_id, serializer)
 
     def new_transaction_id(self) -> str:
         """Return an id that no transaction has had."""
@@ -625,6 +689,10 @@ def _closed(one: StreamWriter | LiveGroup) -> PenstockError | None:
     except PenstockError as error:
         return error
     return None
+
+
+def _mark_log_name(state: StreamState) -> str:
+    return f"m{state.uid}"
 
 
 def _log_name(state: StreamState, segment: int) -> str:

@@ -22,6 +22,8 @@ from penstock.stream._records import (
     StreamStopped,
     StreamTruncated,
     StreamUpdated,
+    WriterMarked,
+    WritersForgotten,
 )
 
 if TYPE_CHECKING:
@@ -86,6 +88,7 @@ class StreamState:
         self.segments: dict[int, SegmentState] = {}
         self.head: dict[int, int] = {}
         self.consumers: dict[str, dict[int, int]] = {}
+        self.writers: dict[str, WriterMarked] = {}  # who gives time, with the last mark on record
         self.scaled_ms = 0
         self._add_segments(even_ranges(created.segments))
         self.head = dict.fromkeys(self.segments, 0)
@@ -146,6 +149,11 @@ class StreamState:
             case ConsumerMoved():
                 assert record.cut is not None
                 self.consumers[record.consumer] = record.cut
+            case WriterMarked():
+                self.writers[record.writer] = record
+            case WritersForgotten():
+                for writer in record.writers:
+                    del self.writers[writer]
 
     @property
     def current(self) -> list[SegmentState]:

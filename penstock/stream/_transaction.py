@@ -8,6 +8,7 @@ store does.
 
 from __future__ import annotations
 
+import logging
 import struct
 import threading
 from bisect import bisect_right
@@ -16,7 +17,7 @@ from typing import TYPE_CHECKING, Final, Literal, NamedTuple, NoReturn
 
 from penstock.errors import BadArgument, NoSuchStream, PenstockError, StreamSealed, TransactionEnded
 from penstock.log import PlogSizes
-from penstock.model import EventPointer
+from penstock.model import EventPointer, check_time
 from penstock.ports import uninterrupted
 from penstock.stream._block import BLOCK_HEADER_SIZE, EXTENT, LENGTH_SIZE, BlockHeader, pack_extent
 from penstock.stream._commit import TransactionPart, commit_copies, commit_logs, copies_of
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
 
 __all__ = ["LEASE_MAX_S", "EndedTransaction", "Transaction", "TransactionLogs", "TransactionalWriter"]
 
+_logger: Final = logging.getLogger("penstock.stream")
 LEASE_MAX_S: Final = 24 * 3600.0
 _COPY_SIZE_MAX: Final = 256 << 10  # what is committed by copying it
 _LOGS_MAX: Final = 1024  # of one transaction: taking them over is one append of metadata, at most 1,200 bytes for each
@@ -180,10 +182,12 @@ class _Small(NamedTuple):
 class Transaction:
     """Events that are written together. Get one from :meth:`TransactionalWriter.begin`; threads may share it."""
 
-    def __init__(self, store: StreamStore, stream: str, serializer: Serializer[Any] | None, lease: float) -> None:
+    def __init__(
+        self, store: StreamStore, stream: str, writer_id: str | None, serializer: Serializer[Any] | None, lease: float
+    ) -> None:
         self.id: Final = store.new_transaction_id()
         self.stream: Final = stream
-        self._store, self._lease = store, lease
+        self._store, self._writer_id, self._lease = store, writer_id, lease
         self._serialize = None if serializer is None else serializer.serialize
         self._lock = threading.RLock()
         self._logs = TransactionLogs(store, stream, self.id)
@@ -281,8 +285,13 @@ class Transaction:
             self._writing = {output for output in self._writing if not output.is_of(write)}
 
     @uninterrupted
-    def commit(self) -> None:
-        """Make all events part of the stream at once; returns when they are durable and can be read."""
+    def commit(self, timestamp: int | None = None) -> None:
+        """Make all events part of the stream at once; returns when they are durable and can be read.
+
+        With a ``timestamp`` the writer notes that time, as :meth:`StreamWriter.note_time` does, behind them.
+        """
+        if timestamp is not None:
+            self._check_time(timestamp)
         with self._lock:
             self._check_open()
             if self._writing:
@@ -299,6 +308,21 @@ class Transaction:
                 raise
             self._end("committed", "it was committed")
             self._logs.drop()  # those of events that were aborted
+            if timestamp is not None:
+                self._note(timestamp)
+
+    def _check_time(self, timestamp: object) -> None:
+        check_time("timestamp", timestamp)
+        if self._writer_id is None:
+            raise BadArgument("time is kept under the writer's id: open the transactional writer with one")
+
+    def _note(self, time: int) -> None:
+        """Note a time; if that fails the transaction is still committed, and time waits for the next."""
+        assert self._writer_id is not None, "it was asked for first"
+        try:
+            self._store.marks.note_commit(self.stream, self._writer_id, time)
+        except PenstockError as error:
+            _logger.warning("the time of transaction %s was not noted: %s", self.id, error)
 
     def _copy(self) -> None:
         store = self._store
@@ -389,8 +413,9 @@ class EndedTransaction:
         del key
         self._refuse()
 
-    def commit(self) -> None:
+    def commit(self, timestamp: int | None = None) -> None:
         """Refuse."""
+        del timestamp
         self._refuse()
 
     def abort(self) -> None:
@@ -402,15 +427,17 @@ class EndedTransaction:
 class TransactionalWriter:
     """Begins transactions; get one from :meth:`Store.transactional_writer`."""
 
-    def __init__(self, store: StreamStore, stream: str, serializer: Serializer[Any] | None) -> None:
-        store.catalog.stream(stream)
-        self.stream: Final = stream
+    def __init__(
+        self, store: StreamStore, stream: str, writer_id: str | None, serializer: Serializer[Any] | None
+    ) -> None:
+        self.stream, self.writer_id = stream, writer_id
+        self._uid: Final = store.catalog.stream(stream).uid
         self._store, self._serializer = store, serializer
 
     def begin(self, lease: float = 30.0) -> Transaction:
         """Begin a transaction, which is aborted when nobody pings it for ``lease`` seconds."""
         _check_lease(lease)
-        transaction = Transaction(self._store, self.stream, self._serializer, float(lease))
+        transaction = Transaction(self._store, self.stream, self.writer_id, self._serializer, float(lease))
         self._store.add_transaction(transaction)
         return transaction
 
@@ -419,7 +446,9 @@ class TransactionalWriter:
         return self._store.transaction(transaction)
 
     def close(self) -> None:
-        """Nothing is left to do: transactions end by themselves."""
+        """Give no more time under this id; transactions end by themselves."""
+        if self.writer_id is not None:
+            self._store.marks.shut_down(self._uid, self.writer_id)
 
     def __enter__(self) -> Self:
         """Close at the end of the block."""

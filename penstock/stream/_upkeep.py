@@ -29,8 +29,8 @@ _logger: Final = logging.getLogger("penstock.stream")
 class Upkeep:
     """Scales and truncates the streams of a store; its thread runs only while there is a stream that wants it."""
 
-    def __init__(self, store: StreamStore) -> None:
-        self._store = store
+    def __init__(self, store: StreamStore, *, pass_s: float) -> None:
+        self._store, self._pass_s = store, pass_s
         self._lock = threading.Lock()
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
@@ -46,10 +46,15 @@ class Upkeep:
 
     def _is_wanted(self) -> bool:
         with self._store.catalog.lock:
-            return bool(self._store.transactions) or any(map(_wants_upkeep, self._store.catalog.streams.values()))
+            if self._store.transactions or self._store.time_writers():
+                return True
+            return any(map(self._wants_upkeep, self._store.catalog.streams.values()))
+
+    def _wants_upkeep(self, state: StreamState) -> bool:
+        return state.config.retention is not None or _is_scaled(state) or self._store.marks.has_marks(state.uid)
 
     def _work(self) -> None:
-        while not self._stop.wait(PASS_S):
+        while not self._stop.wait(self._pass_s):
             self.run_once()
 
     def run_once(self) -> None:
@@ -57,26 +62,31 @@ class Upkeep:
         catalog, now = self._store.catalog, self._store.clock.now()
         with catalog.lock:
             transactions = list(self._store.transactions.values())
-            names = [name for name, state in catalog.streams.items() if _wants_upkeep(state)]
+            names = [name for name, state in catalog.streams.items() if self._wants_upkeep(state)]
             scaled = {state.uid for state in catalog.streams.values() if _is_scaled(state)}
             self._meters = {uid: meters for uid, meters in self._meters.items() if uid in scaled}
         _attempt("finishing commits", self._finish_commits)
         _attempt("deleting logs that were given up", self._store.delete_abandoned)
         for transaction in transactions:
             _attempt(f"transaction {transaction.id}", partial(transaction.abort_if_expired, now))
+        for writer in self._store.time_writers():
+            writer.note_time_of(self._store.clock)
         for name in names:
-            _attempt(f"stream {name}", partial(self._keep, name))
+            self._keep(name)
 
     def _finish_commits(self) -> None:
         with self._store.catalog.lock:
             finish_commits(self._store)
 
     def _keep(self, name: str) -> None:
+        for what, task in (("time", self._store.marks.run_pass), ("scaling", self._scale), ("retention", self._retain)):
+            _attempt(f"{what} of stream {name}", partial(self._do, task, name))
+
+    def _do(self, task: Callable[[StreamState], None], name: str) -> None:
         catalog = self._store.catalog
         with catalog.lock:
             if name in catalog.streams:
-                self._scale(catalog.streams[name])
-                self._retain(catalog.streams[name])
+                task(catalog.streams[name])
 
     def _scale(self, state: StreamState) -> None:
         if not _is_scaled(state):
@@ -133,10 +143,6 @@ class Upkeep:
 
 def _is_scaled(state: StreamState) -> bool:
     return not isinstance(state.config.scaling, Fixed) and not state.sealed
-
-
-def _wants_upkeep(state: StreamState) -> bool:
-    return state.config.retention is not None or not isinstance(state.config.scaling, Fixed)
 
 
 def _attempt(what: str, task: Callable[[], object]) -> None:

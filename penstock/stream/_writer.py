@@ -17,6 +17,7 @@ from contextlib import contextmanager, nullcontext, suppress
 from itertools import pairwise, repeat
 from typing import TYPE_CHECKING, Final
 
+import msgspec
 import numpy as np
 
 from penstock.errors import (
@@ -29,7 +30,7 @@ from penstock.errors import (
     WriterFailed,
     WriterFenced,
 )
-from penstock.model import check_name
+from penstock.model import check_many, check_name, check_time, shown
 from penstock.ports import uninterrupted
 from penstock.stream._acks import Ack, ArrayRun, BatchAck, DoneAck, EventPointers, ListRun, Place
 from penstock.stream._batch import array_data, array_ends, array_lengths, as_array, as_positions, cut_marks
@@ -37,6 +38,7 @@ from penstock.stream._bell import as_timeout
 from penstock.stream._block import EXTENT, LENGTH_SIZE, NO_WRITER, BlockHeader, pack_lengths
 from penstock.stream._keys import key_position
 from penstock.stream._large_write import EventOutputStream, LargeWrite
+from penstock.stream._marks import WriterMark
 from penstock.stream._segment import SegmentEnded
 from penstock.stream._transaction import TransactionLogs
 from penstock.stream._writer_table import durable_number, highest_number, writer_hash
@@ -50,7 +52,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from penstock.model import EventPointer
-    from penstock.ports import Bytes
+    from penstock.ports import Bytes, Clock
     from penstock.stream._acks import Key, Run
     from penstock.stream._segment import PendingBlock, Segment
     from penstock.stream._store import StreamStore
@@ -77,14 +79,13 @@ class _Lane:
         self.runs: list[Run] = []  # came before it
 
 
-class _Piece:
+class _Piece(msgspec.Struct, eq=False):
     """Events of a run that make one block."""
 
-    __slots__ = ("first", "last", "number", "run")
-
-    def __init__(self, run: Run, first: int, last: int) -> None:
-        self.run, self.first, self.last = run, first, last
-        self.number = 0  # of the last of them
+    run: Run
+    first: int
+    last: int
+    number: int = 0  # of the last of them
 
 
 _Load = tuple[_Lane, list[_Piece]]
@@ -109,7 +110,13 @@ class StreamWriter:
     """Writes events to a stream; get one from :meth:`Store.writer`. Threads may share it."""
 
     def __init__(
-        self, store: StreamStore, stream: str, writer_id: str | None, serializer: Serializer[Any] | None
+        self,
+        store: StreamStore,
+        stream: str,
+        writer_id: str | None,
+        serializer: Serializer[Any] | None,
+        *,
+        notes_time: bool = False,
     ) -> None:
         if writer_id is not None:
             check_name("writer", writer_id)
@@ -121,14 +128,18 @@ class StreamWriter:
         self._flush_lock = threading.Lock()  # held by who sends off; taken before the other
         self._sending = _Sending(self)
         self._settled: list[Run] = []  # those who asked are called back when the lock is free again
-        self._size = 0  # bytes that wait
+        self._size = 0  # bytes that wait; a mark counts as one
+        self.notes_time: Final = notes_time  # by itself
+        self._noted: int | None = None  # a time that waits to be marked, behind the events before it
         self._pumped = False  # the pump is going to come
+        self._pump_turn = 0  # which was the turn when it came last
         self._trouble: BaseException | None = None  # why nothing can be written any more
         self._numbered = False  # the caller numbers the events
         self._floor = self._number = self._resume = 0  # as stored, where 0 is "none": one more than callers see
         self._floor_said = True
         self._uid: int | None = None  # which stream of this name
         self._lanes: list[_Lane] = []
+        self._segment_ids: tuple[int, ...] = ()  # of the lanes
         self._lows: npt.NDArray[np.float64] = np.zeros(0)
         self._by_key: dict[str | bytes | None, _Lane] = {}
         self._turn = 0
@@ -140,6 +151,12 @@ class StreamWriter:
     def last_number(self) -> int | None:
         """The number up to which all events of this writer id are durable, over restarts; None if there are none."""
         return self._floor - 1 if self._floor else None
+
+    @property
+    def stream_uid(self) -> int:
+        """The number of its stream: another may get the name later."""
+        assert self._uid is not None, "it was found when the writer was opened"
+        return self._uid
 
     @property
     def is_sound(self) -> bool:
@@ -163,6 +180,7 @@ class StreamWriter:
             current = [(one.segment_id, one.low) for one in state.current]
         known = {lane.segment_id: lane for lane in self._lanes}
         self._lanes = [known.get(segment_id) or self._new_lane(segment_id) for segment_id, _ in current]
+        self._segment_ids = tuple(segment_id for segment_id, _ in current)
         self._lows = np.array([low for _, low in current])
         self._by_key = {}
 
@@ -369,6 +387,7 @@ class StreamWriter:
 
     def write_batch(self, events: Iterable[object], keys: Iterable[str | bytes] | None = None) -> BatchAck:
         """Write many events: a list of bytes or an Arrow array, with a key for each or none; one acknowledgement."""
+        check_many("events", events, "bytes, or an Arrow array")
         if self._serialize is not None:
             events = [self._serialize(event) for event in events]
         array = as_array(events)
@@ -419,12 +438,40 @@ class StreamWriter:
             run.events += array.to_pylist()
             run.keys += [None] * len(array) if positions is None else positions.tolist()
             return run, first
-        whole = ArrayRun(self, self.stream, lane.segment_id, array, positions)
+        whole = ArrayRun(self, self.stream, lane.segment_id, array=array, positions=positions)
         if lane.run.events:
             lane.runs.append(lane.run)
             lane.run = ListRun(self, self.stream, lane.segment_id)
         lane.runs.append(whole)
         return whole, 0
+
+    def note_time(self, time: int) -> None:
+        """Promise that all events up to a time, in milliseconds since 1970, are written: what comes is later.
+
+        What was written before becomes durable first. Readers see it in their time window, and in watermarks, once all
+        writers that give time have come as far. A time before the last one is not taken, and nothing is said.
+        """
+        if self.writer_id is None:
+            raise BadArgument("time is kept under the writer's id: open the writer with one")
+        if self.notes_time:
+            raise BadArgument("this writer notes the time by itself: open it without automatically_note_time")
+        check_time("time", time)
+        self._note(time)
+
+    def note_time_of(self, clock: Clock) -> None:
+        """Note what a clock says, for a writer that does so by itself; one that is in trouble is silent."""
+        with suppress(PenstockError):
+            self._note(int(clock.now() * 1000))
+
+    def _note(self, time: int) -> None:
+        with self._lock:
+            self._check()
+            if self._noted is None:
+                self._size += 1
+            self._noted = max(time, self._noted or 0)
+        if not self._pumped:
+            self._pumped = True
+            self._store.pump.add(self)
 
     def flush(self) -> None:
         """Return when everything written so far is durable; raise what made some of it fail."""
@@ -462,34 +509,36 @@ class StreamWriter:
                 run.announce()
 
     def pump(self) -> bool:
-        """Send off what waits; False if somebody else is at it."""
-        self._pumped = False
-        if not self._size:
-            return True
-        if not self._flush_lock.acquire(blocking=False):
-            return False
-        try:
-            self._flush()
-        finally:
-            self.leave()
-        return True
+        """Send off what waits, unless somebody is at it; False if nothing was written since the last time."""
+        self._pumped = False  # first: who writes now either is seen here, or sees this
+        if self._size and self._flush_lock.acquire(blocking=False):
+            try:
+                self._flush()
+            finally:
+                self.leave()
+        busy = self._size > 0 or self._turn != self._pump_turn
+        self._pump_turn = self._turn
+        if busy:
+            self._pumped = True
+        return busy
 
     @uninterrupted
     def _flush(self) -> None:
         """Send off what waits and see it durable; the caller holds the flush lock. Who waits is told of errors."""
+        runs: set[Run] = set()
         with self._lock:
-            taken = self._take()
-        runs = {piece.run for _, pieces in taken for piece in pieces}
+            taken = self._take(runs)
+            noted, self._noted = self._noted, None
         try:
             whole = self._give_numbers(taken)
             # Parts of the same flush that an earlier writer left must not be counted with these.
             parts = len(taken) if whole > self._resume else 0
-            self._floor_said = bool(parts) or self.writer_id is None
+            if taken:
+                self._floor_said = bool(parts) or self.writer_id is None
             rest = self._send(taken, whole, parts=parts)
             while rest:
                 with self._lock:
-                    more = self._take()
-                    runs.update(piece.run for _, pieces in more for piece in pieces)
+                    more = self._take(runs)
                     whole = max(whole, self._give_numbers(more))
                     self._find_lanes()
                     taken = self._place_again(rest, more)
@@ -502,17 +551,32 @@ class StreamWriter:
             for run in runs:
                 run.settle()
             self._settled += runs
+            if noted is not None:
+                self._mark(noted)
 
-    def _take(self) -> list[_Load]:
-        """Take what waits out of the lanes; the caller holds the lock."""
+    def _mark(self, time: int) -> None:
+        """Mark a time behind all that is durable: whatever was written before it was noted is."""
+        assert self.writer_id is not None, "only writers with an id give time"
+        offsets = np.fromiter((lane.segment.tail for lane in self._lanes), np.int64, len(self._lanes))
+        mark = WriterMark(time, int(self._store.clock.now() * 1000), self._segment_ids, offsets)
+        try:
+            self._store.marks.take(self.stream, self.stream_uid, self.writer_id, mark)
+        except PenstockError as error:
+            self._fail(set(), error)
+
+    def _take(self, runs: set[Run]) -> list[_Load]:
+        """Take what waits out of the lanes, and add its runs to ``runs``; the caller holds the lock."""
         taken = []
         for lane in self._lanes:
-            runs = lane.runs
             if lane.run.events:
-                runs = [*runs, lane.run]
+                lane.runs.append(lane.run)
                 lane.run = ListRun(self, self.stream, lane.segment_id)
-            if runs:
-                taken.append((lane, [piece for run in runs for piece in _cut(run)]))
+            if lane.runs:
+                pieces: list[_Piece] = []
+                for run in lane.runs:
+                    pieces += _cut(run)
+                taken.append((lane, pieces))
+                runs.update(lane.runs)
                 lane.runs = []
         self._size = 0
         self._turn += 1
@@ -522,13 +586,14 @@ class StreamWriter:
     def _give_numbers(self, taken: list[_Load]) -> int:
         """Number the events, unless the caller did; return the highest number."""
         highest = self._floor
-        for piece in (piece for _, pieces in taken for piece in pieces):
-            if piece.run.numbers:
-                piece.number = piece.run.numbers[piece.last - 1]
-            else:
-                self._number += piece.last - piece.first
-                piece.number = self._number
-            highest = max(highest, piece.number)
+        for _, pieces in taken:
+            for piece in pieces:
+                if piece.run.numbers:
+                    piece.number = piece.run.numbers[piece.last - 1]
+                else:
+                    self._number += piece.last - piece.first
+                    piece.number = self._number
+                highest = max(highest, piece.number)
         return highest
 
     def _send(self, taken: list[_Load], whole: int, *, parts: int) -> list[_Piece]:
@@ -573,7 +638,7 @@ class StreamWriter:
             new.events.append(event)
             new.keys.append(key)
             new.numbers.append(number)
-        loads = {lane: list(_cut(run)) for lane, run in runs.items()}
+        loads = {lane: _cut(run) for lane, run in runs.items()}
         for piece in (piece for pieces in loads.values() for piece in pieces):
             piece.number = piece.run.numbers[piece.last - 1]
         for lane, pieces in more:
@@ -587,7 +652,7 @@ class StreamWriter:
             if self._trouble is None:
                 known = isinstance(error, StreamSealed | WriterFenced | NoSuchStream | StoreClosed)
                 self._trouble = error if known else WriterFailed(self.stream, cause=error)
-            runs |= {piece.run for _, pieces in self._take() for piece in pieces}
+            self._take(runs)
         for run in runs:
             run.settle(self._trouble)
         self._settled += runs
@@ -606,6 +671,8 @@ class StreamWriter:
             trouble = self._trouble
             if trouble is None and not self._floor_said:
                 self._say_floor()
+            if trouble is None and self.writer_id is not None:
+                self._store.marks.shut_down(self.stream_uid, self.writer_id)
             self._store.forget_writer(self)
             self._trouble = StoreClosed(f"the writer of stream {self.stream!r}")
         if trouble is not None:
@@ -636,32 +703,30 @@ class StreamWriter:
             self.close()
 
 
-def _cut(run: Run) -> Iterator[_Piece]:
+def _cut(run: Run) -> list[_Piece]:
     """Cut a run into pieces that fit into a block."""
     if isinstance(run, ListRun):
         count = len(run.events)
         if sum(map(len, run.events)) + LENGTH_SIZE * count <= _BLOCK_SIZE:
-            yield _Piece(run, 0, count)
-            return
+            return [_Piece(run, 0, count)]
         ends = np.cumsum(np.fromiter(map(len, run.events), np.int64, count))
     else:
         assert isinstance(run, ArrayRun)
         ends = array_ends(run.array)
     with_words = ends + LENGTH_SIZE * np.arange(1, len(ends) + 1)
-    for first, last in pairwise(cut_marks(with_words, size=_BLOCK_SIZE)):
-        yield _Piece(run, first, last)
+    return [_Piece(run, first, last) for first, last in pairwise(cut_marks(with_words, size=_BLOCK_SIZE))]
 
 
 def _contents(piece: _Piece) -> tuple[bytes, Bytes]:
     """Return the length words and the bytes of a piece's events."""
     run, first, last = piece.run, piece.first, piece.last
-    if isinstance(run, ArrayRun):
-        assert run.array is not None, "it is let go when the run is done"
-        part = run.array[first:last]
-        return pack_lengths(array_lengths(part)), array_data(part)
-    assert isinstance(run, ListRun)
-    events = run.events if last - first == len(run.events) else run.events[first:last]
-    return struct.pack(f">{len(events)}I", *map(len, events)), b"".join(events)
+    if isinstance(run, ListRun):
+        events = run.events if last - first == len(run.events) else run.events[first:last]
+        return struct.pack(f">{len(events)}I", *map(len, events)), b"".join(events)
+    assert isinstance(run, ArrayRun)
+    assert run.array is not None, "it is let go when the run is done"
+    part = run.array[first:last]
+    return pack_lengths(array_lengths(part)), array_data(part)
 
 
 def _entries(piece: _Piece) -> Iterator[tuple[int, bytes, Key, Run, int]]:
@@ -679,8 +744,8 @@ def _entries(piece: _Piece) -> Iterator[tuple[int, bytes, Key, Run, int]]:
 
 
 def _stored_number(number: object) -> int:
-    if not isinstance(number, int) or not 0 <= number <= _NUMBER_MAX:
-        raise BadArgument(f"{number!r} is no event number: it is whole, from 0 to {_NUMBER_MAX}")
+    if type(number) is not int or not 0 <= number <= _NUMBER_MAX:
+        raise BadArgument(f"{shown(number)} is no event number: it is whole, from 0 to {_NUMBER_MAX}")
     return number + 1
 
 

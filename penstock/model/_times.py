@@ -1,0 +1,45 @@
+"""Time as writers give it: whole milliseconds, since 1970 unless a stream's writers count from somewhere else."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from penstock.errors import BadArgument
+from penstock.model._checks import shown
+
+if TYPE_CHECKING:
+    from penstock.model._places import StreamCut
+
+__all__ = ["TIME_MAX", "TimeWindow", "Watermark", "check_time"]
+
+TIME_MAX: Final = 253_402_300_799_999  # the end of the year 9999: what is later was given in other units
+
+
+def check_time(what: str, time: object) -> None:
+    """Refuse what is no time; one that is far too late would hold for ever, because time does not go back."""
+    if type(time) is not int or not 0 <= time <= TIME_MAX:
+        raise BadArgument(f"{what} cannot be {shown(time)}: give whole milliseconds, from 0 to {TIME_MAX}")
+
+
+@dataclass(frozen=True, slots=True)
+class Watermark:
+    """What writers have promised: all that they had written when they noted ``lower`` lies before ``cut``.
+
+    ``lower`` is the lowest time that any of them had noted last, ``upper`` the highest.
+    """
+
+    lower: int
+    upper: int
+    cut: StreamCut
+
+
+@dataclass(frozen=True, slots=True)
+class TimeWindow:
+    """Between which times a reader is: everything up to ``lower`` was read, nothing from after ``upper``.
+
+    ``lower`` is None before the first watermark, ``upper`` behind the last one.
+    """
+
+    lower: int | None
+    upper: int | None

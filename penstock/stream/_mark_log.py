@@ -1,0 +1,115 @@
+"""The mark log: the special segment of a stream that holds its watermarks, one an append, in the order of time.
+
+Both their times and their cuts only grow, so whatever holds of one and of none behind it is found by halving: reading
+a few of them, however many there are.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+import msgspec
+
+from penstock.errors import StreamCorrupt
+from penstock.log import PlogSizes
+from penstock.model import StreamCut, Watermark
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from penstock.log import LogStream
+
+__all__ = ["MARK_LOG_SIZES", "Border", "MarkLog", "pack_watermark", "unpack_watermark"]
+
+MARK_LOG_SIZES: Final = PlogSizes(first=64 << 10, largest=256 << 10)  # small: to look into one is to read its headers
+
+
+class _Mark(msgspec.Struct, array_like=True, frozen=True):
+    """A watermark as it is stored, a MessagePack array: lower and upper time, and the offset by segment."""
+
+    lower: int
+    upper: int
+    cut: dict[int, int]
+
+
+_encoder: Final = msgspec.msgpack.Encoder()
+_decoder: Final = msgspec.msgpack.Decoder(_Mark)
+
+
+def pack_watermark(watermark: Watermark) -> bytes:
+    """Return the bytes of one append."""
+    return _encoder.encode(_Mark(watermark.lower, watermark.upper, watermark.cut.offsets))
+
+
+def unpack_watermark(data: memoryview, *, stream: str, offset: int) -> Watermark:
+    """Read what :func:`pack_watermark` wrote."""
+    try:
+        mark = _decoder.decode(data)
+    except msgspec.MsgspecError as error:
+        raise StreamCorrupt(f"the watermarks of stream {stream}", offset=offset, reason=str(error)) from error
+    return Watermark(mark.lower, mark.upper, StreamCut.of(stream, mark.cut))
+
+
+class Border(NamedTuple):
+    """Where something that holds of watermarks ends: the last of which it holds, the first of which it does not.
+
+    ``offset`` is where the latter begins in the log, or the log's end.
+    """
+
+    last: Watermark | None
+    first: Watermark | None
+    offset: int
+
+
+class MarkLog:
+    """The watermarks of a stream; one thread at a time appends or truncates."""
+
+    def __init__(self, log: LogStream, stream: str) -> None:
+        self._log, self._stream = log, stream
+        self._tail, self.end = log.tail, log.length
+        self.last: Watermark | None = None
+        if self.start < self.end:
+            _, self.last, _ = self.at(self.end - 1)
+
+    @property
+    def start(self) -> int:
+        """Where the first watermark that is left begins."""
+        return self._log.start
+
+    def append(self, watermark: Watermark) -> None:
+        """Put a watermark behind the others, durably, unless somebody else did so meanwhile."""
+        assert self.last is None or watermark.lower > self.last.lower, "time does not go back"
+        pending = self._log.submit(pack_watermark(watermark), expected=self._tail)
+        self.end = pending.result()
+        self._tail, self.last = pending.position, watermark
+
+    def border(self, holds: Callable[[Watermark], bool]) -> Border:
+        """Return where something ends that holds of the first watermarks, and of none behind the first without it."""
+        low, high = self.start, self.end
+        last = first = None
+        while low < high:
+            begin, watermark, end = self.at((low + high) // 2)
+            if holds(watermark):
+                low, last = end, watermark
+            else:
+                high, first = begin, watermark
+        return Border(last, first, low)
+
+    def after(self, offset: int) -> Iterator[tuple[int, Watermark]]:
+        """Return the watermarks from an offset of the log on, each with where the next begins."""
+        for begin, view in self._log.blocks(offset, self.end):
+            yield begin + len(view), self._unpack(begin, view)
+
+    def truncate(self, holds: Callable[[Watermark], bool]) -> None:
+        """Free the watermarks of which something holds, but the last one, as far as they fill whole plogs."""
+        offset = self.border(holds).offset
+        if offset > self.start:
+            self._log.truncate(self._log.plog_at(offset - 1))
+
+    def at(self, offset: int) -> tuple[int, Watermark, int]:
+        """Return the watermark that has the byte at an offset, with where it begins and ends."""
+        begin, view = next(self._log.blocks(offset, offset + 1))
+        return begin, self._unpack(begin, view), begin + len(view)
+
+    def _unpack(self, offset: int, view: memoryview) -> Watermark:
+        return unpack_watermark(view, stream=self._stream, offset=offset)

@@ -1,0 +1,96 @@
+"""What time it is at a place of a stream, by its watermarks."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+import pyarrow as pa
+
+from penstock.model import TimeWindow
+from penstock.stream._arrow import MARK_TIME
+from penstock.stream._marks import compare, place_in
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    import numpy.typing as npt
+
+    from penstock.model import Watermark
+    from penstock.stream._mark_log import MarkLog
+    from penstock.stream._stream_state import StreamState
+
+    FindLog = Callable[[], MarkLog | None]
+
+__all__ = ["MarkTimes", "window_at"]
+
+_NEVER: Final = (1 << 63) - 1
+
+
+def window_at(log: MarkLog, state: StreamState, position: Mapping[int, int]) -> TimeWindow | None:
+    """Return between which times a reader at ``position`` is; None if nobody has given time yet."""
+
+    def is_passed(mark: Watermark) -> bool:
+        return not compare(state.segments, position, mark.cut.offsets).behind
+
+    def is_not_ahead(mark: Watermark) -> bool:
+        relation = compare(state.segments, position, mark.cut.offsets)
+        return relation.ahead or not relation.behind
+
+    if log.last is None:
+        return None
+    passed, ahead = log.border(is_passed).last, log.border(is_not_ahead).first
+    return TimeWindow(None if passed is None else passed.lower, None if ahead is None else ahead.upper)
+
+
+class MarkTimes:
+    """The times of the events of one segment: of each, that of the last watermark that lies before it.
+
+    Segments are read in order, so the watermarks are read along with them, each once.
+    """
+
+    __slots__ = ("_find_log", "_next_place", "_offset", "_read_to", "_segment", "_state", "_time")
+
+    def __init__(self, find_log: FindLog, state: StreamState, segment: int) -> None:
+        self._find_log, self._state, self._segment = find_log, state, segment
+        self._offset = _NEVER  # of the segment, up to which times were asked for
+        self._time: int | None = None  # of the last watermark before that
+        self._read_to = self._next_place = 0  # in the mark log; in the segment, of the watermark there, if it is known
+
+    def of(self, offsets: npt.NDArray[np.int64]) -> pa.Array:
+        """Return the time of each event at ascending offsets; null where there is none yet."""
+        log = self._find_log()
+        if log is None or not len(offsets):
+            return pa.nulls(len(offsets), MARK_TIME)
+        if offsets[0] < self._offset:
+            self._begin(log, int(offsets[0]))
+        self._offset = int(offsets[-1])
+        begin = self._time
+        places, times = self._read(log, self._offset)
+        if not places and begin is None:
+            return pa.nulls(len(offsets), MARK_TIME)
+        which = np.searchsorted(places, offsets, side="right")
+        column = np.array([begin or 0, *times], np.int64)[which]
+        return pa.array(column, mask=which == 0 if begin is None else None).cast(MARK_TIME)
+
+    def _begin(self, log: MarkLog, offset: int) -> None:
+        border = log.border(lambda mark: self._place_of(mark) <= offset)
+        self._time = None if border.last is None else border.last.lower
+        self._read_to, self._next_place = border.offset, 0
+
+    def _read(self, log: MarkLog, offset: int) -> tuple[list[int], list[int]]:
+        """Return the watermarks up to an offset of the segment: where in it each of them is, and its time."""
+        places, times = list[int](), list[int]()
+        while self._next_place <= offset and self._read_to < log.end:
+            _, mark, end = log.at(self._read_to)
+            self._next_place = self._place_of(mark)
+            if self._next_place <= offset:
+                places.append(self._next_place)
+                times.append(mark.lower)
+                self._read_to, self._time = end, mark.lower
+        return places, times
+
+    def _place_of(self, mark: Watermark) -> int:
+        """Return from which offset of the segment on events lie behind the mark."""
+        place = place_in(self._state.segments, self._segment, mark.cut.offsets)
+        return _NEVER if place is None else place

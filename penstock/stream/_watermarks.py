@@ -1,0 +1,283 @@
+"""Watermarks at work: marks of writers in, watermarks out.
+
+A mark is kept in memory when it is noted. The first one of a writer is put on record at once, so that no crash lets
+time go on without it; the others by the next pass, before they count. A pass over a stream puts on record what is
+new, forgets who was silent for too long, and writes a watermark if time has advanced. Who owns the store owns all its
+streams, so nobody else does the same; the logs of a former owner are fenced.
+
+The catalog's lock is taken before the one here, which is never held while waiting.
+"""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import replace
+from itertools import takewhile
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from penstock.errors import BadArgument
+from penstock.model import StreamCut, Watermark, check_name, check_time, shown
+from penstock.stream._mark_log import MarkLog
+from penstock.stream._mark_times import MarkTimes, window_at
+from penstock.stream._marks import MarkStatus, WriterMark, bound_of, check_mark, compare, judge
+from penstock.stream._records import WriterMarked, WritersForgotten
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+
+    from penstock.model import TimeWindow
+    from penstock.stream._store import StreamStore
+    from penstock.stream._stream_state import StreamState
+
+    Place = int | StreamCut  # a time, or a cut
+
+__all__ = ["Watermarks"]
+
+_COMMIT_SIZE: Final = 256 << 10  # of the marks that are put on record together
+
+
+class Watermarks:
+    """The marks and watermarks of all streams of a store; dictionaries are by the streams' numbers."""
+
+    def __init__(self, store: StreamStore, *, pass_s: float) -> None:
+        self._store = store
+        self._pass_ms = int(pass_s * 1000)
+        self._lock = threading.Lock()
+        self._marks = {state.uid: _marks_of(state) for state in store.catalog.streams.values() if state.writers}
+        self._fresh: dict[int, set[str]] = {}  # writers whose marks are not on record yet
+        self._logs: dict[int, MarkLog | None] = {  # None: not opened yet
+            state.uid: None for state in store.catalog.streams.values() if store.has_mark_log(state)
+        }
+        self._new_since_ms: dict[int, int] = {}  # when the marks of a stream without watermarks were first looked at
+        self._opened_ms = self._now_ms()
+
+    def _now_ms(self) -> int:
+        return int(self._store.clock.now() * 1000)
+
+    # What writers say
+
+    def note(self, stream: str, writer_id: str, time: int, position: Mapping[int, int]) -> MarkStatus:
+        """Take a writer's mark: all that it wrote before it noted the time lies before the position."""
+        check_name("writer", writer_id)
+        check_time("time", time)
+        places = StreamCut.of(stream, position).offsets
+        with self._store.catalog.lock:
+            state = self._store.catalog.stream(stream)
+            if not all(self._is_place(state, segment, offset) for segment, offset in places.items()):
+                return MarkStatus.INVALID_POSITION
+        return self.take(stream, state.uid, writer_id, self._mark(time, places))
+
+    def _is_place(self, state: StreamState, segment: int, offset: int) -> bool:
+        """Whether a position may name it: an event begins or ends there, or it was truncated away."""
+        if segment not in state.segments:
+            return segment < state.next_segment
+        one = self._store.segment(state.name, segment)
+        return offset <= one.tail and (offset < state.head.get(segment, 0) or one.is_border(offset))
+
+    def note_commit(self, stream: str, writer_id: str, time: int) -> MarkStatus:
+        """Take the mark of a writer that has just committed a transaction: behind all there is."""
+        with self._store.catalog.lock:
+            uid, position = self._store.catalog.stream(stream).uid, self._store.tail(stream).offsets
+        return self.take(stream, uid, writer_id, self._mark(time, position))
+
+    def _mark(self, time: int, position: Mapping[int, int]) -> WriterMark:
+        return WriterMark(time, self._now_ms(), tuple(position), np.array(list(position.values()), np.int64))
+
+    def take(self, stream: str, uid: int, writer_id: str, mark: WriterMark) -> MarkStatus:
+        """Take a mark of somebody who knows what they say."""
+        with self._lock:
+            known = self._marks.get(uid, {}).get(writer_id)
+            status = check_mark(known, mark)
+            if status is MarkStatus.SUCCESS:
+                self._put(uid, writer_id, mark)
+        if status is MarkStatus.SUCCESS and (known is None or not known.is_open):
+            self._record(stream, uid)
+            self._store.wake_upkeep()
+        return status
+
+    def shut_down(self, uid: int, writer_id: str) -> MarkStatus:
+        """Note that a writer was closed: its mark counts once more and then no longer, unless it notes another."""
+        with self._lock:
+            known = self._marks.get(uid, {}).get(writer_id)
+            if known is None:
+                return MarkStatus.UNKNOWN_WRITER
+            self._put(uid, writer_id, replace(known, is_open=False))
+            return MarkStatus.SUCCESS
+
+    def remove(self, stream: str, writer_id: str) -> MarkStatus:
+        """Forget a writer at once, with what it noted, as if it had never given time."""
+        with self._store.catalog.lock:
+            state = self._store.catalog.stream(stream)
+            with self._lock:
+                known = self._marks.get(state.uid, {}).get(writer_id)
+            if known is None:
+                return MarkStatus.UNKNOWN_WRITER
+            self._forget(state, {writer_id: known})
+            return MarkStatus.SUCCESS
+
+    def _put(self, uid: int, writer_id: str, mark: WriterMark) -> None:
+        self._marks.setdefault(uid, {})[writer_id] = mark
+        self._fresh.setdefault(uid, set()).add(writer_id)
+
+    def _record(self, stream: str, uid: int) -> None:
+        """Put on record what is not yet."""
+        with self._store.catalog.lock:
+            state = self._store.catalog.streams.get(stream)
+            if state is None or state.uid != uid:
+                self.lose_stream(uid)
+                return
+            with self._lock:
+                fresh = self._fresh.pop(uid, set())
+                records = [_as_record(stream, writer, self._marks[uid][writer]) for writer in sorted(fresh)]
+            try:
+                for some in _batches(records):
+                    self._store.catalog.commit(*some)
+            except BaseException:
+                with self._lock:
+                    self._fresh.setdefault(uid, set()).update(fresh)
+                raise
+
+    def _forget(self, state: StreamState, gone: Mapping[str, WriterMark]) -> None:
+        """Forget writers, unless they have noted something since."""
+        with self._lock:
+            marks = self._marks[state.uid]
+            unchanged = [writer for writer, mark in gone.items() if marks.get(writer) is mark]
+            for writer in unchanged:
+                del marks[writer]
+                self._fresh.get(state.uid, set()).discard(writer)
+        on_record = [writer for writer in unchanged if writer in state.writers]
+        if on_record:
+            self._store.catalog.commit(WritersForgotten(state.name, on_record), durable=False)
+
+    def lose_stream(self, uid: int) -> None:
+        """Forget a stream, which was deleted."""
+        with self._lock:
+            for table in (self._marks, self._fresh, self._logs, self._new_since_ms):
+                table.pop(uid, None)
+
+    # What they promise
+
+    def has_marks(self, uid: int) -> bool:
+        """Whether there is anything for a pass to look at."""
+        return bool(self._marks.get(uid))
+
+    def run_pass(self, state: StreamState) -> None:
+        """Write the next watermark of a stream, if it is time; the caller holds the catalog's lock."""
+        self._record(state.name, state.uid)
+        with self._lock:
+            marks = dict(self._marks.get(state.uid, {}))
+        if not marks:
+            return
+        log = self.log_of(state)
+        last = None if log is None else log.last
+        now_ms = self._now_ms()
+        verdict = judge(
+            marks,
+            last_time=None if last is None else last.lower,
+            now_ms=now_ms,
+            timeout_ms=int(state.config.timestamp_aggregation_timeout * 1000),
+            since_ms=self._opened_ms,
+        )
+        if verdict.gone:
+            self._forget(state, {writer: marks[writer] for writer in verdict.gone})
+        if verdict.counted and (last is not None or self._has_waited(state.uid, now_ms)):
+            times = [mark.time for mark in verdict.counted]
+            cut = bound_of(state, verdict.counted, None if last is None else last.cut.offsets)
+            self._open_log(state).append(Watermark(min(times), max(times), StreamCut.of(state.name, cut)))
+
+    def _has_waited(self, uid: int, now_ms: int) -> bool:
+        """Whether the writers of a new stream had the time of a pass to come online."""
+        return now_ms - self._new_since_ms.setdefault(uid, now_ms) >= self._pass_ms
+
+    def truncate(self, state: StreamState) -> None:
+        """Free the watermarks that lie before the head of a stream, but the last of them; the caller holds the lock."""
+        log = self.log_of(state)
+        if log is not None:
+            log.truncate(lambda mark: not compare(state.segments, state.head, mark.cut.offsets).behind)
+
+    # What readers ask
+
+    def window(self, state: StreamState, position: Mapping[int, int]) -> TimeWindow | None:
+        """Return between which times a reader is; None if nobody has given time yet."""
+        log = self.log_of(state)
+        return None if log is None else window_at(log, state, position)
+
+    def cut_at(self, state: StreamState, time: int, bound: str) -> StreamCut:
+        """Return the cut of the last watermark whose lower or upper bound is not after a time."""
+        check_time("time", time)
+        if bound not in ("lower", "upper"):
+            raise BadArgument(f"bound cannot be {shown(bound)}: it is 'lower' or 'upper'")
+        found = None
+        log = self.log_of(state)
+        if log is not None:
+            found = log.border(lambda mark: (mark.lower if bound == "lower" else mark.upper) <= time).last
+        return StreamCut.of(state.name, bound_of(state, [], None if found is None else found.cut.offsets))
+
+    def between(self, state: StreamState, start: Place | None, end: Place | None) -> list[Watermark]:
+        """Return the watermarks from one place or time on, up to another."""
+        begins, ends = (self._order(state, what, one) for what, one in (("start", start), ("end", end)))
+        log = self.log_of(state)
+        if log is None:
+            return []
+        first = log.border(begins).offset if start is not None else log.start
+        marks = (mark for _, mark in log.after(first))
+        return list(marks if end is None else takewhile(ends, marks))
+
+    def _order(self, state: StreamState, what: str, place: Place | None) -> Callable[[Watermark], bool]:
+        """Return what tells whether a watermark is before a time, or a place."""
+        if isinstance(place, StreamCut):
+            self._store.check_cut(place, stream=state.name)
+            offsets = place.offsets
+            return lambda mark: compare(state.segments, mark.cut.offsets, offsets).behind
+        if place is not None:
+            check_time(what, place)
+        time = place or 0
+        return lambda mark: mark.lower < time
+
+    def times(self, state: StreamState, segment: int) -> MarkTimes:
+        """Return what tells the times of a segment's events."""
+        return MarkTimes(lambda: self.log_of(state), state, segment)
+
+    def log_of(self, state: StreamState) -> MarkLog | None:
+        """Return where the stream's watermarks are, if it has any."""
+        if state.uid not in self._logs:
+            return None
+        return self._logs[state.uid] or self._open_log(state)
+
+    def _open_log(self, state: StreamState) -> MarkLog:
+        """Return where the stream's watermarks are going to be."""
+        with self._store.catalog.lock:
+            log = self._logs.get(state.uid)
+            if log is None:
+                log = self._logs[state.uid] = MarkLog(self._store.mark_log(state), state.name)
+            return log
+
+
+def _batches(records: Iterable[WriterMarked]) -> Iterable[list[WriterMarked]]:
+    """Return the records in groups that fit into a commit each."""
+    batch: list[WriterMarked] = []
+    size = 0
+    for record in records:
+        batch.append(record)
+        size += len(record.segments) + len(record.offsets) + len(record.writer)
+        if size > _COMMIT_SIZE:
+            yield batch
+            batch, size = [], 0
+    if batch:
+        yield batch
+
+
+def _as_record(stream: str, writer: str, mark: WriterMark) -> WriterMarked:
+    segments, offsets = (np.asarray(part, "<i8").tobytes() for part in (mark.segments, mark.offsets))
+    return WriterMarked(stream, writer, mark.time, mark.noted_ms, segments, offsets, mark.is_open)
+
+
+def _marks_of(state: StreamState) -> dict[str, WriterMark]:
+    return {writer: _as_mark(record) for writer, record in state.writers.items()}
+
+
+def _as_mark(record: WriterMarked) -> WriterMark:
+    segments, offsets = (np.frombuffer(part, "<i8") for part in (record.segments, record.offsets))
+    return WriterMark(record.time, record.noted_ms, tuple(segments.tolist()), offsets, record.is_open)
