@@ -437,6 +437,7 @@ class StreamStore:
         """
         _check_writer(writer_id, serializer)
         check_kind("automatically_note_time", automatically_note_time, bool)
+        self._state(name)
         if writer_id is None:
             if automatically_note_time:
                 raise BadArgument("automatically_note_time needs a writer_id: time is kept under it")

@@ -370,9 +370,15 @@ def test_a_batch_has_events_and_places_as_columns(store: StreamStore) -> None:
             pa.field("event", pa.binary(), nullable=False),
             pa.field("segment_id", pa.int64(), nullable=False),
             pa.field("offset", pa.int64(), nullable=False),
+            pa.field("mark_time", pa.timestamp("ms", "UTC")),
         ]
     )
-    assert batch.to_pydict() == {"event": [b"a", b"bb", b"c"], "segment_id": [0, 0, 1], "offset": [56, 61, 56]}
+    assert batch.to_pydict() == {
+        "event": [b"a", b"bb", b"c"],
+        "segment_id": [0, 0, 1],
+        "offset": [56, 61, 56],
+        "mark_time": [None, None, None],
+    }
 
 
 def test_a_batch_of_a_group_with_several_streams_names_them(store: StreamStore) -> None:
