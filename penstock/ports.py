@@ -168,6 +168,11 @@ class _Hold:
         self.is_on = False
         self._before: Callable[[int, FrameType | None], object] | None = None
         self._held: list[FrameType | None] = []
+        self.find_main_thread()
+
+    def find_main_thread(self) -> None:
+        """Note which thread it is; in a forked process it is the one that forked."""
+        self.main_thread = threading.main_thread().ident
 
     def __enter__(self) -> None:
         before = _signal.getsignal(_signal.SIGINT)
@@ -190,6 +195,7 @@ class _Hold:
 
 
 _hold: Final = _Hold()
+os.register_at_fork(after_in_child=_hold.find_main_thread)
 
 
 def uninterrupted(step: Callable[P, T]) -> Callable[P, T]:
@@ -201,7 +207,7 @@ def uninterrupted(step: Callable[P, T]) -> Callable[P, T]:
 
     @functools.wraps(step)
     def held(*args: P.args, **kwargs: P.kwargs) -> T:
-        if _hold.is_on or threading.current_thread() is not threading.main_thread():
+        if _hold.is_on or threading.get_ident() != _hold.main_thread:
             return step(*args, **kwargs)
         with _hold:
             return step(*args, **kwargs)

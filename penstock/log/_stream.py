@@ -15,6 +15,8 @@ from __future__ import annotations
 import threading
 from typing import TYPE_CHECKING, Final
 
+import msgspec
+
 from penstock.errors import (
     AppendTooLarge,
     BadArgument,
@@ -81,24 +83,30 @@ class _Switch:
             return True
 
 
-class PendingLogAppend:
+class PendingLogAppend(msgspec.Struct, eq=False):
     """An append under way: it ends at ``position``, which is ``end`` bytes after the log's first."""
 
-    __slots__ = ("_log", "_pending", "_switch", "_tail", "end")
-
-    def __init__(self, log: LogStream, tail: Tail, pending: PendingAppend, switch: _Switch | None) -> None:
-        self._log, self._tail, self._pending, self._switch = log, tail, pending, switch
-        self.end = tail.start + tail.written
+    log: LogStream
+    tail: Tail
+    end: int
+    pending: PendingAppend
+    switch: _Switch | None
 
     @property
     def position(self) -> LogPosition:
         """Where it ends, by plog."""
-        return LogPosition(self._tail.plog_id, self.end - self._tail.start)
+        return LogPosition(self.tail.plog_id, self.end - self.tail.start)
 
     @uninterrupted
     def result(self) -> int:
         """Wait until it is durable; return where in the log it ends."""
-        self._log.finish(self._tail, self._pending, self._switch)
+        try:
+            self.pending.result()
+            if self.switch is not None and not self.switch.is_done:
+                self.log.complete(self.switch)
+        except PenstockError as error:
+            self.log.give_up(self.tail, error)
+            raise
         return self.end
 
 
@@ -158,7 +166,7 @@ class LogStream:
     @uninterrupted
     def submit(self, *data: Buffer, expected: LogPosition | None = None) -> PendingLogAppend:
         """Append without waiting; ``data`` must not change before the result is there."""
-        size = sum(len(part) if type(part) is bytes else memoryview(part).nbytes for part in data)
+        size = sum([len(part) if type(part) is bytes else memoryview(part).nbytes for part in data])
         if size > APPEND_SIZE_MAX:
             raise AppendTooLarge(size=size, limit=APPEND_SIZE_MAX)
         with self.lock:
@@ -167,29 +175,25 @@ class LogStream:
                 raise WrongPosition(self.name, expected=expected, tail=tail.position)
             if not tail.fits(size):
                 tail = self._begin_switch(tail, size)
-            pending = self._submit(tail, data)
-            tail.written += size
-            return PendingLogAppend(self, tail, pending, self._switch)
-
-    def _submit(self, tail: Tail, data: tuple[Buffer, ...]) -> PendingAppend:
-        try:
-            self._last = self._plogs.submit(tail.plog_id, tail.written, *data)
-        except FENCED as error:
-            self.fail(tail)
-            raise LogFenced(f"log {self.name!r}") from error
-        return self._last
-
-    def finish(self, tail: Tail, pending: PendingAppend, switch: _Switch | None) -> None:
-        try:
-            pending.result()
-            if switch is not None and not switch.is_done and switch.complete():
-                self._manager.spawn(self.prepare_next)
-        except PenstockError as error:
-            with self.lock:
+            try:
+                pending = self._last = self._plogs.submit(tail.plog_id, tail.written, *data)
+            except FENCED as error:
                 self.fail(tail)
-            if isinstance(error, FENCED):
                 raise LogFenced(f"log {self.name!r}") from error
-            raise
+            tail.written += size
+            return PendingLogAppend(self, tail, tail.start + tail.written, pending, self._switch)
+
+    def complete(self, switch: _Switch) -> None:
+        """Record a switch, unless somebody else did."""
+        if switch.complete():
+            self._manager.spawn(self.prepare_next)
+
+    def give_up(self, tail: Tail, error: PenstockError) -> None:
+        """Note that an append failed; raise what it means to the log, if that is more than the error says."""
+        with self.lock:
+            self.fail(tail)
+        if isinstance(error, FENCED):
+            raise LogFenced(f"log {self.name!r}") from error
 
     def fail(self, tail: Tail) -> None:
         """Find out anew where the log ends before the next append; the caller holds the lock."""

@@ -119,7 +119,7 @@ class FilePlogs:
             raise BadArgument(f"a plog of {size!r} bytes cannot be: the size is from 1 to {PLOG_SIZE_MAX}")
         plog_id = plog_id or self.new_id()
         with self._entered(plog_id) as plog:
-            self._check_running()
+            self._journal.check_running()
             if plog.replica is not None or plog.deletion is not None:
                 raise PlogExists(plog_id)
             birth = self._random.token(BIRTH_SIZE)
@@ -172,7 +172,7 @@ class FilePlogs:
             if plog.fence is not None:
                 raise PlogSealed(plog_id, sealed_offset=plog.fence)
             replica.check_append(offset, size)
-            self._check_running()
+            self._journal.check_running()
             if not size:
                 return plog.last or _DirectAppend(self, plog, offset)
             if size >= self._direct_size_min or plog.unsynced_end > replica.acked:
@@ -228,7 +228,7 @@ class FilePlogs:
             assert replica is not None
             if replica.acked >= offset or replica.sealed:
                 return  # a seal comes after everything under way, and may have cut it off
-            self._check_running()
+            self._journal.check_running()
             assert file is not None, "a file with an append under way stays open"
             written = plog.unsynced_end
             try:
@@ -287,7 +287,7 @@ class FilePlogs:
             replica = self._need(plog)
             length = replica.check_seal(offset)
             if not replica.sealed:
-                self._check_running()
+                self._journal.check_running()
                 self._give_back(plog, replica.place())
                 state = State(sealed=True, length=length).pack(replica.key)
                 plog.last = self._record(plog, kind=WRITE, position=STATE_POSITION, parts=(state,), offset=0)
@@ -317,7 +317,7 @@ class FilePlogs:
     def delete(self, plog_id: PlogId) -> None:
         """Remove the plog, damaged or not, and free its room; views of it stay good."""
         with self._quiet(plog_id, fence=PLOG_SIZE_MAX) as plog:
-            self._check_running()
+            self._journal.check_running()
             if plog.deletion is not None and not plog.deletion.done:
                 raise NoSuchPlog(plog_id)  # once it is done and the file is still there, removing it had failed
             if plog.replica is None and not self._has_file(plog):
@@ -354,8 +354,7 @@ class FilePlogs:
             with plog.lock:
                 plog.close_file()
         self._disk.close()
-        if self._journal.stopped is not None:
-            raise self._journal.stopped
+        self._journal.check_running()
 
     def __enter__(self) -> Self:
         """Close at the end of the block."""
@@ -392,7 +391,7 @@ class FilePlogs:
                 if plog.last is None or plog.replica is None or plog.replica.written == plog.replica.acked:
                     yield plog
                     return
-                self._check_running()
+                self._journal.check_running()
                 plog.fence, last = min(max(fence, 0), plog.replica.written), plog.last
             try:
                 last.result()
@@ -420,13 +419,11 @@ class FilePlogs:
             self._forget(plog)
         opened = plog.file is not None
         plog.lock.release()
-        if opened:
+        if opened and self._latest is not plog:
             self._note_use(plog)
 
     def _note_use(self, plog: OpenPlog) -> None:
         """Put the plog behind all others with open files; close what was not used for long, forget what is closed."""
-        if self._latest is plog:
-            return
         with self._table_lock:
             if self._plogs.get(plog.plog_id) is not plog:
                 return
@@ -464,10 +461,6 @@ class FilePlogs:
             self._latest = None
         if not plog.dirty and not plog.is_behind:
             self._forget(plog)
-
-    def _check_running(self) -> None:
-        if self._journal.stopped is not None:
-            raise self._journal.stopped
 
     def _need(self, plog: OpenPlog) -> Replica:
         replica = None if plog.deletion is not None else plog.replica or self._load(plog)

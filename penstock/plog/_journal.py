@@ -21,6 +21,8 @@ from __future__ import annotations
 import threading
 from typing import TYPE_CHECKING, Final, Protocol
 
+import msgspec
+
 from penstock.errors import DiskFailed, JournalCorrupt, StoreClosed
 from penstock.plog._journal_record import (
     JOURNAL_HEAD_SIZE,
@@ -62,42 +64,27 @@ class Subject(Protocol):
         """Make the subject's own file durable; the records up to this one are not needed any more then."""
 
 
-class Ticket:
+class Ticket(msgspec.Struct, eq=False):
     """A change under way; :meth:`result` returns when it is durable."""
 
-    __slots__ = (
-        "_journal",
-        "change",
-        "done",
-        "durable",
-        "error",
-        "gates",
-        "kind",
-        "offset",
-        "parts",
-        "position",
-        "size",
-        "subject",
-    )
-
-    def __init__(
-        self, journal: Journal, subject: Subject, *, kind: bytes, position: int, parts: tuple[Bytes, ...], offset: int
-    ) -> None:
-        self._journal = journal
-        self.subject, self.kind, self.position, self.parts = subject, kind, position, parts
-        self.size = sum(map(len, parts))
-        self.change = subject.changes
-        self.offset = offset  # what the subject has acknowledged when this is done
-        self.gates: list[threading.Lock] = []  # one for each thread that waits
-        self.durable = False  # its record is: a checkpoint may count on it
-        self.done = False  # and its subject and whoever waits know
-        self.error: DiskFailed | None = None
+    journal: Journal
+    subject: Subject
+    change: int
+    kind: bytes
+    position: int
+    parts: tuple[Bytes, ...]
+    size: int
+    offset: int  # what the subject has acknowledged when this is done
+    gates: list[threading.Lock] = []  # one for each thread that waits
+    durable: bool = False  # its record is: a checkpoint may count on it
+    done: bool = False  # and its subject and whoever waits know
+    error: DiskFailed | None = None
 
     @uninterrupted
     def result(self) -> int:
         """Wait until the change is durable; return the offset it reached."""
         if not self.done:
-            self._journal.wait(self)
+            self.journal.wait(self)
         if self.error is not None:
             raise self.error
         return self.offset
@@ -119,22 +106,20 @@ class Journal:
         self._stopped: DiskFailed | None = None
         self._closed = False
         self._generation = head.generation
+        self._active = self._generation % 2  # which file
         self._place = self._synced = JOURNAL_HEAD_SIZE
         self._dirty: dict[Subject, int] = {}  # what this generation has records of, and the last one's number
         self._checkpointer: threading.Thread | None = None
         self.sync_count = 0
 
-    @property
-    def _active(self) -> int:
-        return self._generation % 2
-
     def submit(self, subject: Subject, *, kind: bytes, position: int, parts: tuple[Bytes, ...], offset: int) -> Ticket:
         """Queue a change; it becomes durable when somebody waits for it or for a later one."""
-        ticket = Ticket(self, subject, kind=kind, position=position, parts=parts, offset=offset)
+        change, size = subject.changes, sum(map(len, parts))
+        ticket = Ticket(
+            self, subject, change=change, kind=kind, position=position, parts=parts, size=size, offset=offset
+        )
         with self._mutex:
-            stopped = self.stopped
-            if stopped is not None:
-                raise stopped
+            self.check_running()
             if self._closed:
                 raise StoreClosed(f"the plog folder {self._disk.where()}")
             self._pending.append(ticket)
@@ -204,9 +189,10 @@ class Journal:
         try:
             with self._mutex:
                 for ticket in self._batch:
-                    ticket.error = self.stopped
-                    if ticket.error is None:
+                    if self._stopped is None:
                         ticket.subject.acknowledge(ticket.offset)
+                    else:
+                        ticket.error = _copy(self._stopped)
                     ticket.done = True
                     ticket.parts = ()
                     gates += ticket.gates
@@ -220,9 +206,11 @@ class Journal:
 
     def _next_in_turn(self) -> list[threading.Lock]:
         """Return the gate of one that waits, to be opened, if nobody takes care; the caller holds the mutex."""
-        if self._leader is not None or self._patient is not None:
-            return []
-        return next(([ticket.gates.pop()] for ticket in self._pending if ticket.gates), [])
+        if self._leader is None and self._patient is None:
+            for ticket in self._pending:
+                if ticket.gates:
+                    return [ticket.gates.pop()]
+        return []
 
     def _commit(self, batch: list[Ticket]) -> None:
         if self._stopped is not None:
@@ -275,6 +263,7 @@ class Journal:
     def _begin_generation(self) -> None:
         """Make the older file the active one; its head is durable before any record, so none of the old ones counts."""
         self._generation += 1
+        self._active = self._generation % 2
         write_head(self._files[self._active], JournalHead(self._generation, self._size))
         self._place = self._synced = JOURNAL_HEAD_SIZE
 
@@ -301,10 +290,10 @@ class Journal:
                 self._stopped = DiskFailed(path, reason=reason, stopped=True)
             return _copy(self._stopped)
 
-    @property
-    def stopped(self) -> DiskFailed | None:
-        """The failure that stopped the journal, if one did."""
-        return None if self._stopped is None else _copy(self._stopped)
+    def check_running(self) -> None:
+        """Raise the failure that stopped the journal, if one did."""
+        if self._stopped is not None:
+            raise _copy(self._stopped)
 
     def close(self, behind: Iterable[Subject]) -> None:
         """Make every file durable by itself, those in ``behind`` too; leave an empty journal, unless it was stopped."""

@@ -93,11 +93,13 @@ class Replica:
 
     def place(self) -> int:
         """Return where in the file the next block goes."""
-        return self._position(len(self.starts), self.written)
+        return HEAD_SIZE + len(self.starts) * BLOCK_HEADER_SIZE + self.written
 
-    def placed(self, size: int) -> int:
+    def placed(self, size: int, *, verified: bool = True) -> int:
         """Note a block of ``size`` written at :meth:`place`; return the new offset."""
-        self._add_block(size, verified=True)
+        self.starts.append(self.written)
+        self.verified.append(verified)
+        self.written += size
         return self.written
 
     def acknowledge(self, offset: int) -> None:
@@ -151,19 +153,10 @@ class Replica:
         index = bisect_right(self.starts, offset) - 1
         while offset < end:
             block_end = min(end, self.starts[index + 1] if index + 1 < len(self.starts) else end)
-            position = self._position(index, self.starts[index])
-            shift = position + BLOCK_HEADER_SIZE - self.starts[index]
+            shift = HEAD_SIZE + (index + 1) * BLOCK_HEADER_SIZE  # what stands in the file before, but for bodies
+            position = self.starts[index] + shift - BLOCK_HEADER_SIZE
             yield BlockSlice(index, position, offset + shift, block_end + shift)
             offset, index = block_end, index + 1
-
-    def _add_block(self, size: int, *, verified: bool) -> None:
-        self.starts.append(self.written)
-        self.verified.append(verified)
-        self.written += size
-
-    @staticmethod
-    def _position(index: int, start: int) -> int:
-        return HEAD_SIZE + index * BLOCK_HEADER_SIZE + start
 
 
 def recover_replica(plog_id: PlogId, image: memoryview) -> Replica | Damage | None:
@@ -210,7 +203,7 @@ def _read_known(replica: Replica, image: memoryview, state: State) -> Damage | N
             or header.body_size > replica.size - header.offset
         ):
             return Damage(position, f"the block at offset {replica.written} goes past the end of the file")
-        replica._add_block(header.body_size, verified=False)
+        replica.placed(header.body_size, verified=False)
     if replica.written > length and not state.sealed:
         return Damage(HEAD_SIZE, f"no block ends at offset {length}, though one is known to")
     return None
@@ -224,4 +217,4 @@ def _read_rest(replica: Replica, image: memoryview) -> None:
             return
         if not block_matches(replica.key, image, position):
             return
-        replica._add_block(header.body_size, verified=True)
+        replica.placed(header.body_size)

@@ -11,8 +11,10 @@ import threading
 from bisect import bisect_right
 from collections.abc import Sequence
 from itertools import count
+from operator import attrgetter
 from typing import TYPE_CHECKING, Final, Protocol, overload
 
+import msgspec
 import numpy as np
 
 from penstock.model import EventPointer
@@ -29,6 +31,7 @@ __all__ = ["Ack", "ArrayRun", "BatchAck", "DoneAck", "EventPointers", "Key", "Li
 Key = str | bytes | float | None
 """A routing key, its position in the key space, or none."""
 
+_FIRST: Final = attrgetter("first")
 _callbacks_lock: Final = threading.Lock()
 _logger: Final = logging.getLogger("penstock.stream")
 
@@ -40,48 +43,46 @@ class Driver(Protocol):
         """Return when the run is done."""
 
 
-class Place:
+class Place(msgspec.Struct, eq=False):
     """Where a block of a run is: it begins at ``start``, with the event ``first``, and has these length words."""
 
-    __slots__ = ("_ends", "_words", "first", "start")
-
-    def __init__(self, first: int, start: int, words: bytes) -> None:
-        self.first, self.start, self._words = first, start, words
-        self._ends: npt.NDArray[np.int64] | None = None
+    first: int
+    start: int
+    words: bytes
+    _ends: npt.NDArray[np.int64] | None = None
 
     def offset_of(self, index: int) -> int:
         """Return the offset of an event."""
         index -= self.first
         if index and self._ends is None:
-            self._ends = np.cumsum(np.frombuffer(self._words, ">u4"), dtype=np.int64)
+            self._ends = np.cumsum(np.frombuffer(self.words, ">u4"), dtype=np.int64)
         before = 0 if self._ends is None or not index else int(self._ends[index - 1])
         return self.start + BLOCK_HEADER_SIZE + LENGTH_SIZE * index + before
 
 
-class Run:
+class Run(msgspec.Struct, eq=False):
     """Events of one segment, in order. It is done when they are durable, or have failed.
 
     They may lie in several blocks: ``places`` are those. If the segment ended before they got there, ``moved`` says
     where each of them went.
     """
 
-    __slots__ = ("callbacks", "done", "driver", "error", "moved", "numbers", "places", "segment_id", "stream")
-
-    def __init__(self, driver: Driver, stream: str, segment_id: int) -> None:
-        self.driver, self.stream, self.segment_id = driver, stream, segment_id
-        self.done = False
-        self.error: BaseException | None = None
-        self.numbers: list[int] = []  # of each event, if the caller gave them
-        self.places: list[Place] = []
-        self.moved: dict[int, tuple[Run, int]] = {}
-        self.callbacks: list[Callable[[], object]] = []
+    driver: Driver
+    stream: str
+    segment_id: int
+    done: bool = False
+    error: BaseException | None = None
+    numbers: list[int] = []  # of each event, if the caller gave them
+    places: list[Place] = []
+    moved: dict[int, tuple[Run, int]] = {}
+    callbacks: list[Callable[[], object]] = []
 
     def pointer(self, index: int) -> EventPointer:
         """Return where an event is."""
         if index in self.moved:
             run, index = self.moved[index]
             return run.pointer(index)
-        place = self.places[bisect_right(self.places, index, key=lambda one: one.first) - 1]
+        place = self.places[bisect_right(self.places, index, key=_FIRST) - 1]
         return EventPointer(self.stream, self.segment_id, place.offset_of(index))
 
     def settle(self, error: BaseException | None = None) -> None:
@@ -112,37 +113,22 @@ class Run:
             self.announce()
 
 
-class ListRun(Run):
+class ListRun(Run, eq=False):
     """Events that came one by one."""
 
-    __slots__ = ("events", "keys")
-
-    def __init__(self, driver: Driver, stream: str, segment_id: int) -> None:
-        super().__init__(driver, stream, segment_id)
-        self.events: list[bytes] = []
-        self.keys: list[Key] = []
+    events: list[bytes] = []
+    keys: list[Key] = []
 
     def let_go(self) -> None:
         """Keep nothing but where the events are."""
         self.events, self.keys, self.numbers = [], [], []
 
 
-class ArrayRun(Run):
+class ArrayRun(Run, eq=False, kw_only=True):
     """Events that came as an Arrow array, with the key position of each unless they have no keys."""
 
-    __slots__ = ("array", "positions")
-
-    def __init__(
-        self,
-        driver: Driver,
-        stream: str,
-        segment_id: int,
-        array: pa.BinaryArray,
-        positions: npt.NDArray[np.float64] | None,
-    ) -> None:
-        super().__init__(driver, stream, segment_id)
-        self.array: pa.BinaryArray | None = array
-        self.positions = positions
+    array: pa.BinaryArray | None
+    positions: npt.NDArray[np.float64] | None
 
     def let_go(self) -> None:
         """Keep nothing but where the events are."""

@@ -1,7 +1,8 @@
 """The pump: sends off what a writer has buffered when nobody else does.
 
 Who waits for an acknowledgement, or fills a buffer, sends it off at once and in its own thread. The pump is for events
-that nobody waits for: they go a moment later, so that more of them can go together.
+that nobody waits for: they go a moment later, so that more of them can go together. While a writer is in use the pump
+looks after it again and again, so nobody has to wake it for every event.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ class Pumped(Protocol):
     """A writer."""
 
     def pump(self) -> bool:
-        """Send off what is there; False if somebody else is at it, and it has to be tried again."""
+        """Send off what is there; False if nothing came since the last time: then it need not come again."""
 
 
 class Pump:
@@ -45,15 +46,16 @@ class Pump:
     def _work(self) -> None:
         linger = Bell()  # never rung: it only measures the time
         while True:
-            self._bell.wait(None)
+            if not self._waiting:
+                self._bell.wait(None)
             if self._closed:
                 return
             linger.wait(LINGER_S)
             with self._lock:
                 waiting, self._waiting = self._waiting, {}
-            for writer in waiting:
-                if not writer.pump():
-                    self.add(writer)
+            busy = [writer for writer in waiting if writer.pump()]
+            with self._lock:
+                self._waiting.update(dict.fromkeys(busy))
 
     def close(self) -> None:
         """End the thread; what is buffered stays where it is."""

@@ -10,6 +10,8 @@ import threading
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Final
 
+import msgspec
+
 from penstock.errors import PenstockError
 from penstock.stream._block import CHUNK, WRITERS, BlockHeader, Chunk, Extent, read_block, read_header
 from penstock.stream._writer_table import WriterTable
@@ -35,25 +37,23 @@ class SegmentEnded(Exception):
     """The segment takes no more blocks; its successors do."""
 
 
-class PendingBlock:
+class PendingBlock(msgspec.Struct, eq=False):
     """A block under way; ``start`` is its offset."""
 
-    __slots__ = ("_pending", "_segment", "start")
-
-    def __init__(self, segment: Segment, pending: PendingLogAppend, size: int) -> None:
-        self._segment, self._pending = segment, pending
-        self.start = pending.end - size
+    segment: Segment
+    pending: PendingLogAppend
+    start: int
 
     def result(self) -> None:
         """Return when it is durable, and readers see it."""
-        self._segment.finish(self._pending)
+        self.segment.finish(self.pending)
 
     def wait(self) -> int:
         """Return where it ends, when it is durable; nobody sees it yet. The caller holds the segment, or is alone."""
         try:
-            return self._pending.result()
+            return self.pending.result()
         except PenstockError:
-            self._segment.give_up(self._pending)
+            self.segment.give_up(self.pending)
             raise
 
 
@@ -117,7 +117,7 @@ class Segment:
 
     def _keep_table_near(self, time_ms: int) -> None:
         """Write the table of writers if the last one is too far away to be found quickly."""
-        table = self._writers()
+        table = self._table or self._learn_table()
         if self._bytes_since > _TABLE_EVERY_BYTES or self._blocks_since > _TABLE_EVERY_BLOCKS:
             self._last = self._submit_table(table, time_ms)
 
@@ -131,7 +131,7 @@ class Segment:
             self._table = None  # nobody knows what is in the log now: read it again
             raise
         self._note(header, blocks=1, size=size)
-        return PendingBlock(self, pending, size)
+        return PendingBlock(self, pending, pending.end - size)
 
     def own_log(self) -> LogStream:
         """Return the segment's log, which is made now if it was not there; the caller holds the segment."""
@@ -155,7 +155,7 @@ class Segment:
 
     def _note(self, header: BlockHeader | None, *, blocks: int, size: int) -> None:
         if header is not None:
-            self._writers().note(header)
+            (self._table or self._learn_table()).note(header)
             self.events += header.count
         self._bytes_since += size
         self._blocks_since += blocks
@@ -215,7 +215,7 @@ class Segment:
     def keep_table(self, time_ms: int, *, before: int) -> None:
         """Write the table of writers, durably, if what it was read from lies ``before`` and is about to be gone."""
         with self._lock:
-            table = self._writers()
+            table = self._table or self._learn_table()
             if self._table_at >= before or not (table.own or table.inherited):
                 return
             assert not self.ended, "a segment with successors leaves the table to them"
@@ -239,14 +239,14 @@ class Segment:
     def writers(self) -> WriterTable:
         """Return the table of writers; it changes as blocks come."""
         with self._lock:
-            return self._writers()
+            return self._table or self._learn_table()
 
-    def _writers(self) -> WriterTable:
-        if self._table is None:
-            if self._last is not None:
-                with suppress(PenstockError):  # who wrote it is told; here it only has to be over
-                    self._last.result()
-            self._table = self._read_table()
+    def _learn_table(self) -> WriterTable:
+        """Find out which writers there are, once nothing is under way."""
+        if self._last is not None:
+            with suppress(PenstockError):  # who wrote it is told; here it only has to be over
+                self._last.result()
+        self._table = self._read_table()
         return self._table
 
     def has_table(self) -> bool:
