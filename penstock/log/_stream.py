@@ -84,10 +84,11 @@ class _Switch:
 
 
 class PendingLogAppend(msgspec.Struct, eq=False):
-    """An append under way: it ends at ``position``, which is ``end`` bytes after the log's first."""
+    """An append under way, from ``start`` to ``end``, counted from the log's first byte."""
 
     log: LogStream
     tail: Tail
+    start: int
     end: int
     pending: PendingAppend
     switch: _Switch | None
@@ -180,8 +181,9 @@ class LogStream:
             except FENCED as error:
                 self.fail(tail)
                 raise LogFenced(f"log {self.name!r}") from error
+            start = tail.start + tail.written
             tail.written += size
-            return PendingLogAppend(self, tail, tail.start + tail.written, pending, self._switch)
+            return PendingLogAppend(self, tail, start, start + size, pending, self._switch)
 
     def complete(self, switch: _Switch) -> None:
         """Record a switch, unless somebody else did."""

@@ -123,15 +123,13 @@ class Segment:
 
     def submit_held(self, header: BlockHeader, *parts: Bytes) -> PendingBlock:
         """Append a block without waiting; the caller holds the segment."""
-        data = (header.pack(), *parts)
-        size = sum(map(len, data))
         try:
-            pending = self._last = self.own_log().submit(*data)
+            pending = self._last = self.own_log().submit(header.pack(), *parts)
         except BaseException:
             self._table = None  # nobody knows what is in the log now: read it again
             raise
-        self._note(header, blocks=1, size=size)
-        return PendingBlock(self, pending, pending.end - size)
+        self._note(header, blocks=1, size=pending.end - pending.start)
+        return PendingBlock(self, pending, pending.start)
 
     def own_log(self) -> LogStream:
         """Return the segment's log, which is made now if it was not there; the caller holds the segment."""
@@ -163,9 +161,8 @@ class Segment:
 
     def _submit_table(self, table: WriterTable, time_ms: int) -> PendingLogAppend:
         self._bytes_since = self._blocks_since = 0
-        data = table.pack(time_ms)
-        pending = self.own_log().submit(data)
-        self._table_at = pending.end - len(data)
+        pending = self.own_log().submit(table.pack(time_ms))
+        self._table_at = pending.start
         return pending
 
     def finish(self, pending: PendingLogAppend) -> None:
