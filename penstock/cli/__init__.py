@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 __all__ = ["command_names", "main"]
 
 _SECTIONS: Final = {
-    "Streams and their events": ("stream", "write", "tail", "read", "cat", "group"),
+    "Streams and their events": ("stream", "write", "tail", "read", "cat", "watermarks", "group"),
     "Penstock itself": ("demo", "doctor"),
 }
 _REST: Final = "Commands"

@@ -6,7 +6,7 @@ import base64
 import shutil
 from typing import TYPE_CHECKING, BinaryIO, Final
 
-from penstock.cli._output import size
+from penstock.cli._output import moment, size
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -31,7 +31,7 @@ def first_events(batches: Iterator[pa.RecordBatch], limit: int | None) -> Iterat
                 return
 
 
-def as_json_line(pointer: EventPointer, event: bytes | None, store: StreamStore) -> bytes:
+def as_json_line(pointer: EventPointer, event: bytes | None, store: StreamStore, *, windows: bool = False) -> bytes:
     """Return an event as a line of JSON: as text where it is UTF-8, otherwise in base64 under another name.
 
     Of one that is too large, which is None, the size.
@@ -46,6 +46,8 @@ def as_json_line(pointer: EventPointer, event: bytes | None, store: StreamStore)
             value["event"] = event.decode()
         except UnicodeDecodeError:
             value["event_base64"] = base64.b64encode(event).decode()
+    if windows:
+        value["window"] = store.time_window(pointer)
     return msgspec.json.encode(value) + b"\n"
 
 
@@ -56,9 +58,11 @@ class EventPrinter:
     of a chunk; otherwise, and always as JSON, their size and pointer.
     """
 
-    def __init__(self, out: BinaryIO, store: StreamStore, stream: str, *, as_json: bool, whole: bool) -> None:
+    def __init__(
+        self, out: BinaryIO, store: StreamStore, stream: str, *, as_json: bool, whole: bool, windows: bool = False
+    ) -> None:
         self._out, self._store, self._stream = out, store, stream
-        self._as_json, self._whole = as_json, whole
+        self._as_json, self._whole, self._windows = as_json, whole, windows
 
     def print(self, batch: pa.RecordBatch) -> None:
         """Print the events of a batch, and let them be seen at once."""
@@ -67,7 +71,7 @@ class EventPrinter:
             self._out.write(b"".join(self._json_lines(batch, events)))
         else:
             small = [event for event in events if event is not None]
-            if len(small) == len(events):
+            if len(small) == len(events) and not self._windows:
                 self._out.write(b"\n".join([*small, b""]))
             else:
                 self._print_each(batch, events)
@@ -75,7 +79,7 @@ class EventPrinter:
 
     def _json_lines(self, batch: pa.RecordBatch, events: list[bytes | None]) -> Iterator[bytes]:
         for pointer, event in zip(self._pointers(batch), events, strict=True):
-            yield as_json_line(pointer, event, self._store)
+            yield as_json_line(pointer, event, self._store, windows=self._windows)
 
     def _pointers(self, batch: pa.RecordBatch) -> Iterator[EventPointer]:
         from penstock.model import EventPointer
@@ -85,7 +89,12 @@ class EventPrinter:
             yield EventPointer(self._stream, segment, offset)
 
     def _print_each(self, batch: pa.RecordBatch, events: list[bytes | None]) -> None:
+        from penstock.model import TimeWindow
+
         for pointer, event in zip(self._pointers(batch), events, strict=True):
+            if self._windows:
+                window = self._store.time_window(pointer) or TimeWindow(None, None)
+                self._out.write(f"{moment(window.lower)}\t{moment(window.upper)}\t".encode())
             if event is not None:
                 self._out.write(event)
             elif self._whole:

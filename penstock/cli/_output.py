@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from contextlib import contextmanager
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
@@ -13,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
     from typing import NoReturn
 
-__all__ = ["JsonOption", "count_of", "duration", "fail", "print_json", "print_rows", "progress", "size"]
+__all__ = ["JsonOption", "count_of", "duration", "fail", "moment", "print_json", "print_rows", "progress", "size"]
 
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
@@ -58,6 +59,15 @@ def size(count: int) -> str:
 def duration(seconds: float) -> str:
     """Return a time as text: in a unit that fits on a terminal, the plain number of seconds elsewhere."""
     return human_duration(seconds) if sys.stdout.isatty() else f"{seconds:g}"
+
+
+def moment(time_ms: int | None) -> str:
+    """Return a time that a writer gave as text: as a date on a terminal, in milliseconds elsewhere, - for none."""
+    if time_ms is None:
+        return "-"
+    if not sys.stdout.isatty():
+        return str(time_ms)
+    return datetime.fromtimestamp(time_ms / 1000, UTC).isoformat(timespec="milliseconds").removesuffix("+00:00") + "Z"
 
 
 def human_size(count: float) -> str:

@@ -38,20 +38,22 @@ def tail(
         str | None, typer.Option("--from", metavar="head|tail|CUT", help="Begin there instead of with the last events.")
     ] = None,
     limit: Annotated[int | None, typer.Option(min=1, help="End after N events.")] = None,
+    windows: Annotated[bool, typer.Option("--windows", help="Print between which times each event is.")] = False,
     store: StoreOption = STORE_DEFAULT,
     as_json: JsonOption = False,
 ) -> None:
     """Print the last ten events of a stream, a line each; with -f, also those that arrive from now on.
 
     The segments of a stream have no order between them: of one that has several, each gives an even share. Of an event
-    above 1 MiB, size and pointer are printed.
+    above 1 MiB, size and pointer are printed. With --windows each line begins with two times: everything up to the
+    first was written before the event, and no writer had come to more than the second.
     """
     from penstock.cli._events import EventPrinter, first_events
 
     if start is not None and last is not None:
         raise BadArgument("--from and --last both say where to begin: give one of them")
     with existing_store(store) as opened:
-        printer = EventPrinter(sys.stdout.buffer, opened, stream, as_json=as_json, whole=False)
+        printer = EventPrinter(sys.stdout.buffer, opened, stream, as_json=as_json, whole=False, windows=windows)
         end = opened.tail(stream)
         batches = _events(opened, end, start, _LAST_DEFAULT if last is None else last, follow=follow)
         with _every_end_is_ctrl_c(), closing(batches):

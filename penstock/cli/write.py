@@ -12,6 +12,7 @@ from penstock.cli._input import EventFeed, write_lines, write_whole
 from penstock.cli._output import JsonOption, count_of, print_json, progress
 from penstock.cli._store import STORE_DEFAULT, StoreOption, existing_store
 from penstock.errors import BadArgument
+from penstock.model import check_time
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -46,6 +47,10 @@ def write(
     writer_id: Annotated[
         str | None, typer.Option(help="The writer's name: an older writer of that name writes no more.")
     ] = None,
+    note_time: Annotated[
+        int | None,
+        typer.Option(metavar="MS", help="Promise, under --writer-id, that all events up to this time are written."),
+    ] = None,
     store: StoreOption = STORE_DEFAULT,
     as_json: JsonOption = False,
 ) -> None:
@@ -55,9 +60,15 @@ def write(
     """
     if files and whole:
         raise BadArgument("FILE is for lines and --file for whole files: give one kind of them")
+    if note_time is not None:
+        check_time("--note-time", note_time)
+        if writer_id is None:
+            raise BadArgument("--note-time needs --writer-id: time is kept under it")
     with existing_store(store) as opened, opened.writer(stream, writer_id) as writer:
         with EventFeed(writer, key) as events:
             _write_all(events, whole or files or [_STDIN], write_whole if whole else write_lines)
+        if note_time is not None:
+            writer.note_time(note_time)
         writer.flush()
         pointer = events.pointer
     if as_json:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 __all__ = ["MARK_LOG_SIZES", "Border", "MarkLog", "pack_watermark", "unpack_watermark"]
 
-MARK_LOG_SIZES: Final = PlogSizes(first=64 << 10, largest=256 << 10)  # small: to look into one is to read its headers
+MARK_LOG_SIZES: Final = PlogSizes(first=64 << 10, largest=64 << 10)  # small: to look into one is to read its headers
 
 
 class _Mark(msgspec.Struct, array_like=True, frozen=True):

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     FindLog = Callable[[], MarkLog | None]
 
-__all__ = ["MarkTimes", "window_at"]
+__all__ = ["MarkTimes", "event_window", "window_at"]
 
 _NEVER: Final = (1 << 63) - 1
 
@@ -37,10 +37,25 @@ def window_at(log: MarkLog, state: StreamState, position: Mapping[int, int]) -> 
         relation = compare(state.segments, position, mark.cut.offsets)
         return relation.ahead or not relation.behind
 
+    return _window(log, log.border(is_passed).last, log.border(is_not_ahead).first)
+
+
+def event_window(log: MarkLog, state: StreamState, segment: int, offset: int) -> TimeWindow | None:
+    """Return between which times an event is, by the watermarks before and behind it; None if there are none."""
+    border = log.border(lambda mark: _place_of(state, segment, mark) <= offset)
+    return _window(log, border.last, border.first)
+
+
+def _window(log: MarkLog, before: Watermark | None, behind: Watermark | None) -> TimeWindow | None:
     if log.last is None:
         return None
-    passed, ahead = log.border(is_passed).last, log.border(is_not_ahead).first
-    return TimeWindow(None if passed is None else passed.lower, None if ahead is None else ahead.upper)
+    return TimeWindow(None if before is None else before.lower, None if behind is None else behind.upper)
+
+
+def _place_of(state: StreamState, segment: int, mark: Watermark) -> int:
+    """Return from which offset of a segment on events lie behind a watermark."""
+    place = place_in(state.segments, segment, mark.cut.offsets)
+    return _NEVER if place is None else place
 
 
 class MarkTimes:
@@ -62,7 +77,7 @@ class MarkTimes:
         log = self._find_log()
         if log is None or not len(offsets):
             return pa.nulls(len(offsets), MARK_TIME)
-        if offsets[0] < self._offset:
+        if offsets[0] < self._offset or self._read_to < log.start:
             self._begin(log, int(offsets[0]))
         self._offset = int(offsets[-1])
         begin = self._time
@@ -74,7 +89,7 @@ class MarkTimes:
         return pa.array(column, mask=which == 0 if begin is None else None).cast(MARK_TIME)
 
     def _begin(self, log: MarkLog, offset: int) -> None:
-        border = log.border(lambda mark: self._place_of(mark) <= offset)
+        border = log.border(lambda mark: _place_of(self._state, self._segment, mark) <= offset)
         self._time = None if border.last is None else border.last.lower
         self._read_to, self._next_place = border.offset, 0
 
@@ -83,14 +98,9 @@ class MarkTimes:
         places, times = list[int](), list[int]()
         while self._next_place <= offset and self._read_to < log.end:
             _, mark, end = log.at(self._read_to)
-            self._next_place = self._place_of(mark)
+            self._next_place = _place_of(self._state, self._segment, mark)
             if self._next_place <= offset:
                 places.append(self._next_place)
                 times.append(mark.lower)
                 self._read_to, self._time = end, mark.lower
         return places, times
-
-    def _place_of(self, mark: Watermark) -> int:
-        """Return from which offset of the segment on events lie behind the mark."""
-        place = place_in(self._state.segments, self._segment, mark.cut.offsets)
-        return _NEVER if place is None else place

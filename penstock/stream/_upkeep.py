@@ -46,7 +46,7 @@ class Upkeep:
 
     def _is_wanted(self) -> bool:
         with self._store.catalog.lock:
-            if self._store.transactions or self._store.time_writers():
+            if self._store.transactions or self._store.catalog.commits or self._store.time_writers():
                 return True
             return any(map(self._wants_upkeep, self._store.catalog.streams.values()))
 
@@ -62,10 +62,12 @@ class Upkeep:
         catalog, now = self._store.catalog, self._store.clock.now()
         with catalog.lock:
             transactions = list(self._store.transactions.values())
+            unfinished = {record.stream for record in catalog.commits.values()}
             names = [name for name, state in catalog.streams.items() if self._wants_upkeep(state)]
             scaled = {state.uid for state in catalog.streams.values() if _is_scaled(state)}
             self._meters = {uid: meters for uid, meters in self._meters.items() if uid in scaled}
-        _attempt("finishing commits", self._finish_commits)
+        for name in unfinished:
+            _attempt(f"commits of stream {name}", partial(self._finish_commits, name))
         _attempt("deleting logs that were given up", self._store.delete_abandoned)
         for transaction in transactions:
             _attempt(f"transaction {transaction.id}", partial(transaction.abort_if_expired, now))
@@ -74,9 +76,9 @@ class Upkeep:
         for name in names:
             self._keep(name)
 
-    def _finish_commits(self) -> None:
+    def _finish_commits(self, name: str) -> None:
         with self._store.catalog.lock:
-            finish_commits(self._store)
+            finish_commits(self._store, name)
 
     def _keep(self, name: str) -> None:
         for what, task in (("time", self._store.marks.run_pass), ("scaling", self._scale), ("retention", self._retain)):

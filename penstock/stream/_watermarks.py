@@ -17,11 +17,11 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from penstock.errors import BadArgument
+from penstock.errors import BadArgument, PenstockError
 from penstock.model import StreamCut, Watermark, check_name, check_time, shown
 from penstock.stream._mark_log import MarkLog
-from penstock.stream._mark_times import MarkTimes, window_at
-from penstock.stream._marks import MarkStatus, WriterMark, bound_of, check_mark, compare, judge
+from penstock.stream._mark_times import MarkTimes, event_window, window_at
+from penstock.stream._marks import MarkStatus, WriterMark, bound_of, check_mark, compare, judge, times_of
 from penstock.stream._records import WriterMarked, WritersForgotten
 
 if TYPE_CHECKING:
@@ -50,7 +50,9 @@ class Watermarks:
         self._logs: dict[int, MarkLog | None] = {  # None: not opened yet
             state.uid: None for state in store.catalog.streams.values() if store.has_mark_log(state)
         }
-        self._new_since_ms: dict[int, int] = {}  # when the marks of a stream without watermarks were first looked at
+        self._new_since_ms = {  # when there were marks of a stream, as far as that is known
+            uid: min(mark.noted_ms for mark in marks.values()) for uid, marks in self._marks.items()
+        }
         self._opened_ms = self._now_ms()
 
     def _now_ms(self) -> int:
@@ -121,6 +123,12 @@ class Watermarks:
         self._marks.setdefault(uid, {})[writer_id] = mark
         self._fresh.setdefault(uid, set()).add(writer_id)
 
+    def record_all(self) -> None:
+        """Put on record what is not yet, of all streams, because the store is closed."""
+        with self._store.catalog.lock:
+            for state in list(self._store.catalog.streams.values()):
+                self._record(state.name, state.uid)
+
     def _record(self, stream: str, uid: int) -> None:
         """Put on record what is not yet."""
         with self._store.catalog.lock:
@@ -182,10 +190,20 @@ class Watermarks:
         )
         if verdict.gone:
             self._forget(state, {writer: marks[writer] for writer in verdict.gone})
-        if verdict.counted and (last is not None or self._has_waited(state.uid, now_ms)):
-            times = [mark.time for mark in verdict.counted]
+        is_shown = all(commit.stream != state.name for commit in self._store.catalog.commits.values())
+        if verdict.counted and is_shown and (last is not None or self._has_waited(state.uid, now_ms)):
+            lower, upper = times_of(verdict.counted)
             cut = bound_of(state, verdict.counted, None if last is None else last.cut.offsets)
-            self._open_log(state).append(Watermark(min(times), max(times), StreamCut.of(state.name, cut)))
+            self._append(state, Watermark(lower, upper, StreamCut.of(state.name, cut)))
+
+    def _append(self, state: StreamState, watermark: Watermark) -> None:
+        """Write a watermark; where that fails nobody knows whether it is there, so the log is looked at again."""
+        try:
+            self._open_log(state).append(watermark)
+        except PenstockError:
+            if state.uid in self._logs:
+                self._logs[state.uid] = None
+            raise
 
     def _has_waited(self, uid: int, now_ms: int) -> bool:
         """Whether the writers of a new stream had the time of a pass to come online."""
@@ -203,6 +221,11 @@ class Watermarks:
         """Return between which times a reader is; None if nobody has given time yet."""
         log = self.log_of(state)
         return None if log is None else window_at(log, state, position)
+
+    def window_of(self, state: StreamState, segment: int, offset: int) -> TimeWindow | None:
+        """Return between which times an event is; None if nobody has given time yet."""
+        log = self.log_of(state)
+        return None if log is None else event_window(log, state, segment, offset)
 
     def cut_at(self, state: StreamState, time: int, bound: str) -> StreamCut:
         """Return the cut of the last watermark whose lower or upper bound is not after a time."""

@@ -126,6 +126,7 @@ def test_show_tells_all(call: Call, plant: Path) -> None:
         },
         "size_bytes": size,
         "head": "plant/readings:0@0",
+        "watermark": None,
         "tail": f"plant/readings:0@{size}",
     }
     rows = dict(line.split("\t") for line in call("stream", "show", "plant/readings").lines)

@@ -40,7 +40,7 @@ def print_change(info: StreamInfo, change: str, *, as_json: bool) -> None:
         typer.echo(f"{info.name}: {change}")
 
 
-def print_stream(info: StreamInfo) -> None:
+def print_stream(info: StreamInfo, watermark: str) -> None:
     """Print everything there is to know of a stream."""
     print_rows(
         ("", ""),
@@ -53,6 +53,7 @@ def print_stream(info: StreamInfo) -> None:
             ("tags", ",".join(info.config.tags)),
             ("head", str(info.head)),
             ("tail", str(info.tail)),
+            ("watermark", watermark),
             ("epoch", str(info.epoch)),
             *((f"segment {one.segment_id}", f"{one.low!r}-{one.high!r}") for one in info.segments),
         ],

@@ -1,17 +1,33 @@
 """``penstock stream show``: tell all about one stream."""
 
-from penstock.cli._output import JsonOption, print_json
+import time
+from typing import TYPE_CHECKING
+
+from penstock.cli._output import JsonOption, duration, moment, print_json
 from penstock.cli._store import STORE_DEFAULT, StoreOption, existing_store
 from penstock.cli.stream._info import NameArgument, as_dict, print_stream
+
+if TYPE_CHECKING:
+    from penstock.model import Watermark
 
 EXAMPLE = "penstock stream show plant/readings"
 
 
 def show(name: NameArgument, *, store: StoreOption = STORE_DEFAULT, as_json: JsonOption = False) -> None:
-    """Tell all about one stream: its state, size, configuration, head, tail and segments."""
+    """Tell all about one stream: its state, size, configuration, head, tail, watermark and segments."""
     with existing_store(store) as opened:
-        info = opened.stream(name)
+        opened.maintain()  # what was noted by a process that has ended counts, too
+        info, mark = opened.stream(name), opened.watermark(name)
     if as_json:
-        print_json(as_dict(info))
+        print_json(as_dict(info) | {"watermark": None if mark is None else _as_dict(mark)})
     else:
-        print_stream(info)
+        print_stream(info, "none" if mark is None else f"{moment(mark.lower)}, {duration(_age(mark))} ago")
+
+
+def _as_dict(mark: "Watermark") -> dict[str, object]:
+    return {"lower": mark.lower, "upper": mark.upper, "cut": str(mark.cut), "age_seconds": _age(mark)}
+
+
+def _age(mark: "Watermark") -> float:
+    """Return how long ago the time is that everything was written up to."""
+    return round(max(time.time() - mark.lower / 1000, 0.0), 3)

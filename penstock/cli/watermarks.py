@@ -1,0 +1,38 @@
+"""``penstock watermarks``: list what the writers of a stream have promised."""
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from penstock.cli._output import JsonOption, moment, print_json, print_rows
+from penstock.cli._store import STORE_DEFAULT, StoreOption, existing_store
+
+if TYPE_CHECKING:
+    from penstock.model import Watermark
+
+EXAMPLE = "penstock watermarks plant/readings --last 3"
+
+
+def watermarks(
+    stream: Annotated[str, typer.Argument(metavar="STREAM", help="Its name: scope/name.")],
+    *,
+    start: Annotated[int | None, typer.Option("--from", metavar="MS", help="The first time, in milliseconds.")] = None,
+    end: Annotated[int | None, typer.Option("--to", metavar="MS", help="The time to stop before.")] = None,
+    last: Annotated[int | None, typer.Option("--last", "-n", min=1, help="Only the last N of them.")] = None,
+    store: StoreOption = STORE_DEFAULT,
+    as_json: JsonOption = False,
+) -> None:
+    """List the watermarks of a stream: lower and upper time, and the cut before which everything up to them lies."""
+    with existing_store(store) as opened:
+        opened.maintain()  # what was noted by a process that has ended counts, too
+        marks = opened.watermarks(stream, start, end)
+    marks = marks if last is None else marks[-last:]
+    if as_json:
+        print_json([as_dict(mark) for mark in marks])
+    else:
+        print_rows(("lower", "upper", "cut"), [(moment(one.lower), moment(one.upper), str(one.cut)) for one in marks])
+
+
+def as_dict(mark: "Watermark") -> dict[str, object]:
+    """Return what --json prints of a watermark."""
+    return {"lower": mark.lower, "upper": mark.upper, "cut": str(mark.cut)}
