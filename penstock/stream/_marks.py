@@ -40,6 +40,7 @@ __all__ = [
     "judge",
     "least_upper_bound",
     "place_in",
+    "times_of",
 ]
 
 
@@ -107,6 +108,17 @@ def judge(
     return Verdict(gone, list(taking_part.values()) if len(gone) == len(silent) else [])
 
 
+def times_of(marks: Collection[WriterMark]) -> tuple[int, int]:
+    """Return the lower and the upper time of a watermark.
+
+    The slowest of the open writers says how late it is. Those that were shut down hold nobody up, however many; if
+    there is nobody else, the one that had come furthest counts.
+    """
+    times = [mark.time for mark in marks]
+    slowest = min((mark.time for mark in marks if mark.is_open), default=max(times))
+    return slowest, max(times)
+
+
 def bound_of(stream: StreamState, marks: Iterable[WriterMark], last: Offsets | None) -> dict[int, int]:
     """Return a cut of the stream that is behind all the marks, behind the ``last`` watermark, and not before the head.
 
@@ -115,9 +127,13 @@ def bound_of(stream: StreamState, marks: Iterable[WriterMark], last: Offsets | N
     """
     positions = [*_highest(marks), stream.head, *([] if last is None else [last])]
     bound = least_upper_bound(stream.segments, positions)
-    while missing := _gaps(stream.segments, bound):
+    while True:
+        early = stream.before(bound)  # of some, though they share no key with what comes after them, all have passed
+        bound = {segment: offset for segment, offset in bound.items() if segment not in early}
+        missing = _gaps(stream.segments, bound)
+        if not missing:
+            return bound
         bound = least_upper_bound(stream.segments, [bound, _fill(stream, bound, missing)])
-    return bound
 
 
 def _highest(marks: Iterable[WriterMark]) -> Iterator[dict[int, int]]:
@@ -213,7 +229,12 @@ def _by_range(segments: Segments, some: Collection[int]) -> list[SegmentState]:
 
 
 def place_in(segments: Segments, segment: int, cut: Offsets) -> int | None:
-    """Return from which offset of a segment on events lie behind a cut; None if none of them does."""
+    """Return from which offset of a segment on events lie behind a cut; None if none of them does.
+
+    Nor does any, as far as anybody knows, of a segment that is not there any more.
+    """
     if segment in cut:
         return cut[segment]
+    if segment not in segments:
+        return None
     return None if any(other > segment for _, other in _overlaps(segments, [segment], cut.keys())) else 0
