@@ -1,0 +1,61 @@
+"""The pump: comes again while there is something to do, and rests when there is not."""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING
+
+from penstock.stream._pump import Pump
+
+if TYPE_CHECKING:
+    import pytest
+
+    from penstock.stream import StreamStore
+
+STREAM = "scope/stream"
+LONG = 30.0
+
+
+class _Pumped:
+    """Has something to do for a few times."""
+
+    def __init__(self, times: int) -> None:
+        self.left = times
+        self.rests = threading.Event()
+
+    def pump(self) -> bool:
+        self.left -= 1
+        if self.left <= 0:
+            self.rests.set()
+        return self.left > 0
+
+
+def test_it_comes_again_until_nothing_is_left_and_again_when_it_is_asked() -> None:
+    """Whoever is busy asks once; whoever was left alone asks again."""
+    pump, first, second = Pump(), _Pumped(5), _Pumped(2)
+    for one in (first, second):
+        pump.add(one)
+    assert first.rests.wait(LONG)
+    assert second.rests.wait(LONG)
+    second.rests.clear()
+    pump.add(second)
+    assert second.rests.wait(LONG)
+    pump.close()
+    assert (first.left, second.left) == (0, -1)
+
+
+def test_a_writer_in_use_wakes_it_once(store: StreamStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that nothing was written to since it came asks for it with the next event."""
+    store.create_stream(STREAM)
+    asked: list[object] = []
+    monkeypatch.setattr(store.pump, "add", asked.append)
+    with store.writer(STREAM) as writer:
+        alone = writer.write_event(b"alone")
+        assert writer.pump()
+        assert alone.done()
+        writer.write_event(b"waited for").result()
+        assert writer.pump(), "something was written since"
+        assert asked == [writer]
+        assert not writer.pump()
+        writer.write_event(b"later").result()
+        assert asked == [writer, writer]
