@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from penstock.errors import BadArgument, DataTruncated, EventTooLarge, LogError, NoSuchStream
+from penstock.errors import (
+    BadArgument,
+    CorruptData,
+    DataTruncated,
+    EventTooLarge,
+    LogError,
+    NoSuchEvent,
+    StreamCorrupt,
+)
 from penstock.model import EventPointer
 from penstock.stream._block import Block, Chunk, Extent
 from penstock.stream._large_read import LargeBlock, LargeEvent
@@ -18,16 +26,18 @@ if TYPE_CHECKING:
 
     from penstock.stream._bell import Bell
     from penstock.stream._block import AnyBlock
-    from penstock.stream._catalog import Catalog
     from penstock.stream._group_state import Key
+    from penstock.stream._seat import Seat
     from penstock.stream._segment import Segment
-    from penstock.stream._stream_state import StreamState
 
     Piece = tuple[
         Key, Block | LargeBlock, int, int, npt.NDArray[np.int64]
     ]  # of which segment, block, from, up to, all offsets
 
-__all__ = ["Cursor", "first_with_events"]
+__all__ = ["UNREADABLE", "Cursor", "first_with_events"]
+
+UNREADABLE: Final = (CorruptData, DataTruncated, NoSuchEvent)
+"""What is wrong with an event itself: trying again would not help."""
 
 
 class Cursor:
@@ -39,8 +49,8 @@ class Cursor:
 
     __slots__ = (
         "_blocks",
-        "_catalog",
         "_large",
+        "_seat",
         "bell",
         "block",
         "end",
@@ -55,8 +65,8 @@ class Cursor:
 
     bell: Bell  # rings when something happens to the segment
 
-    def __init__(self, catalog: Catalog, key: Key, segment: Segment, *, place: int, end: int | None) -> None:
-        self._catalog, self.key, self.segment, self.end = catalog, key, segment, end
+    def __init__(self, seat: Seat, key: Key, segment: Segment, *, place: int, end: int | None) -> None:
+        self._seat, self.key, self.segment, self.end = seat, key, segment, end
         self.place = self.reached = place
         self.block: Block | LargeBlock | None = None
         self.first = self.last = 0
@@ -87,20 +97,33 @@ class Cursor:
             if head is not None and self.reached >= head:
                 raise
             return None  # truncated away at this very moment
-        if isinstance(block, Chunk):
-            return self._large_block(block.start, None, start=block.start, time_ms=block.time_ms)
-        if not isinstance(block, Extent):
+        if block is None or isinstance(block, Block):
             return block
-        if self.end is None or block.end < self.end:
-            return self._large_block(block.end, block, start=block.start, time_ms=block.time_ms)
-        self._pass_to(block.end)
-        return None
+        is_rest = isinstance(block, Chunk) and block.number > 0  # of an event whose beginning could not be read
+        if is_rest or (isinstance(block, Extent) and self.end is not None and block.end >= self.end):
+            self._pass_to(block.end)
+            return None
+        return self._large_block(block)
 
-    def _large_block(self, place: int, extent: Extent | None, *, start: int, time_ms: int) -> LargeBlock:
-        """Return a large event as a block; its chunks are passed by."""
+    def _large_block(self, block: Chunk | Extent) -> LargeBlock:
+        """Return the large event that a block begins; its chunks are passed by."""
         self._blocks = iter(())
-        event = LargeEvent(self.segment, *self.key, place, extent)
-        return LargeBlock(event, start=start, time_ms=time_ms)
+        place, extent = (block.end, block) if isinstance(block, Extent) else (block.start, None)
+        try:
+            event = LargeEvent(self.segment, *self.key, place, extent)
+            return LargeBlock(event, start=block.start, time_ms=block.time_ms)
+        except UNREADABLE:
+            self._go_on_at(block.end)  # what an extent cannot tell, the chunks can
+            raise
+
+    def _go_on_at(self, offset: int) -> None:
+        """Step over what cannot be read; the segment may begin even later now."""
+        self.block, self._blocks = None, iter(())
+        self._pass_to(max(offset, self.head() or 0))
+
+    def skip_unreadable(self, block: LargeBlock) -> None:
+        """Step over a large event that cannot be read."""
+        self._go_on_at(block.large.end)
 
     def _fetch(self) -> bool:
         """Have more blocks ready; ``DataTruncated``, once, if they begin later than they should."""
@@ -125,19 +148,17 @@ class Cursor:
 
     def head(self) -> int | None:
         """Return where the segment begins now; None if it is gone."""
-        state, segment = self._stream(), self.key[1]
-        return state.head.get(segment, 0) if segment in state.segments else None
-
-    def _stream(self) -> StreamState:
-        """Return the state of the stream; without the lock, which may be held for as long as the disk takes."""
-        state = self._catalog.streams.get(self.key[0])
-        if state is None:
-            raise NoSuchStream(self.key[0])
-        return state
+        bounds = self._seat.bounds_of(self.key)
+        return None if bounds is None else bounds[0]
 
     def _open(self, block: Block | LargeBlock, event_size_max: int) -> None:
-        first = _index(block, self.reached) if self.reached > block.start else 0
-        last = _index(block, self.end) if self.end is not None and self.end < block.end else block.count
+        first = block.index_at(self.reached) if self.reached > block.start else 0
+        last = block.index_at(self.end) if self.end is not None and self.end < block.end else block.count
+        assert last is not None, "cuts are checked before they are recorded"
+        if first is None:  # the extent before it did not tell the truth
+            lie, self.reached, self.place = self.reached, block.start, block.start
+            self._blocks = iter(())
+            raise StreamCorrupt(self.segment.where, offset=lie, reason="no event begins where another is said to end")
         if first >= last:
             self._pass_to(block.end)
             return
@@ -198,8 +219,8 @@ class Cursor:
         """Whether the segment is read to the end, the group's or its own, or is gone."""
         if self.end is not None and self.place >= self.end:
             return True
-        one = self._stream().segments.get(self.key[1])
-        return one is None or (one.end is not None and self.place >= one.end)
+        bounds = self._seat.bounds_of(self.key)
+        return bounds is None or (bounds[1] is not None and self.place >= bounds[1])
 
 
 def first_with_events(segment: Segment, low: int, high: int) -> AnyBlock | None:
@@ -209,9 +230,3 @@ def first_with_events(segment: Segment, low: int, high: int) -> AnyBlock | None:
             return block
         low = block.end
     return None
-
-
-def _index(block: Block | LargeBlock, offset: int) -> int:
-    index = block.index_at(offset)
-    assert index is not None, "cuts and positions are checked before they are recorded"
-    return index

@@ -37,6 +37,7 @@ from penstock.stream._records import (
     GroupDeleted,
     GroupReset,
 )
+from penstock.stream._seat import LocalSeat
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -121,8 +122,9 @@ class ReaderGroup:
         with self._catalog.lock:
             live = self._live()
             silent = live.expire(self._store.clock.now())
-            reader = Reader(live, reader_id, serializer, max_event_size)
-            live.join(reader)
+            seat = LocalSeat(live)
+            reader = Reader(seat, reader_id, serializer, max_event_size)
+            seat.take(reader)
         let_go(silent)
         return reader
 

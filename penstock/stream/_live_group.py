@@ -40,8 +40,8 @@ if TYPE_CHECKING:
     from penstock.model import TimeWindow
     from penstock.stream._bell import Bell
     from penstock.stream._group_state import GroupState, Key
-    from penstock.stream._reader import Reader
     from penstock.stream._records import GroupRecord, Places, SegmentsLost
+    from penstock.stream._seat import Seated
     from penstock.stream._store import StreamStore
 
 __all__ = ["LiveGroup", "let_go"]
@@ -54,7 +54,7 @@ class LiveGroup:
         self.store, self.name = store, name
         self.streams: Final = tuple(self.state.streams)
         self.end_of: Final = self.state.end_of
-        self.readers: dict[str, Reader] = {}
+        self.readers: dict[str, Seated] = {}
         self.waiter: Bell | None = None  # of whoever waits for a checkpoint
         self._heads: dict[str, Mapping[int, int]] = {}  # of the streams when lost segments were last looked for
 
@@ -80,7 +80,7 @@ class LiveGroup:
 
     # Who reads
 
-    def join(self, reader: Reader) -> None:
+    def join(self, reader: Seated) -> None:
         """Take in a reader; those that were left behind by a process that ended are gone then."""
         if reader.reader_id in self.readers:
             raise ReaderInUse(self.name, reader.reader_id)
@@ -96,13 +96,13 @@ class LiveGroup:
         for reader_id in sorted(state.readers.keys() - self.readers.keys()):
             yield ReaderGone(self.name, reader_id, {})
 
-    def leave(self, reader: Reader, places: Mapping[Key, int]) -> None:
+    def leave(self, reader: Seated, places: Mapping[Key, int]) -> None:
         """Note that a reader is gone, from these places."""
         self._commit(self._gone(reader.reader_id, places), durable=True)
         del self.readers[reader.reader_id]
         self.alert()
 
-    def take_offline(self, reader_id: str, places: Mapping[Key, int], reason: str) -> Reader | None:
+    def take_offline(self, reader_id: str, places: Mapping[Key, int], reason: str) -> Seated | None:
         """End a reader, here or left behind; return it if it is here."""
         self._commit(self._gone(reader_id, places), durable=True)
         reader = self.readers.pop(reader_id, None)
@@ -111,7 +111,7 @@ class LiveGroup:
         self.alert()
         return reader
 
-    def expire(self, now: float) -> list[Reader]:
+    def expire(self, now: float) -> list[Seated]:
         """Take readers offline that are silent; return them, to be let go without the lock."""
         silent = [reader for reader in self.readers.values() if reader.is_silent(now)]
         for reader in silent:
@@ -119,7 +119,7 @@ class LiveGroup:
             self.take_offline(reader.reader_id, reader.places(returned=False), reason)
         return silent
 
-    def end_all(self, error: Callable[[str], PenstockError]) -> list[Reader]:
+    def end_all(self, error: Callable[[str], PenstockError]) -> list[Seated]:
         """Stop all readers, of which the catalog knows nothing any more; return them."""
         ended = list(self.readers.values())
         self.readers.clear()
@@ -191,7 +191,7 @@ class LiveGroup:
             self._commit(SegmentDone(self.name, reader_id, stream, segment, end, followers(state, segment)))
             self.alert(besides=reader_id)
 
-    def leave_lost(self, reader: Reader) -> None:
+    def leave_lost(self, reader: Seated) -> None:
         """Where segments were truncated away before they were read, go on at the head, and tell who was to read them.
 
         If nobody was, ``reader`` is told. Every truncation gives a stream another head; until then nothing is lost, and
@@ -207,7 +207,7 @@ class LiveGroup:
             self.alert()
         self._heads |= {stream.name: stream.head for stream in truncated}
 
-    def _tell_lost(self, record: SegmentsLost, reader: Reader, head: StreamCut) -> None:
+    def _tell_lost(self, record: SegmentsLost, reader: Seated, head: StreamCut) -> None:
         state = self.state
         lost = {(record.stream, segment) for segment in record.segments}
         missed = {reader: {key: state.free[key] for key in lost & state.free.keys()}}
@@ -277,7 +277,7 @@ class LiveGroup:
             self.alert()
 
 
-def let_go(readers: Iterable[Reader]) -> None:
+def let_go(readers: Iterable[Seated]) -> None:
     """Have no segment wake these readers; the lock of the catalog is not held."""
     for reader in readers:
         reader.let_go()

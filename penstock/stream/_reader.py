@@ -16,12 +16,12 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 import numpy as np
 import pyarrow as pa
 
-from penstock.errors import PenstockError, StoreClosed
+from penstock.errors import PenstockError
 from penstock.model import EventPointer, Position, check_timeout, check_whole
 from penstock.ports import uninterrupted
 from penstock.stream._arrow import READ_SCHEMA
 from penstock.stream._bell import Bell
-from penstock.stream._cursor import Cursor
+from penstock.stream._cursor import UNREADABLE, Cursor
 from penstock.stream._event_read import EventRead, Milestone, Page, Trail
 from penstock.stream._large_read import EventInputStream, LargeBlock
 
@@ -32,9 +32,9 @@ if TYPE_CHECKING:
 
     from penstock.model import TimeWindow
     from penstock.stream._cursor import Piece
-    from penstock.stream._group import LiveGroup
     from penstock.stream._group_state import Key
     from penstock.stream._mark_times import MarkTimes
+    from penstock.stream._seat import Seat
     from penstock.stream.serializers import Serializer
 
 __all__ = ["BATCH_SIZE_DEFAULT", "EVENT_SIZE_DEFAULT", "READER_LEASE_S", "EventRead", "Reader"]
@@ -57,11 +57,9 @@ _STREAMS_SCHEMA: Final = _BATCH_SCHEMA.append(
 class Reader:
     """Reads what its group gives it. Get one from :meth:`ReaderGroup.reader`; one thread at a time uses it."""
 
-    def __init__(
-        self, live: LiveGroup, reader_id: str, serializer: Serializer[Any] | None, max_event_size: int
-    ) -> None:
+    def __init__(self, seat: Seat, reader_id: str, serializer: Serializer[Any] | None, max_event_size: int) -> None:
         self.reader_id: Final = reader_id
-        self._live, self._catalog, self._clock = live, live.store.catalog, live.store.clock
+        self._seat, self._clock = seat, seat.clock
         self._deserialize = None if serializer is None else _checked(serializer.deserialize)
         self._event_size_max = max_event_size
         self._bell = Bell()
@@ -75,7 +73,7 @@ class Reader:
         self._trail = Trail({})
         self._trouble: deque[PenstockError] = deque()  # to be told, one a call
         self._told: str | None = None  # the checkpoint that was returned last
-        self._error: PenstockError | None = None  # why it reads no more
+        self.error: PenstockError | None = None  # why it reads no more
         self._recorded = self._seen = self._clock.now()
         self._is_dirty = self._is_inside = False
         self._calls = 0
@@ -121,12 +119,12 @@ class Reader:
 
         Everything from before ``lower`` was read, by this reader or another, and nothing from after ``upper``.
         """
-        return self._live.time_window(stream)
+        return self._seat.time_window(stream)
 
     @property
     def finished(self) -> bool:
         """Whether the group has read everything, up to its end or that of its streams, which are sealed."""
-        return self._live.finished
+        return self._seat.finished
 
     def close(self) -> None:
         """Let others go on from here; what was returned counts as read. Closing again does nothing."""
@@ -144,10 +142,8 @@ class Reader:
 
     @uninterrupted
     def _leave(self, *, returned: bool) -> None:
-        with self._catalog.lock:
-            if self._error is None:
-                self._live.leave(self, self.places(returned=returned))
-                self.stop(StoreClosed(f"reader {self.reader_id!r}"))
+        if self.error is None:
+            self._seat.leave(self.places(returned=returned))
         self.let_go()
 
     # What the group calls, from any thread
@@ -159,7 +155,7 @@ class Reader:
 
     def stop(self, error: PenstockError) -> None:
         """Read no more; ``error`` says why."""
-        self._error = error
+        self.error = error
         self.attend()
 
     def missed(self, lost: Mapping[Key, int]) -> dict[Key, int]:
@@ -304,7 +300,12 @@ class Reader:
         if cursor.stop == cursor.first:
             raise cursor.skip_large(block, self._event_size_max)
         page = Page(cursor, block, self._trail)
-        events = page.events()
+        try:
+            events = page.events()
+        except UNREADABLE:
+            if isinstance(block, LargeBlock):
+                cursor.skip_unreadable(block)
+            raise
         values = events if self._deserialize is None else map(self._deserialize, events)
         self._page = page
         self._reads = map(EventRead, page.indexes, repeat(page), values)
@@ -336,7 +337,7 @@ class Reader:
             pa.array(offsets[0] if len(offsets) == 1 else np.concatenate(offsets)),
             _joined(times),
         ]
-        streams = self._live.streams
+        streams = self._seat.streams
         if len(streams) == 1:
             return pa.record_batch(columns, _BATCH_SCHEMA)
         numbers = np.array([streams.index(stream) for (stream, _), *_ in pieces], np.int32)
@@ -345,7 +346,7 @@ class Reader:
 
     def _times_of(self, key: Key) -> MarkTimes:
         if key not in self._times:
-            self._times[key] = self._live.store.mark_times(*key)
+            self._times[key] = self._seat.times_of(key)
         return self._times[key]
 
     def _gather(self, max_bytes: int) -> list[Piece]:
@@ -394,7 +395,7 @@ class Reader:
         now = self._clock.now()
         if abs(now - self._recorded) >= _RECORD_EVERY_S:
             self._recorded = now
-            self._record(now)
+            self._record()
         self._check_online()
         checkpoint = self._look_at_group(passing=passing) if self._attention else None
         if self._trouble:
@@ -419,39 +420,30 @@ class Reader:
             self._trail = Trail(self.places(returned=True))
 
     @uninterrupted
-    def _record(self, now: float) -> None:
-        with self._catalog.lock:
-            if self._error is not None:
-                return
-            if self._is_dirty:
-                self._live.record(self.reader_id, self.places(returned=True))
-                self._is_dirty = False
-            silent = self._live.expire(now)
-        for reader in silent:
-            reader.let_go()
+    def _record(self) -> None:
+        if self.error is None:
+            self._seat.record(self.places(returned=True) if self._is_dirty else None)
+            self._is_dirty = False
 
     def _check_online(self) -> None:
-        if self._error is not None:
+        if self.error is not None:
             self.let_go()
-            raise self._error.with_traceback(None)
+            raise self.error.with_traceback(None)
 
     @uninterrupted
     def _look_at_group(self, *, passing: bool) -> str | None:
         """Do what the group asks for: come to a checkpoint, give and take segments."""
-        with self._catalog.lock:
-            if self._error is not None:
-                return None
-            places = self.places(returned=True)
-            checkpoint = self._live.checkpoint_of(self.reader_id)
-            if checkpoint is not None and (passing or checkpoint == self._told):
-                self._live.reach_checkpoint(self.reader_id, places)
-                checkpoint = None
-            self._live.leave_lost(self)
-            held = self._live.rebalance(self.reader_id, places)
-            self._attention = False
+        self._attention = False  # first: what comes now is looked at, or raises the flag again
+        try:
+            look = self._seat.look(self.places(returned=True), told=self._told, passing=passing)
+        except BaseException:
+            self._attention = True
+            raise
+        if look is None:
+            return None
         self._told = None
-        self._follow(held)
-        return checkpoint
+        self._follow(look.held)
+        return look.checkpoint
 
     def _follow(self, held: dict[Key, int]) -> None:
         """Read those segments that the reader holds, and no others."""
@@ -473,14 +465,14 @@ class Reader:
 
     def _add_cursor(self, key: Key, place: int) -> None:
         try:
-            segment = self._live.store.segment(*key)
+            segment = self._seat.segment(key)
         except KeyError:
             self._attention = True  # look again: it was truncated away since
         except PenstockError:
             self._attention = True
             raise
         else:
-            cursor = Cursor(self._catalog, key, segment, place=place, end=self._live.end_of(key))
+            cursor = Cursor(self._seat, key, segment, place=place, end=self._seat.end_of(key))
             cursor.bell = _SegmentBell(self, cursor)
             segment.watch(cursor.bell)
             self._cursors[key] = cursor
@@ -493,20 +485,19 @@ class Reader:
         if cursor.head() is None:
             return
         self._remove_cursor(cursor.key)
-        with self._catalog.lock:
-            if self._error is None:
-                self._live.finish_segment(self.reader_id, cursor.key, cursor.place)
+        if self.error is None:
+            self._seat.finish_segment(cursor.key, cursor.place)
 
     def _wait(self, deadline: float | None) -> bool:
         """Wait until something happens; False if the time is over, or nothing more is to come."""
-        if self._live.finished:
+        if self._seat.finished:
             return False
         patience = [] if deadline is None else [deadline - time.monotonic()]
         if patience and patience[0] <= 0:
             return False
         if self._is_dirty:
             patience.append(_RECORD_EVERY_S)
-        if len(self._live.readers) > 1:
+        if self._seat.has_company:
             patience.append(_LOOK_AROUND_EVERY_S)
         self._bell.wait(min(patience, default=None))
         return True

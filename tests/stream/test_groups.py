@@ -377,17 +377,17 @@ def test_a_reader_that_waits_is_not_silent(store: StreamStore, clock: ManualCloc
 def first_is_inside(reader: Reader) -> None:
     """Return once the reader's thread is at work; it looks at its group again whenever it is asked to."""
     reached = threading.Event()
-    original = reader._live.rebalance
+    original = reader._seat._live.rebalance
 
     def rebalance(reader_id: str, places: Any) -> Any:  # noqa: ANN401 - as the original
         if reader_id == reader.reader_id:
             reached.set()
         return original(reader_id, places)
 
-    reader._live.rebalance = rebalance  # type: ignore[method-assign]
+    reader._seat._live.rebalance = rebalance  # type: ignore[method-assign]
     reader.attend()
     assert reached.wait(SECONDS_MAX)
-    reader._live.rebalance = original  # type: ignore[method-assign]
+    reader._seat._live.rebalance = original  # type: ignore[method-assign]
 
 
 def test_the_name_of_a_silent_reader_is_free_again(store: StreamStore, clock: ManualClock) -> None:

@@ -1,0 +1,201 @@
+"""A reader's seat in its group: all that it asks of the group and of the store, whichever process has them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
+
+from penstock.errors import NoSuchStream, PenstockError, StoreClosed
+from penstock.stream._live_group import let_go
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from penstock.model import TimeWindow
+    from penstock.ports import Clock
+    from penstock.stream._group_state import Key
+    from penstock.stream._live_group import LiveGroup
+    from penstock.stream._mark_times import MarkTimes
+    from penstock.stream._segment import Segment
+
+__all__ = ["LocalSeat", "Look", "Seat", "Seated"]
+
+
+class Look(NamedTuple):
+    """What a reader finds when it looks at its group: a checkpoint to come to, and the segments that are its own."""
+
+    checkpoint: str | None
+    held: dict[Key, int]
+
+
+class Seated(Protocol):
+    """A reader, as its group sees it; any thread may call these."""
+
+    @property
+    def reader_id(self) -> str:
+        """Its name."""
+
+    @property
+    def error(self) -> PenstockError | None:
+        """Why it reads no more."""
+
+    def attend(self) -> None:
+        """Look at the group before the next event."""
+
+    def stop(self, error: PenstockError) -> None:
+        """Read no more; ``error`` says why."""
+
+    def miss(self, error: PenstockError) -> None:
+        """Tell that something was truncated away, or deleted, before it was read."""
+
+    def missed(self, lost: Mapping[Key, int]) -> dict[Key, int]:
+        """Return of segments that are gone those that it has not read to the end, and where it was."""
+
+    def places(self, *, returned: bool) -> dict[Key, int]:
+        """Return how far it has come, with what it returned last or without."""
+
+    def is_silent(self, now: float) -> bool:
+        """Whether nobody has called it for as long as the lease."""
+
+    def let_go(self) -> None:
+        """Be woken by no segment any more."""
+
+
+class Seat(Protocol):
+    """What a reader asks of its group."""
+
+    @property
+    def clock(self) -> Clock:
+        """The store's clock."""
+
+    @property
+    def streams(self) -> tuple[str, ...]:
+        """What the group reads."""
+
+    def look(self, places: Mapping[Key, int], *, told: str | None, passing: bool) -> Look | None:
+        """Come to a checkpoint that the reader was told of, or passes by; give and take segments.
+
+        Return None if the reader was stopped.
+        """
+
+    def record(self, places: Mapping[Key, int] | None) -> None:
+        """Note how far the reader has come, if it has, and take those offline who are silent."""
+
+    def finish_segment(self, key: Key, place: int) -> None:
+        """Note that a segment is read to its end."""
+
+    def leave(self, places: Mapping[Key, int]) -> None:
+        """Leave the group, from these places."""
+
+    def segment(self, key: Key) -> Segment:
+        """Return a segment; ``KeyError`` if it was truncated away."""
+
+    def bounds_of(self, key: Key) -> tuple[int, int | None] | None:
+        """Return where a segment begins now and, if it is sealed, where it ends; None if it is gone."""
+
+    def end_of(self, key: Key) -> int | None:
+        """Return where the group ends in a segment, if it does not read on to the segment's own end."""
+
+    def times_of(self, key: Key) -> MarkTimes:
+        """Return what tells the times of a segment's events."""
+
+    def time_window(self, stream: str | None) -> TimeWindow | None:
+        """Return between which times the group is."""
+
+    @property
+    def finished(self) -> bool:
+        """Whether the group has read everything."""
+
+    @property
+    def has_company(self) -> bool:
+        """Whether there are other readers, who might fall silent."""
+
+
+class LocalSeat:
+    """A seat in a group of this process."""
+
+    def __init__(self, live: LiveGroup) -> None:
+        self._live, self._catalog = live, live.store.catalog
+        self.clock: Final = live.store.clock
+        self.streams: Final = live.streams
+        self._reader: Seated | None = None
+
+    def take(self, reader: Seated) -> None:
+        """Let a reader sit down; the caller holds the catalog's lock."""
+        self._live.join(reader)
+        self._reader = reader
+
+    @property
+    def _seated(self) -> Seated:
+        assert self._reader is not None, "a seat is taken before it is used"
+        return self._reader
+
+    def look(self, places: Mapping[Key, int], *, told: str | None, passing: bool) -> Look | None:
+        """Come to a checkpoint that the reader was told of, or passes by; give and take segments."""
+        reader, live = self._seated, self._live
+        with self._catalog.lock:
+            if reader.error is not None:
+                return None
+            checkpoint = live.checkpoint_of(reader.reader_id)
+            if checkpoint is not None and (passing or checkpoint == told):
+                live.reach_checkpoint(reader.reader_id, places)
+                checkpoint = None
+            live.leave_lost(reader)
+            return Look(checkpoint, live.rebalance(reader.reader_id, places))
+
+    def record(self, places: Mapping[Key, int] | None) -> None:
+        """Note how far the reader has come, if it has, and take those offline who are silent."""
+        with self._catalog.lock:
+            if self._seated.error is not None:
+                return
+            if places is not None:
+                self._live.record(self._seated.reader_id, places)
+            silent = self._live.expire(self.clock.now())
+        let_go(silent)
+
+    def finish_segment(self, key: Key, place: int) -> None:
+        """Note that a segment is read to its end."""
+        with self._catalog.lock:
+            if self._seated.error is None:
+                self._live.finish_segment(self._seated.reader_id, key, place)
+
+    def leave(self, places: Mapping[Key, int]) -> None:
+        """Leave the group, from these places."""
+        with self._catalog.lock:
+            if self._seated.error is None:
+                self._live.leave(self._seated, places)
+                self._seated.stop(StoreClosed(f"reader {self._seated.reader_id!r}"))
+
+    def segment(self, key: Key) -> Segment:
+        """Return a segment; ``KeyError`` if it was truncated away."""
+        return self._live.store.segment(*key)
+
+    def bounds_of(self, key: Key) -> tuple[int, int | None] | None:
+        """Return where a segment begins and ends; without the lock, which may be held for as long as the disk takes."""
+        stream, segment = key
+        state = self._catalog.streams.get(stream)
+        if state is None:
+            raise NoSuchStream(stream)
+        one = state.segments.get(segment)
+        return None if one is None else (state.head.get(segment, 0), one.end)
+
+    def end_of(self, key: Key) -> int | None:
+        """Return where the group ends in a segment, if it does not read on to the segment's own end."""
+        return self._live.end_of(key)
+
+    def times_of(self, key: Key) -> MarkTimes:
+        """Return what tells the times of a segment's events."""
+        return self._live.store.mark_times(*key)
+
+    def time_window(self, stream: str | None) -> TimeWindow | None:
+        """Return between which times the group is."""
+        return self._live.time_window(stream)
+
+    @property
+    def finished(self) -> bool:
+        """Whether the group has read everything."""
+        return self._live.finished
+
+    @property
+    def has_company(self) -> bool:
+        """Whether there are other readers, who might fall silent."""
+        return len(self._live.readers) > 1
