@@ -10,6 +10,9 @@
     ├── DiskFull                   no room; what was acknowledged is safe, nothing else was kept
     ├── DiskFailed                 the disk refused or failed; after a failed sync the store stops
     ├── StoreClosed                used after close()
+    ├── StoreUnreachable           nobody serves the store, and it was waited for long enough
+    ├── ServerError                the server failed, or is not one that we understand
+    ├── NotPermitted               the user may not do that
     ├── CorruptData                stored bytes fail their check
     │   ├── PlogCorrupt
     │   ├── JournalCorrupt
@@ -25,7 +28,8 @@
     └── StreamError                a stream, a writer, a reader or a group refused; nothing was changed
         ├── NoSuchStream, StreamExists, StreamSealed, StreamNotSealed, WrongCut, DataTruncated
         ├── NoSuchEvent, EventTooLarge, NotDecodable, WriterFenced, WriterFailed
-        ├── NoSuchTransaction, TransactionEnded
+        ├── EventClosed (ValueError), EventAborted
+        ├── NoSuchTransaction, TransactionEnded, CommitUnfinished
         ├── NoSuchGroup, GroupExists, NoSuchReader, ReaderInUse, ReaderOffline, CheckpointFailed
 """
 
@@ -103,6 +107,26 @@ class StoreClosed(PenstockError):
 
     def __init__(self, what: str) -> None:
         super().__init__(f"{what} is closed: open it again")
+
+
+class StoreUnreachable(PenstockError):
+    """Nobody serves the store, and it was waited for long enough."""
+
+    def __init__(self, address: str, *, reason: str) -> None:
+        super().__init__(f"cannot reach the store at {address}: {reason}")
+        self.address, self.reason = address, reason
+
+
+class ServerError(PenstockError):
+    """The server failed, or is not one that we understand."""
+
+
+class NotPermitted(PenstockError):
+    """The user may not do that."""
+
+    def __init__(self, user: str, *, operation: str, what: str) -> None:
+        super().__init__(f"{user} may not {operation} {what}: ask an administrator for a grant")
+        self.user, self.operation, self.what = user, operation, what
 
 
 class CorruptData(PenstockError):
@@ -377,6 +401,22 @@ class WriterFailed(StreamError):
         self.stream, self.cause = stream, cause
 
 
+class EventClosed(StreamError, ValueError):
+    """An event that is a file was used after its end."""
+
+    def __init__(self, how: str) -> None:
+        super().__init__(f"the event cannot be used any more: it is {how}; begin or fetch it again")
+        self.how = how
+
+
+class EventAborted(StreamError):
+    """Writing to an event failed, so it is not part of the stream, and nothing of it ever was."""
+
+    def __init__(self, *, cause: BaseException) -> None:
+        super().__init__(f"the event was aborted, because writing it failed ({cause}): write all of it again")
+        self.cause = cause
+
+
 class NoSuchTransaction(StreamError):
     """Nothing is known of a transaction of this id."""
 
@@ -391,6 +431,15 @@ class TransactionEnded(StreamError):
     def __init__(self, transaction: str, *, reason: str) -> None:
         super().__init__(f"transaction {transaction} has ended: {reason}; begin another one")
         self.transaction, self.reason = transaction, reason
+
+
+class CommitUnfinished(StreamError):
+    """The commit is on record, and the disk refused the rest of it; it is finished as soon as that is possible."""
+
+    def __init__(self, transaction: str, *, cause: BaseException) -> None:
+        advice = "it is shown once the disk lets it; do not write it again"
+        super().__init__(f"transaction {transaction} is committed, but not finished ({cause}): {advice}")
+        self.transaction, self.cause = transaction, cause
 
 
 class NoSuchGroup(StreamError):

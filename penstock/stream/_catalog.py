@@ -74,11 +74,12 @@ class CatalogState:
         self.groups: dict[str, GroupState] = {}
         self.commits: dict[str, Committing] = {}  # under way, by transaction
         self.committed: dict[str, None] = {}  # the last ones, in order
-        self.newest_commit: Committed | None = None
+        self.newest_commit: Committed | None = None  # if nothing came behind it
         self.next_uid = 0
 
     def apply(self, record: Record) -> None:
         """Take in one record; ``KeyError`` if it does not follow from those before."""
+        self.newest_commit = record if isinstance(record, Committed) else None
         match record:
             case StreamCreated():
                 self.streams[record.stream] = StreamState(record)
@@ -127,9 +128,8 @@ class CatalogState:
             case Uncommitted():
                 self.committed.pop(record.transaction, None)
             case Committed():
-                self.newest_commit = record
-                begun = self.commits.pop(record.transaction, None)
-                if begun is None or not begun.implicit:
+                self.commits.pop(record.transaction, None)
+                if not record.implicit:
                     self.committed[record.transaction] = None
                 if len(self.committed) > COMMITTED_MAX:
                     del self.committed[next(iter(self.committed))]
@@ -153,7 +153,7 @@ class Catalog:
         self._log = log
         self._failed: PenstockError | None = None
         self._closed = False
-        self._owed: list[Record] = []  # which count, though the disk has refused them so far
+        self._owed: list[Record] = []  # which count, and go out with every record until they are known to be durable
         self._state, snapshot_size = _replay(log)
         self._snapshot_at = _next_snapshot(snapshot_size)
         self._grown = log.length - log.start
@@ -180,7 +180,7 @@ class Catalog:
 
     @property
     def newest_commit(self) -> Committed | None:
-        """The last commit of which there is a record, if that was not before the last snapshot."""
+        """The commit that the last record is of, if it is of one: only then it may not have come about."""
         return self._state.newest_commit
 
     @property
@@ -212,7 +212,7 @@ class Catalog:
                 pending = self._submit([*self._owed, *records])
                 if durable:
                     pending.result()
-            self._owed = []
+                    self._owed = []
             for record in records:
                 self._state.apply(record)
             self._try_snapshot()
@@ -220,7 +220,7 @@ class Catalog:
     def submit(self, record: Record) -> PendingLogAppend | None:
         """Write a record of what is about to come about, to be settled then; None if the disk refuses it."""
         with self.lock, suppress(PenstockError), self._watched():
-            return None if self._owed else self._submit([record])
+            return self._submit([*self._owed, record])
         return None
 
     def settle(self, record: Record, pending: PendingLogAppend | None = None) -> None:
@@ -231,13 +231,12 @@ class Catalog:
         with self.lock:
             self._state.apply(record)
             self._owed.append(record)
-            with suppress(PenstockError):
+            with suppress(PenstockError), self._watched():
                 if pending is None:
-                    self.commit(durable=False)
-                    return
-                with self._watched():
+                    self._submit([record])
+                else:
                     pending.result()
-                self._owed.remove(record)
+                    self._owed = []
                 self._try_snapshot()
 
     @contextmanager

@@ -15,18 +15,27 @@ ranges go on: such a commit is a scale in passing.
 
 from __future__ import annotations
 
-from contextlib import ExitStack, suppress
+import logging
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 
-from penstock.errors import PenstockError, StreamSealed
+from penstock.errors import CommitUnfinished, PenstockError, StreamSealed
 from penstock.stream._block import BlockHeader, read_header
-from penstock.stream._records import Committed, Committing, CopiedPart, LoggedPart, StreamScaled
+from penstock.stream._records import (
+    NO_SEGMENT,
+    Committed,
+    Committing,
+    CopiedPart,
+    LoggedPart,
+    StreamScaled,
+    Uncommitted,
+)
 from penstock.stream._writer_table import writer_hash
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from penstock.ports import Bytes
     from penstock.stream._segment import PendingBlock, Segment
@@ -34,8 +43,9 @@ if TYPE_CHECKING:
     from penstock.stream._stream_state import SegmentState, StreamState
 
 T = TypeVar("T")
+_logger: Final = logging.getLogger("penstock.stream")
 
-__all__ = ["TransactionPart", "commit_copies", "commit_logs", "copies_of", "finish_commits"]
+__all__ = ["TransactionPart", "commit_copies", "commit_logs", "copies_of", "finish_commits", "recover_commits"]
 
 
 @dataclass(slots=True)
@@ -60,7 +70,7 @@ def commit_copies(
 
     Return where each block begins. The caller holds the catalog, and knows that these segments take events.
     """
-    finish_commits(store)
+    finish_commits(store, name)
     now_ms, mark = int(store.clock.now() * 1000), writer_hash(transaction)
     segments = {segment: store.segment(name, segment) for segment in sorted(contents)}
     with ExitStack() as held:
@@ -76,17 +86,47 @@ def commit_copies(
                 for segment, (header, words, data) in blocks.items()
             ]
             store.catalog.commit(Committing(name, transaction, copied, []))
-        pending: dict[int, PendingBlock] = {}
-        try:
-            for segment, block in blocks.items():
-                pending[segment] = segments[segment].submit_held(*block)
-            ends = {segment: one.wait() for segment, one in pending.items()}
-        except BaseException:
-            if len(blocks) > 1:
-                _leave_unfinished(segments.values(), pending.values())
-            raise
-    _finish(store, name, transaction, segments, ends)
-    return {segment: one.start for segment, one in pending.items()}
+        if len(blocks) > 1:
+            with _on_record(transaction):
+                pending = _append_all(segments, blocks)
+            record, noted = Committed(name, transaction), None
+        else:
+            [(segment, block)] = blocks.items()
+            pending = {segment: (only := segments[segment].submit_held(*block))}
+            record = Committed(name, transaction, segment, only.end)
+            if not only.is_certain:
+                only.wait()
+            noted = store.catalog.submit(record)  # one sync for both: the record holds only if the block is there
+            only.wait()
+    for segment, appended in pending.items():
+        segments[segment].show(appended.end)
+    store.catalog.settle(record, noted)
+    return {segment: appended.start for segment, appended in pending.items()}
+
+
+@contextmanager
+def _on_record(transaction: str) -> Iterator[None]:
+    """Tell who waits for a commit that is on record so, if the disk refuses the rest."""
+    try:
+        yield
+    except PenstockError as error:
+        raise CommitUnfinished(transaction, cause=error) from error
+
+
+def _append_all(
+    segments: Mapping[int, Segment], blocks: Mapping[int, tuple[BlockHeader, Bytes, Bytes]]
+) -> dict[int, PendingBlock]:
+    """Append the blocks of a commit that is on record; where that fails, nothing of it is shown."""
+    pending: dict[int, PendingBlock] = {}
+    try:
+        for segment, block in blocks.items():
+            pending[segment] = segments[segment].submit_held(*block)
+        for one in pending.values():
+            one.wait()
+    except BaseException:
+        _leave_unfinished(segments.values(), pending.values())
+        raise
+    return pending
 
 
 def _leave_unfinished(segments: Iterable[Segment], pending: Iterable[PendingBlock]) -> None:
@@ -98,23 +138,21 @@ def _leave_unfinished(segments: Iterable[Segment], pending: Iterable[PendingBloc
         segment.freeze()
 
 
-def _finish(
-    store: StreamStore, name: str, transaction: str, segments: Mapping[int, Segment], ends: Mapping[int, int]
-) -> None:
+def _finish(store: StreamStore, record: Committing, segments: Iterable[Segment]) -> None:
     """Show readers what was committed, in all segments before anybody can ask where the stream ends."""
-    for segment, one in segments.items():
-        one.show(ends.get(segment))
-    store.catalog.commit(Committed(name, transaction), durable=False)
+    for one in segments:
+        one.show()
+    store.catalog.settle(Committed(record.stream, record.transaction, implicit=record.implicit))
 
 
 def commit_logs(
-    store: StreamStore, name: str, transaction: str, parts: Sequence[TransactionPart]
+    store: StreamStore, name: str, transaction: str, parts: Sequence[TransactionPart], *, implicit: bool
 ) -> list[tuple[int, int]]:
     """Let segments take over the logs of a transaction, all or none; return segment and offset of each part.
 
     The caller holds the catalog. Everything in the logs is durable.
     """
-    finish_commits(store)
+    finish_commits(store, name)
     state = store.catalog.stream(name)
     if state.sealed:
         raise StreamSealed(name)
@@ -131,13 +169,15 @@ def commit_logs(
         logged = [
             LoggedPart(target, [log for part in some for log in part.logs]) for target, some in by_segment.items()
         ]
-        record = Committing(name, transaction, [], logged)
+        record = Committing(name, transaction, [], logged, implicit)
         store.catalog.commit(*roll.records, record)
     except BaseException:
         roll.undo()
         raise
     roll.ring()
-    return _places([one for one in targets if one is not None], parts, _take_over(store, record, by_segment))
+    with _on_record(transaction):
+        starts = _take_over(store, record, by_segment)
+    return _places([one for one in targets if one is not None], parts, starts)
 
 
 def _segment_with(state: StreamState, part: TransactionPart) -> int | None:
@@ -186,7 +226,7 @@ def _take_over(
             starts[segment] = one.own_log().length - size
             headers = None if parts is None else [header for part in some for header in part.headers]
             one.take_over(headers, events=sum(part.events for part in some), size=size)
-    _finish(store, record.stream, record.transaction, segments, {})
+    _finish(store, record, segments.values())
     return starts
 
 
@@ -242,20 +282,60 @@ def _with_fillers(
     return sorted([*wanted, *rest])
 
 
-def finish_commits(store: StreamStore) -> None:
-    """See through what a crash interrupted, or the disk refused; the caller holds the catalog."""
-    for record in list(store.catalog.commits.values()):
+def recover_commits(store: StreamStore) -> None:
+    """See through what a crash interrupted; a stream whose files are damaged waits, and nobody else because of it."""
+    _doubt_newest(store)
+    for stream in {one.stream for one in store.catalog.commits.values()}:
+        try:
+            finish_commits(store, stream)
+        except PenstockError as error:
+            _logger.warning("a commit of stream %s is on record and could not be finished: %s", stream, error)
+            _withhold(store, stream)
+
+
+def _doubt_newest(store: StreamStore) -> None:
+    """Take back the newest commit if its record was faster than its block; those before it were waited for."""
+    newest = store.catalog.newest_commit
+    if newest is None or newest.segment == NO_SEGMENT:
+        return
+    try:
+        is_there = store.segment(newest.stream, newest.segment).tail >= newest.end
+    except PenstockError as error:
+        _logger.warning("nobody knows whether transaction %s was committed: %s", newest.transaction, error)
+    else:
+        if not is_there:
+            store.catalog.commit(Uncommitted(newest.stream, newest.transaction))
+
+
+def _withhold(store: StreamStore, stream: str) -> None:
+    """Show nothing of commits that are half there."""
+    for record in _commits_of(store, stream):
+        for copied in record.copied:
+            with suppress(PenstockError):
+                store.segment(stream, copied.segment).freeze(copied.start)
+        for logged in record.logged:
+            with suppress(PenstockError):
+                store.segment(stream, logged.segment).hold_back()
+
+
+def _commits_of(store: StreamStore, stream: str) -> list[Committing]:
+    return [record for record in store.catalog.commits.values() if record.stream == stream]
+
+
+def finish_commits(store: StreamStore, stream: str) -> None:
+    """See through what a crash interrupted in a stream, or the disk refused; the caller holds the catalog."""
+    for record in _commits_of(store, stream):
         if not record.copied:
             _take_over(store, record, None)
             continue
-        segments = {part.segment: store.segment(record.stream, part.segment) for part in record.copied}
+        segments = {part.segment: store.segment(stream, part.segment) for part in record.copied}
         pending = [_append_again(segments[part.segment], part) for part in record.copied]
         for block in pending:
             if block is not None:
                 block.wait()
         for segment in segments.values():
             segment.thaw()
-        _finish(store, record.stream, record.transaction, segments, {})
+        _finish(store, record, segments.values())
 
 
 def _append_again(segment: Segment, part: CopiedPart) -> PendingBlock | None:

@@ -7,17 +7,19 @@ extent; who comes to the event by a pointer has not seen that, and finds the end
 from __future__ import annotations
 
 import io
+from operator import index
 from typing import TYPE_CHECKING, Final, TypeGuard
 
 import numpy as np
 import pyarrow as pa
 
-from penstock.errors import BadArgument, DataTruncated, LogError, NoSuchEvent, PlogError, StreamCorrupt
+from penstock.errors import BadArgument, DataTruncated, EventClosed, LogError, NoSuchEvent, PlogError, StreamCorrupt
 from penstock.model import EventPointer
 from penstock.stream._block import BLOCK_HEADER_SIZE, LENGTH_SIZE, Block, Chunk
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from typing import NoReturn
 
     import numpy.typing as npt
     from typing_extensions import Buffer
@@ -28,6 +30,7 @@ if TYPE_CHECKING:
 __all__ = ["EventInputStream", "LargeBlock", "LargeEvent", "event_at"]
 
 _FRAME_SIZE: Final = BLOCK_HEADER_SIZE + LENGTH_SIZE
+_CHUNKS_MIN: Final = 2  # what fits into one is no large event
 _READ_AHEAD: Final = 8 << 20
 
 
@@ -43,8 +46,9 @@ class LargeEvent:
         self._size = self._end = -1  # not known yet
         if extent is not None:
             self._size, self._end = extent.size, extent.end + extent.span
-            if self._end > segment.tail:
-                raise self._corrupt(extent.start, "an extent goes past the end of its segment")
+            chunks, rest = divmod(extent.span - extent.size, _FRAME_SIZE)
+            if rest or chunks < _CHUNKS_MIN or not extent.size or self._end > segment.tail:
+                raise self._corrupt(extent.start, "an extent that no large event can have")
 
     @property
     def size(self) -> int:
@@ -68,14 +72,15 @@ class LargeEvent:
             if not isinstance(block, Chunk) or block.number or block.start != self.start:
                 raise NoSuchEvent(self.pointer)
             if self._size >= 0 and not self._agrees_with(block):
+                self._end = self.start  # nobody knows: the chunks are to be looked at one by one
                 raise self._corrupt(self.start, "an extent says otherwise than the chunks behind it")
             self._first = block
         return self._first
 
     def _agrees_with(self, first: Chunk) -> bool:
         """Whether so many bytes are so many chunks of this size, the last of which may be shorter, even empty."""
-        chunks, rest = divmod(self._end - self.start - self._size, _FRAME_SIZE)
-        return not rest and chunks > 0 and (chunks - 1) * len(first.data) <= self._size <= chunks * len(first.data)
+        chunks = (self._end - self.start - self._size) // _FRAME_SIZE
+        return (chunks - 1) * len(first.data) <= self._size <= chunks * len(first.data)
 
     def _corrupt(self, offset: int, reason: str) -> StreamCorrupt:
         return StreamCorrupt(self._segment.where, offset=offset, reason=reason)
@@ -207,11 +212,17 @@ class EventInputStream(io.RawIOBase):
 
     def readable(self) -> bool:
         """It is."""
+        self._check_open()
         return True
 
     def seekable(self) -> bool:
         """It is."""
+        self._check_open()
         return True
+
+    def write(self, data: Buffer, /) -> NoReturn:
+        """Refuse."""
+        raise io.UnsupportedOperation("an event that is read cannot be written")
 
     def readinto(self, buffer: Buffer, /) -> int:
         """Read as much as there is room for: less only at the end, as from a file on disk."""
@@ -249,6 +260,7 @@ class EventInputStream(io.RawIOBase):
     def seek(self, offset: int, whence: int = io.SEEK_SET, /) -> int:
         """Go to any place of the event, at no cost."""
         self._check_open()
+        offset = index(offset)
         base = {io.SEEK_SET: 0, io.SEEK_CUR: self._offset, io.SEEK_END: self.size}.get(whence)
         if base is None or base + offset < 0:
             raise BadArgument(f"cannot seek to {offset} from {whence} in an event of {self.size} bytes")
@@ -257,18 +269,19 @@ class EventInputStream(io.RawIOBase):
 
     def skip(self, count: int) -> int:
         """Step over bytes, at no cost; return how many there were."""
-        if count < 0:
+        if index(count) < 0:
             raise BadArgument(f"cannot skip {count} bytes")
         before = min(self._offset, self.size)
         return self.seek(min(before + count, self.size)) - before
 
     def tell(self) -> int:
         """Return how far it was read."""
+        self._check_open()
         return self._offset
 
     def _check_open(self) -> None:
         if self.closed:
-            raise ValueError("the event was closed")
+            raise EventClosed("closed")
 
 
 def event_at(segment: Segment, pointer: EventPointer) -> bytes | LargeEvent:

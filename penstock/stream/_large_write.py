@@ -10,14 +10,14 @@ import io
 import threading
 from typing import TYPE_CHECKING, Final
 
-from penstock.errors import BadArgument, StoreClosed
+from penstock.errors import BadArgument, CommitUnfinished, EventAborted, EventClosed
 from penstock.ports import uninterrupted
 from penstock.stream._block import pack_chunk
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from types import TracebackType
-    from typing import Self
+    from typing import NoReturn, Self
 
     from typing_extensions import Buffer
 
@@ -81,72 +81,94 @@ class LargeWrite:
 class EventOutputStream(io.RawIOBase):
     """An event being written, as a file. Nothing of it can be read before it is closed; an exception aborts it.
 
-    Get one from ``begin_write_event``. ``pointer`` is where the event is, once it is closed and, in a transaction,
-    committed.
+    Inside its own ``with`` block, closing only ends the writing: the end of the block decides, because whatever is
+    around the file closes it after an exception, too. ``pointer`` is where the event is, once it is closed and, in a
+    transaction, committed.
     """
 
     def __init__(
         self,
         write: LargeWrite,
         commit: Callable[[LargeWrite, EventOutputStream], None],
-        abort: Callable[[LargeWrite], None],
-        abandon: Callable[[], None],
+        abort: Callable[[EventOutputStream], None],
+        abandon: Callable[[LargeWrite], None],
         *,
         check: Callable[[], None],
     ) -> None:
         super().__init__()
         self._write, self._commit, self._abort, self._abandon, self._check = write, commit, abort, abandon, check
         self._lock = threading.Lock()
+        self._is_inside = False  # of its block
         self._ended: str | None = None
+        self._failure: BaseException | None = None  # that nobody was told of at the end
         self._pointer: EventPointer | None = None
 
     @property
     def pointer(self) -> EventPointer:
         """Where the event is; an error before that is known."""
         if self._pointer is None:
-            raise BadArgument(f"the event has no place yet: it is {self._ended or 'still being written'}")
+            raise BadArgument(f"the event has no place yet: it is {self._how()}")
         return self._pointer
+
+    def _how(self) -> str:
+        return self._ended or ("closed, and written at the end of its block" if self.closed else "still being written")
 
     def place_at(self, pointer: EventPointer) -> None:
         """Note where the event is."""
         self._pointer = pointer
 
-    def is_of(self, write: LargeWrite) -> bool:
-        """Whether these are its chunks."""
-        return self._write is write
-
     def writable(self) -> bool:
         """It is."""
+        self._check_open()
         return True
 
     def tell(self) -> int:
         """Return how many bytes were written."""
+        self._check_open()
         return self._write.size
+
+    def readinto(self, buffer: Buffer, /) -> NoReturn:
+        """Refuse."""
+        raise io.UnsupportedOperation("an event that is being written cannot be read")
 
     @uninterrupted
     def write(self, data: Buffer, /) -> int:
         """Take bytes; they may be changed afterwards."""
-        view = memoryview(data).cast("B")
+        view = memoryview(data)
+        view = view.cast("B") if view.nbytes else memoryview(b"")
         with self._lock:
+            if self._failure is not None:
+                raise EventAborted(cause=self._failure)
             self._check_open()
             try:
                 self._check()
                 self._write.write(view)
-            except BaseException:
+            except BaseException as error:
+                self._failure = error
                 self._give_up("aborted, because writing it failed")
+                self._check()  # if somebody has ended the transaction meanwhile, that is what happened
                 raise
         return len(view)
 
     def _check_open(self) -> None:
-        if self._ended is not None:
-            raise StoreClosed(f"the event, which is {self._ended},")
+        if self.closed or self._ended is not None:
+            raise EventClosed(self._how())
 
     def close(self) -> None:
-        """Make the event part of the stream, or of its transaction; closing again does nothing."""
-        if self.closed:
-            return
+        """Make the event part of the stream, or of its transaction; closing again does nothing.
+
+        If writing it has failed, the first to close it is told so again: whoever was told may not have passed it on.
+        """
+        if not self.closed and not self._is_inside:
+            self._end()
+        super().close()
+
+    def _end(self) -> None:
         try:
             with self._lock:
+                failure, self._failure = self._failure, None
+                if failure is not None:
+                    raise EventAborted(cause=failure)
                 if self._ended is None:
                     self._finish()
         finally:
@@ -157,6 +179,9 @@ class EventOutputStream(io.RawIOBase):
         try:
             self._check()
             self._commit(self._write, self)
+        except CommitUnfinished:
+            self._ended = "committed, and shown once the disk lets it"
+            raise
         except BaseException:
             self._give_up("aborted, because closing it failed")
             raise
@@ -165,24 +190,28 @@ class EventOutputStream(io.RawIOBase):
     def abort(self) -> None:
         """Drop the event; nothing of it was ever there."""
         with self._lock:
+            self._failure = None
             if self._ended is None:
                 self._give_up("aborted")
         super().close()
 
     def _give_up(self, how: str) -> None:
         self._ended = how
-        self._abort(self._write)
+        self._abort(self)
 
     def __enter__(self) -> Self:
         """Close at the end of the block, or abort if it ends with an exception."""
+        self._check_open()
+        self._is_inside = True
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         """Close, or abort."""
+        self._is_inside = False
         if error is None:
-            self.close()
+            self._end()
         else:
             self.abort()
 
@@ -191,7 +220,6 @@ class EventOutputStream(io.RawIOBase):
 
         This may run at any moment, in any thread, so it takes no lock.
         """
-        if not self.closed:
-            if self._ended is None:
-                self._abandon()
-            super().close()
+        if self._ended is None:
+            self._abandon(self._write)
+        super().close()

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from typing_extensions import Buffer
 
 __all__ = [
+    "NO_SEGMENT",
     "CheckpointBegun",
     "CheckpointDropped",
     "CheckpointReached",
@@ -36,7 +37,6 @@ __all__ = [
     "GroupRecord",
     "GroupReset",
     "LoggedPart",
-    "NO_SEGMENT",
     "Places",
     "ReaderGone",
     "ReaderJoined",
@@ -289,6 +289,7 @@ class Committed(msgspec.Struct, tag="committed", array_like=True, frozen=True):
     transaction: str
     segment: int = NO_SEGMENT
     end: int = 0
+    implicit: bool = False
 
 
 class Uncommitted(msgspec.Struct, tag="uncommitted", array_like=True, frozen=True):

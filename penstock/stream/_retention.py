@@ -57,9 +57,9 @@ def by_time(state: StreamState, view: Callable[[int], SegmentView], *, older_tha
 def by_size(state: StreamState, view: Callable[[int], SegmentView], *, size_bytes: int) -> Cut | None:
     """Return the cut behind which at most ``size_bytes`` are left, or as few as can be; None if nothing can go.
 
-    All segments are cut at the same age, the highest that will do.
+    All segments are cut at the same age, the highest that will do. What came last stays, be it too large by itself.
     """
-    ages = _Ages(state, view)
+    ages = _Ages(state, view, keeps_last=True)
     if ages.size(state.head) <= size_bytes:
         return None
     most = ages.cut(math.inf)
@@ -73,6 +73,8 @@ def by_size(state: StreamState, view: Callable[[int], SegmentView], *, size_byte
     while not fits(low + step):
         low, step = low + step, 2 * step
     limit_ms = low + bisect_left(range(low, low + step), True, key=fits)
+    if not ages.size(ages.cut(limit_ms)):
+        limit_ms -= 1
     return _new_head(state, ages.cut(limit_ms))
 
 
@@ -140,12 +142,12 @@ def _family(state: StreamState, segment: int) -> tuple[set[int], set[int]]:
 
 
 class _Marks:
-    """Where a segment can be cut behind an offset: where its plogs begin, and at its end if it has one."""
+    """Where a segment can be cut behind an offset: where plogs begin, up to ``last``, and at its end if it has one."""
 
-    def __init__(self, starts: PlogStarts, *, offset: int, tail: int, end: int | None) -> None:
+    def __init__(self, starts: PlogStarts, *, offset: int, last: int, end: int | None) -> None:
         self._starts, self._end = starts, end
         self._low = bisect_right(starts, offset)
-        self._count = bisect_right(starts, tail) - self._low
+        self._count = max(bisect_right(starts, last) - self._low, 0)
 
     def __len__(self) -> int:
         return self._count + (self._end is not None)
@@ -167,10 +169,13 @@ def _count_first(marks: _Marks, holds: Callable[[int], bool]) -> int:
 
 
 class _Ages:
-    """How old the parts of a stream are. Each is looked at once, so what is written meanwhile does not matter."""
+    """How old the parts of a stream are. Each is looked at once, so what is written meanwhile does not matter.
 
-    def __init__(self, state: StreamState, view: Callable[[int], SegmentView]) -> None:
-        self._state, self._view = state, view
+    With ``keeps_last`` the last plog with any bytes stays, in every segment that goes on.
+    """
+
+    def __init__(self, state: StreamState, view: Callable[[int], SegmentView], *, keeps_last: bool = False) -> None:
+        self._state, self._view, self._keeps_last = state, view, keeps_last
         self._lengths: dict[int, int] = {}
         self._marks: dict[int, _Marks] = {}
         self._times: dict[tuple[int, int], int] = {}
@@ -193,7 +198,8 @@ class _Ages:
         if segment not in self._marks:
             tail, starts = self._length(segment), self._view(segment).plog_starts()
             end = self._state.segments[segment].end
-            self._marks[segment] = _Marks(starts, offset=offset, tail=tail, end=end)
+            last = tail - 1 if self._keeps_last and end is None else tail
+            self._marks[segment] = _Marks(starts, offset=offset, last=last, end=end)
         return self._marks[segment]
 
     def _time(self, segment: int, mark: int) -> int:

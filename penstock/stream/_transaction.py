@@ -14,8 +14,19 @@ import threading
 from bisect import bisect_right
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple, NoReturn
+from weakref import WeakSet
 
-from penstock.errors import BadArgument, NoSuchStream, PenstockError, StreamSealed, TransactionEnded
+import msgspec
+
+from penstock.errors import (
+    BadArgument,
+    CommitUnfinished,
+    NoSuchStream,
+    PenstockError,
+    StoreClosed,
+    StreamSealed,
+    TransactionEnded,
+)
 from penstock.log import PlogSizes
 from penstock.model import EventPointer, check_time
 from penstock.ports import uninterrupted
@@ -23,6 +34,7 @@ from penstock.stream._block import BLOCK_HEADER_SIZE, EXTENT, LENGTH_SIZE, Block
 from penstock.stream._commit import TransactionPart, commit_copies, commit_logs, copies_of
 from penstock.stream._keys import key_position
 from penstock.stream._large_write import CHUNK_SIZE, EventOutputStream, LargeWrite
+from penstock.stream._records import Committed
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -46,16 +58,21 @@ Status = Literal["open", "committed", "aborted"]
 
 
 class TransactionLogs:
-    """The logs of one transaction, by key range: blocks of small events, and large events."""
+    """The logs of one transaction, by key range: blocks of small events, and large events.
 
-    def __init__(self, store: StreamStore, stream: str, transaction: str) -> None:
-        self._store, self._stream, self._transaction = store, stream, transaction
+    Without the id of a ``transaction`` they are those of a large event by itself.
+    """
+
+    def __init__(self, store: StreamStore, stream: str, transaction: str | None = None) -> None:
+        self._store, self._stream, self._implicit = store, stream, transaction is None
+        self._transaction = transaction or store.new_transaction_id()
         self._uid: int | None = None
         self._lock = threading.Lock()  # held while a log is made, which any thread that writes a large event may do
         self._is_dropped = False
         self._find_parts()
         self._open: dict[int, LogStream] = {}  # which take small events, by part
         self._last: dict[str, PendingLogAppend] = {}
+        self._extents: list[tuple[LogStream, BlockHeader, bytes]] = []  # to be written with the time of the commit
         self._names: list[str] = []
         self._outputs: list[tuple[int, int, EventOutputStream]] = []  # of which part, where in it
 
@@ -86,7 +103,10 @@ class TransactionLogs:
             if self._is_dropped:
                 raise TransactionEnded(self._transaction, reason="its logs are gone")
             if len(self._names) >= _LOGS_MAX:
-                raise BadArgument(f"transaction {self._transaction} has {_LOGS_MAX} logs: commit it and begin another")
+                raise BadArgument(
+                    f"transaction {self._transaction} has {_LOGS_MAX} logs, and may have no more: each large event "
+                    "takes two, each segment that small ones go to another; commit this one, and begin the next"
+                )
             name = f"t{self._transaction}.{len(self._names)}"
             self._names.append(name)
             return self._store.new_log(name, sizes)
@@ -101,44 +121,55 @@ class TransactionLogs:
 
     def append(self, part: int, header: BlockHeader, *data: bytes) -> int:
         """Append a block to a part; return where in the part it begins."""
-        log = self._open.get(part)
-        if log is None:
-            log = self._open[part] = self.new_log()
-            self.parts[part].logs.append(log.name)
+        log = self._open_log(part)
         self._last[log.name] = log.submit(header.pack(), *data)
         start = self.parts[part].size
         self.parts[part].size += BLOCK_HEADER_SIZE + sum(map(len, data))
         self.parts[part].events += header.count
         return start
 
+    def _open_log(self, part: int) -> LogStream:
+        if part not in self._open:
+            log = self._open[part] = self.new_log()
+            self.parts[part].logs.append(log.name)
+        return self._open[part]
+
     def add_output(self, part: int, offset: int, output: EventOutputStream) -> None:
         """Note where in a part the event of an output is."""
         self._outputs.append((part, offset, output))
 
-    def add_large(self, part: int, write: LargeWrite, header: BlockHeader, output: EventOutputStream | None) -> None:
-        """Add a large event, all of which is durable: an extent, then its own log."""
+    def add_large(self, part: int, write: LargeWrite, header: BlockHeader) -> int:
+        """Add a large event, all of which is durable: an extent, then its own log; return where in the part it is."""
         assert write.log is not None
-        self.append(part, header, pack_extent(write.size, write.span))
+        one, log = self.parts[part], self._open_log(part)
         del self._open[part]
-        one = self.parts[part]
+        extent = pack_extent(write.size, write.span)
+        self._extents.append((log, header, extent))
+        one.size += BLOCK_HEADER_SIZE + len(extent)
+        offset = one.size + BLOCK_HEADER_SIZE
         if header.last:
             one.headers.append(header)
-        if output is not None:
-            self.add_output(part, one.size + BLOCK_HEADER_SIZE, output)
         one.logs.append(write.log.name)
         one.size += write.span
         one.events += 1
+        return offset
 
     def commit(self) -> list[tuple[int, int]]:
         """Make all of it part of the stream; return segment and offset of each part, and tell the outputs."""
+        now_ms = int(self._store.clock.now() * 1000)
+        while self._extents:
+            log, header, extent = self._extents[0]
+            self._last[log.name] = log.submit(msgspec.structs.replace(header, time_ms=now_ms).pack(), extent)
+            del self._extents[0]
         for pending in self._last.values():
             pending.result()
         used = [part for part in self.parts if part.logs]
         if not used:
+            self._store.catalog.commit(Committed(self._stream, self._transaction))
             return []
         with self._store.catalog.lock:
             self.stream_state()
-            places = commit_logs(self._store, self._stream, self._transaction, used)
+            places = commit_logs(self._store, self._stream, self._transaction, used, implicit=self._implicit)
         by_part = {id(part): place for part, place in zip(used, places, strict=True)}
         for part, offset, output in self._outputs:
             segment, start = by_part[id(self.parts[part])]
@@ -147,17 +178,21 @@ class TransactionLogs:
 
     def commit_large(self, write: LargeWrite, header: BlockHeader, position: float) -> EventPointer:
         """Make one large event, all that there is, part of the stream; return where it is."""
-        with self._store.catalog.lock:
-            self._find_parts()  # the stream may have been scaled since
-            part = self.part_at(position)
-            self.add_large(part, write, header, None)
-            offset = self.parts[part].size - write.span + BLOCK_HEADER_SIZE
-            [(segment, start)] = self.commit()
+        try:
+            with self._store.catalog.lock:
+                self._find_parts()  # the stream may have been scaled since
+                part = self.part_at(position)
+                offset = self.add_large(part, write, header)
+                [(segment, start)] = self.commit()
+        except CommitUnfinished:
+            self._store.wake_upkeep()  # which is going to finish it
+            raise
         return EventPointer(self._stream, segment, start + offset)
 
-    def abandon(self) -> None:
-        """Let the logs be deleted some time later; takes no lock."""
-        self._store.abandoned.extend(self._names)
+    def abandon(self, write: LargeWrite) -> None:
+        """Let the log of an event be deleted some time later; takes no lock."""
+        if write.log is not None:
+            self._store.abandoned.append(write.log.name)
 
     def drop(self) -> None:
         """Delete the logs that are there, and make no more; those of a commit that is on record stay."""
@@ -168,7 +203,7 @@ class TransactionLogs:
             try:
                 self._store.delete_logs(self._names)
             except PenstockError:  # it is tried again; at the latest when the store is opened
-                self.abandon()
+                self._store.abandoned.extend(self._names)
 
 
 class _Small(NamedTuple):
@@ -193,7 +228,7 @@ class Transaction:
         self._logs = TransactionLogs(store, stream, self.id)
         self._small: list[_Small] = []
         self._small_size = 0
-        self._writing: set[EventOutputStream] = set()
+        self._writing = WeakSet[EventOutputStream]()  # of those that nobody has any more, nothing becomes
         self._status: Status = "open"
         self._why = ""
         self._is_given_up = False  # by whoever has it, so that nobody need be told
@@ -207,7 +242,7 @@ class Transaction:
             return self._status
 
     def ping(self) -> None:
-        """Let the lease begin anew."""
+        """Let the lease begin anew, as writing does."""
         with self._lock:
             self._check_open()
             self._deadline = self._store.clock.now() + self._lease
@@ -220,7 +255,7 @@ class Transaction:
                 output.write(data)
             return
         with self._lock:
-            self._check_open()
+            self.ping()
             self._add_small(self._position_of(key), data, None)
 
     def _add_small(self, position: float, data: bytes, output: EventOutputStream | None) -> None:
@@ -241,8 +276,8 @@ class Transaction:
             for part, events in by_part.items():
                 for some in _blocks_of(events):
                     self._append(part, some)
-        except BaseException:
-            self._abort("writing to it failed")
+        except BaseException as error:
+            self._abort(f"writing to it failed ({error})")
             raise
 
     def _append(self, part: int, events: list[_Small]) -> None:
@@ -255,14 +290,14 @@ class Transaction:
         """Begin an event of any size, to be written as a file; closing it makes it part of the transaction."""
         position = self._position_of(key)
         with self._lock:
-            self._check_open()
+            self.ping()
             write = LargeWrite(self._logs.new_large_log, self._store.clock)
             output = EventOutputStream(
                 write,
                 lambda one, out: self._add_large(one, out, position),
                 self._lose,
                 self._logs.abandon,
-                check=self._check,
+                check=self.ping,
             )
             self._writing.add(output)
             return output
@@ -277,12 +312,13 @@ class Transaction:
                 return
             self._spill()
             header = BlockHeader(kind=EXTENT, count=0, parts=0, time_ms=int(self._store.clock.now() * 1000))
-            self._logs.add_large(self._logs.part_at(position), write, header, output)
+            part = self._logs.part_at(position)
+            self._logs.add_output(part, self._logs.add_large(part, write, header), output)
 
-    def _lose(self, write: LargeWrite) -> None:
+    def _lose(self, output: EventOutputStream) -> None:
         """Forget an event that was aborted; its log goes with the transaction."""
         with self._lock:
-            self._writing = {output for output in self._writing if not output.is_of(write)}
+            self._writing.discard(output)
 
     @uninterrupted
     def commit(self, timestamp: int | None = None) -> None:
@@ -297,11 +333,11 @@ class Transaction:
             if self._writing:
                 raise BadArgument(f"transaction {self.id} has {len(self._writing)} events that are not closed")
             try:
-                if self._logs.is_used:
+                if self._small and not self._logs.is_used:
+                    self._copy()
+                else:
                     self._spill()
                     self._logs.commit()
-                elif self._small:
-                    self._copy()
             except BaseException:
                 if self.id in self._store.catalog.commits:
                     self._end("committed", "its commit is on record, and is finished once the disk lets it")
@@ -364,10 +400,6 @@ class Transaction:
         self._status, self._why = status, why
         self._small = []
         self._store.forget_transaction(self)
-
-    def _check(self) -> None:
-        with self._lock:
-            self._check_open()
 
     def _check_open(self) -> None:
         self.abort_if_expired(self._store.clock.now())
@@ -433,10 +465,13 @@ class TransactionalWriter:
         self.stream, self.writer_id = stream, writer_id
         self._uid: Final = store.catalog.stream(stream).uid
         self._store, self._serializer = store, serializer
+        self._closed = False
 
     def begin(self, lease: float = 30.0) -> Transaction:
-        """Begin a transaction, which is aborted when nobody pings it for ``lease`` seconds."""
+        """Begin a transaction, which is aborted when nobody pings it, or writes, for ``lease`` seconds."""
         _check_lease(lease)
+        if self._closed:
+            raise StoreClosed(f"the transactional writer of stream {self.stream!r}")
         transaction = Transaction(self._store, self.stream, self.writer_id, self._serializer, float(lease))
         self._store.add_transaction(transaction)
         return transaction
@@ -446,7 +481,8 @@ class TransactionalWriter:
         return self._store.transaction(transaction)
 
     def close(self) -> None:
-        """Give no more time under this id; transactions end by themselves."""
+        """Begin no more transactions, and give no more time under this id; those that are open end by themselves."""
+        self._closed = True
         if self.writer_id is not None:
             self._store.marks.shut_down(self._uid, self.writer_id)
 

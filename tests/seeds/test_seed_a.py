@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 import penstock
-from penstock.errors import EventTooLarge, StoreClosed, StreamCorrupt
+from penstock.errors import EventClosed, EventTooLarge, StreamCorrupt
 from penstock.stream._block import (
     BLOCK_HEADER_SIZE,
     Block,
@@ -115,7 +115,7 @@ def test_a_closed_event_is_fixed_and_another_can_be_begun(store: StreamStore) ->
     with store.writer(STREAM) as writer:
         out = writer.begin_write_event("key")
         out.close()
-        with pytest.raises(StoreClosed):
+        with pytest.raises(EventClosed):
             out.write(b"more")
         with writer.begin_write_event("key") as another:
             another.write(b"another")

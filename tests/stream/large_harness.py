@@ -5,12 +5,13 @@ from __future__ import annotations
 import threading
 from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Final
+from unittest.mock import patch
 
 from penstock.log import MetadataManager, PlogSizes
 from penstock.model import EventPointer
 from penstock.plog import FilePlogs
 from penstock.stream import StreamStore, _transaction, _writer
-from penstock.stream._block import BLOCK_HEADER_SIZE, EXTENT, BlockHeader, Chunk, pack_chunk
+from penstock.stream._block import BLOCK_HEADER_SIZE, EXTENT, BlockHeader, Chunk, pack_chunk, pack_extent
 from penstock.stream._large_write import LargeWrite
 from penstock.stream._transaction import TransactionLogs
 from penstock.testing import ManualClock
@@ -104,14 +105,15 @@ def commit_chunks(
     store: StreamStore, chunks: Sequence[tuple[bytes, bool]], *, size: int | None = None, span: int | None = None
 ) -> EventPointer:
     """Put a large event of these chunks into the stream, each with its partial flag; the extent may say otherwise."""
-    logs = TransactionLogs(store, STREAM, store.new_transaction_id())
+    logs = TransactionLogs(store, STREAM)
     log, back = logs.new_large_log(), 0
     for number, (data, partial) in enumerate(chunks):
         head = pack_chunk(len(data), number=number, back=back, partial=partial, time_ms=0)
         log.append(head, data)
         back += len(head) + len(data)
-    real = sum(len(data) for data, _ in chunks)
-    write = _Chunks(log, size=real if size is None else size, span=back if span is None else span)
-    logs.commit_large(write, BlockHeader(kind=EXTENT, count=0, parts=0, time_ms=0), 0.5)
+    write = _Chunks(log, size=sum(len(data) for data, _ in chunks), span=back)
+    extent = pack_extent(write.size if size is None else size, write.span if span is None else span)
+    with patch.object(_transaction, "pack_extent", lambda *_: extent):
+        logs.commit_large(write, BlockHeader(kind=EXTENT, count=0, parts=0, time_ms=0), 0.5)
     [first] = [block for block in blocks_of(store) if isinstance(block, Chunk) and block.number == 0]
     return EventPointer(STREAM, 0, first.start + BLOCK_HEADER_SIZE)

@@ -60,6 +60,7 @@ def event_of(group: str, number: int, key: str, size: int) -> bytes:
 
 
 EVENTS: Final = {
+    "single": [event_of("single", number, KEYS[0], 30) for number in range(3)],
     "small": [event_of("small", number, KEYS[number % 5], 30) for number in range(6)],
     "spilled": [event_of("spilled", number, KEYS[number % 5], SMALL_CHUNK) for number in range(8)],
     "mixed": [event_of("mixed", number, KEYS[number % 5], (30, 150, SMALL_CHUNK)[number % 3]) for number in range(9)],
@@ -86,6 +87,7 @@ class Life:
     def run(self) -> None:
         """Live through all of it."""
         self.create()
+        self.commit("single")
         self.commit("small")
         self._step("numbered 0", lambda: self._write(0, 2))
         self.commit("spilled")

@@ -23,7 +23,10 @@ from penstock.cpo import open_cpo
 from penstock.embedded import open_store
 from penstock.errors import (
     BadArgument,
+    CommitUnfinished,
     DiskFull,
+    EventAborted,
+    EventClosed,
     EventTooLarge,
     NoSuchStream,
     PenstockError,
@@ -379,7 +382,8 @@ def test_closing_the_writer_or_the_store_ends_its_open_events(disk: MemoryDisk, 
             writer.begin_write_event()
     with pytest.raises(StoreClosed):
         later.write(b"x")
-    later.close()
+    with pytest.raises(EventAborted, match="is closed"):
+        later.close()
     later.abort()
     del lost
     gc.collect()
@@ -398,14 +402,14 @@ def test_writing_to_a_closed_event_is_refused(store: StreamStore) -> None:
             out.write(bytes(size))
             out.close()
             for _ in range(2):
-                with pytest.raises(StoreClosed, match="closed"):
+                with pytest.raises(EventClosed, match="it is closed"):
                     out.write(b"more")
                 out.close()
                 out.abort()
             assert store.fetch_event(out.pointer) == bytes(size)
         out = writer.begin_write_event("k")
         out.abort()
-        with pytest.raises(StoreClosed, match="aborted"):
+        with pytest.raises(EventClosed, match="it is aborted"):
             out.write(b"more")
         out.close()
     assert len(events_of(store)) == 2
@@ -700,7 +704,7 @@ def test_a_numbered_large_event_whose_commit_a_full_disk_interrupts_is_written_o
     disk = FaultyDisk(MemoryDisk())
     with store_and_manager(disk, cpo, sizes=PlogSizes(first=128, largest=256)) as (store, manager):
         store.create_stream(STREAM)
-        with suppress(DiskFull), store.writer(STREAM, "w") as writer:
+        with suppress(DiskFull, CommitUnfinished), store.writer(STREAM, "w") as writer:
             writer.write_event(b"a", key="k", number=1).result()
             settle(manager)
             for call in range(refused, 40):
@@ -826,8 +830,9 @@ def test_a_disk_that_refuses_in_the_middle_of_a_large_event_costs_that_event_alo
             disk.fail(fault, on=call, call=1 if call == "pwritev" else None)  # the journal has its room already
             with pytest.raises(PenstockError, match=r"no room left|the disk failed"):
                 out.writelines([bytes(MIB)] * 40)
-            with pytest.raises(StoreClosed, match="aborted, because writing it failed"):
-                out.write(b"more")
+            for use_it in (lambda: out.write(b"more"), out.close):
+                with pytest.raises(EventAborted, match="because writing it failed"):
+                    use_it()
             out.close()
             disk.heal()
             store.maintain()

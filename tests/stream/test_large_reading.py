@@ -17,6 +17,7 @@ from penstock.embedded import open_store
 from penstock.errors import (
     BadArgument,
     DataTruncated,
+    EventTooLarge,
     NoSuchEvent,
     NoSuchStream,
     StreamCorrupt,
@@ -45,6 +46,7 @@ if TYPE_CHECKING:
 
     from penstock.stream import StreamStore
     from penstock.stream._block import AnyBlock
+    from penstock.stream._reader import Reader
     from penstock.testing import ManualClock
 
 MIB: Final = 1 << 20
@@ -422,7 +424,120 @@ def test_retention_by_time_moves_on_only_when_the_whole_large_event_is_old(
         assert events_of(store) == [b"new"]
 
 
+@pytest.mark.usefixtures("small")
+def test_retention_by_time_counts_from_when_an_event_became_part_of_the_stream(
+    store: StreamStore, clock: ManualClock
+) -> None:
+    """A transaction that takes longer than events are kept would be gone as soon as it is committed."""
+    store.create_stream(STREAM, config=StreamConfig(retention=ByTime(100.0)))
+    transaction = store.transactional_writer(STREAM).begin(lease=2000.0)
+    transaction.write_event(bytes(500), key="k")
+    clock.advance(1000.0)
+    transaction.commit()
+    for age, left in ((99.0, 1), (2.0, 0)):
+        clock.advance(age)
+        store.maintain()
+        assert len(events_of(store)) == left
+
+
+@pytest.mark.usefixtures("small")
+@pytest.mark.parametrize("is_scaled", [False, True])
+@pytest.mark.parametrize("count", [1, 3])
+def test_retention_by_size_keeps_the_newest_event(
+    store: StreamStore, clock: ManualClock, count: int, is_scaled: bool
+) -> None:
+    """One that is larger than the limit could never be read: it would be gone as soon as it is there."""
+    store.create_stream(STREAM, config=StreamConfig(retention=BySize(100)))
+    with store.writer(STREAM) as writer:
+        for number in range(count):
+            writer.write_event(b"%d" % number * 1000, key="k")
+            clock.advance(1.0)
+    if is_scaled:
+        store.scale_stream(STREAM, [0], [(0.0, 0.5), (0.5, 1.0)])
+    for _ in range(2):
+        store.maintain()
+        assert events_of(store) == [b"%d" % (count - 1) * 1000]
+
+
 # Damage
+
+
+@pytest.mark.usefixtures("small")
+def test_a_reader_goes_on_behind_a_large_event_that_was_truncated_away(store: StreamStore) -> None:
+    """It had the event before its eyes already; that it is gone is told once, not for ever."""
+    store.create_stream(STREAM)
+    with store.writer(STREAM) as writer:
+        for event in (b"small", bytes(MIB), b"small, too"):
+            writer.write_event(event, key="k").result()
+        group = store.create_reader_group("g", [STREAM])
+        with group.reader("r", max_event_size=2 * MIB) as reader:
+            batch = reader.read_batch(timeout=1.0)
+            assert batch is not None
+            assert batch["event"].to_pylist() == [b"small"]
+            store.truncate_stream(STREAM, store.tail(STREAM))
+            writer.write_event(b"next", key="k").result()
+            with pytest.raises(DataTruncated):
+                reader.read_next_event(timeout=1.0)
+            read = reader.read_next_event(timeout=1.0)
+            assert read is not None
+            assert read.event == b"next"
+            assert reader.read_next_event(timeout=0.0) is None
+
+
+READS: Final[dict[str, Callable[[Reader], object]]] = {
+    "events": lambda reader: (read := reader.read_next_event(0.0)) and read.event,
+    "files": lambda reader: (event := reader.read_next_event_as_stream(0.0)) and event.read(),
+    "batches": lambda reader: (batch := reader.read_batch(1, timeout=0.0)) and batch["event"].to_pylist()[0],
+}
+
+
+@pytest.mark.usefixtures("small")
+@pytest.mark.parametrize("way", READS)
+@pytest.mark.parametrize("max_event_size", [3, 100])
+@pytest.mark.parametrize(
+    ("partial", "extent"),
+    [
+        ((True, True, False), (6 + 60, 6 + 180)),  # one chunk less
+        ((True, True, False), (6, 6 + 240)),  # one chunk more
+        ((True, True, False), (6, 6 + 120)),
+        ((True, True, False), (4, 4 + 120)),  # without the last chunk
+        ((True, True, False), (5, 6 + 180)),
+        ((True, True, False), (0, 0)),
+        ((True, True, False), (0, 120)),
+        ((True, True, False), (2, 62)),
+        ((True, True, False), (1 << 60, (1 << 60) + 180)),
+        ((True, True, True), (None, None)),
+        ((True, False, False), (None, None)),
+        ((False, True, False), (None, None)),
+        ((True, True, True), (0, 0)),  # both lie
+    ],
+)
+def test_a_reader_goes_on_behind_a_large_event_that_lies(
+    store: StreamStore, way: str, max_event_size: int, partial: tuple[bool, ...], extent: tuple[int | None, int | None]
+) -> None:
+    """What is wrong is told, a time or two, and what comes behind it is read; no event appears that never was."""
+    size, span = extent
+    store.create_stream(STREAM)
+    with store.writer(STREAM) as writer:
+        writer.write_event(b"a", key="k").result()
+        commit_chunks(store, list(zip((b"bb", b"cc", b"dd"), partial, strict=True)), size=size, span=span)
+        for event in (b"e", b"f"):
+            writer.write_event(event, key="k").result()
+    group = store.create_reader_group("g", [STREAM])
+    found: list[object] = []
+    errors = 0
+    with group.reader("r", max_event_size=max_event_size) as reader:
+        while len(found) + errors < 20:
+            try:
+                read = READS[way](reader)
+            except (StreamCorrupt, EventTooLarge):
+                errors += 1
+            else:
+                if read is None:
+                    break
+                found.append(read)
+    assert [read for read in found if read not in (b"bbccdd", b"bb", b"bbcc")] == [b"a", b"e", b"f"]
+    assert errors <= 3
 
 
 @pytest.mark.usefixtures("small")

@@ -20,7 +20,9 @@ from penstock.cpo import open_cpo
 from penstock.embedded import open_store
 from penstock.errors import (
     BadArgument,
+    CommitUnfinished,
     DiskFull,
+    EventAborted,
     NoSuchStream,
     NoSuchTransaction,
     PenstockError,
@@ -304,7 +306,7 @@ def test_a_transaction_has_so_many_logs_at_the_most(
         store.create_stream(STREAM)
         transaction = begin(store)
         events = fill(transaction, "large", count=3)
-        with pytest.raises(BadArgument, match="commit it and begin another"):
+        with pytest.raises(BadArgument, match="commit this one, and begin the next"):
             transaction.write_event(bytes(500))
         transaction.commit()
         assert events_of(store) == events
@@ -350,6 +352,8 @@ def test_a_transaction_that_is_aborted_was_never_there_and_its_room_is_freed(
                 refused()
         with pytest.raises(TransactionEnded):
             out.write(b"more")
+        with pytest.raises(EventAborted, match="it was aborted"):
+            out.close()
         out.close()
         assert not transaction_logs(manager)
         assert not events_of(store)
@@ -539,7 +543,7 @@ def test_an_event_that_is_being_written_when_the_lease_ends_says_so(
         for out in outputs[:2]:
             with pytest.raises(TransactionEnded, match="nobody pinged it"):
                 out.write(bytes(500))
-            with pytest.raises(StoreClosed, match="aborted, because writing it failed"):
+            with pytest.raises(EventAborted, match="nobody pinged it"):
                 out.write(bytes(500))
         for out in outputs[2:]:
             with pytest.raises(TransactionEnded, match="nobody pinged it"):
@@ -929,7 +933,7 @@ def test_transactions_that_are_open_when_the_store_is_closed_are_aborted(disk: M
     for refused in (transaction.commit, transaction.ping, partial(out.write, b"x")):
         with pytest.raises(TransactionEnded, match="its store was closed"):
             refused()
-    out.close()
+    out.abort()
     with pytest.raises(StoreClosed):
         store.transactional_writer(STREAM)
     with store_and_manager(disk, cpo) as (store, manager):
@@ -1087,9 +1091,14 @@ def interrupted_commit(cpo: Cpo, kind: str, *, number: int, is_scaled: bool) -> 
             store.scale_stream(STREAM, [0, 1, 2], [(0.0, 0.2), (0.2, 0.7), (0.7, 1.0)])
         settle(manager)
         refuse_from(disk, number)
-        with suppress(DiskFull):
+        try:
             transaction.commit()
-        outcome = "through" if events_of(store) else transaction.status
+        except DiskFull:
+            assert status_of(transaction) == "open"
+        except CommitUnfinished:
+            assert status_of(transaction) == "committed"
+            assert not events_of(store)
+        outcome = "through" if events_of(store) else status_of(transaction)
         if outcome != "through":
             check_that_nothing_is_seen(store)
         disk.heal()

@@ -1,0 +1,239 @@
+"""What a commit promises: who is told of it finds it again, and damage to one stream is no other's."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from penstock.cpo import open_cpo
+from penstock.errors import CommitUnfinished, CorruptData, DiskFull, NoSuchTransaction
+from penstock.stream._records import Committed, decode_records
+from penstock.stream._segment import Segment
+from penstock.testing import MemoryDisk
+from tests.stream.harness import STREAM
+from tests.stream.large_harness import (
+    SMALL_CHUNK,
+    events_of,
+    make_limits_small,
+    store_and_manager,
+    transaction_logs,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from penstock.cpo import Cpo
+    from penstock.log._stream import PendingLogAppend
+    from penstock.stream import StreamStore
+    from penstock.stream._transaction import Transaction
+
+KINDS = {"one block": (1, 20), "two blocks": (2, 20), "logs": (2, 2 * SMALL_CHUNK)}
+"""How a transaction is committed: by how many segments it has, and how large its events are."""
+
+
+@pytest.fixture(autouse=True)
+def _small_limits(monkeypatch: pytest.MonkeyPatch) -> None:
+    make_limits_small(monkeypatch)
+
+
+@pytest.fixture
+def cpo() -> Iterator[Cpo]:
+    with open_cpo("memory:") as oracle:
+        yield oracle
+
+
+def begun(store: StreamStore, size: int, stream: str = STREAM) -> tuple[Transaction, list[bytes]]:
+    """Return a transaction with events in all segments, and those."""
+    transaction = store.transactional_writer(stream).begin()
+    events = [b"%d:" % number + bytes(size) for number in range(8)]
+    for number, event in enumerate(events):
+        transaction.write_event(event, key=f"key-{number}")
+    return transaction, events
+
+
+def refuse_commits(store: StreamStore, patch: pytest.MonkeyPatch) -> None:
+    """Let there be no room for the record that a commit is done."""
+    log = store.catalog._log
+    submit = log.submit
+
+    def refuse(*data: bytes) -> PendingLogAppend:
+        if any(isinstance(record, Committed) for record in decode_records(b"".join(data))):
+            raise DiskFull("the catalog")
+        return submit(*data)
+
+    patch.setattr(log, "submit", refuse)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_commit_does_not_fail_because_of_what_comes_after_it(
+    cpo: Cpo, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its events are there for everybody to read: who is told that it failed writes them again."""
+    disk, (segments, size) = MemoryDisk(), KINDS[kind]
+    with store_and_manager(disk, cpo) as (store, _):
+        store.create_stream(STREAM, segments)
+        transaction, events = begun(store, size)
+        with monkeypatch.context() as patch:
+            refuse_commits(store, patch)
+            transaction.commit()
+        assert (transaction.status, sorted(events_of(store))) == ("committed", events)
+        assert store.transactional_writer(STREAM).get(transaction.id).status == "committed"
+        store.create_stream("plant/other")  # any other record takes it along
+    with store_and_manager(disk, cpo) as (store, _):
+        assert store.transactional_writer(STREAM).get(transaction.id).status == "committed"
+        assert sorted(events_of(store)) == events
+
+
+def test_a_commit_whose_block_did_not_survive_was_none(cpo: Cpo) -> None:
+    """Record and block share a sync, and power may go when only the record is there; it must not count later either."""
+    disk = MemoryDisk()
+    with store_and_manager(disk, cpo) as (store, _):
+        store.create_stream(STREAM)
+        transaction, events = begun(store, 20)
+        transaction.commit()
+        end = store.segment(STREAM, 0).tail
+        store.catalog.commit(Committed(STREAM, "there", 0, end))
+    with store_and_manager(disk, cpo) as (store, _):
+        assert store.transactional_writer(STREAM).get("there").status == "committed"
+        store.catalog.commit(Committed(STREAM, "lost", 0, end + 1))
+    for _ in range(2):
+        with store_and_manager(disk, cpo) as (store, _):
+            writer = store.transactional_writer(STREAM)
+            assert writer.get(transaction.id).status == writer.get("there").status == "committed"
+            with pytest.raises(NoSuchTransaction):
+                writer.get("lost")
+            begun(store, 20)[0].commit()
+    assert len(events) == 8
+
+
+@pytest.mark.parametrize("ends", ["empty", "with an event that was aborted"])
+def test_a_transaction_without_events_is_found_by_its_id(cpo: Cpo, ends: str) -> None:
+    """Who sees a transaction through by its id need not know whether anything was in it."""
+    disk = MemoryDisk()
+    with store_and_manager(disk, cpo) as (store, _):
+        store.create_stream(STREAM)
+        transaction = store.transactional_writer(STREAM).begin()
+        if ends != "empty":
+            out = transaction.begin_write_event()
+            out.write(bytes(500))
+            out.abort()
+        transaction.commit()
+        assert store.transactional_writer(STREAM).get(transaction.id).status == "committed"
+    with store_and_manager(disk, cpo) as (store, manager):
+        assert store.transactional_writer(STREAM).get(transaction.id).status == "committed"
+        assert not transaction_logs(manager)
+
+
+def test_large_events_by_themselves_do_not_drive_transactions_out_of_memory(
+    cpo: Cpo, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody knows their ids, so nobody asks for them; those of transactions are asked for after a restart."""
+    monkeypatch.setattr("penstock.stream._catalog.COMMITTED_MAX", 2)
+    disk = MemoryDisk()
+    with store_and_manager(disk, cpo) as (store, _):
+        store.create_stream(STREAM)
+        transaction, _ = begun(store, 20)
+        transaction.commit()
+        with store.writer(STREAM) as writer:
+            for _ in range(3):
+                writer.write_event(bytes(200), key="k")
+    with store_and_manager(disk, cpo) as (store, _):
+        assert list(store.catalog.committed) == [transaction.id]
+
+
+class Stop(Exception):
+    """The process ends here."""
+
+
+def stopped_commit(store: StreamStore, size: int, patch: pytest.MonkeyPatch) -> tuple[Transaction, list[bytes]]:
+    """Let a commit come so far that it is on record, and half of it is there if that is possible."""
+    transaction, events = begun(store, size)
+    submit_held, calls = Segment.submit_held, []
+
+    def submit_once(segment: Segment, *block: object) -> object:
+        calls.append(segment)
+        if len(calls) > 1:
+            raise Stop
+        return submit_held(segment, *block)  # type: ignore[arg-type]
+
+    def splice_never(_: object) -> None:
+        raise Stop
+
+    with patch.context() as inner:
+        inner.setattr(Segment, "submit_held", submit_once)
+        inner.setattr(store, "splice", splice_never)
+        with pytest.raises(Stop):
+            transaction.commit()
+    return transaction, events
+
+
+def assert_lives(store: StreamStore, stream: str) -> None:
+    """See that a stream takes events, transactions, scales and cuts."""
+    with store.writer(stream, "w") as writer:
+        writer.write_event(b"small", key="a")
+        writer.write_event(bytes(500), key="a")
+    begun(store, 20, stream)[0].commit()
+    begun(store, 200, stream)[0].commit()
+    store.scale_stream(stream, [one.segment_id for one in store.stream(stream).segments], [(0.0, 0.5), (0.5, 1.0)])
+    store.truncate_stream(stream, store.tail(stream))
+    store.maintain()
+
+
+@pytest.mark.parametrize("kind", ["two blocks", "logs"])
+@pytest.mark.parametrize("damaged", [0, 1])
+def test_a_damaged_stream_whose_commit_is_unfinished_holds_up_no_other(
+    cpo: Cpo, kind: str, damaged: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One lost file must not cost the whole store; when it is back, the commit is finished, with nothing lost."""
+    disk = MemoryDisk()
+    with store_and_manager(disk, cpo) as (store, _):
+        store.create_stream("plant/other", 2)
+        store.create_stream(STREAM, 2)
+        first, before = begun(store, 20)
+        first.commit()
+        segment = store.segment(STREAM, damaged)
+        [(plog_id, *_)] = segment.own_log().plogs()
+        transaction, events = stopped_commit(store, KINDS[kind][1], monkeypatch)
+        assert transaction.status == "committed"
+    name = f"{plog_id.uid}.plog"
+    disk.rename(name, "elsewhere")
+    with store_and_manager(disk, cpo) as (store, _):
+        assert_lives(store, "plant/other")
+        assert store.transactional_writer(STREAM).get(transaction.id).status == "committed"
+        sound = store.segment(STREAM, 1 - damaged)
+        assert [block.count for block in sound.blocks(0)] == [4]
+        with pytest.raises(CorruptData, match="is missing"):
+            begun(store, 20)[0].commit()
+    disk.rename("elsewhere", name)
+    with store_and_manager(disk, cpo) as (store, manager):
+        assert sorted(events_of(store)) == sorted(before + events)
+        assert_lives(store, STREAM)
+        assert not transaction_logs(manager)
+
+
+@pytest.mark.parametrize("kind", ["large event", "transaction"])
+def test_a_commit_on_record_that_the_disk_interrupts_says_that_it_is_committed(
+    store: StreamStore, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who was told of a full disk would free some room and write all of it again; it would be there twice."""
+    store.create_stream(STREAM)
+    if kind == "transaction":
+        transaction, events = begun(store, 200)
+        commit: Callable[[], object] = transaction.commit
+    else:
+        events = [bytes(500)]
+        out = store.writer(STREAM).begin_write_event()
+        out.write(events[0])
+        commit = out.close
+
+    def refuse(_: object) -> None:
+        raise DiskFull("a plog")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(store, "splice", refuse)
+        with pytest.raises(CommitUnfinished, match=r"is committed.* do not write it again") as caught:
+            commit()
+    assert isinstance(caught.value.cause, DiskFull)
+    store.maintain()
+    assert sorted(events_of(store)) == events
