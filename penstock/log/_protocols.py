@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from penstock.errors import MetadataCorrupt, NoSuchLog, PlogCorrupt, PlogExists
+from penstock.errors import DiskFull, MetadataCorrupt, NoSuchLog, PlogCorrupt, PlogExists
 from penstock.log._actions import Create, Delete, Drain, Inspect, NewId, Where
 from penstock.log._partition import append_records, seal, seal_at_end
 from penstock.log._records import Drop, Incremental, Init, Next, Splice
@@ -149,8 +149,8 @@ def _replace_next(partition: Partition, name: str) -> Steps[None]:
 def ensure_next(partition: Partition, name: str, tail: Tail, *, room: int) -> Steps[None]:
     """Pre-allocate the plog behind the active one, large enough for an append of ``room``.
 
-    One that is there already is not deleted but replaced, by a record: by now it may be part of the log, if somebody
-    else owns that.
+    Where the disk has no room for as much as it should have, the smallest that does will do. One that is there already
+    is not deleted but replaced, by a record: by now it may be part of the log, if somebody else owns that.
     """
     chain = partition.metadata.logs.get(name)
     if chain is None or chain.active != tail.plog_id:
@@ -160,13 +160,25 @@ def ensure_next(partition: Partition, name: str, tail: Tail, *, room: int) -> St
     if tail.next_size:
         yield from _replace_next(partition, name)
         tail.next_size = 0
-    size = max(partition.sizes_of(name).after(tail.size), room)
+    sizes = partition.sizes_of(name)
+    size, least = max(sizes.after(tail.size), room), max(sizes.first, room)
+    try:
+        yield from _create_next(partition, name, size)
+    except DiskFull:
+        if size == least:
+            raise
+        size = least
+        yield from _create_next(partition, name, size)
+    tail.next_size = size
+
+
+def _create_next(partition: Partition, name: str, size: int) -> Steps[None]:
+    chain = partition.metadata.logs[name]
     try:
         yield Create(chain.next, size)
     except (PlogExists, PlogCorrupt):
         yield from _replace_next(partition, name)
         yield Create(chain.next, size)
-    tail.next_size = size
 
 
 def _need_chain(partition: Partition, name: str, tail: Tail) -> LogChain:

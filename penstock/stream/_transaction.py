@@ -53,7 +53,7 @@ _logger: Final = logging.getLogger("penstock.stream")
 LEASE_MAX_S: Final = 24 * 3600.0
 _COPY_SIZE_MAX: Final = 256 << 10  # what is committed by copying it
 _LOGS_MAX: Final = 1024  # of one transaction: taking them over is one append of metadata, at most 1,200 bytes for each
-_LARGE_PLOGS: Final = PlogSizes(first=4 << 20, largest=256 << 20)
+_LARGE_PLOGS: Final = PlogSizes(first=(2 << 20) + 4096, largest=256 << 20)  # two chunks at first
 Status = Literal["open", "committed", "aborted"]
 
 
