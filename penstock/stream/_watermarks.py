@@ -21,7 +21,16 @@ from penstock.errors import BadArgument, PenstockError
 from penstock.model import StreamCut, Watermark, check_name, check_time, shown
 from penstock.stream._mark_log import MarkLog
 from penstock.stream._mark_times import MarkTimes, event_window, window_at
-from penstock.stream._marks import MarkStatus, WriterMark, bound_of, check_mark, compare, judge, times_of
+from penstock.stream._marks import (
+    MarkStatus,
+    WriterMark,
+    bound_of,
+    check_mark,
+    compare,
+    judge,
+    least_upper_bound,
+    times_of,
+)
 from penstock.stream._records import WriterMarked, WritersForgotten
 
 if TYPE_CHECKING:
@@ -61,7 +70,10 @@ class Watermarks:
     # What writers say
 
     def note(self, stream: str, writer_id: str, time: int, position: Mapping[int, int]) -> MarkStatus:
-        """Take a writer's mark: all that it wrote before it noted the time lies before the position."""
+        """Take a writer's mark: all that it wrote before it noted the time lies before the position.
+
+        In a segment that the position does not name the writer stays where it was.
+        """
         check_name("writer", writer_id)
         check_time("time", time)
         places = StreamCut.of(stream, position).offsets
@@ -69,7 +81,13 @@ class Watermarks:
             state = self._store.catalog.stream(stream)
             if not all(self._is_place(state, segment, offset) for segment, offset in places.items()):
                 return MarkStatus.INVALID_POSITION
-        return self.take(stream, state.uid, writer_id, self._mark(time, places))
+            with self._lock:
+                known = self._marks.get(state.uid, {}).get(writer_id)
+            mark = self._mark(time, places)
+            status = check_mark(known, mark)
+            if status is MarkStatus.SUCCESS and known is not None:
+                mark = self._mark(time, least_upper_bound(state.segments, [known.position(), places]))
+        return self.take(stream, state.uid, writer_id, mark) if status is MarkStatus.SUCCESS else status
 
     def _is_place(self, state: StreamState, segment: int, offset: int) -> bool:
         """Whether a position may name it: an event begins or ends there, or it was truncated away."""

@@ -91,6 +91,22 @@ def test_a_mark_is_taken_or_its_status_says_why_not(timed: Timed) -> None:
     assert marks.note(STREAM, "v", 3, {}) is MarkStatus.SUCCESS
 
 
+def test_where_a_position_names_nothing_the_writer_stays_where_it_was(timed: Timed) -> None:
+    """It may write to some segments now and to others then: all of it lies before the watermark."""
+    store = timed.store
+    store.scale_stream(STREAM, [0], HALVES)
+    with store.writer(STREAM) as writer:
+        for key in "abcdefgh":
+            write(writer, b"event", key=key)
+    tail = store.tail(STREAM).offsets
+    assert all(tail.values())
+    assert store.marks.note(STREAM, "w", 10, {1: tail[1]}) is MarkStatus.SUCCESS
+    assert store.marks.note(STREAM, "w", 11, {2: tail[2]}) is MarkStatus.SUCCESS
+    assert store.marks.note(STREAM, "w", 12, {1: 0}) is MarkStatus.INVALID_POSITION
+    timed.run_pass(2)
+    assert store.watermarks(STREAM) == [at_tail(store, 11)]
+
+
 def test_a_position_in_what_was_truncated_away_is_no_mistake(timed: Timed) -> None:
     """The writer was slow, and the stream has gone on."""
     store = timed.store
