@@ -154,6 +154,7 @@ class Catalog:
         self._failed: PenstockError | None = None
         self._closed = False
         self._owed: list[Record] = []  # which count, and go out with every record until they are known to be durable
+        self._is_behind = False  # the disk has refused one of them
         self._state, snapshot_size = _replay(log)
         self._snapshot_at = _next_snapshot(snapshot_size)
         self._grown = log.length - log.start
@@ -212,7 +213,7 @@ class Catalog:
                 pending = self._submit([*self._owed, *records])
                 if durable:
                     pending.result()
-                    self._owed = []
+                    self._owed, self._is_behind = [], False
             for record in records:
                 self._state.apply(record)
             self._try_snapshot()
@@ -231,13 +232,22 @@ class Catalog:
         with self.lock:
             self._state.apply(record)
             self._owed.append(record)
-            with suppress(PenstockError), self._watched():
-                if pending is None:
-                    self._submit([record])
-                else:
-                    pending.result()
-                    self._owed = []
+            try:
+                with self._watched():
+                    if pending is None:
+                        self._submit([record])
+                    else:
+                        pending.result()
+                        self._owed = []
+            except PenstockError:
+                self._is_behind = True
+            else:
                 self._try_snapshot()
+
+    def catch_up(self) -> None:
+        """Write what the disk has refused: before more comes about that is not on record."""
+        if self._is_behind:
+            self.commit()
 
     @contextmanager
     def _watched(self) -> Iterator[None]:

@@ -71,6 +71,7 @@ def commit_copies(
     Return where each block begins. The caller holds the catalog, and knows that these segments take events.
     """
     finish_commits(store, name)
+    store.catalog.catch_up()
     now_ms, mark = int(store.clock.now() * 1000), writer_hash(transaction)
     segments = {segment: store.segment(name, segment) for segment in sorted(contents)}
     with ExitStack() as held:

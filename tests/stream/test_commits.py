@@ -77,12 +77,17 @@ def test_a_commit_does_not_fail_because_of_what_comes_after_it(
         with monkeypatch.context() as patch:
             refuse_commits(store, patch)
             transaction.commit()
+            other, more = begun(store, 20)
+            with pytest.raises(DiskFull):  # not one after another, or all would be unknown after a crash
+                other.commit()
+            assert other.status == "open"
         assert (transaction.status, sorted(events_of(store))) == ("committed", events)
         assert store.transactional_writer(STREAM).get(transaction.id).status == "committed"
-        store.create_stream("plant/other")  # any other record takes it along
+        other.commit()
     with store_and_manager(disk, cpo) as (store, _):
-        assert store.transactional_writer(STREAM).get(transaction.id).status == "committed"
-        assert sorted(events_of(store)) == events
+        for one in (transaction, other):
+            assert store.transactional_writer(STREAM).get(one.id).status == "committed"
+        assert sorted(events_of(store)) == sorted(events + more)
 
 
 def test_a_commit_whose_block_did_not_survive_was_none(cpo: Cpo) -> None:
