@@ -12,13 +12,19 @@
     ├── StoreClosed                used after close()
     ├── StoreUnreachable           nobody serves the store, and it was waited for long enough
     ├── ServerError                the server failed, or is not one that we understand
+    ├── NotAuthenticated           the server does not know who that is
     ├── NotPermitted               the user may not do that
+    ├── NoSuchUser, UserExists     the server has no such user, or has one
+    ├── BadConfig (BadArgument)    a setting of the server is wrong; it names where and which
+    ├── AddressUnusable            the server cannot listen there
+    ├── CertificateUnusable        a certificate or its key is missing, damaged, foreign or expired
     ├── CorruptData                stored bytes fail their check
     │   ├── PlogCorrupt
     │   ├── JournalCorrupt
     │   ├── MetadataCorrupt
     │   ├── CpoCorrupt
-    │   └── StreamCorrupt
+    │   ├── StreamCorrupt
+    │   └── UsersCorrupt
     ├── PlogError                  a plog refused; nothing was changed
     │   ├── NoSuchPlog, PlogExists, PlogSealed, AppendTooLarge, WrongOffset, PlogFull, ReadOutOfRange
     ├── LogError                   a log stream refused or failed
@@ -121,12 +127,59 @@ class ServerError(PenstockError):
     """The server failed, or is not one that we understand."""
 
 
+class NotAuthenticated(PenstockError):
+    """The server does not know who that is; it does not say whether the name or the password is wrong."""
+
+    def __init__(self) -> None:
+        super().__init__("user and password, or the token, are not valid: give others, or ask an administrator")
+
+
 class NotPermitted(PenstockError):
     """The user may not do that."""
 
     def __init__(self, user: str, *, operation: str, what: str) -> None:
         super().__init__(f"{user} may not {operation} {what}: ask an administrator for a grant")
         self.user, self.operation, self.what = user, operation, what
+
+
+class NoSuchUser(PenstockError):
+    """The server has no user of this name."""
+
+    def __init__(self, user: str) -> None:
+        super().__init__(f"there is no user {user!r}: add one with penstock user add")
+        self.user = user
+
+
+class UserExists(PenstockError):
+    """The server has a user of this name already."""
+
+    def __init__(self, user: str) -> None:
+        super().__init__(f"user {user!r} is there already: choose another name, or replace the password")
+        self.user = user
+
+
+class BadConfig(BadArgument):
+    """A setting of the server is wrong; nothing was started."""
+
+    def __init__(self, where: str, key: str, *, reason: str) -> None:
+        super().__init__(f"{where}: {key}: {reason}")
+        self.where, self.key, self.reason = where, key, reason
+
+
+class AddressUnusable(PenstockError):
+    """The server cannot listen at this address."""
+
+    def __init__(self, address: str, *, reason: str) -> None:
+        super().__init__(f"cannot listen at {address}: {reason}; choose another port, or end what has it")
+        self.address, self.reason = address, reason
+
+
+class CertificateUnusable(PenstockError):
+    """A certificate or its key is missing, damaged, foreign or expired."""
+
+    def __init__(self, path: str, *, reason: str) -> None:
+        super().__init__(f"cannot serve with {path}: {reason}")
+        self.path, self.reason = path, reason
 
 
 class CorruptData(PenstockError):
@@ -156,6 +209,10 @@ class CpoCorrupt(CorruptData):
 
 class StreamCorrupt(CorruptData):
     """A segment, or the catalog of streams, holds something that no Penstock writes."""
+
+
+class UsersCorrupt(CorruptData):
+    """The file of users holds something that no Penstock writes."""
 
 
 class PlogError(PenstockError):

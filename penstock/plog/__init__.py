@@ -10,6 +10,7 @@ from penstock.plog._files import FilePlogs
 from penstock.plog._interface import PendingAppend, Plogs
 from penstock.plog._open import open_plogs
 from penstock.plog._replica import APPEND_SIZE_MAX, PLOG_SIZE_DEFAULT, PLOG_SIZE_MAX, PlogInfo
+from penstock.plog._sync_times import SyncTimes
 
 __all__ = [
     "APPEND_SIZE_MAX",
@@ -20,5 +21,6 @@ __all__ = [
     "PlogId",
     "PlogInfo",
     "Plogs",
+    "SyncTimes",
     "open_plogs",
 ]

@@ -48,6 +48,7 @@ if TYPE_CHECKING:
     from penstock.plog._interface import PendingAppend
     from penstock.plog._journal import Ticket
     from penstock.plog._replica import BlockSlice
+    from penstock.plog._sync_times import SyncTimes
     from penstock.ports import Bytes, Disk, File, Random
 
 __all__ = ["DIRECT_SIZE_MIN", "JOURNAL_SIZE", "OPEN_FILES_MAX", "FilePlogs"]
@@ -107,6 +108,15 @@ class FilePlogs:
         except OSError as error:
             raise refusal(self._disk.where(), error) from error
         return journal
+
+    @property
+    def syncs(self) -> SyncTimes:
+        """How long the syncs took that somebody waited for."""
+        return self._journal.syncs
+
+    def check_running(self) -> None:
+        """Raise the failure of the disk after which nothing is written any more, if there was one."""
+        self._journal.check_running()
 
     def new_id(self) -> PlogId:
         """Return an id that nobody has had before; nothing is created."""
@@ -235,7 +245,7 @@ class FilePlogs:
                 if not plog.linked:
                     self._disk.sync()
                     plog.linked = True
-                file.datasync()
+                self.syncs.datasync(file)
             except OSError as error:
                 raise self._journal.stop(error, self._disk.where(plog.name)) from error
             plog.acknowledge(written)

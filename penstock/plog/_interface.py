@@ -12,6 +12,7 @@ if TYPE_CHECKING:
 
     from penstock.model import PlogId
     from penstock.plog._replica import PlogInfo
+    from penstock.plog._sync_times import SyncTimes
 
 __all__ = ["PendingAppend", "Plogs"]
 
@@ -29,6 +30,13 @@ class Plogs(Protocol):
     An append says at which offset it expects the plog, so a lost, repeated or foreign append is refused, not
     stored. It is acknowledged when it is durable, and a reader sees only what was acknowledged.
     """
+
+    @property
+    def syncs(self) -> SyncTimes:
+        """How long the syncs took that somebody waited for."""
+
+    def check_running(self) -> None:
+        """Raise the failure of the disk after which nothing is written any more, if there was one."""
 
     def new_id(self) -> PlogId:
         """Return an id that nobody has had before; nothing is created."""

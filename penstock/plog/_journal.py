@@ -31,6 +31,7 @@ from penstock.plog._journal_record import (
     pack_record_header,
     scan_journal,
 )
+from penstock.plog._sync_times import SyncTimes
 from penstock.ports import uninterrupted, write_all
 
 if TYPE_CHECKING:
@@ -110,7 +111,7 @@ class Journal:
         self._place = self._synced = JOURNAL_HEAD_SIZE
         self._dirty: dict[Subject, int] = {}  # what this generation has records of, and the last one's number
         self._checkpointer: threading.Thread | None = None
-        self.sync_count = 0
+        self.syncs: Final = SyncTimes()
 
     def submit(self, subject: Subject, *, kind: bytes, position: int, parts: tuple[Bytes, ...], offset: int) -> Ticket:
         """Queue a change; it becomes durable when somebody waits for it or for a later one."""
@@ -245,9 +246,8 @@ class Journal:
             place += RECORD_HEADER_SIZE + ticket.size
         file = self._files[self._active]
         write_all(file, parts, self._synced)
-        file.datasync()
+        self.syncs.datasync(file)
         self._synced = place
-        self.sync_count += 1
         for ticket in group:
             ticket.durable = True
             self._dirty[ticket.subject] = ticket.change

@@ -232,9 +232,9 @@ def test_threads_that_wait_together_share_one_sync(held: FilePlogs) -> None:
             pending.result()
             barrier.wait(LONG)  # all are done
 
-    before = held._journal.sync_count
+    before = held.syncs.count
     in_threads([lambda plog_id=plog_id: write(plog_id) for plog_id in plog_ids])  # type: ignore[misc]
-    assert held._journal.sync_count - before == 10
+    assert held.syncs.count - before == 10
     assert all(content(held, plog_id) == b"8 bytes." * 10 for plog_id in plog_ids)
 
 
