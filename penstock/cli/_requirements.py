@@ -17,7 +17,7 @@ _REQUIREMENT = re.compile(
     r"(; (\(?python_version < ['\"](?P<python>[\d.]+)['\"]\)?)?( and )?(extra == ['\"](?P<extra>\w+)['\"])?)?"
 )
 _BOUND = re.compile(r"(>=|<)([\d.]+)")
-_MODULES = {"backports-zstd": "backports.zstd"}  # others: the name with underscores
+_MODULES = {"argon2-cffi": "argon2", "backports-zstd": "backports.zstd"}  # others: the name with underscores
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,0 +1,153 @@
+"""How a server is set up: from a file, the environment and flags, each of which wins over those before it.
+
+Settings have the same names everywhere: ``max_connections`` in ``penstock.toml`` is ``PENSTOCK_MAX_CONNECTIONS`` in the
+environment and ``--max-connections`` on the command line. What is wrong is told with the place where it stands.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import math
+import tomllib
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
+
+import msgspec
+from msgspec import Meta
+
+from penstock.errors import BadConfig
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+__all__ = ["CONFIG_FILE", "Config", "load_config"]
+
+CONFIG_FILE: Final = "penstock.toml"
+_PREFIX: Final = "PENSTOCK_"
+_FILE_SIZE_MAX: Final = 1 << 20
+
+Text = Annotated[str, Meta(min_length=1)]
+Port = Annotated[int, Meta(ge=0, le=65_535)]
+Seconds = Annotated[float, Meta(gt=0, le=86_400)]
+Bytes = Annotated[int, Meta(ge=2 << 20, le=1 << 30)]  # the largest event and its frame fit into the smallest
+
+
+class Config(msgspec.Struct, frozen=True, kw_only=True):
+    """The settings of a server."""
+
+    store: Text = "./penstock-data"
+    host: Text = "127.0.0.1"
+    port: Port = 9090  # of Arrow Flight; 0 is any that is free
+    http_port: Port = 9091  # of health and metrics
+    tls: bool | None = None  # None: on, unless the host is this machine alone
+    tls_cert: Text | None = None  # None: our own, which is made in the store's folder
+    tls_key: Text | None = None
+    allow_plain: bool = False  # without TLS others on the network read everything, passwords too
+    anonymous: bool = False  # who gives no name may do everything
+    max_connections: Annotated[int, Meta(ge=1, le=100_000)] = 1_000
+    max_message_bytes: Bytes = 16 << 20
+    max_inflight_bytes: Bytes = 64 << 20  # of one client
+    idle_timeout_s: Seconds = 300.0
+    header_timeout_s: Seconds = 10.0
+    shutdown_timeout_s: Seconds = 10.0
+    pass_s: Seconds = 1.0  # how often streams are scaled and truncated, and watermarks written
+    log_format: Literal["plain", "json"] = "plain"
+
+    @property
+    def is_local(self) -> bool:
+        """Whether only this machine reaches the server."""
+        try:
+            return self.host == "localhost" or ipaddress.ip_address(self.host).is_loopback
+        except ValueError:
+            return False
+
+    @property
+    def uses_tls(self) -> bool:
+        """Whether both ports speak TLS."""
+        return not self.is_local or self.tls_cert is not None if self.tls is None else self.tls
+
+
+_KINDS: Final = {field.name: field.type for field in msgspec.structs.fields(Config)}
+
+
+def load_config(
+    flags: Mapping[str, object] | None = None,
+    *,
+    environ: Mapping[str, str],
+    path: Path | None = None,
+) -> Config:
+    """Return the settings; without ``path`` the file is ``penstock.toml`` here, if it is there. A flag of None is none.
+
+    Names in the environment that are no settings are somebody else's. In the file they are mistakes.
+    """
+    values, places = dict[str, Any](), dict[str, str]()
+    for key, value in _read(path).items():
+        where = str(path or CONFIG_FILE)
+        if key not in _KINDS:
+            raise BadConfig(where, key, reason=f"there is no such setting: there are {', '.join(_KINDS)}")
+        values[key], places[key] = _converted(where, key, value, strict=True), where
+    for key in _KINDS:
+        if (text := environ.get(_PREFIX + key.upper())) is not None:
+            where = "environment"
+            values[key] = _converted(where, _PREFIX + key.upper(), text, kind=_KINDS[key], strict=False)
+            places[key] = where
+    for key, value in (flags or {}).items():
+        if value is not None:
+            where = "command line"
+            values[key], places[key] = _converted(where, key, value, strict=True), where
+    config = Config(**values)
+    _check_together(config, places)
+    return config
+
+
+def _read(path: Path | None) -> dict[str, Any]:
+    try:
+        with Path(path or CONFIG_FILE).open("rb") as file:
+            text = file.read(_FILE_SIZE_MAX).decode()
+        return tomllib.loads(text)
+    except FileNotFoundError:
+        if path is None:
+            return {}
+        raise
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise BadConfig(str(path or CONFIG_FILE), "the whole file", reason=f"it is no TOML ({error})") from error
+
+
+def _converted(where: str, key: str, value: object, *, strict: bool, kind: Any = None) -> Any:  # noqa: ANN401
+    """Return a value of the kind that the setting has; text from the environment may be any of them."""
+    try:
+        found = msgspec.convert(value, kind or _KINDS[key], strict=strict)
+    except msgspec.ValidationError as error:
+        raise BadConfig(where, key, reason=f"it cannot be {value!r}: {_in_words(error)}") from None
+    if isinstance(found, float) and not math.isfinite(found):
+        raise BadConfig(where, key, reason=f"it cannot be {value!r}: give a figure")
+    return found
+
+
+def _in_words(error: msgspec.ValidationError) -> str:
+    return str(error).replace("`", "").replace("Expected", "it is").split(" - at")[0]
+
+
+def _check_together(config: Config, places: Mapping[str, str]) -> None:
+    """Refuse settings that contradict each other."""
+
+    def contradiction(key: str, reason: str) -> BadConfig:
+        return BadConfig(places.get(key, "defaults"), key, reason=reason)
+
+    if config.port == config.http_port != 0:
+        key = "http_port" if "http_port" in places else "port"
+        raise contradiction(key, f"port and http_port are both {config.port}: they have to differ")
+    if (config.tls_cert is None) != (config.tls_key is None):
+        given, missing = ("tls_cert", "tls_key") if config.tls_key is None else ("tls_key", "tls_cert")
+        raise contradiction(given, f"{missing} is missing: both are needed, or neither")
+    if config.tls_cert is not None and config.tls is False:
+        raise contradiction("tls", "it is off, and there is a tls_cert: leave one of them away")
+    if not config.uses_tls and not config.is_local and not config.allow_plain:
+        reason = f"it is off, and {config.host} is open to others, who could read passwords: allow_plain permits it"
+        raise contradiction("tls", reason)
+    if config.anonymous and not config.is_local:
+        raise contradiction("anonymous", f"{config.host} is open to others: only a loopback host may do without users")
+    if config.max_inflight_bytes < config.max_message_bytes:
+        key = "max_inflight_bytes" if "max_inflight_bytes" in places else "max_message_bytes"
+        reason = f"max_inflight_bytes, {config.max_inflight_bytes}, has no room for a message of max_message_bytes, "
+        raise contradiction(key, reason + str(config.max_message_bytes))

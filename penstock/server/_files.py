@@ -1,0 +1,61 @@
+"""Small files of the server's own in the store's folder: whole or not at all, whatever happens, closed to others."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING, Final
+
+from penstock.errors import FolderUnusable
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+__all__ = ["alone_in", "replace_file"]
+
+_FLAGS: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+
+
+@contextmanager
+def alone_in(folder: Path) -> Iterator[None]:
+    """Let no other process change files of ours in the folder meanwhile; the folder is made if it is not there."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    except OSError as error:
+        raise FolderUnusable(str(folder), reason=error.strerror or str(error)) from error
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(fd)
+
+
+def replace_file(path: Path, data: bytes, *, mode: int = 0o600) -> None:
+    """Put ``data`` in the place of what the file holds, durably and in one step; the caller is alone in its folder."""
+    draft = path.with_name(f"{path.name}.new")
+    try:
+        with suppress(FileNotFoundError):
+            draft.unlink()  # a crash may have left it
+        _write(draft, data, mode)
+        draft.replace(path)
+        _sync(path.parent)
+    except OSError as error:
+        raise FolderUnusable(str(path.parent), reason=error.strerror or str(error)) from error
+
+
+def _write(path: Path, data: bytes, mode: int) -> None:
+    with os.fdopen(os.open(path, _FLAGS, mode), "wb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def _sync(folder: Path) -> None:
+    fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)

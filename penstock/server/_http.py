@@ -1,0 +1,166 @@
+"""The HTTP port: health and metrics.
+
+It is bounded everywhere: in the size of a request, in how long its head may take, in connections. When there are too
+many, who has been silent for longest goes first; so sockets that only sit there keep nobody out.
+"""
+
+from __future__ import annotations
+
+import socket
+import threading
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, cast
+
+import h11
+import uvicorn
+from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
+from starlette.applications import Starlette
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+from penstock._version import __version__
+from penstock.errors import AddressUnusable, NotAuthenticated
+from penstock.server._login import login
+
+if TYPE_CHECKING:
+    import asyncio
+
+    from prometheus_client import CollectorRegistry
+    from starlette.requests import Request
+
+    from penstock.server._config import Config
+    from penstock.server._health import Health
+    from penstock.server._tls import Certificate
+    from penstock.server._users import Users
+
+__all__ = ["HttpServer", "listen", "new_app"]
+
+_HEAD_SIZE_MAX: Final = 64 << 10
+_BACKLOG: Final = 1024
+
+
+def new_app(health: Health, registry: CollectorRegistry, users: Users | None) -> Starlette:
+    """Return the application; with ``users``, figures are for those who may read every stream."""
+
+    def healthz(_: Request) -> Response:
+        trouble = health.trouble()
+        if trouble is not None:
+            return JSONResponse({"status": "failing", "reason": trouble}, 503)
+        return JSONResponse({"status": "ok", "version": __version__})
+
+    def metrics(request: Request) -> Response:
+        if users is not None:
+            try:
+                user = login(users, request.headers.get("authorization"))
+            except NotAuthenticated as error:
+                return JSONResponse({"error": str(error)}, 401, {"WWW-Authenticate": 'Basic realm="penstock"'})
+            if not user.may("read", "*"):
+                return JSONResponse({"error": f"{user.name} may not read all streams"}, 403)
+        return Response(generate_latest(registry), media_type=CONTENT_TYPE_LATEST)
+
+    return Starlette(routes=[Route("/healthz", healthz), Route("/metrics", metrics)])
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """Return a socket that listens there; connections wait in it until somebody serves them."""
+    try:
+        family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
+        return socket.create_server((host, port), family=family, backlog=_BACKLOG)
+    except OSError as error:
+        raise AddressUnusable(f"{host}:{port}", reason=error.strerror or str(error)) from error
+
+
+class HttpServer:
+    """Serves the application in a thread of its own, until :meth:`shutdown`."""
+
+    def __init__(self, app: Starlette, config: Config, certificate: Certificate | None) -> None:
+        self._socket = listen(config.host, config.http_port)
+        self.port: Final[int] = self._socket.getsockname()[1]
+        self._door = _Door(config)
+        self._server = uvicorn.Server(
+            uvicorn.Config(
+                app,
+                http=cast("type[H11Protocol]", partial(_Connection, self._door)),
+                ws="none",
+                lifespan="off",
+                loop="asyncio",
+                log_config=None,
+                access_log=False,
+                server_header=False,
+                proxy_headers=False,
+                h11_max_incomplete_event_size=_HEAD_SIZE_MAX,
+                timeout_keep_alive=max(1, int(config.idle_timeout_s)),
+                timeout_graceful_shutdown=max(1, int(config.shutdown_timeout_s)),
+                ssl_certfile=None if certificate is None else certificate.cert_path,
+                ssl_keyfile=None if certificate is None else str(certificate.key_path),
+            )
+        )
+        self._thread = threading.Thread(target=self._server.run, args=([self._socket],), name="penstock-http")
+        self._thread.start()
+
+    def connections(self) -> int:
+        """Return how many there are."""
+        return len(self._server.server_state.connections)
+
+    def shutdown(self) -> None:
+        """Let requests under way come to their end, and serve no more."""
+        self._server.should_exit = True
+        self._thread.join()
+        self._socket.close()
+
+
+class _Door:
+    """How many may come in, and who of them is silent, longest first."""
+
+    def __init__(self, config: Config) -> None:
+        self.max_connections: Final = config.max_connections
+        self.header_timeout_s: Final = config.header_timeout_s
+        self.silent: Final[dict[_Connection, asyncio.TimerHandle | None]] = {}  # with what ends it, if a head is due
+
+
+class _Connection(H11Protocol):
+    """A connection whose requests have to come in time; uvicorn itself would wait for the first one for ever."""
+
+    def __init__(self, door: _Door, **given: Any) -> None:  # noqa: ANN401 - what uvicorn gives
+        super().__init__(**given)
+        self._door = door
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """Wait for the head of a request; make room if there is none."""
+        super().connection_made(transport)
+        self._wait_for_head()
+        if len(self.connections) > self._door.max_connections:
+            next(iter(self._door.silent)).leave()
+
+    def data_received(self, data: bytes) -> None:
+        """Note whether the head of a request is there."""
+        super().data_received(data)
+        if self.conn.their_state is not h11.IDLE:
+            self._stop_waiting()
+        elif self._door.silent.get(self) is None:
+            self._wait_for_head()
+
+    def on_response_complete(self) -> None:
+        """Note that it is silent again; uvicorn ends it when it stays so for too long."""
+        super().on_response_complete()
+        if self.conn.their_state is h11.IDLE and not self.transport.is_closing():
+            self._door.silent[self] = None
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Wait no more."""
+        self._stop_waiting()
+        super().connection_lost(exc)
+
+    def leave(self) -> None:
+        """Close the connection, answered or not."""
+        self._stop_waiting()
+        self.transport.abort()
+
+    def _wait_for_head(self) -> None:
+        self._door.silent[self] = self.loop.call_later(self._door.header_timeout_s, self.leave)
+
+    def _stop_waiting(self) -> None:
+        timer = self._door.silent.pop(self, None)
+        if timer is not None:
+            timer.cancel()

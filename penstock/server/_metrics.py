@@ -1,0 +1,124 @@
+"""The store's figures for Prometheus, looked up when they are asked for: nobody who writes or reads pays for them."""
+
+from __future__ import annotations
+
+import threading
+from contextlib import suppress
+from itertools import accumulate
+from typing import TYPE_CHECKING, Final
+
+from prometheus_client import CollectorRegistry, GCCollector, PlatformCollector, ProcessCollector
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
+from prometheus_client.registry import Collector
+
+from penstock.errors import StreamError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+
+    from prometheus_client.core import Metric
+
+    from penstock.stream import StreamStore
+    from penstock.stream._segment import Segment
+
+__all__ = ["NAMES_MAX", "new_registry"]
+
+NAMES_MAX: Final = 1000  # streams that have figures of their own, and groups; the first by name
+
+
+def new_registry(store: StreamStore, connections: Mapping[str, Callable[[], int]]) -> CollectorRegistry:
+    """Return everything there is to measure; ``connections`` tell how many there are now, by what they speak."""
+    registry = CollectorRegistry()
+    for kind in (ProcessCollector, PlatformCollector, GCCollector):
+        kind(registry=registry)
+    registry.register(_StoreCollector(store, connections))
+    return registry
+
+
+class _StoreCollector(Collector):
+    def __init__(self, store: StreamStore, connections: Mapping[str, Callable[[], int]]) -> None:
+        self._store, self._connections = store, connections
+        self._appended = _Appended()
+
+    def describe(self) -> Iterable[Metric]:
+        """Nothing before it is asked for: a registry would look at the whole store to see which names it has."""
+        return []
+
+    def collect(self) -> Iterable[Metric]:
+        """Look at the store."""
+        yield from self._streams()
+        yield from self._groups()
+        yield self._syncs()
+        yield _gauge("penstock_open_transactions", "Transactions under way.", {"": len(self._store.transactions)})
+        counts = {kind: count() for kind, count in self._connections.items()}
+        yield _gauge("penstock_connections", "Clients that are connected.", counts, label="protocol")
+
+    def _streams(self) -> Iterable[Metric]:
+        catalog, now = self._store.catalog, self._store.clock.now()
+        with catalog.lock:
+            uids = {name: catalog.streams[name].uid for name in sorted(catalog.streams)}
+        appended = self._appended.look(self._store.segments_at_work(), set(uids.values()))
+        events, data = (
+            CounterMetricFamily("penstock_appended_events", "Events appended since the start.", labels=["stream"]),
+            CounterMetricFamily("penstock_appended_bytes", "Bytes appended since the start.", labels=["stream"]),
+        )
+        sizes, ages = dict[str, float](), dict[str, float]()
+        for name, uid in list(uids.items())[:NAMES_MAX]:
+            with suppress(StreamError):  # it may have been deleted meanwhile
+                sizes[name] = self._store.stream(name).size_bytes
+                mark = self._store.watermark(name)
+                if mark is not None:
+                    ages[name] = max(now - mark.lower / 1000, 0.0)
+                for family, count in zip((events, data), appended.get(uid, (0, 0)), strict=True):
+                    family.add_metric([name], count)
+        yield _gauge("penstock_streams", "Streams in the store.", {"": len(uids)})
+        yield from (events, data)
+        yield _gauge("penstock_stream_bytes", "Bytes that a stream holds.", sizes, label="stream")
+        about = "How long ago the time is that all writers have promised to be past."
+        yield _gauge("penstock_watermark_age_seconds", about, ages, label="stream")
+
+    def _groups(self) -> Iterable[Metric]:
+        behind, since = dict[str, float](), dict[str, float]()
+        for name in self._store.reader_groups()[:NAMES_MAX]:
+            with suppress(StreamError):
+                lag = self._store.reader_group(name).lag()
+                behind[name], since[name] = lag.bytes, lag.seconds
+        yield _gauge("penstock_group_lag_bytes", "Bytes that a reader group has not read yet.", behind, label="group")
+        about = "How long the oldest event that a reader group has not read yet has been there."
+        yield _gauge("penstock_group_lag_seconds", about, since, label="group")
+
+    def _syncs(self) -> Metric:
+        counts, total_s = self._store.syncs.figures()
+        bounds = [*map(str, self._store.syncs.BOUNDS_S), "+Inf"]
+        buckets = list(zip(bounds, accumulate(counts), strict=True))
+        family = HistogramMetricFamily("penstock_sync_seconds", "How long the disk took to make writes durable.")
+        family.add_metric([], buckets, total_s)
+        return family
+
+
+class _Appended:
+    """What was appended to each stream: never less than before, although segments go with their figures."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._seen: dict[tuple[int, int], tuple[int, int]] = {}  # by stream and segment
+        self._totals: dict[int, tuple[int, int]] = {}  # by stream
+
+    def look(self, segments: Mapping[tuple[int, int], Segment], streams: set[int]) -> dict[int, tuple[int, int]]:
+        """Return events and bytes of each of the streams."""
+        with self._lock:
+            found = {key: (one.events, one.bytes) for key, one in segments.items()}
+            for (uid, segment), (events, size) in found.items():
+                old_events, old_size = self._seen.get((uid, segment), (0, 0))
+                all_events, all_size = self._totals.get(uid, (0, 0))
+                self._totals[uid] = all_events + events - old_events, all_size + size - old_size
+            self._seen = found
+            self._totals = {uid: total for uid, total in self._totals.items() if uid in streams}
+            return dict(self._totals)
+
+
+def _gauge(name: str, about: str, figures: Mapping[str, float], *, label: str | None = None) -> Metric:
+    family = GaugeMetricFamily(name, about, labels=None if label is None else [label])
+    for one, figure in figures.items():
+        family.add_metric([] if label is None else [one], figure)
+    return family

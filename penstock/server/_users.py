@@ -1,0 +1,296 @@
+"""Users, their passwords and tokens, and what they may do; kept in one file of the store's folder.
+
+A password is kept as an argon2 hash, a token as the sha256 of its secret: who reads the file gets into nothing. What
+was not granted is denied. The file is read again when it has changed, so a server that runs knows with the next call
+what ``penstock user`` has done.
+
+Telling that somebody is unknown takes as long as telling that a password is wrong, so nobody learns names from it. A
+password that was right is remembered for a minute, as a hash with a key that no file has: not every call costs the
+64 MiB and the tenth of a second that make argon2 what it is, and no more than two at a time do.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import secrets
+import threading
+from hmac import compare_digest
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple, get_args
+
+import argon2
+import msgspec
+
+from penstock.errors import BadArgument, NoSuchUser, NotAuthenticated, UserExists, UsersCorrupt
+from penstock.model import check_kind, check_name, check_positive, check_stream_name
+from penstock.ports import SystemClock
+from penstock.server._files import alone_in, replace_file
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+    from typing import Self
+
+    from penstock.ports import Clock
+
+__all__ = ["USERS_FILE", "Grant", "Permission", "User", "Users"]
+
+Permission = Literal["read", "write", "admin"]
+
+USERS_FILE: Final = "users.json"
+PASSWORD_SIZE_MAX: Final = 1024
+TOKENS_MAX: Final = 1000  # of one user, that have not expired
+_FILE_SIZE_MAX: Final = 64 << 20
+_REMEMBERED_S: Final = 60.0
+_HASHES_AT_ONCE: Final = 2
+_NOBODY: Final = "$argon2id$v=19$m=65536,t=3,p=4$OXkRyLLE9gPXGbj+58+U8Q$O8XuDekkwAp7SVu/tLnGp/1FguU/2s2P9g2ZOqkjoks"
+"""A hash that no password is known for: what is checked for who is not there."""
+
+
+class Grant(msgspec.Struct, frozen=True, array_like=True, order=True):
+    """A permission for the streams that a pattern names: ``*``, ``scope/*`` or ``scope/name``."""
+
+    permission: Permission
+    pattern: str
+
+    def covers(self, permission: Permission, stream: str) -> bool:
+        """Whether it permits this; who may administer a stream may read and write it."""
+        if self.permission not in (permission, "admin"):
+            return False
+        scope = self.pattern.removesuffix("*")
+        return stream.startswith(scope) if scope != self.pattern else stream == self.pattern
+
+
+class User(msgspec.Struct, frozen=True):
+    """Who somebody is, and what they may do, at one moment."""
+
+    name: str
+    grants: tuple[Grant, ...]
+
+    def may(self, permission: Permission, stream: str) -> bool:
+        """Whether something was granted that permits this."""
+        return any(grant.covers(permission, stream) for grant in self.grants)
+
+
+class _User(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    password: str
+    grants: tuple[Grant, ...] = ()
+
+
+class _Token(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    user: str
+    digest: str
+    expires: float
+
+
+class _Content(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What the file holds."""
+
+    format: Literal[1] = 1
+    users: dict[str, _User] = {}
+    tokens: dict[str, _Token] = {}
+
+
+class _Proof(NamedTuple):
+    """A password that was right."""
+
+    digest: bytes
+    of: str  # the hash that it was right for: with another password it proves nothing any more
+    until: float
+
+
+class Users:
+    """The users of one store; see the module."""
+
+    def __init__(self, path: Path, *, clock: Clock | None = None) -> None:
+        self._path, self._clock = path, clock or SystemClock()
+        self._hasher: Final = argon2.PasswordHasher()
+        self._at_once: Final = threading.Semaphore(_HASHES_AT_ONCE)
+        self._key: Final = secrets.token_bytes(32)
+        self._proofs: dict[str, _Proof] = {}
+        self._seen: tuple[_Content, tuple[int, ...] | None] = (_Content(), None)  # in one piece: threads read it
+        self._content()
+
+    @classmethod
+    def open(cls, path: Path, *, clock: Clock | None = None) -> Self:
+        """Open the file of users; without one there are none, and it is made with the first."""
+        return cls(path, clock=clock)
+
+    def __iter__(self) -> Iterator[User]:
+        """All users, by name."""
+        return iter([User(name, one.grants) for name, one in sorted(self._content().users.items())])
+
+    # Who they are
+
+    def authenticate(self, name: str, password: str) -> User:
+        """Return the user of this name and password; ``NotAuthenticated`` does not say which of them is wrong."""
+        known = self._content().users.get(name)
+        digest = hashlib.blake2b(_encoded(f"{name}\0{password}"), key=self._key).digest()
+        proof = self._proofs.get(name)
+        if (
+            known is not None
+            and proof is not None
+            and compare_digest(proof.digest, digest)
+            and proof.of == known.password
+            and self._clock.now() < proof.until
+        ):
+            return User(name, known.grants)
+        if not self._is_right(_NOBODY if known is None else known.password, password) or known is None:
+            raise NotAuthenticated
+        self._proofs[name] = _Proof(digest, known.password, self._clock.now() + _REMEMBERED_S)
+        return User(name, known.grants)
+
+    def _is_right(self, hashed: str, password: str) -> bool:
+        tried = password if len(password) <= PASSWORD_SIZE_MAX else ""  # which nobody has
+        with self._at_once:
+            try:
+                return self._hasher.verify(hashed, _encoded(tried))
+            except (argon2.exceptions.VerificationError, argon2.exceptions.InvalidHashError):
+                return False
+
+    def authenticate_token(self, token: str) -> User:
+        """Return the user that a token was made for, unless it has expired."""
+        token_id, _, secret = token.partition(".")
+        content = self._content()
+        found = content.tokens.get(token_id)
+        is_right = compare_digest(_digest(secret), "" if found is None else found.digest)
+        if not is_right or found is None or self._clock.now() >= found.expires or found.user not in content.users:
+            raise NotAuthenticated
+        return User(found.user, content.users[found.user].grants)
+
+    # Changes
+
+    def add(self, name: str, password: str, *, replace: bool = False) -> None:
+        """Add a user, who may do nothing at first; with ``replace``, one that is there gets another password."""
+        check_name("user", name)
+        _check_password(password)
+        hashed = self._hasher.hash(_encoded(password))
+
+        def added(old: _Content) -> _Content:
+            if name in old.users and not replace:
+                raise UserExists(name)
+            grants = old.users[name].grants if name in old.users else ()
+            return _with_user(old, name, _User(hashed, grants))
+
+        self._change(added)
+
+    def remove(self, name: str) -> None:
+        """Remove a user, and the tokens of that user."""
+
+        def removed(old: _Content) -> _Content:
+            _check_known(old, name)
+            users = {other: one for other, one in old.users.items() if other != name}
+            return _Content(users=users, tokens={key: one for key, one in old.tokens.items() if one.user != name})
+
+        self._change(removed)
+        self._proofs.pop(name, None)
+
+    def grant(self, name: str, permission: Permission, pattern: str) -> None:
+        """Let a user read, write or administer the streams that a pattern names; again, it changes nothing."""
+        one = _grant(permission, pattern)
+        self._change(lambda old: _with_grants(old, name, lambda grants: {*grants, one}))
+
+    def revoke(self, name: str, permission: Permission, pattern: str) -> None:
+        """Take back what was granted in these very words; what was not changes nothing."""
+        one = _grant(permission, pattern)
+        self._change(lambda old: _with_grants(old, name, lambda grants: {*grants} - {one}))
+
+    def token(self, name: str, lifetime_s: float) -> str:
+        """Make a token, which stands for user and password as long as it lives; it is told here and nowhere else."""
+        check_positive("lifetime_s", lifetime_s)
+        token_id, secret = secrets.token_hex(8), secrets.token_urlsafe(32)
+
+        def added(old: _Content) -> _Content:
+            _check_known(old, name)
+            now = self._clock.now()
+            alive = {key: one for key, one in old.tokens.items() if now < one.expires}
+            if sum(one.user == name for one in alive.values()) >= TOKENS_MAX:
+                raise BadArgument(f"user {name!r} has {TOKENS_MAX} tokens: wait until one expires")
+            return _Content(
+                users=old.users, tokens={**alive, token_id: _Token(name, _digest(secret), now + lifetime_s)}
+            )
+
+        self._change(added)
+        return f"{token_id}.{secret}"
+
+    # The file
+
+    def _change(self, change: Callable[[_Content], _Content]) -> None:
+        """Write what a change makes of what the file holds now."""
+        with alone_in(self._path.parent):
+            content = change(self._content())
+            data = msgspec.json.format(msgspec.json.encode(content, order="sorted"))
+            replace_file(self._path, data + b"\n")
+
+    def _content(self) -> _Content:
+        """Return what the file holds, read again if it is another one, or was written to."""
+        content, version = self._seen
+        found = self._version()
+        if found != version:
+            content = _Content() if found is None else self._read()
+            self._seen = content, found
+        return content
+
+    def _version(self) -> tuple[int, ...] | None:
+        try:
+            status = os.stat(self._path)
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise self._damaged(error.strerror or str(error)) from error
+        return status.st_ino, status.st_mtime_ns, status.st_size
+
+    def _read(self) -> _Content:
+        try:
+            with self._path.open("rb") as file:
+                data = file.read(_FILE_SIZE_MAX + 1)
+            if len(data) > _FILE_SIZE_MAX:
+                raise self._damaged(f"it is larger than {_FILE_SIZE_MAX} bytes")
+            return msgspec.json.decode(data, type=_Content)
+        except OSError as error:
+            raise self._damaged(error.strerror or str(error)) from error
+        except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+            raise self._damaged(str(error)) from error
+
+    def _damaged(self, reason: str) -> UsersCorrupt:
+        return UsersCorrupt(str(self._path), offset=None, reason=reason)
+
+
+def _encoded(text: str) -> bytes:
+    return text.encode(errors="surrogatepass")
+
+
+def _digest(secret: str) -> str:
+    return hashlib.sha256(_encoded(secret)).hexdigest()
+
+
+def _check_password(password: object) -> None:
+    check_kind("password", password, str)
+    assert isinstance(password, str)
+    if not password or len(password) > PASSWORD_SIZE_MAX:
+        raise BadArgument(f"a password has 1 to {PASSWORD_SIZE_MAX} characters")
+
+
+def _grant(permission: Permission, pattern: str) -> Grant:
+    if permission not in get_args(Permission):
+        raise BadArgument(f"{permission!r} is no permission: it is read, write or admin")
+    check_kind("pattern", pattern, str)
+    scope, _, name = pattern.partition("/")
+    if pattern != "*":
+        check_stream_name(f"{scope}/all" if name == "*" else pattern)
+    return Grant(permission, pattern)
+
+
+def _check_known(content: _Content, name: str) -> None:
+    if name not in content.users:
+        raise NoSuchUser(name)
+
+
+def _with_user(content: _Content, name: str, user: _User) -> _Content:
+    return _Content(users={**content.users, name: user}, tokens=content.tokens)
+
+
+def _with_grants(content: _Content, name: str, change: Callable[[tuple[Grant, ...]], set[Grant]]) -> _Content:
+    _check_known(content, name)
+    user = content.users[name]
+    return _with_user(content, name, _User(user.password, tuple(sorted(change(user.grants)))))

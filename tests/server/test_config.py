@@ -1,0 +1,188 @@
+"""The settings of a server: where they come from, which wins, and what is refused."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from penstock.errors import BadConfig
+from penstock.server._config import Config, load_config
+
+
+@pytest.fixture(autouse=True)
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty folder, which this process is in."""
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def write(text: str) -> None:
+    Path("penstock.toml").write_text(text)
+
+
+def test_defaults_open_nothing_to_others() -> None:
+    """Who starts a server to try it out does not give the network their data."""
+    config = load_config(environ={})
+    assert config == Config()
+    assert config.is_local
+    assert not config.anonymous
+
+
+def test_flags_win_over_the_environment_and_that_over_the_file() -> None:
+    """The nearer to the moment, the more it counts."""
+    write("port = 1\nhttp_port = 2\nmax_connections = 3\n")
+    config = load_config({"port": 7, "tls": None}, environ={"PENSTOCK_PORT": "5", "PENSTOCK_HTTP_PORT": "6"})
+    assert (config.port, config.http_port, config.max_connections) == (7, 6, 3)
+
+
+def test_every_setting_can_be_given_everywhere() -> None:
+    """One name for one thing."""
+    given: dict[str, object] = {
+        "store": "elsewhere",
+        "host": "::1",
+        "port": 1,
+        "http_port": 2,
+        "tls": True,
+        "tls_cert": "a.crt",
+        "tls_key": "a.key",
+        "allow_plain": True,
+        "anonymous": True,
+        "max_connections": 3,
+        "max_message_bytes": 4 << 20,
+        "max_inflight_bytes": 5 << 20,
+        "idle_timeout_s": 6.5,
+        "header_timeout_s": 7.5,
+        "shutdown_timeout_s": 8.5,
+        "pass_s": 9.5,
+        "log_format": "json",
+    }
+    assert list(given) == list(Config.__struct_fields__)
+    wanted = Config(**given)  # type: ignore[arg-type]
+    assert load_config(given, environ={}) == wanted
+    environ = {f"PENSTOCK_{key.upper()}": str(value) for key, value in given.items()}
+    assert load_config(environ=environ) == wanted
+    write("\n".join(f"{key} = {msgspec.json.encode(value).decode()}" for key, value in given.items()))
+    assert load_config(environ={}) == wanted
+
+
+def test_file_may_be_anywhere(here: Path) -> None:
+    """But then it has to be there."""
+    elsewhere = here / "etc.toml"
+    elsewhere.write_text("port = 1")
+    write("port = 2")
+    assert load_config(environ={}, path=elsewhere).port == 1
+    with pytest.raises(FileNotFoundError):
+        load_config(environ={}, path=here / "missing.toml")
+
+
+def test_variables_of_others_are_left_alone() -> None:
+    """Kubernetes sets PENSTOCK_SERVICE_HOST for a service of this name; test runs have variables of their own, too."""
+    assert load_config(environ={"PENSTOCK_SERVICE_HOST": "10.0.0.1", "PENSTOCK_EXPLORE": "1", "PORT": "7"}) == Config()
+
+
+@pytest.mark.parametrize(
+    ("text", "key", "reason"),
+    [
+        ("prot = 1", "prot", "there is no such setting: there are store, host, port"),
+        ("[server]\nport = 1", "server", "there is no such setting"),
+        ('port = "9090"', "port", "it cannot be '9090': it is int, got str"),
+        ("port = 65536", "port", "it cannot be 65536: it is int <= 65535"),
+        ("port = -1", "port", "it cannot be -1: it is int >= 0"),
+        ("port = 1.5", "port", "it cannot be 1.5"),
+        ("port = true", "port", "it cannot be True: it is int, got bool"),
+        ('host = ""', "host", "it cannot be ''"),
+        ("tls = 1", "tls", "it cannot be 1: it is bool | null, got int"),
+        ("idle_timeout_s = 0", "idle_timeout_s", "it cannot be 0"),
+        ("idle_timeout_s = nan", "idle_timeout_s", "it cannot be nan"),
+        ("idle_timeout_s = inf", "idle_timeout_s", "it cannot be inf"),
+        ('log_format = "xml"', "log_format", "it cannot be 'xml'"),
+        ("max_message_bytes = 1024", "max_message_bytes", "it cannot be 1024: it is int >= 2097152"),
+        ("max_connections = 0", "max_connections", "it cannot be 0"),
+        ("port", "the whole file", "it is no TOML"),
+        ("port = 1\nport = 2", "the whole file", "it is no TOML"),
+    ],
+)
+def test_mistake_in_the_file_is_told_with_file_and_key(text: str, key: str, reason: str) -> None:
+    """Whoever wrote it finds it at once."""
+    write(text)
+    with pytest.raises(BadConfig) as mistake:
+        load_config(environ={})
+    assert str(mistake.value).startswith(f"penstock.toml: {key}: {reason}")
+
+
+def test_file_that_is_no_text_is_told() -> None:
+    """Somebody named the wrong file."""
+    Path("penstock.toml").write_bytes(b"\xff\xfe")
+    with pytest.raises(BadConfig, match="it is no TOML"):
+        load_config(environ={})
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("PENSTOCK_PORT", "tcp://10.0.0.1:9090"),
+        ("PENSTOCK_TLS", "perhaps"),
+        ("PENSTOCK_PASS_S", "inf"),
+        ("PENSTOCK_MAX_CONNECTIONS", ""),
+    ],
+)
+def test_mistake_in_the_environment_is_told_with_its_name(name: str, value: str) -> None:
+    """Nobody sees the environment, so it says where to look."""
+    with pytest.raises(BadConfig, match=f"^environment: {name}: it cannot be"):
+        load_config(environ={name: value})
+
+
+def test_mistake_on_the_command_line_is_told_with_its_name() -> None:
+    """Also where the command line itself did not notice."""
+    with pytest.raises(BadConfig, match=r"^command line: port: it cannot be 70000"):
+        load_config({"port": 70_000}, environ={})
+
+
+@pytest.mark.parametrize(
+    ("flags", "key"),
+    [
+        ({"port": 9091}, "port"),
+        ({"http_port": 9090}, "http_port"),
+        ({"tls_cert": "a.crt"}, "tls_cert"),
+        ({"tls_key": "a.key"}, "tls_key"),
+        ({"tls": False, "tls_cert": "a.crt", "tls_key": "a.key"}, "tls"),
+        ({"tls": False, "host": "0.0.0.0"}, "tls"),
+        ({"tls": False, "host": "example.com"}, "tls"),
+        ({"anonymous": True, "host": "0.0.0.0"}, "anonymous"),
+        ({"max_inflight_bytes": 8 << 20}, "max_inflight_bytes"),
+        ({"max_message_bytes": 128 << 20}, "max_message_bytes"),
+    ],
+)
+def test_contradiction_is_told(flags: dict[str, object], key: str) -> None:
+    """A server that guessed which of the two was meant would guess wrong."""
+    with pytest.raises(BadConfig, match=f"^command line: {key}: "):
+        load_config(flags, environ={})
+
+
+def test_contradiction_is_told_where_it_stands() -> None:
+    """One of the two may be a default."""
+    write("tls = false")
+    with pytest.raises(BadConfig, match=r"^penstock.toml: tls: "):
+        load_config({"host": "0.0.0.0"}, environ={})
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "127.9.9.9", "::1", "localhost"])
+def test_plain_ports_are_for_this_machine(host: str) -> None:
+    """Here nobody can listen; certificates would only be in the way."""
+    assert not load_config({"host": host}, environ={}).uses_tls
+    assert load_config({"host": host, "tls": True}, environ={}).uses_tls
+    assert load_config({"host": host, "tls_cert": "a.crt", "tls_key": "a.key"}, environ={}).uses_tls
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "::", "10.0.0.1", "example.com", "localhost.example.com"])
+def test_ports_that_others_reach_speak_tls(host: str) -> None:
+    """Unless it is forced."""
+    assert load_config({"host": host}, environ={}).uses_tls
+    assert not load_config({"host": host, "tls": False, "allow_plain": True}, environ={}).uses_tls
+
+
+def test_several_ports_may_be_left_to_the_system() -> None:
+    """Tests do that; any free port is another one each time."""
+    assert load_config({"port": 0, "http_port": 0}, environ={}).port == 0

@@ -1,0 +1,258 @@
+"""The HTTP port: what it answers, and whom it puts up with."""
+
+from __future__ import annotations
+
+import base64
+import json
+import socket
+import ssl
+from contextlib import ExitStack, closing, suppress
+from http.client import HTTPConnection, HTTPResponse, HTTPSConnection
+from typing import TYPE_CHECKING
+
+import pytest
+
+from penstock.errors import AddressUnusable
+from penstock.ports import SystemClock
+from penstock.server._config import Config
+from penstock.server._health import Health
+from penstock.server._http import HttpServer, listen, new_app
+from penstock.server._metrics import new_registry
+from penstock.server._tls import own_certificate
+from penstock.server._users import Users
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    from penstock.server._tls import Certificate
+    from penstock.stream import StreamStore
+
+LONG_S = 30
+
+
+@pytest.fixture
+def health(store: StreamStore, tmp_path: Path) -> Health:
+    return Health(store, tmp_path)
+
+
+@pytest.fixture
+def serve(store: StreamStore, health: Health) -> Iterator[Callable[..., HttpServer]]:
+    """Start a server, which ends with the test."""
+    with ExitStack() as stack:
+
+        def start(users: Users | None = None, certificate: Certificate | None = None, **settings: float) -> HttpServer:
+            config = Config(**{"http_port": 0, "shutdown_timeout_s": 1.0, **settings})  # type: ignore[arg-type]
+            server = HttpServer(new_app(health, new_registry(store, {}), users), config, certificate)
+            stack.callback(server.shutdown)
+            return server
+
+        yield start
+
+
+def get(server: HttpServer, path: str, **headers: str) -> tuple[int, str]:
+    with closing(HTTPConnection("127.0.0.1", server.port, timeout=LONG_S)) as connection:
+        connection.request("GET", path, headers=headers)
+        response = connection.getresponse()
+        return response.status, response.read().decode()
+
+
+def connect(server: HttpServer) -> socket.socket:
+    return socket.create_connection(("127.0.0.1", server.port), timeout=LONG_S)
+
+
+# What it answers
+
+
+def test_healthy_server_says_so(serve: Callable[..., HttpServer]) -> None:
+    """In JSON, with its version."""
+    status, body = get(serve(), "/healthz")
+    assert status == 200
+    assert json.loads(body)["status"] == "ok"
+
+
+def test_trouble_is_503_and_says_why(serve: Callable[..., HttpServer], health: Health) -> None:
+    """Who watches the server acts on the figure, people on the reason."""
+    health.end()
+    status, body = get(serve(), "/healthz")
+    assert (status, json.loads(body)) == (503, {"status": "failing", "reason": "the server is shutting down"})
+
+
+def test_metrics_are_served(serve: Callable[..., HttpServer], store: StreamStore) -> None:
+    """As Prometheus wants them."""
+    store.create_stream("plant/readings")
+    status, body = get(serve(), "/metrics")
+    assert status == 200
+    assert 'penstock_stream_bytes{stream="plant/readings"} 0.0\n' in body
+
+
+def test_metrics_are_for_who_may_read_all(serve: Callable[..., HttpServer], tmp_path: Path) -> None:
+    """They name every stream; health is for everybody."""
+    users = Users.open(tmp_path / "users.json")
+    users.add("anna", "secret")
+    server = serve(users)
+    basic = "Basic " + base64.b64encode(b"anna:secret").decode()
+    assert get(server, "/healthz")[0] == 200
+    assert get(server, "/metrics")[0] == 401
+    assert get(server, "/metrics", authorization="Bearer nonsense")[0] == 401
+    users.grant("anna", "admin", "plant/*")
+    assert get(server, "/metrics", authorization=basic)[0] == 403
+    users.grant("anna", "read", "*")
+    assert get(server, "/metrics", authorization=basic)[0] == 200
+    assert get(server, "/metrics", authorization=f"Bearer {users.token('anna', 60)}")[0] == 200
+
+
+@pytest.mark.parametrize(("method", "path", "status"), [("GET", "/", 404), ("POST", "/healthz", 405)])
+def test_other_requests_are_refused(serve: Callable[..., HttpServer], method: str, path: str, status: int) -> None:
+    """Without a word about what runs here."""
+    with closing(HTTPConnection("127.0.0.1", serve().port, timeout=LONG_S)) as connection:
+        connection.request(method, path)
+        response = connection.getresponse()
+        assert response.status == status
+        assert response.getheader("server") is None
+
+
+def test_tls_is_spoken_with_a_certificate(serve: Callable[..., HttpServer], tmp_path: Path) -> None:
+    """And nothing else is, then."""
+    own = own_certificate(tmp_path, ["localhost"], clock=SystemClock())
+    server = serve(certificate=own)
+    context = ssl.create_default_context(cafile=str(own.cert_path))
+    with closing(HTTPSConnection("localhost", server.port, timeout=LONG_S, context=context)) as connection:
+        connection.request("GET", "/healthz")
+        assert connection.getresponse().status == 200
+    with pytest.raises((ConnectionError, OSError)):
+        get(server, "/healthz")
+
+
+def test_port_in_use_is_told(serve: Callable[..., HttpServer]) -> None:
+    """With the address, and what to do."""
+    port = serve().port
+    with pytest.raises(AddressUnusable, match=f"cannot listen at 127.0.0.1:{port}: Address already in use"):
+        serve(http_port=port)
+
+
+def test_host_of_somebody_else_is_told() -> None:
+    """A name may not be known, an address not be ours."""
+    for host in ("192.0.2.1", "no.such.host.invalid"):
+        with pytest.raises(AddressUnusable, match=host):
+            listen(host, 0)
+
+
+# Whom it puts up with
+
+
+@pytest.mark.parametrize(
+    "garbage",
+    [
+        bytes(1000),
+        b"GET / HTTP/9.9\r\n\r\n",
+        b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
+        b"\x16\x03\x01\x02\x00\x01\x00",
+        b"GET /healthz HTTP/1.1\r\nHost: x\r\nContent-Length: 99999999999999999999999\r\n\r\n",
+        b"POST /healthz HTTP/1.1\r\nHost: x\r\nContent-Length: -1\r\n\r\n",
+        b"GET /" + b"a" * 200_000 + b" HTTP/1.1\r\n\r\n",
+        b"GET / HTTP/1.1\r\n" + b"x: y\r\n" * 50_000,
+    ],
+)
+def test_garbage_disturbs_nobody(serve: Callable[..., HttpServer], garbage: bytes) -> None:
+    """It is answered with an error, or not at all."""
+    server = serve(header_timeout_s=0.2)
+    with connect(server) as guest:
+        try:
+            guest.sendall(garbage)
+            answer = guest.recv(100)
+        except ConnectionError:
+            answer = b""
+        assert not answer or answer.split()[1][:1] == b"4"
+        assert get(server, "/healthz")[0] == 200
+
+
+@pytest.mark.parametrize("begun", [b"", b"GET /healthz HT", b"GET /healthz HTTP/1.1\r\nHost: x\r\n"])
+def test_head_that_does_not_come_in_time_ends_the_connection(serve: Callable[..., HttpServer], begun: bytes) -> None:
+    """Whether it was begun or not."""
+    with connect(serve(header_timeout_s=0.05)) as guest:
+        guest.sendall(begun)
+        assert not received(guest)
+
+
+def received(guest: socket.socket) -> bytes:
+    """What comes before the connection ends."""
+    try:
+        return b"".join(iter(lambda: guest.recv(1000), b""))
+    except ConnectionResetError:
+        return b""
+
+
+def test_head_that_comes_bit_by_bit_gets_no_more_time(serve: Callable[..., HttpServer]) -> None:
+    """The time runs from the first byte, not from the last."""
+    with connect(serve(header_timeout_s=0.2)) as guest, suppress(ConnectionError):
+        guest.settimeout(0.01)
+        while True:
+            guest.sendall(b"G")
+            with suppress(TimeoutError):
+                assert not guest.recv(100)
+                break
+
+
+def test_second_request_has_to_come_in_time_as_well(serve: Callable[..., HttpServer]) -> None:
+    """A connection that was good once is not good for ever."""
+    with connect(serve(header_timeout_s=0.2)) as guest:
+        guest.sendall(b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n")
+        response = HTTPResponse(guest)
+        response.begin()
+        assert response.status == 200
+        response.read()
+        guest.sendall(b"GET /he")
+        assert not received(guest)
+
+
+def test_connection_stays_for_the_next_request(serve: Callable[..., HttpServer]) -> None:
+    """Longer than a head may take."""
+    server = serve(header_timeout_s=0.05)
+    with closing(HTTPConnection("127.0.0.1", server.port, timeout=LONG_S)) as connection:
+        for _ in range(3):
+            connection.request("GET", "/healthz")
+            assert connection.getresponse().read()
+            assert connection.sock is not None
+            with connect(server) as other:
+                assert not received(other), "which takes as long as a head may take"
+
+
+def test_silent_connections_keep_nobody_out(serve: Callable[..., HttpServer]) -> None:
+    """The one that was silent for longest goes when there are too many."""
+    server = serve(max_connections=8)
+    with ExitStack() as stack:
+        guests = [stack.enter_context(connect(server)) for _ in range(40)]
+        assert get(server, "/healthz")[0] == 200
+        assert server.connections() <= 8
+        assert not received(guests[0])
+
+
+def test_connections_that_were_good_once_keep_nobody_out_either(serve: Callable[..., HttpServer]) -> None:
+    """They are silent, too."""
+    server = serve(max_connections=4)
+    with ExitStack() as stack:
+        for _ in range(10):
+            connection = HTTPConnection("127.0.0.1", server.port, timeout=LONG_S)
+            stack.callback(connection.close)
+            connection.request("GET", "/healthz")
+            assert connection.getresponse().read()
+        assert server.connections() <= 4
+
+
+def test_two_thousand_idle_sockets_are_nothing(serve: Callable[..., HttpServer]) -> None:
+    """The server answers others meanwhile."""
+    server = serve(max_connections=100)
+    with ExitStack() as stack:
+        for _ in range(2000):
+            stack.enter_context(connect(server))
+        assert get(server, "/healthz")[0] == 200
+
+
+def test_shutdown_ends_who_only_sits_there(serve: Callable[..., HttpServer]) -> None:
+    """Nobody can keep the server from ending."""
+    server = serve()
+    with connect(server) as guest:
+        assert get(server, "/healthz")[0] == 200
+        server.shutdown()
+        assert not received(guest)

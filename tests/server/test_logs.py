@@ -1,0 +1,88 @@
+"""The lines that the server writes."""
+
+from __future__ import annotations
+
+import io
+import json
+import logging
+import re
+
+import pytest
+
+from penstock.server._logs import logging_to
+
+LOGGER = logging.getLogger("penstock.server")
+
+
+def test_json_line_has_everything() -> None:
+    """Programs search by fields, not by words."""
+    file = io.StringIO()
+    with logging_to(file, "json"):
+        LOGGER.info("serving %s", "data", extra={"port": 9090, "user": "anna"})
+    line = json.loads(file.getvalue())
+    assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z", line.pop("time"))
+    expected = {"level": "info", "logger": "penstock.server", "message": "serving data", "port": 9090, "user": "anna"}
+    assert line == expected
+
+
+def test_plain_line_has_everything() -> None:
+    """People read from left to right: when, how bad, who, what."""
+    file = io.StringIO()
+    with logging_to(file, "plain"):
+        LOGGER.warning("serving %s", "data", extra={"port": 9090})
+    assert re.fullmatch(r"\S+Z warning penstock\.server serving data port=9090\n", file.getvalue())
+
+
+@pytest.mark.parametrize("form", ["plain", "json"])
+def test_nobody_can_forge_a_line(form: str) -> None:
+    """A user's name may hold a line end, and what looks like a line of ours behind it."""
+    file = io.StringIO()
+    with logging_to(file, "json" if form == "json" else "plain"):
+        LOGGER.info("no user %s", "x\n2026 info forged\x1b[2J", extra={"path": "a\r\nb"})
+    assert len(file.getvalue().splitlines()) == 1
+    assert "\x1b" not in file.getvalue()
+
+
+@pytest.mark.parametrize("form", ["plain", "json"])
+def test_error_comes_with_its_traceback(form: str) -> None:
+    """It is our own mistake then, and nobody can ask us where."""
+    file = io.StringIO()
+    with logging_to(file, "json" if form == "json" else "plain"):
+        try:
+            raise KeyError("key")  # noqa: TRY301
+        except KeyError:
+            LOGGER.exception("failed")
+    assert "Traceback" in file.getvalue()
+    assert "KeyError: 'key'" in file.getvalue()
+    if form == "json":
+        assert "KeyError" in json.loads(file.getvalue())["error"]
+
+
+def test_value_that_is_no_json_is_told_as_text() -> None:
+    """A line that cannot be written would be lost."""
+    file = io.StringIO()
+    with logging_to(file, "json"):
+        LOGGER.info("x", extra={"cut": {1, 2}})
+    assert json.loads(file.getvalue())["cut"] == "{1, 2}"
+
+
+def test_chatter_of_the_http_server_is_left_out() -> None:
+    """Its warnings are not."""
+    file = io.StringIO()
+    with logging_to(file, "plain"):
+        logging.getLogger("uvicorn.error").info("Started server process")
+        logging.getLogger("uvicorn.error").warning("Invalid HTTP request received.")
+        LOGGER.debug("details")
+    assert [line.split(" ", 3)[3] for line in file.getvalue().splitlines()] == ["Invalid HTTP request received."]
+
+
+def test_logging_is_as_before_afterwards() -> None:
+    """A server may run within somebody's program, which logs in its own way."""
+    penstock = logging.getLogger("penstock")
+    before = penstock.level, list(penstock.handlers)
+    file = io.StringIO()
+    with logging_to(file, "plain"):
+        pass
+    assert (penstock.level, list(penstock.handlers)) == before
+    LOGGER.warning("after")
+    assert file.getvalue() == ""

@@ -1,0 +1,403 @@
+"""Users: who they are, what they may do, and the file that says so."""
+
+from __future__ import annotations
+
+import os
+import threading
+from typing import TYPE_CHECKING
+
+import argon2
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from penstock.errors import (
+    BadArgument,
+    FolderUnusable,
+    NoSuchUser,
+    NotAuthenticated,
+    PenstockError,
+    UserExists,
+    UsersCorrupt,
+)
+from penstock.server import _users
+from penstock.server._users import Grant, User, Users
+from penstock.testing import ManualClock
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from penstock.server._users import Permission
+
+REAL_HASHER = argon2.PasswordHasher
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "data" / "users.json"
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    return ManualClock()
+
+
+@pytest.fixture
+def users(path: Path, clock: ManualClock) -> Users:
+    users = Users.open(path, clock=clock)
+    users.add("anna", "secret")
+    return users
+
+
+@pytest.fixture
+def checks(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Every hash that a password is checked against, in order."""
+    seen: list[str] = []
+    real = Users._is_right
+
+    def noted(self: Users, hashed: str, password: str) -> bool:
+        seen.append(hashed)
+        return real(self, hashed, password)
+
+    monkeypatch.setattr(Users, "_is_right", noted)
+    return seen
+
+
+def refused(users: Users, name: str, password: str) -> bool:
+    try:
+        users.authenticate(name, password)
+    except NotAuthenticated:
+        return True
+    return False
+
+
+# Passwords
+
+
+def test_right_password_tells_who_it_is(users: Users) -> None:
+    """And a new user may do nothing."""
+    assert users.authenticate("anna", "secret") == User("anna", ())
+
+
+@pytest.mark.parametrize("password", ["", "Secret", "secret ", "secret\0", "s" * 5000, "\udc80"])
+def test_wrong_password_is_refused(users: Users, password: str) -> None:
+    """Whatever it looks like."""
+    assert refused(users, "anna", password)
+
+
+def test_refusal_does_not_say_what_was_wrong(users: Users) -> None:
+    """A message that differs would tell strangers who has an account here."""
+    messages = set()
+    for name, password in (("anna", "wrong"), ("nobody", "secret"), ("\udc80\0", "")):
+        with pytest.raises(NotAuthenticated) as refusal:
+            users.authenticate(name, password)
+        messages.add(str(refusal.value))
+    assert len(messages) == 1
+
+
+def test_unknown_user_costs_a_check_as_a_known_one_does(users: Users, checks: list[str]) -> None:
+    """Or the time it takes tells who has an account here."""
+    assert refused(users, "anna", "wrong")
+    assert refused(users, "nobody", "wrong")
+    assert len(checks) == 2
+    assert checks[1] == _users._NOBODY
+    assert not REAL_HASHER().check_needs_rehash(_users._NOBODY), "it costs what the others cost"
+
+
+def test_right_password_is_remembered_for_a_minute(users: Users, checks: list[str], clock: ManualClock) -> None:
+    """A client sends it with every call, and a check takes as long as a hundred calls."""
+    for _ in range(3):
+        users.authenticate("anna", "secret")
+    assert len(checks) == 1
+    assert refused(users, "anna", "wrong")
+    assert len(checks) == 2, "only the right one is remembered"
+    clock.advance(61)
+    users.authenticate("anna", "secret")
+    assert len(checks) == 3
+
+
+def test_replaced_password_is_not_remembered(users: Users, path: Path) -> None:
+    """Passwords are replaced because somebody else knows the old one."""
+    users.authenticate("anna", "secret")
+    Users.open(path).add("anna", "better", replace=True)
+    assert refused(users, "anna", "secret")
+    assert users.authenticate("anna", "better").name == "anna"
+
+
+def test_removed_user_is_refused_at_once(users: Users, path: Path) -> None:
+    """By a server that runs, too, which remembers the password."""
+    users.authenticate("anna", "secret")
+    Users.open(path).remove("anna")
+    assert refused(users, "anna", "secret")
+
+
+def test_few_passwords_are_checked_at_once(users: Users, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each takes 64 MiB: a thousand wrong ones must not take all the memory there is."""
+    under_way, most, lock = 0, 0, threading.Lock()
+    meeting = threading.Barrier(_users._HASHES_AT_ONCE)
+
+    def verify(_: object, __: object) -> bool:
+        nonlocal under_way, most
+        with lock:
+            under_way += 1
+            most = max(most, under_way)
+        meeting.wait(timeout=30)
+        with lock:
+            under_way -= 1
+        return False
+
+    monkeypatch.setattr(REAL_HASHER, "verify", lambda _, hashed, password: verify(hashed, password))
+    threads = [threading.Thread(target=refused, args=(users, "anna", "wrong")) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert most == _users._HASHES_AT_ONCE
+
+
+# Tokens
+
+
+def test_token_stands_for_its_user_until_it_expires(users: Users, clock: ManualClock) -> None:
+    """Programs get one, so that no password lies in their configuration for ever."""
+    users.grant("anna", "read", "*")
+    token = users.token("anna", 3600)
+    assert users.authenticate_token(token) == User("anna", (Grant("read", "*"),))
+    clock.advance(3600)
+    with pytest.raises(NotAuthenticated):
+        users.authenticate_token(token)
+
+
+def test_wrong_token_is_refused(users: Users) -> None:
+    """Be it nearly right, somebody else's secret, or garbage."""
+    users.add("bert", "hidden")
+    token, other = users.token("anna", 3600), users.token("bert", 3600)
+    mixed = token.partition(".")[0] + "." + other.partition(".")[2]
+    for wrong in (token + "x", token[:-1], token.partition(".")[2], mixed, "", ".", "\udc80.\udc80", "a" * 100_000):
+        with pytest.raises(NotAuthenticated):
+            users.authenticate_token(wrong)
+
+
+def test_token_ends_with_its_user(users: Users) -> None:
+    """And does not come back with one of the same name."""
+    token = users.token("anna", 3600)
+    users.remove("anna")
+    users.add("anna", "secret")
+    with pytest.raises(NotAuthenticated):
+        users.authenticate_token(token)
+
+
+def test_tokens_do_not_pile_up(users: Users, clock: ManualClock, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A program that makes one at every start would fill the file."""
+    monkeypatch.setattr(_users, "TOKENS_MAX", 3)
+    for _ in range(3):
+        users.token("anna", 60)
+    with pytest.raises(BadArgument, match="has 3 tokens"):
+        users.token("anna", 60)
+    clock.advance(60)
+    users.token("anna", 60)
+    assert path.read_text().count("digest") == 1
+
+
+def test_file_tells_no_secret(users: Users, path: Path) -> None:
+    """It ends up in backups."""
+    token = users.token("anna", 3600)
+    text = path.read_text()
+    assert "secret" not in text
+    assert token.partition(".")[2] not in text
+    assert path.stat().st_mode & 0o777 == 0o600
+
+
+# Permissions
+
+
+@pytest.mark.parametrize(
+    ("permission", "pattern", "wanted", "stream", "allowed"),
+    [
+        ("read", "*", "read", "plant/readings", True),
+        ("read", "plant/*", "read", "plant/readings", True),
+        ("read", "plant/readings", "read", "plant/readings", True),
+        ("read", "plant/readings", "read", "plant/readings2", False),
+        ("read", "plant/*", "read", "plant2/readings", False),
+        ("read", "plant/*", "write", "plant/readings", False),
+        ("write", "plant/*", "read", "plant/readings", False),
+        ("admin", "plant/*", "write", "plant/readings", True),
+        ("admin", "plant/*", "read", "plant/readings", True),
+        ("admin", "plant/*", "admin", "office/mail", False),
+        ("write", "*", "admin", "plant/readings", False),
+    ],
+)
+def test_grant_permits_what_it_says(
+    permission: Permission, pattern: str, wanted: Permission, stream: str, allowed: bool
+) -> None:
+    """And nothing else."""
+    assert User("anna", (Grant(permission, pattern),)).may(wanted, stream) == allowed
+
+
+NAMES = st.text("ab", min_size=1, max_size=2)
+PATTERNS = st.one_of(st.just("*"), NAMES.map("{}/*".format), st.tuples(NAMES, NAMES).map("/".join))
+PERMISSIONS: st.SearchStrategy[Permission] = st.sampled_from(["read", "write", "admin"])
+
+
+def permitted(grants: set[tuple[Permission, str]], permission: Permission, scope: str, name: str) -> bool:
+    """What the grants permit, said in another way."""
+    patterns = ("*", f"{scope}/*", f"{scope}/{name}")
+    return any((one, pattern) in grants for one in (permission, "admin") for pattern in patterns)
+
+
+@given(st.sets(st.tuples(PERMISSIONS, PATTERNS)), PERMISSIONS, NAMES, NAMES)
+def test_what_was_not_granted_is_denied(
+    grants: set[tuple[Permission, str]], permission: Permission, scope: str, name: str
+) -> None:
+    """For every set of grants and every question."""
+    user = User("anna", tuple(Grant(*one) for one in grants))
+    assert user.may(permission, f"{scope}/{name}") == permitted(grants, permission, scope, name)
+
+
+def test_revoked_is_denied(users: Users) -> None:
+    """Exactly what was granted can be taken back; to take back what was not changes nothing."""
+    users.grant("anna", "read", "plant/*")
+    users.grant("anna", "read", "*")
+    users.revoke("anna", "write", "*")
+    users.revoke("anna", "read", "*")
+    user = users.authenticate("anna", "secret")
+    assert user.grants == (Grant("read", "plant/*"),)
+    assert not user.may("read", "office/mail")
+
+
+@pytest.mark.parametrize(
+    "pattern", ["", "plant", "plant/", "/x", "*/x", "pl*/x", "plant/re*", "**", "a/b/c", "a/*/*", 7]
+)
+def test_pattern_that_means_nothing_is_refused(users: Users, pattern: str) -> None:
+    """A grant that covers nothing, or more than its author meant, is noticed when it is made."""
+    with pytest.raises(BadArgument):
+        users.grant("anna", "read", pattern)
+
+
+@pytest.mark.parametrize(
+    ("call", "error"),
+    [
+        (lambda users: users.add("anna", "other"), UserExists),
+        (lambda users: users.add("no/name", "x"), BadArgument),
+        (lambda users: users.add("bert", ""), BadArgument),
+        (lambda users: users.add("bert", "x" * 1025), BadArgument),
+        (lambda users: users.add("bert", b"x"), BadArgument),
+        (lambda users: users.remove("bert"), NoSuchUser),
+        (lambda users: users.grant("bert", "read", "*"), NoSuchUser),
+        (lambda users: users.grant("anna", "delete", "*"), BadArgument),
+        (lambda users: users.revoke("bert", "read", "*"), NoSuchUser),
+        (lambda users: users.token("bert", 60), NoSuchUser),
+        (lambda users: users.token("anna", 0), BadArgument),
+        (lambda users: users.token("anna", float("inf")), BadArgument),
+    ],
+)
+def test_wrong_change_is_refused_and_changes_nothing(
+    users: Users, path: Path, call: object, error: type[PenstockError]
+) -> None:
+    """Half a change would be worse."""
+    before = path.read_bytes()
+    assert callable(call)
+    with pytest.raises(error):
+        call(users)
+    assert path.read_bytes() == before
+
+
+# The file
+
+
+def test_users_outlive_the_process(users: Users, path: Path) -> None:
+    """Names come in order."""
+    users.add("Zoe", "hidden")
+    users.grant("anna", "write", "plant/*")
+    again = Users.open(path)
+    assert list(again) == [User("Zoe", ()), User("anna", (Grant("write", "plant/*"),))]
+    assert again.authenticate("Zoe", "hidden").name == "Zoe"
+
+
+def test_no_file_is_no_user(tmp_path: Path) -> None:
+    """And to look for users makes no file."""
+    users = Users.open(tmp_path / "users.json")
+    assert list(users) == []
+    assert refused(users, "anna", "secret")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_change_on_disk_is_known_with_the_next_call(users: Users, path: Path) -> None:
+    """An administrator who takes a permission back does not have to start the server again."""
+    other = Users.open(path)
+    other.grant("anna", "read", "*")
+    assert users.authenticate("anna", "secret").may("read", "plant/readings")
+    other.revoke("anna", "read", "*")
+    assert not users.authenticate("anna", "secret").may("read", "plant/readings")
+
+
+@pytest.mark.parametrize(
+    "text", ["", "{", "[]", '{"format": 2}', '{"users": {"a": {}}}', '{"more": 1}', "\xff", '{"tokens": {"a": 1}}']
+)
+def test_damaged_file_is_an_error_that_names_it(users: Users, path: Path, text: str) -> None:
+    """It must not look as if there were no users; nor is it written over."""
+    path.write_bytes(text.encode("latin-1"))
+    for call in (
+        lambda: users.authenticate("anna", "secret"),
+        lambda: users.add("bert", "x"),
+        lambda: Users.open(path),
+    ):
+        with pytest.raises(UsersCorrupt, match=str(path)):
+            call()
+    assert path.read_bytes() == text.encode("latin-1")
+
+
+def test_endless_file_is_not_read_to_its_end(path: Path, users: Users, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every length is checked before memory is taken for it; what was read already is good."""
+    assert len(list(users)) == 1
+    monkeypatch.setattr(_users, "_FILE_SIZE_MAX", 10)
+    with pytest.raises(UsersCorrupt, match="larger than 10 bytes"):
+        Users.open(path)
+    assert users.authenticate("anna", "secret").name == "anna"
+
+
+def test_file_that_cannot_be_read_is_an_error_that_names_it(tmp_path: Path) -> None:
+    """A folder in its place, or a file in the place of its folder."""
+    tmp_path.joinpath("users.json").mkdir()
+    with pytest.raises(UsersCorrupt, match=r"users.json is damaged: Is a directory"):
+        Users.open(tmp_path / "users.json")
+    tmp_path.joinpath("data").touch()
+    with pytest.raises(UsersCorrupt, match="Not a directory"):
+        Users.open(tmp_path / "data" / "users.json")
+
+
+@pytest.fixture
+def full_disk(users: Users, monkeypatch: pytest.MonkeyPatch) -> Iterator[Users]:
+    def fail(_: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fsync", fail)
+        yield users
+
+
+def test_failed_write_changes_nothing(full_disk: Users, path: Path) -> None:
+    """The old file stays until the new one is safe."""
+    before = path.read_bytes()
+    with pytest.raises(FolderUnusable, match="No space left"):
+        full_disk.add("bert", "x")
+    assert path.read_bytes() == before
+
+
+def test_draft_of_a_crash_is_not_in_the_way(users: Users, path: Path) -> None:
+    """A process that ended in the middle of a change leaves one."""
+    path.with_name("users.json.new").write_text("{")
+    users.add("bert", "x")
+    assert [user.name for user in users] == ["anna", "bert"]
+    assert os.listdir(path.parent) == ["users.json"]
+
+
+def test_changes_at_once_are_all_kept(users: Users, path: Path) -> None:
+    """Each reads, changes and writes the whole file; none may undo another."""
+    threads = [threading.Thread(target=Users.open(path).add, args=(f"user-{n}", "x")) for n in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(list(users)) == 9
