@@ -1062,7 +1062,7 @@ def test_a_transaction_that_could_not_be_written_is_aborted(cpo: Cpo, call: Call
 
 def refuse_from(disk: FaultyDisk, number: int) -> None:
     """Let the disk have no room for a new file from this one on, until it is healed."""
-    for later in range(number, number + 50):
+    for later in range(number, number + 500):  # more than anybody tries: a smaller one after each that is refused, too
         disk.fail(Fault.ENOSPC, on="create", call=later)
 
 
