@@ -29,8 +29,9 @@ from penstock.embedded import open_store
 from penstock.log import PlogSizes
 
 if TYPE_CHECKING:
-    from _typeshed import FileDescriptorLike
     from collections.abc import Callable, Iterator
+
+    from _typeshed import FileDescriptorLike
 
     from bench._peers import RabbitMQ
     from penstock.model import EventPointer

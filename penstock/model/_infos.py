@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
-if TYPE_CHECKING:
-    from penstock.model._config import StreamConfig
-    from penstock.model._places import StreamCut
+from penstock.model._config import StreamConfig  # noqa: TC001 - msgspec looks them up when it decodes
+from penstock.model._places import StreamCut  # noqa: TC001
 
 __all__ = ["Checkpoint", "Lag", "SegmentInfo", "StreamInfo"]
 

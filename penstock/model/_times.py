@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from penstock.errors import BadArgument
 from penstock.model._checks import shown
-
-if TYPE_CHECKING:
-    from penstock.model._places import StreamCut
+from penstock.model._places import StreamCut  # noqa: TC001 - msgspec looks it up when it decodes
 
 __all__ = ["TIME_MAX", "TimeWindow", "Watermark", "check_time"]
 

@@ -18,14 +18,13 @@ if TYPE_CHECKING:
     from penstock.model import SegmentRange
     from penstock.stream._arrow import Slice
     from penstock.stream._block import AnyBlock
-    from penstock.stream._mark_times import MarkTimes
-    from penstock.stream._segment import Segment
+    from penstock.stream._readable import ReadableSegment, Times
 
 __all__ = ["part_marks", "read_part"]
 
 
 def read_part(
-    segment: Segment, part: SegmentRange, times: MarkTimes, *, max_event_size: int
+    segment: ReadableSegment, part: SegmentRange, times: Times, *, max_event_size: int
 ) -> Iterator[pa.RecordBatch]:
     """Return the events of a part of a segment; those above the limit as null, with the place where they are."""
     offset = part.start
@@ -53,7 +52,7 @@ def read_part(
             raise NoSuchEvent(EventPointer(part.stream, part.segment_id, offset))
 
 
-def _blocks(segment: Segment, part: SegmentRange, offset: int) -> Iterator[AnyBlock]:
+def _blocks(segment: ReadableSegment, part: SegmentRange, offset: int) -> Iterator[AnyBlock]:
     """Return the next blocks; an error that tells if they were truncated away since the part was cut."""
     try:
         yield from segment.blocks(offset, end=part.end)
@@ -62,7 +61,7 @@ def _blocks(segment: Segment, part: SegmentRange, offset: int) -> Iterator[AnyBl
         raise DataTruncated(place, head="a later place") from error
 
 
-def _large_event(segment: Segment, part: SegmentRange, block: AnyBlock) -> LargeEvent | None:
+def _large_event(segment: ReadableSegment, part: SegmentRange, block: AnyBlock) -> LargeEvent | None:
     """Return the large event that a block begins."""
     if isinstance(block, Extent) and block.end < part.end:
         return LargeEvent(segment, part.stream, part.segment_id, block.end, block)
@@ -81,17 +80,17 @@ def _slices(block: Block, part: SegmentRange, offset: int) -> list[Slice]:
     return [(block, first, last)] if first < last else []
 
 
-def _as_batch(times: MarkTimes, events: pa.Array, segment_ids: pa.Array, offsets: pa.Array) -> pa.RecordBatch:
+def _as_batch(times: Times, events: pa.Array, segment_ids: pa.Array, offsets: pa.Array) -> pa.RecordBatch:
     return pa.record_batch([events, segment_ids, offsets, times.of(offsets.to_numpy())], READ_SCHEMA)
 
 
-def _as_row(times: MarkTimes, event: LargeEvent, max_event_size: int) -> pa.RecordBatch:
+def _as_row(times: Times, event: LargeEvent, max_event_size: int) -> pa.RecordBatch:
     data = event.read_all() if event.size <= max_event_size else None
     places = (pa.array([place], pa.int64()) for place in (event.pointer.segment_id, event.pointer.offset))
     return _as_batch(times, pa.array([data], pa.binary()), *places)
 
 
-def part_marks(segment: Segment, low: int, high: int, *, size: int) -> Iterator[int]:
+def part_marks(segment: ReadableSegment, low: int, high: int, *, size: int) -> Iterator[int]:
     """Return where to cut a span into parts of about ``size`` bytes: where blocks begin, never inside an event."""
     place = low
     while place + size < high:

@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from penstock.stream._bell import Bell
     from penstock.stream._block import AnyBlock
     from penstock.stream._group_state import Key
+    from penstock.stream._readable import ReadableSegment
     from penstock.stream._seat import Seat
-    from penstock.stream._segment import Segment
 
     Piece = tuple[
         Key, Block | LargeBlock, int, int, npt.NDArray[np.int64]
@@ -65,7 +65,7 @@ class Cursor:
 
     bell: Bell  # rings when something happens to the segment
 
-    def __init__(self, seat: Seat, key: Key, segment: Segment, *, place: int, end: int | None) -> None:
+    def __init__(self, seat: Seat, key: Key, segment: ReadableSegment, *, place: int, end: int | None) -> None:
         self._seat, self.key, self.segment, self.end = seat, key, segment, end
         self.place = self.reached = place
         self.block: Block | LargeBlock | None = None
@@ -223,7 +223,7 @@ class Cursor:
         return bounds is None or (bounds[1] is not None and self.place >= bounds[1])
 
 
-def first_with_events(segment: Segment, low: int, high: int) -> AnyBlock | None:
+def first_with_events(segment: ReadableSegment, low: int, high: int) -> AnyBlock | None:
     """Return the first block from one place to another that does not only tell of writers."""
     while low < high and (block := next(segment.blocks(low, end=high, size=1), None)) is not None:
         if not isinstance(block, Block) or block.count:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar
 
 from penstock.errors import (
     BadArgument,
@@ -40,11 +40,12 @@ from penstock.stream._records import (
 from penstock.stream._seat import LocalSeat
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from penstock.model import TimeWindow
     from penstock.stream._group_state import Key
     from penstock.stream._records import Places
+    from penstock.stream._seat import Seated
     from penstock.stream._store import StreamStore
     from penstock.stream._stream_state import StreamState
     from penstock.stream.serializers import Serializer
@@ -54,6 +55,7 @@ if TYPE_CHECKING:
 __all__ = ["CHECKPOINT_TIMEOUT_S", "LiveGroup", "ReaderGroup"]
 
 CHECKPOINT_TIMEOUT_S: Final = 30.0
+Sitter = TypeVar("Sitter", bound="Seated")
 
 
 class ReaderGroup:
@@ -115,18 +117,25 @@ class ReaderGroup:
         if serializer is not None:
             check_method("serializer", serializer, "deserialize")
         check_whole("max_event_size", max_event_size, least=1)
-        return self._join(reader_id, serializer, max_event_size)
+        return self.seat(lambda seat: Reader(seat, reader_id, serializer, max_event_size))
 
     @uninterrupted
-    def _join(self, reader_id: str, serializer: Serializer[Any] | None, max_event_size: int) -> Reader:
+    def seat(self, make: Callable[[LocalSeat], Sitter]) -> Sitter:
+        """Give a new reader a seat in the group."""
         with self._catalog.lock:
             live = self._live()
             silent = live.expire(self._store.clock.now())
             seat = LocalSeat(live)
-            reader = Reader(seat, reader_id, serializer, max_event_size)
+            reader = make(seat)
             seat.take(reader)
         let_go(silent)
         return reader
+
+    @property
+    def finished(self) -> bool:
+        """Whether it has read everything, up to its end or that of its streams, which are sealed."""
+        with self._catalog.lock:
+            return self._live().finished
 
     def readers(self) -> list[str]:
         """Return the names of its readers."""

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from typing_extensions import Buffer
 
     from penstock.stream._block import AnyBlock, Extent
-    from penstock.stream._segment import Segment
+    from penstock.stream._readable import ReadableSegment
 
 __all__ = ["EventInputStream", "LargeBlock", "LargeEvent", "event_at"]
 
@@ -39,7 +39,9 @@ class LargeEvent:
 
     __slots__ = ("_end", "_first", "_segment", "_size", "pointer", "start")
 
-    def __init__(self, segment: Segment, stream: str, segment_id: int, start: int, extent: Extent | None) -> None:
+    def __init__(
+        self, segment: ReadableSegment, stream: str, segment_id: int, start: int, extent: Extent | None
+    ) -> None:
         self._segment, self.start = segment, start
         self.pointer = EventPointer(stream, segment_id, start + BLOCK_HEADER_SIZE)
         self._first: Chunk | None = None
@@ -284,7 +286,7 @@ class EventInputStream(io.RawIOBase):
             raise EventClosed("closed")
 
 
-def event_at(segment: Segment, pointer: EventPointer) -> bytes | LargeEvent:
+def event_at(segment: ReadableSegment, pointer: EventPointer) -> bytes | LargeEvent:
     """Return the event that begins where the pointer points."""
     for block in segment.blocks(pointer.offset, size=1):
         if isinstance(block, Block):

@@ -21,10 +21,9 @@ if TYPE_CHECKING:
 
     from typing_extensions import Buffer
 
-    from penstock.log import LogStream
-    from penstock.log._stream import PendingLogAppend
     from penstock.model import EventPointer
     from penstock.ports import Bytes, Clock
+    from penstock.stream._writer_host import LargeLog, PendingChunk
 
 __all__ = ["CHUNK_SIZE", "EventOutputStream", "LargeWrite"]
 
@@ -34,12 +33,12 @@ CHUNK_SIZE: Final = 1 << 20
 class LargeWrite:
     """The chunks of one event. ``size`` counts the event's bytes, ``span`` those of its blocks."""
 
-    def __init__(self, new_log: Callable[[], LogStream], clock: Clock, *, chunk_size: int = CHUNK_SIZE) -> None:
+    def __init__(self, new_log: Callable[[], LargeLog], clock: Clock, *, chunk_size: int = CHUNK_SIZE) -> None:
         self._new_log, self._clock, self._chunk_size = new_log, clock, chunk_size
         self._buffer = bytearray()
-        self._last: PendingLogAppend | None = None
+        self._last: PendingChunk | None = None
         self._number = 0
-        self.log: LogStream | None = None
+        self.log: LargeLog | None = None
         self.size = self.span = 0
 
     def write(self, data: Bytes) -> None:

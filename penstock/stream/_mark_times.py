@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
+from penstock.errors import BadArgument, LogError
 from penstock.model import TimeWindow
 from penstock.stream._arrow import MARK_TIME
 from penstock.stream._marks import compare, place_in
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 
     FindLog = Callable[[], MarkLog | None]
 
-__all__ = ["MarkTimes", "event_window", "window_at"]
+__all__ = ["NO_TIMES", "MarkTimes", "Steps", "event_window", "times_column", "window_at"]
 
 _NEVER: Final = (1 << 63) - 1
 
@@ -58,6 +59,27 @@ def _place_of(state: StreamState, segment: int, mark: Watermark) -> int:
     return _NEVER if place is None else place
 
 
+class Steps(NamedTuple):
+    """Times that hold from some offsets of a segment on; before the first of them it is ``begin``."""
+
+    begin: int | None
+    places: list[int]
+    times: list[int]
+
+
+NO_TIMES: Final = Steps(None, [], [])
+
+
+def times_column(offsets: npt.NDArray[np.int64], steps: Steps) -> pa.Array:
+    """Return the time at each offset; null where there is none yet."""
+    begin, places, times = steps
+    if begin is None and not places:
+        return pa.nulls(len(offsets), MARK_TIME)
+    which = np.searchsorted(places, offsets, side="right")
+    column = np.array([begin or 0, *times], np.int64)[which]
+    return pa.array(column, mask=which == 0 if begin is None else None).cast(MARK_TIME)
+
+
 class MarkTimes:
     """The times of the events of one segment: of each, that of the last watermark that lies before it.
 
@@ -74,19 +96,24 @@ class MarkTimes:
 
     def of(self, offsets: npt.NDArray[np.int64]) -> pa.Array:
         """Return the time of each event at ascending offsets; null where there is none yet."""
+        return times_column(offsets, self.steps(int(offsets[0]), int(offsets[-1])) if len(offsets) else NO_TIMES)
+
+    def steps(self, first: int, last: int) -> Steps:
+        """Return how the times change from one offset of the segment to another."""
         log = self._find_log()
-        if log is None or not len(offsets):
-            return pa.nulls(len(offsets), MARK_TIME)
-        if offsets[0] < self._offset or self._read_to < log.start:
-            self._begin(log, int(offsets[0]))
-        self._offset = int(offsets[-1])
-        begin = self._time
-        places, times = self._read(log, self._offset)
-        if not places and begin is None:
-            return pa.nulls(len(offsets), MARK_TIME)
-        which = np.searchsorted(places, offsets, side="right")
-        column = np.array([begin or 0, *times], np.int64)[which]
-        return pa.array(column, mask=which == 0 if begin is None else None).cast(MARK_TIME)
+        if log is None:
+            return NO_TIMES
+        start = log.start
+        try:
+            if first < self._offset or self._read_to < start:
+                self._begin(log, first)
+            self._offset, begin = last, self._time
+            return Steps(begin, *self._read(log, last))
+        except (BadArgument, LogError):
+            if log.start == start:
+                raise
+            self._offset = _NEVER  # watermarks were truncated away at this very moment
+            return self.steps(first, last)
 
     def _begin(self, log: MarkLog, offset: int) -> None:
         border = log.border(lambda mark: _place_of(self._state, self._segment, mark) <= offset)

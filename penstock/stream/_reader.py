@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from penstock.model import TimeWindow
     from penstock.stream._cursor import Piece
     from penstock.stream._group_state import Key
-    from penstock.stream._mark_times import MarkTimes
+    from penstock.stream._readable import Times
     from penstock.stream._seat import Seat
     from penstock.stream.serializers import Serializer
 
@@ -69,7 +69,7 @@ class Reader:
         self._cursors: dict[Key, Cursor] = {}
         self._ready: deque[Cursor] = deque()  # of which something may be read, in turn
         self._touched: set[Cursor] = set()  # what was returned of them does not count yet
-        self._times: dict[Key, MarkTimes] = {}
+        self._times: dict[Key, Times] = {}
         self._trail = Trail({})
         self._trouble: deque[PenstockError] = deque()  # to be told, one a call
         self._told: str | None = None  # the checkpoint that was returned last
@@ -344,7 +344,7 @@ class Reader:
         columns.append(pa.DictionaryArray.from_arrays(np.repeat(numbers, counts), pa.array(streams)))
         return pa.record_batch(columns, _STREAMS_SCHEMA)
 
-    def _times_of(self, key: Key) -> MarkTimes:
+    def _times_of(self, key: Key) -> Times:
         if key not in self._times:
             self._times[key] = self._seat.times_of(key)
         return self._times[key]

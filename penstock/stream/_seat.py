@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from penstock.stream._group_state import Key
     from penstock.stream._live_group import LiveGroup
     from penstock.stream._mark_times import MarkTimes
+    from penstock.stream._readable import ReadableSegment, Times
     from penstock.stream._segment import Segment
 
 __all__ = ["LocalSeat", "Look", "Seat", "Seated"]
@@ -86,7 +87,7 @@ class Seat(Protocol):
     def leave(self, places: Mapping[Key, int]) -> None:
         """Leave the group, from these places."""
 
-    def segment(self, key: Key) -> Segment:
+    def segment(self, key: Key) -> ReadableSegment:
         """Return a segment; ``KeyError`` if it was truncated away."""
 
     def bounds_of(self, key: Key) -> tuple[int, int | None] | None:
@@ -95,7 +96,7 @@ class Seat(Protocol):
     def end_of(self, key: Key) -> int | None:
         """Return where the group ends in a segment, if it does not read on to the segment's own end."""
 
-    def times_of(self, key: Key) -> MarkTimes:
+    def times_of(self, key: Key) -> Times:
         """Return what tells the times of a segment's events."""
 
     def time_window(self, stream: str | None) -> TimeWindow | None:

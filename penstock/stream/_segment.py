@@ -14,6 +14,7 @@ import msgspec
 
 from penstock.errors import PenstockError
 from penstock.stream._block import CHUNK, WRITERS, BlockHeader, Chunk, Extent, read_block, read_header
+from penstock.stream._readable import READ_SIZE
 from penstock.stream._writer_table import WriterTable
 
 if TYPE_CHECKING:
@@ -25,9 +26,8 @@ if TYPE_CHECKING:
     from penstock.stream._bell import Bell
     from penstock.stream._block import AnyBlock
 
-__all__ = ["READ_SIZE", "PendingBlock", "Segment", "SegmentEnded"]
+__all__ = ["PendingBlock", "Segment", "SegmentEnded"]
 
-READ_SIZE: Final = 1 << 20
 _TABLE_EVERY_BYTES: Final = 8 << 20
 _TABLE_EVERY_BLOCKS: Final = 4096
 _FIRST_LOOK: Final = 256 << 10  # how far back the last table is looked for at first
@@ -47,6 +47,17 @@ class PendingBlock(msgspec.Struct, eq=False):
     def result(self) -> None:
         """Return when it is durable, and readers see it."""
         self.segment.finish(self.pending)
+
+    @property
+    def is_certain(self) -> bool:
+        """Whether it becomes part of the segment unless the whole store stops: there is no switch to be recorded."""
+        switch = self.pending.switch
+        return switch is None or switch.is_done
+
+    @property
+    def end(self) -> int:
+        """Where it ends."""
+        return self.pending.end
 
     def wait(self) -> int:
         """Return where it ends, when it is durable; nobody sees it yet. The caller holds the segment, or is alone."""
@@ -191,13 +202,23 @@ class Segment:
         if not self._is_frozen:
             self.tail = max(self.tail, end)
 
+    @property
+    def written(self) -> int:
+        """Where it ends, with what readers do not see yet because a commit is only half there."""
+        return max(self.tail, self._find_tail()) if self._is_frozen else self.tail
+
     def hold_back(self) -> None:
         """Show no more than there is: what the segment was made for is still to come; the caller holds it."""
         self.tail = min(self.tail, self._find_tail())
 
-    def freeze(self) -> None:
-        """Show nothing that comes from here on, because a commit is only half there; the caller holds the segment."""
+    def freeze(self, end: int | None = None) -> None:
+        """Show nothing beyond ``end``, or that comes from here on, because a commit is only half there.
+
+        The caller holds the segment, or is alone.
+        """
         self._is_frozen = True
+        if end is not None:
+            self.tail = min(self.tail, end)
 
     def thaw(self) -> None:
         """Show what comes again, with the next that is shown."""
@@ -232,6 +253,25 @@ class Segment:
         """Take blocks again: the change that was to end the segment did not come about."""
         with self._lock:
             self.ended = False
+
+    def last_of(self, writer: bytes, place: float) -> int:
+        """Return the number up to which a writer's events with this key are here; 0 if there are none."""
+        return self.writers().last(writer, place)
+
+    def find_block(self, writer: bytes, last: int) -> int | None:
+        """Return where the block of a writer is whose last event has this number; None if it is not here."""
+        entry, log = self.writers().own.get(writer), self._existing_log()
+        if entry is None or entry.last < last or log is None:
+            return None
+        end = log.length
+        while end > log.start:
+            blocks = list(log.blocks(max(log.start, end - _FIRST_LOOK), end))
+            for start, view in reversed(blocks):
+                header = read_header(view, where=self.where, start=start)
+                if header.writer == writer and header.last <= last:
+                    return start if header.last == last else None
+            end = blocks[0][0]
+        return None
 
     def writers(self) -> WriterTable:
         """Return the table of writers; it changes as blocks come."""
@@ -286,12 +326,14 @@ class Segment:
 
         They are about ``size`` bytes, at least one block if there is any. Some may hold no events.
         """
-        stop = min(self.tail, offset + size, *(() if end is None else (end,)))
-        log = self._existing_log()
-        if log is None or offset >= stop:
-            return
-        for start, view in log.blocks(offset, stop):
+        stop = offset + size if end is None else min(offset + size, end)
+        for start, view in self.views(offset, stop):
             yield read_block(view, where=self.where, start=start)
+
+    def views(self, offset: int, end: int) -> Iterator[tuple[int, memoryview]]:
+        """Return the blocks that hold any byte from ``offset`` to ``end``, as they are stored, and where they begin."""
+        stop, log = min(self.tail, end), self._existing_log()
+        return iter(()) if log is None or offset >= stop else log.blocks(offset, stop)
 
     def headers(self, offset: int) -> Iterator[BlockHeader]:
         """Return the headers of all blocks from ``offset`` on that are durable, shown or not."""
@@ -332,16 +374,23 @@ class Segment:
     def time_at(self, offset: int) -> int:
         """Return when the block that holds the byte at ``offset`` was appended, in milliseconds since 1970.
 
+        A chunk of a large event became part of the segment when its extent did, however long before it was written.
         The last answer is remembered, because retention asks for the same again and again until it is old enough.
         """
         assert offset < self.tail, "readers see what was acknowledged, and nothing beyond"
         asked = self._asked
         if asked[0] != offset:
-            log = self._existing_log()
-            assert log is not None, "what was acknowledged is in a log"
-            start, view = next(log.blocks(offset, offset + 1))
-            asked = self._asked = (offset, read_header(view, where=self.where, start=start).time_ms)
+            header = self._header_at(offset)
+            if header.kind == CHUNK:
+                header = self._header_at(self.event_border(offset))
+            asked = self._asked = (offset, header.time_ms)
         return asked[1]
+
+    def _header_at(self, offset: int) -> BlockHeader:
+        log = self._existing_log()
+        assert log is not None, "what was acknowledged is in a log"
+        start, view = next(log.blocks(offset, offset + 1))
+        return read_header(view, where=self.where, start=start)
 
     def watch(self, bell: Bell) -> None:
         """Ring the bell whenever there is something new."""

@@ -12,7 +12,7 @@ from collections import deque
 from contextlib import suppress
 from functools import partial
 from itertools import chain, pairwise
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar
 
 from penstock.errors import (
     BadArgument,
@@ -37,7 +37,6 @@ from penstock.model import (
     StreamInfo,
     as_list,
     check_kind,
-    check_method,
     check_name,
     check_segments,
     check_stream_name,
@@ -47,7 +46,7 @@ from penstock.model import (
 from penstock.ports import SystemClock, SystemRandom, uninterrupted
 from penstock.stream._bounded_read import part_marks, read_part
 from penstock.stream._catalog import Catalog
-from penstock.stream._commit import finish_commits
+from penstock.stream._commit import finish_commits, recover_commits
 from penstock.stream._group import LiveGroup, ReaderGroup
 from penstock.stream._large_read import EventInputStream, event_at
 from penstock.stream._mark_log import MARK_LOG_SIZES
@@ -63,14 +62,15 @@ from penstock.stream._records import (
     StreamUpdated,
 )
 from penstock.stream._segment import Segment
-from penstock.stream._transaction import EndedTransaction, TransactionalWriter
+from penstock.stream._transaction import EndedTransaction, TransactionalWriter, TransactionLogs
 from penstock.stream._upkeep import PASS_S, Upkeep
 from penstock.stream._watermarks import Watermarks
-from penstock.stream._writer import StreamWriter
-from penstock.stream._writer_table import inherit
+from penstock.stream._writer import StreamWriter, check_writer
+from penstock.stream._writer_host import OpenLane
+from penstock.stream._writer_table import durable_number, highest_number, inherit
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
     from contextlib import ExitStack
     from types import TracebackType
     from typing import Self
@@ -78,16 +78,19 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from penstock.log import LogStream, MetadataManager, PlogSizes
-    from penstock.model import Watermark
+    from penstock.model import TimeWindow, Watermark
+    from penstock.plog import SyncTimes
     from penstock.ports import Clock, Random
     from penstock.stream._mark_times import MarkTimes
     from penstock.stream._stream_state import SegmentState, StreamState
     from penstock.stream._transaction import Transaction
+    from penstock.stream._writer_host import KnownWriter
     from penstock.stream._writer_table import WriterTable
     from penstock.stream.serializers import Serializer
 
 __all__ = ["StreamStore"]
 
+W = TypeVar("W", bound="KnownWriter")
 _CATALOG_LOG: Final = "catalog"
 _SEGMENT_LOG: Final = re.compile(r"s(\d+)\.(\d+)")
 _MARK_LOG: Final = re.compile(r"m(\d+)")
@@ -114,15 +117,16 @@ class StreamStore:
         self._segments: dict[tuple[int, int], Segment] = {}
         self._segments_lock = threading.Lock()
         self._opening = threading.Lock()  # held while a writer with an id is opened
-        self._writers: dict[tuple[int, object], StreamWriter] = {}
+        self._writers: dict[tuple[int, object], KnownWriter] = {}
         self.transactions: Final[dict[str, Transaction]] = {}
         self._aborted: dict[str, None] = {}
         self.abandoned: Final[deque[str]] = deque()  # logs of events that were lost sight of
         self._random = random or SystemRandom()
         self._closed = False
+        self._before_close: list[Callable[[], object]] = []
         with resources:  # which are closed if we do not get to the end of this
             self.catalog: Final = Catalog(manager.log(_CATALOG_LOG))
-            finish_commits(self)
+            recover_commits(self)
             self._delete_leftovers()
             self.marks: Final = Watermarks(self, pass_s=pass_s)
             self._upkeep = Upkeep(self, pass_s=pass_s)
@@ -132,11 +136,13 @@ class StreamStore:
         """Delete the logs of segments and transactions that are not any more: a crash may have come before it."""
         alive = {(state.uid, segment) for state in self.catalog.streams.values() for segment in state.segments}
         streams = {state.uid for state in self.catalog.streams.values()}
+        promised = {log for record in self.catalog.commits.values() for part in record.logged for log in part.logs}
         for name in self._manager.logs():
             segment, marks = _SEGMENT_LOG.fullmatch(name), _MARK_LOG.fullmatch(name)
             gone = segment and (int(segment[1]), int(segment[2])) not in alive
             gone = gone or (marks and int(marks[1]) not in streams)
-            if gone or _TRANSACTION_LOG.fullmatch(name):
+            gone = gone or (_TRANSACTION_LOG.fullmatch(name) and name not in promised)
+            if gone:
                 self._manager.delete_log(name)
 
     # Streams
@@ -223,7 +229,7 @@ class StreamStore:
 
     def _end_segments(self, state: StreamState, segments: Sequence[int], record: Any) -> None:  # noqa: ANN401
         """End segments together with the record that says so; where that fails, they go on."""
-        finish_commits(self)
+        finish_commits(self, state.name)
         ending = {segment: self.segment(state.name, segment) for segment in segments}
         try:
             ends = {segment: one.end() for segment, one in ending.items()}
@@ -268,7 +274,7 @@ class StreamStore:
         return self.stream(name)
 
     def _truncate(self, state: StreamState, head: Mapping[int, int]) -> None:
-        finish_commits(self)
+        finish_commits(self, state.name)
         gone = state.before(head)
         for one in state.current if not state.sealed else ():
             segment = self.segment(state.name, one.segment_id)
@@ -317,6 +323,12 @@ class StreamStore:
         with self.catalog.lock:
             return self.marks.between(self._state(name), start, end)
 
+    def watermark(self, name: str) -> Watermark | None:
+        """Return the last watermark of a stream, if it has any."""
+        with self.catalog.lock:
+            log = self.marks.log_of(self._state(name))
+            return None if log is None else log.last
+
     def cut_at_time(self, name: str, time: int, *, bound: Literal["lower", "upper"] = "lower") -> StreamCut:
         """Return the cut of the last watermark whose time is not after ``time``; the head if there is none.
 
@@ -325,6 +337,12 @@ class StreamStore:
         """
         with self.catalog.lock:
             return self.marks.cut_at(self._state(name), time, bound)
+
+    def time_window(self, pointer: EventPointer) -> TimeWindow | None:
+        """Return between which times an event is: those of the watermarks before and behind it; None without any."""
+        self._segment_at(pointer)
+        with self.catalog.lock:
+            return self.marks.window_of(self._state(pointer.stream), pointer.segment_id, pointer.offset)
 
     def mark_times(self, name: str, segment_id: int) -> MarkTimes:
         """Return what tells the times of a segment's events."""
@@ -342,7 +360,7 @@ class StreamStore:
         """Note that there may be something to do from time to time now."""
         self._upkeep.wake()
 
-    def time_writers(self) -> list[StreamWriter]:
+    def time_writers(self) -> list[KnownWriter]:
         """Return the writers that note the time by themselves."""
         with self.catalog.lock:
             return [writer for writer in self._writers.values() if writer.notes_time]
@@ -435,22 +453,32 @@ class StreamStore:
 
         With ``automatically_note_time`` it notes the time of the store's clock with every pass.
         """
-        _check_writer(writer_id, serializer)
+        check_writer(writer_id, serializer)
         check_kind("automatically_note_time", automatically_note_time, bool)
         self._state(name)
+        if automatically_note_time and writer_id is None:
+            raise BadArgument("automatically_note_time needs a writer_id: time is kept under it")
+        return self.admit(
+            name, writer_id, lambda: StreamWriter(self, name, writer_id, serializer, notes_time=automatically_note_time)
+        )
+
+    def admit(self, name: str, writer_id: str | None, make: Callable[[], W]) -> W:
+        """Let a new writer in; one of the same id writes no more."""
         if writer_id is None:
-            if automatically_note_time:
-                raise BadArgument("automatically_note_time needs a writer_id: time is kept under it")
-            return self._open_writer(StreamWriter(self, name, None, serializer))
+            return self._let_in(make())
         with self._opening:  # one after another, so that each finds the one before it
             with self.catalog.lock:
                 older = self._writers.get((self._state(name).uid, writer_id))
             if older is not None:
                 older.fence()
-            writer = StreamWriter(self, name, writer_id, serializer, notes_time=automatically_note_time)
-            return self._open_writer(writer)
+            return self._let_in(make())
 
-    def _open_writer(self, writer: StreamWriter) -> StreamWriter:
+    def known_writer(self, name: str, writer_id: str | None) -> KnownWriter | None:
+        """Return the writer that has an id now, if one has."""
+        with self.catalog.lock:
+            return self._writers.get((self._state(name).uid, writer_id))
+
+    def _let_in(self, writer: W) -> W:
         with self.catalog.lock:
             key = writer if writer.writer_id is None else writer.writer_id
             self._writers[writer.stream_uid, key] = writer
@@ -458,17 +486,42 @@ class StreamStore:
             self.wake_upkeep()
         return writer
 
-    def forget_writer(self, writer: StreamWriter) -> None:
-        """Note that a writer is closed."""
+    def forget_writer(self, writer: KnownWriter, *, for_good: bool) -> None:
+        """Note that a writer writes no more; who goes for good is not waited for when time goes on."""
         with self.catalog.lock:
             for key in [key for key, one in self._writers.items() if one is writer]:
                 del self._writers[key]
+        if for_good and writer.writer_id is not None:
+            self.marks.shut_down(writer.stream_uid, writer.writer_id)
+
+    def lanes(self, stream: str) -> tuple[int, list[OpenLane]]:
+        """Return the number of a stream, and the segments that take events now, by key range."""
+        with self.catalog.lock:
+            state = self._state(stream)
+            if state.sealed:
+                raise StreamSealed(stream)
+            found = [OpenLane(one.segment_id, one.low, self._segment_of(state, one)) for one in state.current]
+            return state.uid, found
+
+    def numbers_of(self, stream: str, writer: bytes) -> tuple[int, int]:
+        """Return the number up to which all events of a writer are durable, and the highest it has used."""
+        tables = self.writer_tables(stream)
+        return durable_number(writer, tables), highest_number(writer, tables)
+
+    def mark_behind(self, writer: StreamWriter, time: int) -> None:
+        """Mark a time behind all that a writer has written."""
+        assert writer.writer_id is not None, "only writers with an id give time"
+        self.marks.note_behind(writer.stream, writer.stream_uid, writer.writer_id, time)
+
+    def large_logs(self, stream: str) -> TransactionLogs:
+        """Return where a large event goes."""
+        return TransactionLogs(self, stream)
 
     def transactional_writer(
         self, name: str, writer_id: str | None = None, serializer: Serializer[Any] | None = None
     ) -> TransactionalWriter:
         """Open a writer of transactions."""
-        _check_writer(writer_id, serializer)
+        check_writer(writer_id, serializer)
         self._state(name)
         return TransactionalWriter(self, name, writer_id, serializer)
 
@@ -543,7 +596,7 @@ class StreamStore:
     def writer_tables(self, name: str) -> list[WriterTable]:
         """Return the tables of writers that say what any writer has written: of the segments now and just before."""
         with self.catalog.lock:
-            finish_commits(self)  # or a large event that is on record would be written again
+            finish_commits(self, name)  # or a large event that is on record would be written again
             state = self._state(name)
             wanted = {one.segment_id for one in state.current}
             wanted |= {before for segment in wanted for before in state.segments[segment].predecessors}
@@ -593,6 +646,23 @@ class StreamStore:
     def maintain(self) -> None:
         """Scale and truncate streams as their configuration says; done every second by itself."""
         self._upkeep.run_once()
+
+    # Figures
+
+    @property
+    def syncs(self) -> SyncTimes:
+        """How long the syncs of the store's disk took."""
+        return self._manager.plogs.syncs
+
+    def check_running(self) -> None:
+        """Raise why the store takes no more writes, if it does not."""
+        self._check_open()
+        self._manager.plogs.check_running()
+
+    def segments_at_work(self) -> dict[tuple[int, int], Segment]:
+        """Return the segments that were used since the store was opened, by stream uid and segment."""
+        with self._segments_lock:
+            return dict(self._segments)
 
     # Life
 
@@ -648,23 +718,32 @@ class StreamStore:
         if self._closed:
             raise StoreClosed("the store")
 
+    def before_close(self, task: Callable[[], object]) -> None:
+        """Do something first when the store is closed."""
+        self._before_close.append(task)
+
     def close(self) -> None:
         """See everything durable, end all writers and readers, and let go of the storage."""
         with self.catalog.lock:
             if self._closed:
                 return
+        for task in self._before_close:
+            task()
+        with self.catalog.lock:
             writers, groups = list(self._writers.values()), list(self.live.values())
             transactions = list(self.transactions.values())
         self._upkeep.close()
         with self._resources:
-            ending: list[StreamWriter | LiveGroup] = [
-                writer for writer in writers if writer.is_sound
-            ]  # others have told
-            trouble = [error for error in map(_closed, [*ending, *groups]) if error is not None]
+            sound = (writer for writer in writers if writer.is_sound)  # others have told
+            tasks: list[Callable[[], object]] = [partial(writer.end, for_good=False) for writer in sound]
+            tasks += [group.close for group in groups]
+            trouble = [error for error in map(_done, tasks) if error is not None]
             for transaction in transactions:
                 transaction.abort_if_open()
             with suppress(PenstockError):  # what is left is deleted when the store is opened again
                 self.delete_abandoned()
+            with suppress(PenstockError):  # time waits for the writers, then
+                self.marks.record_all()
             self.pump.close()
             with self.catalog.lock:
                 self._closed = True
@@ -683,10 +762,10 @@ class StreamStore:
         self.close()
 
 
-def _closed(one: StreamWriter | LiveGroup) -> PenstockError | None:
-    """Close something; return what went wrong, so that the others are closed, too."""
+def _done(task: Callable[[], object]) -> PenstockError | None:
+    """Do something; return what went wrong, so that the others are done, too."""
     try:
-        one.close()
+        task()
     except PenstockError as error:
         return error
     return None
@@ -698,13 +777,6 @@ def _mark_log_name(state: StreamState) -> str:
 
 def _log_name(state: StreamState, segment: int) -> str:
     return f"s{state.uid}.{segment}"
-
-
-def _check_writer(writer_id: object, serializer: object) -> None:
-    if writer_id is not None:
-        check_name("writer", writer_id)
-    if serializer is not None:
-        check_method("serializer", serializer, "serialize")
 
 
 def _first_segments(segments: int | None, config: StreamConfig) -> int:

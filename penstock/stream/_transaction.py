@@ -66,7 +66,7 @@ class TransactionLogs:
     def __init__(self, store: StreamStore, stream: str, transaction: str | None = None) -> None:
         self._store, self._stream, self._implicit = store, stream, transaction is None
         self._transaction = transaction or store.new_transaction_id()
-        self._uid: int | None = None
+        self.uid: Final = store.catalog.stream(stream).uid
         self._lock = threading.Lock()  # held while a log is made, which any thread that writes a large event may do
         self._is_dropped = False
         self._find_parts()
@@ -84,9 +84,7 @@ class TransactionLogs:
     def stream_state(self) -> StreamState:
         """Return the stream that the transaction is of, which may have gone since; the caller holds the catalog."""
         state = self._store.catalog.stream(self._stream)
-        if self._uid is None:
-            self._uid = state.uid
-        if state.uid != self._uid:
+        if state.uid != self.uid:
             raise NoSuchStream(self._stream)  # another one of the same name
         if state.sealed:
             raise StreamSealed(self._stream)
@@ -356,7 +354,7 @@ class Transaction:
         """Note a time; if that fails the transaction is still committed, and time waits for the next."""
         assert self._writer_id is not None, "it was asked for first"
         try:
-            self._store.marks.note_commit(self.stream, self._writer_id, time)
+            self._store.marks.note_behind(self.stream, self._logs.uid, self._writer_id, time)
         except PenstockError as error:
             _logger.warning("the time of transaction %s was not noted: %s", self.id, error)
 

@@ -72,7 +72,7 @@ class Upkeep:
         for transaction in transactions:
             _attempt(f"transaction {transaction.id}", partial(transaction.abort_if_expired, now))
         for writer in self._store.time_writers():
-            writer.note_time_of(self._store.clock)
+            writer.note_by_itself(int(now * 1000))
         for name in names:
             self._keep(name)
 

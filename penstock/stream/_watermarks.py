@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from penstock.errors import BadArgument, PenstockError
+from penstock.errors import BadArgument, NoSuchStream, PenstockError
 from penstock.model import StreamCut, Watermark, check_name, check_time, shown
 from penstock.stream._mark_log import MarkLog
 from penstock.stream._mark_times import MarkTimes, event_window, window_at
@@ -96,10 +96,14 @@ class Watermarks:
         one = self._store.segment(state.name, segment)
         return offset <= one.tail and (offset < state.head.get(segment, 0) or one.is_border(offset))
 
-    def note_commit(self, stream: str, writer_id: str, time: int) -> MarkStatus:
-        """Take the mark of a writer that has just committed a transaction: behind all there is."""
+    def note_behind(self, stream: str, uid: int, writer_id: str, time: int) -> MarkStatus:
+        """Take the mark of a writer all of whose events are durable: behind all there is, shown or not."""
         with self._store.catalog.lock:
-            uid, position = self._store.catalog.stream(stream).uid, self._store.tail(stream).offsets
+            state = self._store.catalog.stream(stream)
+            if state.uid != uid:
+                raise NoSuchStream(stream)
+            current = [one.segment_id for one in state.current]
+            position = {segment: self._store.segment(stream, segment).written for segment in current}
         return self.take(stream, uid, writer_id, self._mark(time, position))
 
     def _mark(self, time: int, position: Mapping[int, int]) -> WriterMark:
@@ -175,7 +179,7 @@ class Watermarks:
                 self._fresh.get(state.uid, set()).discard(writer)
         on_record = [writer for writer in unchanged if writer in state.writers]
         if on_record:
-            self._store.catalog.commit(WritersForgotten(state.name, on_record), durable=False)
+            self._store.catalog.commit(WritersForgotten(state.name, on_record))
 
     def lose_stream(self, uid: int) -> None:
         """Forget a stream, which was deleted."""
@@ -211,6 +215,8 @@ class Watermarks:
         is_shown = all(commit.stream != state.name for commit in self._store.catalog.commits.values())
         if verdict.counted and is_shown and (last is not None or self._has_waited(state.uid, now_ms)):
             lower, upper = times_of(verdict.counted)
+            if last is not None:
+                upper = max(upper, last.upper)  # of a writer that is gone, what it noted was noted
             cut = bound_of(state, verdict.counted, None if last is None else last.cut.offsets)
             self._append(state, Watermark(lower, upper, StreamCut.of(state.name, cut)))
 

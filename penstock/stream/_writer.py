@@ -22,7 +22,6 @@ import numpy as np
 
 from penstock.errors import (
     BadArgument,
-    EventTooLarge,
     NoSuchStream,
     PenstockError,
     StoreClosed,
@@ -30,18 +29,16 @@ from penstock.errors import (
     WriterFailed,
     WriterFenced,
 )
-from penstock.model import check_many, check_name, check_time, shown
+from penstock.model import check_many, check_method, check_name, check_time, shown
 from penstock.ports import uninterrupted
-from penstock.stream._acks import Ack, ArrayRun, BatchAck, DoneAck, EventPointers, ListRun, Place
+from penstock.stream._acks import Ack, ArrayRun, BatchAck, DoneAck, EventPointers, ListRun, Place, Run
 from penstock.stream._batch import array_data, array_ends, array_lengths, as_array, as_positions, cut_marks
 from penstock.stream._bell import as_timeout
-from penstock.stream._block import EXTENT, LENGTH_SIZE, NO_WRITER, BlockHeader, pack_lengths
+from penstock.stream._block import BLOCK_HEADER_SIZE, EXTENT, LENGTH_SIZE, NO_WRITER, BlockHeader, pack_lengths
 from penstock.stream._keys import key_position
 from penstock.stream._large_write import EventOutputStream, LargeWrite
-from penstock.stream._marks import WriterMark
 from penstock.stream._segment import SegmentEnded
-from penstock.stream._transaction import TransactionLogs
-from penstock.stream._writer_table import durable_number, highest_number, writer_hash
+from penstock.stream._writer_table import writer_hash
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -52,13 +49,15 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from penstock.model import EventPointer
-    from penstock.ports import Bytes, Clock
-    from penstock.stream._acks import Key, Run
-    from penstock.stream._segment import PendingBlock, Segment
-    from penstock.stream._store import StreamStore
+    from penstock.ports import Bytes
+    from penstock.stream._acks import Key
+    from penstock.stream._writer_host import LargeLogs, Pending, WritableSegment, WriterHost
     from penstock.stream.serializers import Serializer
 
-__all__ = ["EVENT_SIZE_MAX", "StreamWriter"]
+    _Spread = tuple[list[Run], npt.NDArray[np.integer] | None, npt.NDArray[np.int64]]
+    """The runs that the events of a batch are in, in which of them each is, and where in it."""
+
+__all__ = ["EVENT_SIZE_MAX", "StreamWriter", "check_writer"]
 
 EVENT_SIZE_MAX: Final = 1 << 20
 _BLOCK_SIZE: Final = 1 << 20  # of the events in a block, unless there is just one
@@ -73,7 +72,7 @@ class _Lane:
 
     __slots__ = ("run", "runs", "segment", "segment_id")
 
-    def __init__(self, segment_id: int, segment: Segment, run: ListRun) -> None:
+    def __init__(self, segment_id: int, segment: WritableSegment, run: ListRun) -> None:
         self.segment_id, self.segment = segment_id, segment
         self.run = run  # takes events
         self.runs: list[Run] = []  # came before it
@@ -111,19 +110,20 @@ class StreamWriter:
 
     def __init__(
         self,
-        store: StreamStore,
+        store: WriterHost,
         stream: str,
         writer_id: str | None,
         serializer: Serializer[Any] | None,
         *,
         notes_time: bool = False,
+        identity: bytes = NO_WRITER,
     ) -> None:
         if writer_id is not None:
             check_name("writer", writer_id)
         self.stream, self.writer_id = stream, writer_id
         self._store = store
         self._serialize = None if serializer is None else serializer.serialize
-        self._writer = NO_WRITER if writer_id is None else writer_hash(writer_id)
+        self._writer = identity if writer_id is None else writer_hash(writer_id)  # what its blocks are known by
         self._lock = threading.Lock()  # the lanes; never held while waiting
         self._flush_lock = threading.Lock()  # held by who sends off; taken before the other
         self._sending = _Sending(self)
@@ -139,7 +139,6 @@ class StreamWriter:
         self._floor_said = True
         self._uid: int | None = None  # which stream of this name
         self._lanes: list[_Lane] = []
-        self._segment_ids: tuple[int, ...] = ()  # of the lanes
         self._lows: npt.NDArray[np.float64] = np.zeros(0)
         self._by_key: dict[str | bytes | None, _Lane] = {}
         self._turn = 0
@@ -164,29 +163,22 @@ class StreamWriter:
         return self._trouble is None
 
     def _find_numbers(self) -> None:
-        tables = self._store.writer_tables(self.stream)
-        self._floor = durable_number(self._writer, tables)
-        self._number = self._resume = max(self._floor, highest_number(self._writer, tables))
+        self._floor, highest = self._store.numbers_of(self.stream, self._writer)
+        self._number = self._resume = max(self._floor, highest)
 
     def _find_lanes(self) -> None:
         """Learn which segments take events now; the caller holds the lock, or is the only one who knows the writer."""
-        with self._store.catalog.lock:
-            state = self._store.catalog.stream(self.stream)
-            if self._uid not in (None, state.uid):
-                raise NoSuchStream(self.stream)  # it was deleted; this one only has its name
-            self._uid = state.uid
-            if state.sealed:
-                raise StreamSealed(self.stream)
-            current = [(one.segment_id, one.low) for one in state.current]
+        uid, found = self._store.lanes(self.stream)
+        if self._uid not in (None, uid):
+            raise NoSuchStream(self.stream)  # it was deleted; this one only has its name
+        self._uid = uid
         known = {lane.segment_id: lane for lane in self._lanes}
-        self._lanes = [known.get(segment_id) or self._new_lane(segment_id) for segment_id, _ in current]
-        self._segment_ids = tuple(segment_id for segment_id, _ in current)
-        self._lows = np.array([low for _, low in current])
+        self._lanes = [known.get(one.segment_id) or self._new_lane(one.segment_id, one.segment) for one in found]
+        self._lows = np.array([one.low for one in found])
         self._by_key = {}
 
-    def _new_lane(self, segment_id: int) -> _Lane:
-        run = ListRun(self, self.stream, segment_id)
-        return _Lane(segment_id, self._store.segment(self.stream, segment_id), run)
+    def _new_lane(self, segment_id: int, segment: WritableSegment) -> _Lane:
+        return _Lane(segment_id, segment, ListRun(self, self.stream, segment_id))
 
     def _lane_of(self, key: str | bytes | None) -> _Lane:
         """Return the lane for a key, or for events without one: another after each flush."""
@@ -277,7 +269,7 @@ class StreamWriter:
         place = key_position(key if key is not None else str(wanted))
         lane = self._lane_at(place)
         self._numbered, self._number = True, wanted
-        there = wanted <= self._resume and wanted <= lane.segment.writers().last(self._writer, place)
+        there = wanted <= self._resume and wanted <= lane.segment.last_of(self._writer, place)
         return wanted, place, None if there else lane
 
     def begin_write_event(self, key: str | bytes | None = None) -> EventOutputStream:
@@ -288,7 +280,7 @@ class StreamWriter:
         """
         position = None if key is None else key_position(key)
         self._check()
-        logs = TransactionLogs(self._store, self.stream, self._store.new_transaction_id())
+        logs = self._store.large_logs(self.stream)
 
         def commit(write: LargeWrite, output: EventOutputStream) -> None:
             event = write.finish()
@@ -319,10 +311,12 @@ class StreamWriter:
         """Write an event that does not fit into a block, in chunks; returns when it is durable."""
         if number is not None or self._numbered:
             return self._write_large_numbered(event, key, number)
-        logs = TransactionLogs(self._store, self.stream, self._store.new_transaction_id())
+        return DoneAck(self._write_large_at(event, None if key is None else key_position(key)))
+
+    def _write_large_at(self, event: Bytes, position: float | None) -> EventPointer:
+        logs = self._store.large_logs(self.stream)
         try:
-            write = self._write_chunks(logs, event)
-            return DoneAck(self._commit_large(logs, write, None if key is None else key_position(key)))
+            return self._commit_large(logs, self._write_chunks(logs, event), position)
         except BaseException:
             logs.drop()
             raise
@@ -335,7 +329,7 @@ class StreamWriter:
                 wanted, place, lane = self._place_numbered(key, number)
             if lane is None:
                 return DoneAck(None)
-            logs = TransactionLogs(self._store, self.stream, self._store.new_transaction_id())
+            logs = self._store.large_logs(self.stream)
             try:
                 write = self._write_chunks(logs, event)
                 return DoneAck(self._commit_numbered(logs, write, place, wanted))
@@ -344,7 +338,7 @@ class StreamWriter:
                 self._fail(set(), error)
                 raise
 
-    def _write_chunks(self, logs: TransactionLogs, event: bytes) -> LargeWrite:
+    def _write_chunks(self, logs: LargeLogs, event: Bytes) -> LargeWrite:
         write = LargeWrite(logs.new_large_log, self._store.clock)
         write.write(event)
         write.finish()
@@ -362,7 +356,7 @@ class StreamWriter:
             self._flush()
 
     @uninterrupted
-    def _commit_large(self, logs: TransactionLogs, write: LargeWrite, position: float | None) -> EventPointer:
+    def _commit_large(self, logs: LargeLogs, write: LargeWrite, position: float | None) -> EventPointer:
         """Make a large event, all of which is durable, part of the stream, behind all that was written before."""
         with self._sending:
             with self._behind_all():
@@ -370,7 +364,7 @@ class StreamWriter:
             place = self._store.random_position() if position is None else position
             return self._commit_numbered(logs, write, place, number)
 
-    def _commit_numbered(self, logs: TransactionLogs, write: LargeWrite, position: float, number: int) -> EventPointer:
+    def _commit_numbered(self, logs: LargeLogs, write: LargeWrite, position: float, number: int) -> EventPointer:
         floor = max(self._floor, number)
         header = BlockHeader(
             kind=EXTENT,
@@ -386,39 +380,68 @@ class StreamWriter:
         return pointer
 
     def write_batch(self, events: Iterable[object], keys: Iterable[str | bytes] | None = None) -> BatchAck:
-        """Write many events: a list of bytes or an Arrow array, with a key for each or none; one acknowledgement."""
+        """Write many events: a list of bytes or an Arrow array, with a key for each or none; one acknowledgement.
+
+        Large ones go out in chunks, each behind those before it, so this returns when the last of them is durable.
+        """
         check_many("events", events, "bytes, or an Arrow array")
         if self._serialize is not None:
             events = [self._serialize(event) for event in events]
         array = as_array(events)
-        largest = int(array_lengths(array).max(initial=0))
-        if largest > EVENT_SIZE_MAX:
-            raise EventTooLarge(size=largest, limit=EVENT_SIZE_MAX)
         positions = None if keys is None else as_positions(keys, len(array))
-        if not len(array):
-            return BatchAck([], EventPointers([], None, np.zeros(0, np.int64)))
+        large = np.flatnonzero(array_lengths(array) > EVENT_SIZE_MAX).tolist()
+        spread = self._write_mixed(array, positions, large) if large else self._write_small(array, positions)
+        return BatchAck(spread[0], EventPointers(*spread))
+
+    def _write_mixed(
+        self, array: pa.BinaryArray, positions: npt.NDArray[np.float64] | None, large: list[int]
+    ) -> _Spread:
+        """Write a batch some of whose events are large."""
+        runs: list[Run] = []
+        run_of, index = np.zeros(len(array), np.int32), np.zeros(len(array), np.int64)
+        done = 0
+        for place in (*large, len(array)):
+            part = slice(done, place)
+            more, which, index[part] = self._write_small(array[part], None if positions is None else positions[part])
+            run_of[part] = len(runs) + (0 if which is None else which)
+            runs += more
+            if place < len(array):
+                run_of[place] = len(runs)
+                runs.append(self._large_run(array[place].as_buffer(), None if positions is None else positions[place]))
+            done = place + 1
+        return runs, run_of, index
+
+    def _large_run(self, event: Bytes, position: float | None) -> Run:
+        pointer = self._write_large_at(memoryview(event), position)
+        run = Run(self, self.stream, pointer.segment_id)
+        run.places.append(Place(0, pointer.offset - BLOCK_HEADER_SIZE, b""))
+        run.settle()
+        return run
+
+    def _write_small(self, array: pa.BinaryArray, positions: npt.NDArray[np.float64] | None) -> _Spread:
+        """Write events none of which is large."""
         with self._lock:
             if self._trouble is not None:
                 raise self._trouble
             if self._numbered:
                 raise BadArgument("this writer's events are numbered by the caller: write them one by one")
-            runs, pointers = self._spread(array, positions)
+            if not len(array):
+                return [], None, np.zeros(0, np.int64)
+            spread = self._spread(array, positions)
             self._size += array.nbytes
         if self._size > _BUFFER_SIZE:
             self._send_off()
         elif not self._pumped:
             self._pumped = True
             self._store.pump.add(self)
-        return BatchAck(runs, pointers)
+        return spread
 
-    def _spread(
-        self, array: pa.BinaryArray, positions: npt.NDArray[np.float64] | None
-    ) -> tuple[list[Run], EventPointers]:
+    def _spread(self, array: pa.BinaryArray, positions: npt.NDArray[np.float64] | None) -> _Spread:
         """Put the events into their lanes; the caller holds the lock."""
         everything = np.arange(len(array))
         if positions is None:
             run, first = self._put(self._lane_of(None), array, None)
-            return [run], EventPointers([run], None, everything + first)
+            return [run], None, everything + first
         which = np.searchsorted(self._lows, positions, side="right") - 1
         runs: list[Run] = []
         run_of, index = np.zeros(len(array), np.int32), np.zeros(len(array), np.int64)
@@ -428,7 +451,7 @@ class StreamWriter:
             run, first = self._put(self._lanes[number], part, positions[chosen])
             run_of[chosen], index[chosen] = len(runs), everything[: len(chosen)] + first
             runs.append(run)
-        return runs, EventPointers(runs, run_of, index)
+        return runs, run_of, index
 
     def _put(self, lane: _Lane, array: pa.BinaryArray, positions: npt.NDArray[np.float64] | None) -> tuple[Run, int]:
         """Put events behind what waits in a lane; return their run, and how many are before them in it."""
@@ -458,10 +481,10 @@ class StreamWriter:
         check_time("time", time)
         self._note(time)
 
-    def note_time_of(self, clock: Clock) -> None:
-        """Note what a clock says, for a writer that does so by itself; one that is in trouble is silent."""
+    def note_by_itself(self, time: int) -> None:
+        """Note a time, for a writer that does so by itself; one that is in trouble is silent."""
         with suppress(PenstockError):
-            self._note(int(clock.now() * 1000))
+            self._note(time)
 
     def _note(self, time: int) -> None:
         with self._lock:
@@ -528,7 +551,7 @@ class StreamWriter:
         runs: set[Run] = set()
         with self._lock:
             taken = self._take(runs)
-            noted, self._noted = self._noted, None
+            noted = self._take_noted(None)
         try:
             whole = self._give_numbers(taken)
             # Parts of the same flush that an earlier writer left must not be counted with these.
@@ -539,6 +562,7 @@ class StreamWriter:
             while rest:
                 with self._lock:
                     more = self._take(runs)
+                    noted = self._take_noted(noted)
                     whole = max(whole, self._give_numbers(more))
                     self._find_lanes()
                     taken = self._place_again(rest, more)
@@ -554,13 +578,15 @@ class StreamWriter:
             if noted is not None:
                 self._mark(noted)
 
+    def _take_noted(self, before: int | None) -> int | None:
+        """Take the time that waits to be marked, if any, or the one taken before; the caller holds the lock."""
+        noted, self._noted = self._noted, None
+        return before if noted is None else max(noted, before or 0)
+
     def _mark(self, time: int) -> None:
         """Mark a time behind all that is durable: whatever was written before it was noted is."""
-        assert self.writer_id is not None, "only writers with an id give time"
-        offsets = np.fromiter((lane.segment.tail for lane in self._lanes), np.int64, len(self._lanes))
-        mark = WriterMark(time, int(self._store.clock.now() * 1000), self._segment_ids, offsets)
         try:
-            self._store.marks.take(self.stream, self.stream_uid, self.writer_id, mark)
+            self._store.mark_behind(self, time)
         except PenstockError as error:
             self._fail(set(), error)
 
@@ -599,7 +625,7 @@ class StreamWriter:
     def _send(self, taken: list[_Load], whole: int, *, parts: int) -> list[_Piece]:
         """Append blocks and wait for them; return the pieces whose segment has ended."""
         rest: list[_Piece] = []
-        sent: list[tuple[_Piece, bytes, PendingBlock]] = []
+        sent: list[tuple[_Piece, bytes, Pending]] = []
         now_ms = int(self._store.clock.now() * 1000)
         for lane, pieces in taken:
             for piece in pieces:
@@ -620,8 +646,12 @@ class StreamWriter:
                     rest += pieces[pieces.index(piece) :]
                     break
         for piece, words, pending in sent:
-            pending.result()
-            piece.run.places.append(Place(piece.first, pending.start, words))
+            try:
+                pending.result()
+            except SegmentEnded:
+                rest.append(piece)
+            else:
+                piece.run.places.append(Place(piece.first, pending.start, words))
         return rest
 
     def _place_again(self, rest: list[_Piece], more: list[_Load]) -> list[_Load]:
@@ -663,7 +693,11 @@ class StreamWriter:
             self._fail(set(), WriterFenced(self.stream, str(self.writer_id)))
 
     def close(self) -> None:
-        """See everything durable and write no more; closing again does nothing."""
+        """See everything durable and write no more, nor give time; closing again does nothing."""
+        self.end(for_good=True)
+
+    def end(self, *, for_good: bool) -> None:
+        """See everything durable and write no more; who does not do so for good is waited for when time goes on."""
         with self._sending:
             if isinstance(self._trouble, StoreClosed):
                 return
@@ -671,9 +705,7 @@ class StreamWriter:
             trouble = self._trouble
             if trouble is None and not self._floor_said:
                 self._say_floor()
-            if trouble is None and self.writer_id is not None:
-                self._store.marks.shut_down(self.stream_uid, self.writer_id)
-            self._store.forget_writer(self)
+            self._store.forget_writer(self, for_good=for_good and trouble is None)
             self._trouble = StoreClosed(f"the writer of stream {self.stream!r}")
         if trouble is not None:
             raise trouble
@@ -701,6 +733,14 @@ class StreamWriter:
         """Close; an error that is on its way already is not replaced by another."""
         with suppress(PenstockError) if error is not None else nullcontext():
             self.close()
+
+
+def check_writer(writer_id: object, serializer: object) -> None:
+    """Refuse what is no name of a writer, or no serializer."""
+    if writer_id is not None:
+        check_name("writer", writer_id)
+    if serializer is not None:
+        check_method("serializer", serializer, "serialize")
 
 
 def _cut(run: Run) -> list[_Piece]:

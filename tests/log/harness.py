@@ -136,6 +136,7 @@ class GatedPlogs:
         self._counts: Counter[str] = Counter()
         self.new_id, self.where = plogs.new_id, plogs.where
         self.read, self.views, self.blocks = plogs.read, plogs.views, plogs.blocks
+        self.syncs, self.check_running = plogs.syncs, plogs.check_running
 
     def gate(
         self, name: str, plog_id: PlogId | None = None, *, error: PenstockError | None = None, after: bool = False,

@@ -35,6 +35,7 @@ from penstock.stream import _live_group
 from penstock.stream._block import BlockHeader, pack_lengths
 from penstock.stream._group_state import lost_segments
 from penstock.stream._reader import READER_LEASE_S
+from penstock.stream._seat import LocalSeat
 from penstock.testing import ManualClock
 
 if TYPE_CHECKING:
@@ -376,18 +377,19 @@ def test_a_reader_that_waits_is_not_silent(store: StreamStore, clock: ManualCloc
 
 def first_is_inside(reader: Reader) -> None:
     """Return once the reader's thread is at work; it looks at its group again whenever it is asked to."""
-    reached = threading.Event()
-    original = reader._seat._live.rebalance
+    reached, seat = threading.Event(), reader._seat
+    assert isinstance(seat, LocalSeat)
+    original = seat._live.rebalance
 
     def rebalance(reader_id: str, places: Any) -> Any:  # noqa: ANN401 - as the original
         if reader_id == reader.reader_id:
             reached.set()
         return original(reader_id, places)
 
-    reader._seat._live.rebalance = rebalance  # type: ignore[method-assign]
+    seat._live.rebalance = rebalance  # type: ignore[method-assign]
     reader.attend()
     assert reached.wait(SECONDS_MAX)
-    reader._seat._live.rebalance = original  # type: ignore[method-assign]
+    seat._live.rebalance = original  # type: ignore[method-assign]
 
 
 def test_the_name_of_a_silent_reader_is_free_again(store: StreamStore, clock: ManualClock) -> None:

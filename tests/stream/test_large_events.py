@@ -27,7 +27,6 @@ from penstock.errors import (
     DiskFull,
     EventAborted,
     EventClosed,
-    EventTooLarge,
     NoSuchStream,
     PenstockError,
     StoreClosed,
@@ -572,12 +571,40 @@ def test_write_event_above_the_limit_is_acknowledged_with_its_pointer(store: Str
     assert store.fetch_event(pointer) == bytes(CHUNK_SIZE + 1)
 
 
-def test_a_batch_takes_no_large_event(store: StreamStore) -> None:
-    """It is one append; that is said before anything of it is written."""
+@pytest.mark.usefixtures("small")
+@pytest.mark.parametrize("has_keys", [False, True])
+@pytest.mark.parametrize("large", [{0}, {3}, {9}, {0, 1, 4, 8, 9}, set(range(10))])
+def test_a_batch_takes_large_events_among_the_others(store: StreamStore, large: set[int], has_keys: bool) -> None:
+    """Who has them in a table need not sort them out; the order of a key holds, and every pointer is right."""
+    store.create_stream(STREAM, 3)
+    events = [b"%d" % number * (300 if number in large else 20) for number in range(10)]
+    keys = [f"key-{number % 3}" for number in range(10)] if has_keys else None
+    with store.writer(STREAM, "w") as writer:
+        writer.write_event(b"before", key="key-0")
+        ack = writer.write_batch(events, keys)
+        writer.write_event(b"after", key="key-0")
+        pointers = ack.result()
+        assert ack.done()
+    assert [store.fetch_event(pointer) for pointer in pointers] == events
+    found = events_of(store)
+    assert sorted(found) == sorted([b"before", *events, b"after"])
+    for key in range(3 if keys else 0):
+        mine = [event for number, event in enumerate(events) if number % 3 == key]
+        expected = mine if key else [b"before", *mine, b"after"]
+        assert [event for event in found if event in expected] == expected
+
+
+@pytest.mark.usefixtures("small")
+def test_a_batch_with_a_large_event_is_refused_like_any_other(store: StreamStore) -> None:
+    """Nothing of it is written when the call is wrong."""
     store.create_stream(STREAM)
-    with store.writer(STREAM) as writer, pytest.raises(EventTooLarge, match="1048577 bytes"):
-        writer.write_batch([b"a", bytes(CHUNK_SIZE + 1)])
-    assert not events_of(store)
+    with store.writer(STREAM, "w") as writer:
+        writer.write_event(b"a", number=1)
+        with pytest.raises(BadArgument, match="numbered by the caller"):
+            writer.write_batch([bytes(500), b"b"])
+    with pytest.raises(StoreClosed):
+        writer.write_batch([bytes(500)])
+    assert events_of(store) == [b"a"]
 
 
 def test_a_serializer_makes_large_events_too(store: StreamStore) -> None:

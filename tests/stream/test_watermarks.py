@@ -683,6 +683,7 @@ def test_after_a_restart_time_goes_on_from_the_last_watermark(folder: Path, cloc
         writer = Timed(store, clock).begin(10)
         write(writer, b"event")
         marks = store.watermarks(STREAM)
+        writer.close()
     with open_timed(folder, clock) as store:
         timed = Timed(store, clock)
         assert store.watermarks(STREAM) == marks
@@ -693,6 +694,39 @@ def test_after_a_restart_time_goes_on_from_the_last_watermark(folder: Path, cloc
             note(writer, 11)
             timed.run_pass()
             assert store.watermarks(STREAM) == [*marks, at_tail(store, 11)]
+
+
+def test_after_a_restart_time_waits_for_the_writers_that_were_open(folder: Path, clock: ManualClock) -> None:
+    """A store that is closed for an update must not let time jump to its fastest writer."""
+    with open_timed(folder, clock) as store:
+        store.create_stream(STREAM, config=CONFIG)
+        timed = Timed(store, clock)
+        slow, fast = timed.begin(10), store.writer(STREAM, "fast")
+        note(fast, 100)
+        assert slow.is_sound
+    with open_timed(folder, clock) as store:
+        timed = Timed(store, clock)
+        timed.run_pass(3)
+        assert [mark.lower for mark in store.watermarks(STREAM)] == [10]
+        with store.writer(STREAM, "fast") as writer:
+            note(writer, 101)
+            timed.run_pass(3)
+            assert [mark.lower for mark in store.watermarks(STREAM)] == [10]
+
+
+def test_the_upper_bound_never_goes_back(folder: Path, clock: ManualClock) -> None:
+    """A cut is found by it, by halving; and what a writer noted was noted, also when the writer is gone."""
+    with open_timed(folder, clock) as store:
+        store.create_stream(STREAM, config=CONFIG)
+        timed = Timed(store, clock)
+        writer, fast = timed.begin(10), store.writer(STREAM, "fast")
+        note(fast, 1_000)
+        note(writer, 20)
+        timed.run_pass()
+        store.marks.remove(STREAM, "fast")
+        note(writer, 30)
+        timed.run_pass()
+        assert [(mark.lower, mark.upper) for mark in store.watermarks(STREAM)] == [(10, 10), (20, 1_000), (30, 1_000)]
 
 
 def test_what_was_noted_just_before_a_store_is_closed_is_on_record(folder: Path, clock: ManualClock) -> None:
@@ -820,7 +854,8 @@ def test_a_writer_of_a_deleted_stream_gives_no_time_to_another_of_its_name(timed
     store.delete_stream(STREAM)
     store.create_stream(STREAM, config=CONFIG)
     writer.note_time(20)
-    writer.flush()
+    with pytest.raises(NoSuchStream):
+        writer.flush()
     timed.run_pass(3)
     assert store.watermarks(STREAM) == []
     assert not store.catalog.stream(STREAM).writers

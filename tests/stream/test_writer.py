@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 from penstock.embedded import open_store
 from penstock.errors import (
     BadArgument,
-    EventTooLarge,
     NoSuchStream,
     StoreClosed,
     StreamSealed,
@@ -370,15 +369,13 @@ def test_sealing_a_stream_stops_its_writers(store: StreamStore) -> None:
     assert all_events(store) == [b"in"]
 
 
-def test_a_batch_takes_no_event_above_the_limit(store: StreamStore) -> None:
-    """Large events are written by themselves; nothing of the batch is kept, and the writer goes on."""
+@pytest.mark.parametrize("size", [EVENT_SIZE_MAX, EVENT_SIZE_MAX + 1])
+def test_a_batch_takes_events_up_to_the_size_of_a_block_and_above(store: StreamStore, size: int) -> None:
+    """Where events begin to be large is our concern, not the caller's."""
     store.create_stream(STREAM)
     with store.writer(STREAM) as writer:
-        with pytest.raises(EventTooLarge) as caught:
-            writer.write_batch([b"small", bytes(EVENT_SIZE_MAX + 1)])
-        assert (caught.value.size, caught.value.limit) == (EVENT_SIZE_MAX + 1, EVENT_SIZE_MAX)
-        writer.write_batch([bytes(EVENT_SIZE_MAX)]).result()
-    assert list(map(len, all_events(store))) == [EVENT_SIZE_MAX]
+        pointers = writer.write_batch([b"small", bytes(size)], ["k", "k"]).result()
+    assert [store.fetch_event(pointer) for pointer in pointers] == [b"small", bytes(size)]
 
 
 @pytest.mark.parametrize("event", ["text", 17, None, [b"list"]])

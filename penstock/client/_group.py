@@ -1,0 +1,95 @@
+"""A reader group that another process has."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from penstock.client._seat import RemoteSeat
+from penstock.model import check_method, check_name, check_whole
+from penstock.stream._group import CHECKPOINT_TIMEOUT_S
+from penstock.stream._reader import EVENT_SIZE_DEFAULT, Reader
+
+if TYPE_CHECKING:
+    from penstock.client._store import RemoteStore
+    from penstock.model import Checkpoint, Lag, Position, StreamCut, TimeWindow
+    from penstock.stream.serializers import Serializer
+
+__all__ = ["RemoteGroup"]
+
+
+class RemoteGroup:
+    """See :class:`penstock.stream.ReaderGroup`."""
+
+    def __init__(self, store: RemoteStore, name: str) -> None:
+        self._store: Final = store
+        self.name: Final = name
+
+    def _call(self, name: str, *args: object, again: bool = False) -> Any:  # noqa: ANN401 - as the operation says
+        return self._store.connection.call(f"group.{name}", self.name, *args, again=again)
+
+    @property
+    def streams(self) -> tuple[str, ...]:
+        """The streams that it reads."""
+        return tuple(self._call("streams", again=True))
+
+    @property
+    def position(self) -> tuple[StreamCut, ...]:
+        """How far its readers have come: a cut of each stream."""
+        return tuple(self._call("position", again=True))
+
+    @property
+    def checkpoints(self) -> dict[str, Checkpoint]:
+        """The last checkpoints, oldest first, by name."""
+        return dict(self._call("checkpoints", again=True))
+
+    @property
+    def finished(self) -> bool:
+        """Whether it has read everything, up to its end or that of its streams, which are sealed."""
+        return bool(self._call("finished", again=True))
+
+    def reader(
+        self,
+        reader_id: str,
+        serializer: Serializer[Any] | None = None,
+        max_event_size: int = EVENT_SIZE_DEFAULT,
+    ) -> Reader:
+        """Open a reader. One of this name that a process left behind when it ended is replaced."""
+        check_name("reader", reader_id)
+        if serializer is not None:
+            check_method("serializer", serializer, "deserialize")
+        check_whole("max_event_size", max_event_size, least=1)
+        seat = RemoteSeat(self._store, self.name, reader_id)
+        reader = Reader(seat, reader_id, serializer, max_event_size)
+        seat.take(reader)
+        return reader
+
+    def readers(self) -> list[str]:
+        """Return the names of its readers."""
+        return list(self._call("readers", again=True))
+
+    def reader_offline(self, reader_id: str, position: Position | None = None) -> None:
+        """End a reader that does not answer: others go on with its segments, from ``position`` if it is given."""
+        self._call("reader_offline", reader_id, position)
+
+    def checkpoint(self, name: str, timeout: float | None = CHECKPOINT_TIMEOUT_S) -> Checkpoint:
+        """Have every reader come to a checkpoint; return where they were, once all have."""
+        found: Checkpoint = self._call("checkpoint", name, timeout)
+        return found
+
+    def reset(self, to: object) -> None:
+        """Read on from a checkpoint, cuts or the head; a stream without a cut stays where it is."""
+        self._call("reset", to)
+
+    def lag(self) -> Lag:
+        """Return how far the group is behind the tail, or its end."""
+        found: Lag = self._call("lag", again=True)
+        return found
+
+    def current_time_window(self, stream: str | None = None) -> TimeWindow | None:
+        """Return between which times the group is in a stream, the only one by default; None if nobody gave time."""
+        found: TimeWindow | None = self._call("current_time_window", stream, again=True)
+        return found
+
+    def delete(self) -> None:
+        """Forget the group; its readers are ended."""
+        self._call("delete")

@@ -1,0 +1,142 @@
+"""A reader's seat in a group that another process has."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from penstock.client._connection import ConnectionLost
+from penstock.client._segment import RemoteTimes
+from penstock.client._wire import unpack_error
+from penstock.errors import NoSuchStream, StoreClosed
+from penstock.ports import SystemClock
+from penstock.stream._seat import Look
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from penstock.client._connection import Session
+    from penstock.client._segment import RemoteSegment
+    from penstock.client._store import RemoteStore
+    from penstock.model import TimeWindow
+    from penstock.stream._group_state import Key
+    from penstock.stream._reader import Reader
+
+__all__ = ["RemoteSeat"]
+
+
+class RemoteSeat:
+    """A seat; taken again, under the same name, when the connection was lost."""
+
+    has_company: Final = True  # as far as is known here; so the reader is heard of while it waits
+
+    def __init__(self, store: RemoteStore, group: str, reader_id: str) -> None:
+        self._store, self._connection = store, store.connection
+        self._group, self._reader_id = group, reader_id
+        self.clock: Final = SystemClock()
+        self._ends: dict[Key, int | None] = {}
+        self._segments: dict[Key, RemoteSegment] = {}
+        self._session: Session | None = None
+        self._number = 0
+        self.streams: tuple[str, ...] = ()
+        self._reader: Reader | None = None
+        self._sit(self._connection.session)
+
+    def take(self, reader: Reader) -> None:
+        """Let a reader sit down."""
+        self._reader = reader
+        self._store.seats[self._number] = self
+
+    def _sit(self, session: Session) -> None:
+        """Take the seat in a session."""
+        self._store.seats.pop(self._number, None)
+        self._number, streams = self._connection.call_in(session, "reader.open", self._group, self._reader_id)
+        self.streams, self._session = tuple(streams), session
+        if self._reader is not None:
+            self._store.seats[self._number] = self
+
+    def _call(self, name: str, *args: object) -> Any:  # noqa: ANN401 - as the operation says
+        """Call an operation of the seat, which is taken again if need be."""
+        while True:
+            session = self._connection.session
+            try:
+                if session is not self._session:
+                    self._sit(session)
+                return self._connection.call_in(session, name, self._number, *args)
+            except ConnectionLost:
+                continue
+
+    def hear(self, what: str, told: bytes | None) -> None:
+        """Note what the group says."""
+        reader = self._reader
+        if reader is None:
+            return
+        if what == "stop" and told is not None:
+            reader.stop(unpack_error(told))
+        elif what == "miss" and told is not None:
+            reader.miss(unpack_error(told))
+        else:
+            reader.attend()
+
+    def look(self, places: Mapping[Key, int], *, told: str | None, passing: bool) -> Look | None:
+        """Come to a checkpoint that the reader was told of, or passes by; give and take segments."""
+        found = self._call("reader.look", _as_sent(places), told, passing)
+        if found is None:
+            return None
+        checkpoint, held = found
+        self._ends = {(stream, segment): end for stream, segment, _, end in held}
+        return Look(checkpoint, {(stream, segment): place for stream, segment, place, _ in held})
+
+    def record(self, places: Mapping[Key, int] | None) -> None:
+        """Note how far the reader has come, if it has."""
+        self._call("reader.record", None if places is None else _as_sent(places))
+
+    def finish_segment(self, key: Key, place: int) -> None:
+        """Note that a segment is read to its end."""
+        self._call("reader.finish_segment", *key, place)
+
+    def leave(self, places: Mapping[Key, int]) -> None:
+        """Leave the group, from these places."""
+        assert self._reader is not None, "a seat is taken before it is left"
+        self._call("reader.leave", _as_sent(places))
+        self._store.seats.pop(self._number, None)
+        self._reader.stop(StoreClosed(f"reader {self._reader_id!r}"))
+
+    def segment(self, key: Key) -> RemoteSegment:
+        """Return a segment; ``KeyError`` if it was truncated away."""
+        segment = self._segments[key] = self._store.watched_segment(key)
+        if segment.news is None:
+            raise KeyError(key)
+        return segment
+
+    def bounds_of(self, key: Key) -> tuple[int, int | None] | None:
+        """Return where a segment begins now and, if it is sealed, where it ends; None if it is gone."""
+        news = self._segments[key].news
+        if news is None:
+            if key[0] not in self.streams:
+                raise NoSuchStream(key[0])
+            return None
+        return news[0], news[2]
+
+    def end_of(self, key: Key) -> int | None:
+        """Return where the group ends in a segment, if it does not read on to the segment's own end."""
+        return self._ends.get(key)
+
+    def times_of(self, key: Key) -> RemoteTimes:
+        """Return what tells the times of a segment's events."""
+        return RemoteTimes(self._connection, key)
+
+    def time_window(self, stream: str | None) -> TimeWindow | None:
+        """Return between which times the group is."""
+        assert self._reader is not None, "a seat is taken before it is used"
+        self.record(self._reader.places(returned=True))
+        window: TimeWindow | None = self._connection.call("group.current_time_window", self._group, stream, again=True)
+        return window
+
+    @property
+    def finished(self) -> bool:
+        """Whether the group has read everything."""
+        return bool(self._connection.call("group.finished", self._group, again=True))
+
+
+def _as_sent(places: Mapping[Key, int]) -> list[list[object]]:
+    return [[*key, place] for key, place in places.items()]

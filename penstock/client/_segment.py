@@ -1,0 +1,109 @@
+"""A segment of a store that another process has open: its blocks are fetched, its growth is told."""
+
+from __future__ import annotations
+
+import threading
+from contextlib import suppress
+from typing import TYPE_CHECKING, Final
+
+from penstock.client._connection import ConnectionLost
+from penstock.stream._block import read_block
+from penstock.stream._mark_times import NO_TIMES, Steps, times_column
+from penstock.stream._readable import READ_SIZE
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    import numpy as np
+    import numpy.typing as npt
+    import pyarrow as pa
+
+    from penstock.client._connection import Connection
+    from penstock.stream._bell import Bell
+    from penstock.stream._block import AnyBlock
+    from penstock.stream._group_state import Key
+
+__all__ = ["News", "RemoteSegment", "RemoteTimes"]
+
+News = tuple[int, int, int | None]
+"""Where a segment begins, how far it can be read and, if it is sealed, where it ends."""
+
+
+class RemoteSegment:
+    """A segment, as readers need it."""
+
+    def __init__(self, connection: Connection, key: Key, news: News | None) -> None:
+        self._connection, self.key = connection, key
+        self.where: Final = f"segment {key[1]} of stream {key[0]}"
+        self.news = news  # None: it is gone
+        self._lock = threading.Lock()
+        self._bells: list[Bell] = []
+
+    @property
+    def tail(self) -> int:
+        """How far it can be read, as far as is known here."""
+        return 0 if self.news is None else self.news[1]
+
+    def blocks(self, offset: int, *, end: int | None = None, size: int = READ_SIZE) -> Iterator[AnyBlock]:
+        """Return the blocks from the one that holds ``offset`` on; see :meth:`Segment.blocks`."""
+        stop = min(self.tail, offset + size, *(() if end is None else (end,)))
+        if offset >= stop:
+            return
+        for start, view in self._views(offset, stop):
+            yield read_block(view, where=self.where, start=start)
+
+    def _views(self, offset: int, stop: int) -> Iterator[tuple[int, memoryview]]:
+        """Return the blocks of a range as they are stored; where the connection is lost, the rest from another."""
+        while offset < stop:
+            with suppress(ConnectionLost):
+                for batch in self._connection.get(self._connection.session, "blocks", *self.key, offset, stop):
+                    starts, blocks = batch.columns
+                    for start, block in zip(starts.to_pylist(), blocks, strict=True):
+                        view = memoryview(block.as_buffer())
+                        yield start, view
+                        offset = start + len(view)
+
+    def is_border(self, offset: int) -> bool:
+        """Whether an event begins or ends there, or the segment does."""
+        if offset in (0, self.tail):
+            return True
+        return any(block.index_at(offset) is not None for block in self.blocks(offset, size=1))
+
+    def hear(self, news: News | None) -> None:
+        """Note what the server told."""
+        self.news = news
+        self.ring()
+
+    def ring(self) -> None:
+        """Let everybody who watches know that something happened."""
+        for bell in self._bells:
+            bell.ring()
+
+    def watch(self, bell: Bell) -> None:
+        """Ring the bell whenever there is something new."""
+        with self._lock:
+            self._bells = [*self._bells, bell]
+
+    def unwatch(self, bell: Bell) -> None:
+        """Ring it no more."""
+        with self._lock:
+            self._bells = [one for one in self._bells if one is not bell]
+
+    @property
+    def is_watched(self) -> bool:
+        """Whether anybody wants to know."""
+        return bool(self._bells)
+
+
+class RemoteTimes:
+    """The times of a segment's events: of each, that of the last watermark that lies before it."""
+
+    def __init__(self, connection: Connection, key: Key) -> None:
+        self._connection, self._key = connection, key
+
+    def of(self, offsets: npt.NDArray[np.int64]) -> pa.Array:
+        """Return the time of each event at ascending offsets; null where there is none yet."""
+        if not len(offsets):
+            return times_column(offsets, NO_TIMES)
+        found = self._connection.call("times", *self._key, int(offsets[0]), int(offsets[-1]), again=True)
+        return times_column(offsets, Steps(*found))

@@ -1,0 +1,96 @@
+"""What goes over the wire besides events: calls, their answers, and errors.
+
+A call is an action: its name, and a MessagePack array of its arguments. Values of the model are extensions, each with
+its own code, so that whoever reads them gets the same values. An error goes back as its class, its text and its fields;
+the client raises the same class. Nothing here is ever evaluated: what is unknown is refused.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+import pyarrow as pa
+
+from penstock import errors, model
+from penstock.errors import PenstockError, ServerError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+__all__ = ["APPENDS", "ENDED", "PROTOCOL", "pack", "pack_error", "unpack", "unpack_error"]
+
+PROTOCOL: Final = 1
+_CODES: Final[Mapping[type, int]] = {  # sent, so a code is never given a new meaning
+    model.EventPointer: 1,
+    model.StreamCut: 2,
+    model.Position: 3,
+    model.SegmentRange: 4,
+    model.StreamConfig: 5,
+    model.StreamInfo: 6,
+    model.SegmentInfo: 7,
+    model.Checkpoint: 8,
+    model.Lag: 9,
+    model.Watermark: 10,
+    model.TimeWindow: 11,
+}
+_KINDS: Final = {code: kind for kind, code in _CODES.items()}
+_ERRORS: Final = {
+    name: kind for name, kind in vars(errors).items() if isinstance(kind, type) and issubclass(kind, PenstockError)
+}
+APPENDS: Final = pa.schema(
+    [("segment", pa.int64()), ("header", pa.binary()), ("words", pa.binary()), ("data", pa.binary())]
+)
+ENDED: Final = -1  # in place of where a block begins: its segment takes no more
+_encoder: Final = msgspec.msgpack.Encoder()
+
+
+def pack(value: object) -> bytes:
+    """Return a value as bytes: None, figures, texts, bytes, values of the model, and lists and dictionaries of them."""
+    return _encoder.encode(_as_sent(value))
+
+
+def unpack(data: bytes | memoryview) -> Any:  # noqa: ANN401 - whatever was packed
+    """Read what :func:`pack` wrote; ``ServerError`` if that was somebody else."""
+    try:
+        return _decoder.decode(data)
+    except (msgspec.MsgspecError, PenstockError, KeyError) as error:
+        raise ServerError(f"what came is not understood ({error}): is it a Penstock of another version?") from error
+
+
+def _as_sent(value: object) -> object:
+    code = _CODES.get(type(value))
+    if code is not None:
+        return msgspec.msgpack.Ext(code, _encoder.encode(value))
+    if isinstance(value, list | tuple):
+        return [_as_sent(one) for one in value]
+    if isinstance(value, dict):
+        return {key: _as_sent(one) for key, one in value.items()}
+    return value
+
+
+def _from_sent(code: int, data: memoryview) -> object:
+    return msgspec.msgpack.decode(data, type=_KINDS[code])
+
+
+_decoder: Final = msgspec.msgpack.Decoder(ext_hook=_from_sent)
+
+
+def pack_error(error: PenstockError) -> bytes:
+    """Return an error as bytes; a cause is told in its text."""
+    fields = {name: one for name, one in vars(error).items() if _can_be_sent(one)}
+    return pack([type(error).__name__, str(error), fields])
+
+
+def _can_be_sent(value: object) -> bool:
+    return value is None or isinstance(value, bool | int | float | str | bytes) or type(value) in _CODES
+
+
+def unpack_error(data: bytes) -> PenstockError:
+    """Return the error that was packed, of the same class, or of one that says so if that is not known here."""
+    name, text, fields = unpack(data)
+    kind = _ERRORS.get(name, ServerError)
+    error = kind.__new__(kind)
+    error.args = (text,)
+    vars(error).update(fields)
+    return error

@@ -1,0 +1,275 @@
+"""What a writer asks of a store that another process has open: blocks are sent, several at a time, and acknowledged.
+
+Every writer here has an identity, its id's or one of its own, and its blocks carry it with the numbers of their events.
+So when a connection is lost, the next one tells which of the blocks under way are durable, and only the others are
+sent again.
+"""
+
+from __future__ import annotations
+
+import secrets
+import threading
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, Final
+
+import pyarrow as pa
+from pyarrow import flight
+
+from penstock.client._connection import ConnectionLost, translated
+from penstock.client._wire import APPENDS, ENDED, pack, unpack, unpack_error
+from penstock.errors import BadArgument
+from penstock.ports import SystemClock
+from penstock.stream._segment import SegmentEnded
+from penstock.stream._writer_host import OpenLane
+from penstock.stream._writer_table import writer_hash
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from penstock.client._connection import Session
+    from penstock.client._store import RemoteStore
+    from penstock.model import EventPointer
+    from penstock.ports import Bytes
+    from penstock.stream._block import BlockHeader
+    from penstock.stream._large_write import LargeWrite
+    from penstock.stream._pump import Pump
+    from penstock.stream._writer import StreamWriter
+
+__all__ = ["RemoteHost"]
+
+
+class _Block:
+    """A block under way."""
+
+    __slots__ = ("_host", "answer", "header", "parts", "segment_id")
+
+    def __init__(self, host: RemoteHost, segment_id: int, header: BlockHeader, parts: tuple[Bytes, ...]) -> None:
+        self._host, self.segment_id, self.header, self.parts = host, segment_id, header, parts
+        self.answer: int | None = None  # where it begins, or that its segment has ended
+
+    @property
+    def start(self) -> int:
+        """Where it begins, once it is durable."""
+        assert self.answer is not None, "asked for once it is durable"
+        return self.answer
+
+    def result(self) -> None:
+        """Return when it is durable; ``SegmentEnded`` if there are successors to write to."""
+        if self.answer is None:
+            self._host.send()
+        if self.answer == ENDED:
+            raise SegmentEnded
+
+
+class _Lane:
+    """A segment, as far as the writer needs it."""
+
+    def __init__(self, host: RemoteHost, segment_id: int) -> None:
+        self._host, self._segment_id = host, segment_id
+
+    def submit(self, header: BlockHeader, *parts: Bytes) -> _Block:
+        """Have a block ready to be sent."""
+        return self._host.put(self._segment_id, header, parts)
+
+    def last_of(self, writer: bytes, place: float) -> int:
+        """Return the number up to which a writer's events with this key are here; 0 if there are none."""
+        del writer
+        return int(self._host.call("writer.last", self._segment_id, place))
+
+
+class RemoteHost:
+    """The store, as one writer sees it. Who sends holds the writer's lock, so one thread at a time does."""
+
+    def __init__(self, store: RemoteStore, stream: str, writer_id: str | None, *, notes_time: bool) -> None:
+        self._store, self._connection, self._stream, self._writer_id = store, store.connection, stream, writer_id
+        self._notes_time = notes_time
+        self.identity: Final = secrets.token_bytes(16) if writer_id is None else writer_hash(writer_id)
+        self._token: Final = secrets.token_hex(8)  # tells the server that it is the same writer that comes again
+        self.clock: Final = SystemClock()
+        self._lock = threading.Lock()  # held while the writer is opened again
+        self._ready: list[_Block] = []
+        self._session: Session | None = None
+        self._number = 0
+        self.writer: StreamWriter | None = None
+        self._put: Any = None
+        self._acks: Any = None
+        self._open(self._connection.session, resume=False)
+
+    @property
+    def pump(self) -> Pump:
+        """What sends off events that nobody waits for."""
+        return self._store.pump
+
+    def _open(self, session: Session, *, resume: bool) -> None:
+        args = (self._stream, self._writer_id, self.identity, self._token, self._notes_time, resume)
+        self._store.hosts.pop(self._number, None)
+        self._number = self._connection.call_in(session, "writer.open", *args)
+        with translated(session):
+            command = pack(["append", session.id, self._number])
+            self._put, self._acks = session.client.do_put(flight.FlightDescriptor.for_command(command), APPENDS)
+        self._session = session
+        self._store.hosts[self._number] = self
+
+    def call(self, name: str, *args: object) -> Any:  # noqa: ANN401 - as the operation says
+        """Call an operation of the writer, which is opened again if need be."""
+        while True:
+            try:
+                return self._connection.call_in(self._reopened(), name, self._number, *args)
+            except ConnectionLost:
+                continue
+
+    def _reopened(self) -> Session:
+        """Return a session in which the writer is open."""
+        with self._lock:
+            session = self._connection.session
+            if session is not self._session:
+                self._open(session, resume=True)
+            return session
+
+    # Blocks
+
+    def put(self, segment_id: int, header: BlockHeader, parts: tuple[Bytes, ...]) -> _Block:
+        """Have a block ready to be sent."""
+        block = _Block(self, segment_id, header, parts)
+        self._ready.append(block)
+        return block
+
+    def send(self) -> None:
+        """Send what is ready, and return when it is durable; what was durable before is not sent again."""
+        blocks, self._ready = self._ready, []
+        may_be_there = False
+        while blocks:
+            with suppress(ConnectionLost):
+                session = self._reopened()
+                if may_be_there:
+                    self._find(session, blocks)
+                may_be_there = True
+                self._exchange(session, [block for block in blocks if block.answer is None])
+            blocks = [block for block in blocks if block.answer is None]
+
+    def _exchange(self, session: Session, blocks: Sequence[_Block]) -> None:
+        if not blocks:
+            return
+        with translated(session):
+            for left, block in zip(range(len(blocks) - 1, -1, -1), blocks, strict=True):
+                self._put.write_with_metadata(_as_batch(block), left.to_bytes(4, "big"))
+            answer = self._acks.read()
+        if answer is None:
+            session.is_lost = True
+            raise ConnectionLost
+        starts, error = unpack(answer.to_pybytes())
+        if error is not None:
+            raise unpack_error(error)
+        for block, start in zip(blocks, starts, strict=True):
+            block.answer = start
+
+    def _find(self, session: Session, blocks: Sequence[_Block]) -> None:
+        """Learn which blocks are durable already."""
+        asked = [[block.segment_id, block.header.last] for block in blocks]
+        found = self._connection.call_in(session, "writer.find", self._number, asked)
+        for block, start in zip(blocks, found, strict=True):
+            block.answer = start
+
+    # What else a writer asks
+
+    def lanes(self, stream: str) -> tuple[int, list[OpenLane]]:
+        """Return the number of the stream, and the segments that take events now, by key range."""
+        assert stream == self._stream, "it is the host of one writer"
+        uid, found = self.call("writer.lanes")
+        return uid, [OpenLane(segment_id, low, _Lane(self, segment_id)) for segment_id, low in found]
+
+    def numbers_of(self, stream: str, writer: bytes) -> tuple[int, int]:
+        """Return the number up to which all events of the writer are durable, and the highest it has used."""
+        assert (stream, writer) == (self._stream, self.identity), "it is the host of one writer"
+        floor, highest = self.call("writer.numbers")
+        return floor, highest
+
+    def mark_behind(self, writer: StreamWriter, time: int) -> None:
+        """Mark a time behind all that the writer has written."""
+        assert writer.writer_id is not None, "only writers with an id give time"
+        self.call("writer.mark", time)
+
+    def note(self, time: int) -> None:
+        """Let a writer that gives time by itself note one."""
+        if self.writer is not None:
+            self.writer.note_by_itself(time)
+
+    def random_position(self) -> float:
+        """Return any place in the key space, for what has no key."""
+        return secrets.randbits(32) / (1 << 32)
+
+    def forget_writer(self, writer: StreamWriter, *, for_good: bool) -> None:
+        """Note that the writer writes no more."""
+        del writer
+        self._store.hosts.pop(self._number, None)
+        if self._session is not None and not self._session.is_lost:
+            try:
+                self._put.done_writing()
+                self._connection.call_in(self._session, "writer.close", self._number, for_good)
+            except (ConnectionLost, pa.ArrowException, flight.FlightError):
+                return  # it is closed with its session
+
+    def large_logs(self, stream: str) -> _LargeLogs:
+        """Return where a large event goes."""
+        assert stream == self._stream, "it is the host of one writer"
+        return _LargeLogs(self)
+
+
+class _LargeLogs:
+    """Where one large event goes."""
+
+    def __init__(self, host: RemoteHost) -> None:
+        self._host = host
+        self._upload: int | None = None
+
+    def new_large_log(self) -> _LargeLog:
+        """Make a log for the event."""
+        assert self._upload is None, "one event, one log"
+        self._upload = self._host.call("large.open")
+        return _LargeLog(self._host, self._upload)
+
+    def commit_large(self, write: LargeWrite, header: BlockHeader, position: float) -> EventPointer:
+        """Make the event part of the stream; return where it is."""
+        pointer: EventPointer = self._host.call("large.commit", self._upload, write.size, header.pack(), position)
+        return pointer
+
+    def abandon(self, write: LargeWrite) -> None:
+        """Leave the log to the server, which deletes it with the session."""
+
+    def drop(self) -> None:
+        """Delete the log."""
+        if self._upload is not None:
+            self._host.call("large.drop", self._upload)
+
+
+class _LargeLog:
+    """The chunks of a large event."""
+
+    def __init__(self, host: RemoteHost, upload: int) -> None:
+        self._host, self._upload = host, upload
+        self.name: Final = f"upload {upload}"
+
+    def submit(self, *data: Bytes) -> _Done:
+        """Send a chunk; its head is made on the server."""
+        if len(data) != 2:
+            raise BadArgument("a chunk is a head and its bytes")
+        self._host.call("large.write", self._upload, bytes(data[1]))
+        return _Done()
+
+
+class _Done:
+    def result(self) -> int:
+        """Return at once."""
+        return 0
+
+
+def _as_batch(block: _Block) -> pa.RecordBatch:
+    words, data = (*block.parts, b"", b"")[:2]
+    columns = [pa.array([block.segment_id], pa.int64()), *map(_cell, (block.header.pack(), words, data))]
+    return pa.record_batch(columns, APPENDS)
+
+
+def _cell(data: Bytes) -> pa.Array:
+    """Return a column of one row, without a copy."""
+    bounds = pa.py_buffer(bytes(4) + len(data).to_bytes(4, "little"))
+    return pa.Array.from_buffers(pa.binary(), 1, [None, bounds, pa.py_buffer(data)])

@@ -1,0 +1,102 @@
+"""A client's reader, as the group on the server sees it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from penstock.client._wire import pack_error
+from penstock.stream._reader import READER_LEASE_S
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from penstock.errors import PenstockError
+    from penstock.server._session import Session
+    from penstock.stream._group_state import Key
+    from penstock.stream._seat import LocalSeat
+    from penstock.stream._segment import Segment
+
+__all__ = ["ClientReader"]
+
+
+class ClientReader:
+    """What the group knows of a reader in another process: where it said it was, and when it was last heard of."""
+
+    def __init__(self, session: Session, seat: LocalSeat, reader_id: str) -> None:
+        self.reader_id: Final = reader_id
+        self.seat: Final = seat
+        self.error: PenstockError | None = None
+        self.number = session.keep(self)
+        self._session, self._clock = session, seat.clock
+        self._places: dict[Key, int] = {}
+        self._segments: dict[Key, Segment] = {}  # those it holds, also when the store has them no more
+        self._seen = self._clock.now()
+
+    # What the client calls
+
+    def look(self, places: Mapping[Key, int], told: str | None, *, passing: bool) -> list[Any] | None:
+        """Come to a checkpoint, give and take segments; see :class:`penstock.stream._seat.Seat`."""
+        self.hear(places)
+        look = self.seat.look(places, told=told, passing=passing)
+        if look is None:
+            return None
+        for key in look.held.keys() - self._segments.keys():
+            try:
+                self._segments[key] = self.seat.segment(key)
+            except KeyError:
+                continue  # truncated away at this very moment: the next look tells
+        self._segments = {key: one for key, one in self._segments.items() if key in look.held}
+        return [look.checkpoint, [[*key, place, self.seat.end_of(key)] for key, place in look.held.items()]]
+
+    def hear(self, places: Mapping[Key, int] | None = None) -> None:
+        """Note that the client is there, and where it is."""
+        self._seen = self._clock.now()
+        if places is not None:
+            self._places = dict(places)
+
+    def check_online(self) -> None:
+        """Raise why it reads no more, if it does not."""
+        if self.error is not None:
+            raise self.error.with_traceback(None)
+
+    def abandon(self) -> None:
+        """Leave the group: the client is gone, without a word."""
+        if self.error is None:
+            self.seat.leave(self._places)
+
+    # What the group calls
+
+    def attend(self) -> None:
+        """Let the client look at the group."""
+        self._session.tell((self.number, "attend"), ["attend", self.number])
+
+    def stop(self, error: PenstockError) -> None:
+        """Let the client read no more."""
+        self.error = error
+        self._session.drop(self.number)
+        self._session.tell((self.number, "stop"), ["stop", self.number, pack_error(error)])
+
+    def miss(self, error: PenstockError) -> None:
+        """Tell the client that something was truncated away, or deleted, before it was read."""
+        self._session.tell((self.number, str(error)), ["miss", self.number, pack_error(error)])
+
+    def missed(self, lost: Mapping[Key, int]) -> dict[Key, int]:
+        """Return of segments that are gone those that it has not read to the end, and where it was."""
+        found = {}
+        for key, recorded in lost.items():
+            segment, end, place = self._segments.get(key), self.seat.end_of(key), self._places.get(key, recorded)
+            if segment is None or place < (segment.tail if end is None else end):
+                found[key] = place
+        return found
+
+    def places(self, *, returned: bool) -> dict[Key, int]:
+        """Return where it said that it was."""
+        del returned
+        return dict(self._places)
+
+    def is_silent(self, now: float) -> bool:
+        """Whether it was not heard of for as long as the lease."""
+        return now - self._seen > READER_LEASE_S
+
+    def let_go(self) -> None:
+        """Nothing: the client watches its segments itself."""

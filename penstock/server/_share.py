@@ -1,0 +1,143 @@
+"""One folder, many processes: the first one owns it, and serves it to the others over a socket in it.
+
+The owner listens at the door, which costs a socket and a thread; the service is started when somebody rings. Who finds
+nobody at the door, because the owner has ended or was killed, takes the folder over, serves it itself, and goes on as
+the client that it was.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import threading
+from contextlib import suppress
+from functools import cache
+from typing import TYPE_CHECKING, Final
+
+from penstock.embedded import open_store
+from penstock.errors import StoreLocked, StoreUnreachable
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from penstock.client._store import RemoteStore
+    from penstock.stream import StreamStore
+
+__all__ = ["open_shared"]
+
+_DOOR: Final = "owner.sock"
+_SERVICE: Final = "flight.sock"
+_PATH_MAX: Final = 100  # a socket's path may have 107 bytes
+_ANSWER_S: Final = 10.0
+
+
+def open_shared(folder: Path, *, pass_s: float) -> StreamStore | RemoteStore:
+    """Open the store in a folder: as its owner, or through the process that is."""
+    try:
+        return _own(folder, pass_s)
+    except StoreLocked:
+        from penstock.client._store import RemoteStore  # noqa: PLC0415 - an owner does without
+
+        return RemoteStore(_FolderFinder(folder, pass_s))
+
+
+def _own(folder: Path, pass_s: float) -> StreamStore:
+    store = open_store(folder, pass_s=pass_s)
+    try:
+        store.before_close(_Door(store, folder).close)
+    except BaseException:
+        store.close()
+        raise
+    return store
+
+
+class _Door:
+    """Where others ring."""
+
+    def __init__(self, store: StreamStore, folder: Path) -> None:
+        self._store, self._folder = store, folder
+        self._shutdown: Callable[[], None] | None = None
+        self._socket = socket.socket(socket.AF_UNIX)
+        for name in (_DOOR, _SERVICE):  # left by an owner that was killed; we have the lock
+            (folder / name).unlink(missing_ok=True)
+        self._socket.bind(f"{_short(folder)}/{_DOOR}")
+        (folder / _DOOR).chmod(0o600)
+        self._socket.listen(64)
+        self._thread = threading.Thread(target=self._work, name="penstock-door", daemon=True)
+        self._thread.start()
+
+    def _work(self) -> None:
+        while True:
+            try:
+                visitor, _ = self._socket.accept()
+            except OSError:
+                return  # it was closed
+            with visitor, suppress(OSError):
+                self._serve()
+                visitor.sendall(b"ready\n")
+
+    def _serve(self) -> None:
+        """Start the service, unless it runs."""
+        if self._shutdown is None:
+            from penstock.server._service import FlightService  # noqa: PLC0415 - heavy, and most owners are alone
+
+            service = FlightService(self._store, f"grpc+unix://{_short(self._folder)}/{_SERVICE}")
+            self._shutdown = service.shutdown
+
+    def close(self) -> None:
+        """Serve nobody any more."""
+        with suppress(OSError):
+            self._socket.shutdown(socket.SHUT_RDWR)
+        self._socket.close()
+        self._thread.join()
+        if self._shutdown is not None:
+            self._shutdown()
+        for name in (_DOOR, _SERVICE):
+            (self._folder / name).unlink(missing_ok=True)
+
+
+class _FolderFinder:
+    """Finds the owner of a folder, or becomes it."""
+
+    def __init__(self, folder: Path, pass_s: float) -> None:
+        self._folder, self._pass_s = folder, pass_s
+        self._owned: StreamStore | None = None
+        self.address: Final = str(folder)
+
+    def find(self) -> str:
+        """Return where the folder is served."""
+        try:
+            self._ring()
+        except OSError:
+            self._take_over()
+            self._ring()
+        return f"grpc+unix://{_short(self._folder)}/{_SERVICE}"
+
+    def _ring(self) -> None:
+        with socket.socket(socket.AF_UNIX) as door:
+            door.settimeout(_ANSWER_S)
+            door.connect(f"{_short(self._folder)}/{_DOOR}")
+            if door.recv(16) != b"ready\n":
+                raise ConnectionResetError
+
+    def _take_over(self) -> None:
+        try:
+            self._owned = _own(self._folder, self._pass_s)
+        except StoreLocked as error:
+            raise StoreUnreachable(self.address, reason=f"{error.owner} owns it and does not answer") from error
+
+    def close(self) -> None:
+        """Let go of the folder, if it was taken over."""
+        if self._owned is not None:
+            self._owned.close()
+            self._owned = None
+
+
+@cache
+def _short(folder: Path) -> str:
+    """Return a path of the folder that is short enough for a socket in it; one that is too long is kept open."""
+    path = str(folder.absolute())
+    if len(os.fsencode(path)) + len(_SERVICE) < _PATH_MAX:
+        return path
+    return f"/proc/self/fd/{os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)}"

@@ -1,0 +1,149 @@
+"""A client's writer, as the store on the server sees it.
+
+The client makes the blocks, as a writer in this process does; here they are checked and appended. So a client's writer
+keeps the same promises: order, numbers, acknowledgements that mean durable.
+"""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from penstock.client._wire import APPENDS
+from penstock.errors import BadArgument, NoSuchStream, PenstockError, StoreClosed, WriterFenced
+from penstock.stream._block import EVENTS, EXTENT, NO_WRITER, read_header
+from penstock.stream._large_write import LargeWrite
+from penstock.stream._segment import SegmentEnded
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from penstock.model import EventPointer
+    from penstock.server._session import Session
+    from penstock.stream._segment import PendingBlock
+
+__all__ = ["ClientWriter", "Upload"]
+
+
+class ClientWriter:
+    """What the store knows of a writer in another process."""
+
+    def __init__(
+        self, session: Session, stream: str, writer_id: str | None, identity: bytes, token: str, *, notes_time: bool
+    ) -> None:
+        self.stream, self.writer_id, self.identity, self.token = stream, writer_id, identity, token
+        self.notes_time: Final = notes_time
+        self.stream_uid: Final = session.store.catalog.stream(stream).uid
+        self._session, self._store = session, session.store
+        self._lock = threading.Lock()  # held while blocks are appended
+        self._trouble: PenstockError | None = None
+        self.number: Final = session.keep(self)
+
+    @property
+    def is_sound(self) -> bool:
+        """Whether it still writes."""
+        return self._trouble is None
+
+    # What the client calls
+
+    def submit(self, batch: pa.RecordBatch) -> PendingBlock | None:
+        """Append a block without waiting; None if its segment has ended."""
+        if batch.schema != APPENDS or len(batch) != 1:
+            raise BadArgument("this is no block")
+        segment_id, *parts = (column[0] for column in batch.columns)
+        with self._lock:
+            self._check()
+            return self._submit(segment_id.as_py(), *(part.as_buffer() for part in parts))
+
+    def _submit(self, segment_id: int, head: pa.Buffer, words: pa.Buffer, data: pa.Buffer) -> PendingBlock | None:
+        try:
+            segment = self._store.segment(self.stream, segment_id)
+        except KeyError:
+            return None  # it has ended, and was truncated away
+        header = read_header(memoryview(head), where=segment.where, start=segment.tail)
+        if header.kind != EVENTS or header.writer != self.identity:
+            raise BadArgument("a client appends blocks of events, and under its own name")
+        _check_lengths(header.count, words, data)
+        try:
+            return segment.submit(header, words.to_pybytes(), memoryview(data))
+        except SegmentEnded:
+            return None
+
+    def _check(self) -> None:
+        if self._trouble is not None:
+            raise self._trouble
+        state = self._store.catalog.streams.get(self.stream)
+        if state is None or state.uid != self.stream_uid:
+            raise NoSuchStream(self.stream)
+
+    def find(self, segment_id: int, last: int) -> int | None:
+        """Return where a block begins that was sent before; None if it did not get here."""
+        try:
+            return self._store.segment(self.stream, segment_id).find_block(self.identity, last)
+        except KeyError:
+            return None
+
+    def mark(self, time: int) -> None:
+        """Mark a time behind all that the writer has written."""
+        assert self.writer_id is not None, "only writers with an id give time"
+        self._store.marks.note_behind(self.stream, self.stream_uid, self.writer_id, time)
+
+    def abandon(self) -> None:
+        """Write no more: the client is gone, without a word."""
+        self.end(for_good=False)
+
+    # What the store calls
+
+    def fence(self) -> None:
+        """Write no more, because another writer has this one's id now; what is under way comes to its end."""
+        with self._lock:
+            self._trouble = WriterFenced(self.stream, str(self.writer_id))
+
+    def end(self, *, for_good: bool) -> None:
+        """Write no more; what the client has sent is durable."""
+        with self._lock:
+            was_sound, self._trouble = self.is_sound, StoreClosed(f"the writer of stream {self.stream!r}")
+        self._store.forget_writer(self, for_good=for_good and was_sound)
+        self._session.drop(self.number)
+
+    def note_by_itself(self, time: int) -> None:
+        """Let the client note a time: what it has written before goes first."""
+        self._session.tell((self.number, "note"), ["note", self.number, time])
+
+
+def _check_lengths(count: int, words: pa.Buffer, data: pa.Buffer) -> None:
+    """Refuse a block whose events are not as long as it says."""
+    lengths = np.frombuffer(words, ">u4")
+    if len(lengths) != count or int(lengths.sum(dtype=np.int64)) != data.size:
+        raise BadArgument("a block whose events are not as long as it says")
+
+
+class Upload:
+    """A large event that a client is sending."""
+
+    def __init__(self, session: Session, writer: ClientWriter) -> None:
+        self._writer = writer
+        self._logs = session.store.large_logs(writer.stream)
+        self._write = LargeWrite(self._logs.new_large_log, session.store.clock)
+
+    def write(self, data: bytes) -> None:
+        """Take bytes."""
+        self._write.write(data)
+
+    def commit(self, size: int, head: bytes, position: float) -> EventPointer:
+        """Make the event part of the stream; return where it is."""
+        header = read_header(memoryview(head), where=f"stream {self._writer.stream}", start=0)
+        if size != self._write.size or header.kind != EXTENT or header.writer not in (self._writer.identity, NO_WRITER):
+            raise BadArgument("a large event that is not what it says")
+        self._write.finish()
+        return self._logs.commit_large(self._write, header, position)
+
+    def drop(self) -> None:
+        """Forget it."""
+        self._logs.drop()
+
+    def abandon(self) -> None:
+        """Forget it: the client is gone."""
+        self.drop()
