@@ -31,6 +31,7 @@ __all__ = ["command_names", "main"]
 
 _SECTIONS: Final = {
     "Streams and their events": ("stream", "write", "tail", "read", "cat", "watermarks", "group"),
+    "The server": ("serve", "dev", "user"),
     "Penstock itself": ("demo", "doctor"),
 }
 _REST: Final = "Commands"

@@ -14,12 +14,13 @@ import subprocess
 import sys
 import time
 from contextlib import closing
-from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Final, Literal
+from typing import TYPE_CHECKING, Final
 
+from penstock.cli._check import Check
 from penstock.cli._requirements import Requirement, requirements
+from penstock.cli._server_checks import check_server
 from penstock.errors import PenstockError
 from penstock.ports import OsDisk, write_all
 
@@ -34,16 +35,6 @@ _FREE_BYTES_WARN: Final = 1 << 30
 _DESCRIPTORS_WARN: Final = 1024
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Check:
-    """One line of the report; ``fix`` is empty where there is nothing to do."""
-
-    name: str
-    status: Literal["ok", "warn", "fail"]
-    found: str
-    fix: str = ""
-
-
 def check_machine(folder: Path) -> list[Check]:
     """Run every check, with ``folder`` as the place of the data."""
     needed = requirements()
@@ -55,6 +46,7 @@ def check_machine(folder: Path) -> list[Check]:
         _check_free_space(folder),
         _check_durable_write(folder),
         _check_descriptors(),
+        *check_server(),
     ]
 
 

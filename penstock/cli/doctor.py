@@ -10,7 +10,7 @@ import typer
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from penstock.cli._checks import Check
+    from penstock.cli._check import Check
 
 EXAMPLE = "penstock doctor --folder ."
 
@@ -24,7 +24,7 @@ def doctor(
     ] = Path(),
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Check Python, packages, Java, the disk and the limits; exit with 1 if something required is missing."""
+    """Check Python, packages, Java, the disk, the limits and a server's settings; exit with 1 if one is not fit."""
     from penstock.cli._checks import check_machine
 
     checks = check_machine(folder)

@@ -129,11 +129,13 @@ def _in_words(error: msgspec.ValidationError) -> str:
 
 
 def _check_together(config: Config, places: Mapping[str, str]) -> None:
-    """Refuse settings that contradict each other."""
+    """Refuse settings that contradict each other, or what a server is."""
 
     def contradiction(key: str, reason: str) -> BadConfig:
         return BadConfig(places.get(key, "defaults"), key, reason=reason)
 
+    if config.store == "memory:" or "://" in config.store:
+        raise contradiction("store", f"it cannot be {config.store!r}: a server serves a folder")
     if config.port == config.http_port != 0:
         key = "http_port" if "http_port" in places else "port"
         raise contradiction(key, f"port and http_port are both {config.port}: they have to differ")

@@ -6,7 +6,6 @@ many, who has been silent for longest goes first; so sockets that only sit there
 
 from __future__ import annotations
 
-import socket
 import threading
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, cast
@@ -20,11 +19,13 @@ from starlette.routing import Route
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from penstock._version import __version__
-from penstock.errors import AddressUnusable, NotAuthenticated
+from penstock.errors import NotAuthenticated
+from penstock.server._listen import listen
 from penstock.server._login import login
 
 if TYPE_CHECKING:
     import asyncio
+    from collections.abc import Callable
 
     from prometheus_client import CollectorRegistry
     from starlette.requests import Request
@@ -34,10 +35,9 @@ if TYPE_CHECKING:
     from penstock.server._tls import Certificate
     from penstock.server._users import Users
 
-__all__ = ["HttpServer", "listen", "new_app"]
+__all__ = ["HttpServer", "new_app"]
 
 _HEAD_SIZE_MAX: Final = 64 << 10
-_BACKLOG: Final = 1024
 
 
 def new_app(health: Health, registry: CollectorRegistry, users: Users | None) -> Starlette:
@@ -62,60 +62,64 @@ def new_app(health: Health, registry: CollectorRegistry, users: Users | None) ->
     return Starlette(routes=[Route("/healthz", healthz), Route("/metrics", metrics)])
 
 
-def listen(host: str, port: int) -> socket.socket:
-    """Return a socket that listens there; connections wait in it until somebody serves them."""
-    try:
-        family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
-        return socket.create_server((host, port), family=family, backlog=_BACKLOG)
-    except OSError as error:
-        raise AddressUnusable(f"{host}:{port}", reason=error.strerror or str(error)) from error
-
-
 class HttpServer:
-    """Serves the application in a thread of its own, until :meth:`shutdown`."""
+    """Listens from the beginning on, and serves an application, in a thread of its own, from :meth:`start` on."""
 
-    def __init__(self, app: Starlette, config: Config, certificate: Certificate | None) -> None:
+    def __init__(self, config: Config, certificate: Certificate | None) -> None:
+        self._config, self._certificate = config, certificate
         self._socket = listen(config.host, config.http_port)
-        self.port: Final[int] = self._socket.getsockname()[1]
         self._door = _Door(config)
-        self._server = uvicorn.Server(
-            uvicorn.Config(
-                app,
-                http=cast("type[H11Protocol]", partial(_Connection, self._door)),
-                ws="none",
-                lifespan="off",
-                loop="asyncio",
-                log_config=None,
-                access_log=False,
-                server_header=False,
-                proxy_headers=False,
-                h11_max_incomplete_event_size=_HEAD_SIZE_MAX,
-                timeout_keep_alive=max(1, int(config.idle_timeout_s)),
-                timeout_graceful_shutdown=max(1, int(config.shutdown_timeout_s)),
-                ssl_certfile=None if certificate is None else certificate.cert_path,
-                ssl_keyfile=None if certificate is None else str(certificate.key_path),
-            )
+        self._end: Callable[[], None] = self._socket.close
+        self.port: Final[int] = self._socket.getsockname()[1]
+
+    def start(self, app: Starlette) -> None:
+        """Serve everybody who waits, and who comes."""
+        server = uvicorn.Server(self._settings(app))
+        thread = threading.Thread(target=server.run, args=([self._socket],), name="penstock-http")
+
+        def end() -> None:
+            server.should_exit = True
+            thread.join()
+            self._socket.close()
+
+        thread.start()
+        self._end = end
+
+    def _settings(self, app: Starlette) -> uvicorn.Config:
+        config, certificate = self._config, self._certificate
+        return uvicorn.Config(
+            app,
+            http=cast("type[H11Protocol]", partial(_Connection, self._door)),
+            ws="none",
+            lifespan="off",
+            loop="asyncio",
+            log_config=None,
+            access_log=False,
+            server_header=False,
+            proxy_headers=False,
+            h11_max_incomplete_event_size=_HEAD_SIZE_MAX,
+            timeout_keep_alive=max(1, int(config.idle_timeout_s)),
+            timeout_graceful_shutdown=max(1, int(config.shutdown_timeout_s)),
+            ssl_certfile=None if certificate is None else certificate.cert_path,
+            ssl_keyfile=None if certificate is None else str(certificate.key_path),
         )
-        self._thread = threading.Thread(target=self._server.run, args=([self._socket],), name="penstock-http")
-        self._thread.start()
 
     def connections(self) -> int:
         """Return how many there are."""
-        return len(self._server.server_state.connections)
+        return len(self._door.inside)
 
     def shutdown(self) -> None:
         """Let requests under way come to their end, and serve no more."""
-        self._server.should_exit = True
-        self._thread.join()
-        self._socket.close()
+        self._end()
 
 
 class _Door:
-    """How many may come in, and who of them is silent, longest first."""
+    """Who came in, and who of them is silent, longest first."""
 
     def __init__(self, config: Config) -> None:
         self.max_connections: Final = config.max_connections
         self.header_timeout_s: Final = config.header_timeout_s
+        self.inside: Final[set[_Connection]] = set()
         self.silent: Final[dict[_Connection, asyncio.TimerHandle | None]] = {}  # with what ends it, if a head is due
 
 
@@ -129,8 +133,9 @@ class _Connection(H11Protocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Wait for the head of a request; make room if there is none."""
         super().connection_made(transport)
+        self._door.inside.add(self)
         self._wait_for_head()
-        if len(self.connections) > self._door.max_connections:
+        if len(self._door.inside) > self._door.max_connections:
             next(iter(self._door.silent)).leave()
 
     def data_received(self, data: bytes) -> None:
@@ -149,11 +154,13 @@ class _Connection(H11Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Wait no more."""
+        self._door.inside.discard(self)
         self._stop_waiting()
         super().connection_lost(exc)
 
     def leave(self) -> None:
         """Close the connection, answered or not."""
+        self._door.inside.discard(self)
         self._stop_waiting()
         self.transport.abort()
 

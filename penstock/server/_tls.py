@@ -7,6 +7,7 @@ one, remove ``server.crt`` and start the server again.
 from __future__ import annotations
 
 import ipaddress
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Final
@@ -78,7 +79,8 @@ def _general_names(hosts: Iterable[str]) -> list[x509.GeneralName]:
         try:
             names.append(x509.IPAddress(ipaddress.ip_address(host)))
         except ValueError:
-            names.append(x509.DNSName(host.encode("idna").decode()))
+            with suppress(UnicodeError):  # a name that is none, of a machine that is called so nevertheless
+                names.append(x509.DNSName(host.encode("idna").decode()))
     return names
 
 

@@ -14,12 +14,16 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+import argon2
 import pytest
 
 import penstock
 from penstock.cli import main
 from penstock.cpo import _sqlite
 from penstock.plog import FilePlogs, _open
+from penstock.server import _run
+from penstock.server._users import Users
+from tests.server.fake_service import FakeService
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -77,6 +81,14 @@ def quick_stores(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "fsync", lambda _: None)
     monkeypatch.setattr(_sqlite, "_PRAGMAS", (*_sqlite._PRAGMAS, "PRAGMA synchronous=OFF"))
     monkeypatch.setattr(_open, "FilePlogs", partial(FilePlogs, journal_size=1 << 20))
+    monkeypatch.setattr(argon2, "PasswordHasher", partial(argon2.PasswordHasher, memory_cost=32))
+
+
+@pytest.fixture(autouse=True)
+def short_servers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let servers of this process be told to stop as soon as they serve, and leave out the Flight service."""
+    monkeypatch.setattr(_run, "start_service", FakeService)
+    monkeypatch.setattr(_run, "stop_signals", lambda: nullcontext(lambda: "SIGTERM"))
 
 
 @pytest.fixture
@@ -153,7 +165,7 @@ def shared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[StreamSt
 
 @pytest.fixture
 def plant(tmp_path: Path) -> Path:
-    """A folder with what the examples need: a store with a stream, its events, a reader group, and a file."""
+    """A folder with what the examples need: a store with a stream, its events, a reader group, a user; and a file."""
     tmp_path.joinpath("readings.txt").write_text("21.5\n21.7\n")
     with penstock.connect(tmp_path / "penstock-data") as store:
         store.create_stream("plant/readings")
@@ -163,4 +175,5 @@ def plant(tmp_path: Path) -> Path:
         with group.reader("screen") as reader:
             assert reader.read_next_event(timeout=0) is not None
         group.checkpoint("friday")
+    Users.open(tmp_path / "penstock-data" / "users.json").add("anna", "secret")
     return tmp_path

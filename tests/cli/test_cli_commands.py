@@ -31,7 +31,7 @@ def example_of(command: str) -> str:
 def test_example_runs(call: Call, plant: Path, command: str) -> None:
     """People copy the example first; it has to work."""
     assert plant.is_dir()
-    result = call(*shlex.split(example_of(command))[1:])
+    result = call(*shlex.split(example_of(command))[1:], stdin=b"secret\n")
     assert result.code == 0, result.out + result.err
 
 
@@ -53,7 +53,7 @@ def test_help_lists_every_command_under_a_heading(call: Call) -> None:
     assert "Penstock itself:" in sections
 
 
-@pytest.mark.parametrize("group", ["stream", "group"])
+@pytest.mark.parametrize("group", ["stream", "group", "user"])
 def test_help_of_a_group_lists_its_commands(call: Call, group: str) -> None:
     """Each has a line that says what it is for."""
     listed = call(group, "--help").out.partition("Commands:")[2]

@@ -5,11 +5,16 @@ from __future__ import annotations
 import json
 import resource
 import shutil
+import socket
+import sys
 from typing import TYPE_CHECKING
 
 import pytest
 
 from penstock.cli._checks import check_machine
+from penstock.ports import SystemClock
+from penstock.server._tls import own_certificate
+from penstock.testing import ManualClock
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -17,8 +22,9 @@ if TYPE_CHECKING:
     from tests.cli.conftest import Call
 
 PACKAGES = ("google-crc32c", "msgspec", "numpy", "pyarrow", "rich", "sqlalchemy", "typer")
+SERVER = ("server settings", "server ports", "server certificate")
 EXTRAS = ("extra spark", "extra server", "extra repo")
-NAMES = ["Python", *PACKAGES, *EXTRAS, "Java", "free space", "durable write", "open files"]
+NAMES = ["Python", *PACKAGES, *EXTRAS, "Java", "free space", "durable write", "open files", *SERVER]
 
 
 def checks_in(output: str) -> dict[str, dict[str, str]]:
@@ -100,3 +106,53 @@ def test_missing_java_does_not_fail(call: Call, monkeypatch: pytest.MonkeyPatch,
     result = call("doctor", "--json")
     assert result.code == 0
     assert checks_in(result.out)["Java"]["status"] == "warn"
+
+
+def test_wrong_settings_of_a_server_are_a_warning(call: Call, tmp_path: Path) -> None:
+    """Who has no server needs none; who has one is told what is wrong, in words."""
+    tmp_path.joinpath("penstock.toml").write_text("prot = 9090")
+    result = call("doctor", "--json")
+    assert result.code == 0
+    checks = checks_in(result.out)
+    assert checks["server settings"]["status"] == "warn"
+    assert "penstock.toml: prot: there is no such setting" in checks["server settings"]["found"]
+    assert "server ports" not in checks
+
+
+def test_port_that_somebody_has_is_a_warning(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It may be the server itself."""
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        monkeypatch.setenv("PENSTOCK_PORT", str(port))
+        check = checks_in(call("doctor", "--json").out)["server ports"]
+    assert check["status"] == "warn"
+    assert check["found"] == f"127.0.0.1:{port}: Address already in use"
+
+
+@pytest.mark.parametrize(("days", "expected"), [(0, "ok good"), (3640, "warn good"), (3700, "warn it has expired")])
+def test_certificate_is_looked_at(
+    call: Call, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, days: int, expected: str
+) -> None:
+    """A warning comes while there is still time."""
+    status, _, found = expected.partition(" ")
+    monkeypatch.setenv("PENSTOCK_TLS", "true")
+    check = checks_in(call("doctor", "--json").out)["server certificate"]
+    assert (check["status"], check["found"]) == ("ok", "one is made with the first start")
+    made_at = ManualClock(SystemClock().now() - days * 86_400)
+    own_certificate(tmp_path / "penstock-data", ["localhost"], clock=made_at)
+    check = checks_in(call("doctor", "--json").out)["server certificate"]
+    assert check["status"] == status
+    assert found in check["found"]
+
+
+def test_certificate_is_not_looked_at_without_the_packages(
+    call: Call, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """The doctor is the one command that has to work where nothing else does."""
+    monkeypatch.setenv("PENSTOCK_TLS", "true")
+    tmp_path.joinpath("penstock-data").mkdir()
+    tmp_path.joinpath("penstock-data", "server.crt").touch()
+    monkeypatch.setitem(sys.modules, "penstock.server._tls", None)
+    check = checks_in(call("doctor", "--json").out)["server certificate"]
+    assert check["status"] == "warn"
+    assert "penstock[server]" in check["fix"]

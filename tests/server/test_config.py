@@ -143,6 +143,8 @@ def test_mistake_on_the_command_line_is_told_with_its_name() -> None:
 @pytest.mark.parametrize(
     ("flags", "key"),
     [
+        ({"store": "memory:"}, "store"),
+        ({"store": "penstock://localhost:9090"}, "store"),
         ({"port": 9091}, "port"),
         ({"http_port": 9090}, "http_port"),
         ({"tls_cert": "a.crt"}, "tls_cert"),

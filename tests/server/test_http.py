@@ -16,7 +16,8 @@ from penstock.errors import AddressUnusable
 from penstock.ports import SystemClock
 from penstock.server._config import Config
 from penstock.server._health import Health
-from penstock.server._http import HttpServer, listen, new_app
+from penstock.server._http import HttpServer, new_app
+from penstock.server._listen import listen
 from penstock.server._metrics import new_registry
 from penstock.server._tls import own_certificate
 from penstock.server._users import Users
@@ -43,8 +44,9 @@ def serve(store: StreamStore, health: Health) -> Iterator[Callable[..., HttpServ
 
         def start(users: Users | None = None, certificate: Certificate | None = None, **settings: float) -> HttpServer:
             config = Config(**{"http_port": 0, "shutdown_timeout_s": 1.0, **settings})  # type: ignore[arg-type]
-            server = HttpServer(new_app(health, new_registry(store, {}), users), config, certificate)
+            server = HttpServer(config, certificate)
             stack.callback(server.shutdown)
+            server.start(new_app(health, new_registry(store, {"http": server.connections}), users))
             return server
 
         yield start
@@ -84,6 +86,7 @@ def test_metrics_are_served(serve: Callable[..., HttpServer], store: StreamStore
     status, body = get(serve(), "/metrics")
     assert status == 200
     assert 'penstock_stream_bytes{stream="plant/readings"} 0.0\n' in body
+    assert 'penstock_connections{protocol="http"} 1.0\n' in body
 
 
 def test_metrics_are_for_who_may_read_all(serve: Callable[..., HttpServer], tmp_path: Path) -> None:

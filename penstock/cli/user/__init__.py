@@ -1,0 +1,1 @@
+"""Say who may use a server, and for what."""

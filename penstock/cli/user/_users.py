@@ -1,0 +1,39 @@
+"""What the commands about users share."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+
+from penstock.errors import BadArgument
+
+if TYPE_CHECKING:
+    from penstock.server._users import Users
+
+__all__ = ["NameArgument", "PatternArgument", "PermissionArgument", "open_users", "read_password"]
+
+NameArgument = Annotated[str, typer.Argument(metavar="USER", help="The user's name.")]
+PermissionArgument = Annotated[
+    Literal["read", "write", "admin"], typer.Argument(help="Who may administer may read and write, too.")
+]
+PatternArgument = Annotated[str, typer.Argument(metavar="PATTERN", help="'*', 'scope/*' or scope/name.")]
+
+
+def open_users(store: str) -> Users:
+    """Return the users of the store in a folder; a server that has it open knows every change at once."""
+    from penstock.server._users import USERS_FILE, Users
+
+    if "://" in store or store == "memory:":
+        raise BadArgument(f"{store} is no folder: users are changed on the machine that has the store")
+    return Users.open(Path(store) / USERS_FILE)
+
+
+def read_password() -> str:
+    """Ask for a password on a terminal; elsewhere it is the first line of the standard input."""
+    if sys.stdin.isatty():
+        password: str = typer.prompt("Password", hide_input=True, confirmation_prompt=True, err=True)
+        return password
+    return sys.stdin.readline().removesuffix("\n")

@@ -1,0 +1,18 @@
+"""``penstock user ls``: list the users."""
+
+from penstock.cli._output import JsonOption, print_json, print_rows
+from penstock.cli._store import STORE_DEFAULT, StoreOption
+from penstock.cli.user._users import open_users
+
+EXAMPLE = "penstock user ls"
+
+
+def ls(*, store: StoreOption = STORE_DEFAULT, as_json: JsonOption = False) -> None:
+    """List the users, and what they may do."""
+    users = list(open_users(store))
+    if as_json:
+        rows = [[{"permission": one.permission, "pattern": one.pattern} for one in user.grants] for user in users]
+        print_json([{"name": user.name, "grants": row} for user, row in zip(users, rows, strict=True)])
+    else:
+        grants = [",".join(f"{one.permission} {one.pattern}" for one in user.grants) for user in users]
+        print_rows(("name", "may"), [(user.name, text) for user, text in zip(users, grants, strict=True)])

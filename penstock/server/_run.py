@@ -1,0 +1,186 @@
+"""A server from its beginning to its end: the store, the Flight port and the HTTP port.
+
+It ends in the reverse order: health says so, the ports serve no more, and the store is closed, which makes everything
+durable. A second signal does not wait for that.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import logging
+import resource
+import signal
+import socket
+import sys
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from queue import SimpleQueue
+from typing import TYPE_CHECKING, Final, Protocol
+
+from penstock.ports import SystemClock
+from penstock.server._listen import listen
+from penstock.server._logs import logging_to
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from types import TracebackType
+    from typing import Self
+
+    from penstock.server._config import Config
+    from penstock.server._tls import Certificate
+    from penstock.server._users import Users
+    from penstock.stream import StreamStore
+
+__all__ = ["Server", "run"]
+
+_logger: Final = logging.getLogger("penstock.server")
+
+
+class Service(Protocol):
+    """What a server needs of its data plane."""
+
+    port: int
+
+    def connections(self) -> int:
+        """Return how many clients are connected."""
+
+    def shutdown(self) -> None:
+        """Serve no more."""
+
+
+def run(config: Config, *, ready: Callable[[Server], object] = lambda _: None) -> None:
+    """Serve a store until SIGTERM or Ctrl-C; ``ready`` is called once clients can come."""
+    _raise_file_limit()
+    with logging_to(sys.stderr, config.log_format), stop_signals() as wait:
+        with Server(config) as server:
+            ready(server)
+            where = {"store": config.store, "flight": server.address, "http": server.http_address}
+            _logger.info("serving", extra=where)
+            _logger.info("shutting down", extra={"signal": wait()})
+        _logger.info("ended")
+
+
+@contextmanager
+def stop_signals() -> Iterator[Callable[[], str]]:
+    """Give a function that waits for SIGTERM or Ctrl-C, and returns which it was; one that came before counts, too.
+
+    When it has returned, the next signal does what it always does.
+    """
+    told: SimpleQueue[int] = SimpleQueue()  # a signal may come anywhere, also in here, and put something into it
+    before = {one: signal.signal(one, lambda number, _: told.put(number)) for one in (signal.SIGTERM, signal.SIGINT)}
+
+    def restore() -> None:
+        for one, handler in before.items():
+            signal.signal(one, handler)
+
+    def wait() -> str:
+        name = signal.Signals(told.get()).name
+        restore()
+        return name
+
+    try:
+        yield wait
+    finally:
+        restore()
+
+
+def _raise_file_limit() -> None:
+    """Let the process have as many files and connections open as the system lets it."""
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+
+
+class Server:
+    """A store and its two ports, for as long as the block lasts."""
+
+    def __init__(self, config: Config) -> None:
+        self._config = config
+        self._parts = ExitStack()
+        self.port = self.http_port = 0
+
+    @property
+    def address(self) -> str:
+        """What ``penstock.connect`` takes."""
+        return f"penstock://{_host(self._config)}:{self.port}"
+
+    @property
+    def http_address(self) -> str:
+        """Where health and metrics are."""
+        return f"{'https' if self._config.uses_tls else 'http'}://{_host(self._config)}:{self.http_port}"
+
+    def __enter__(self) -> Self:
+        """Open the store, then the ports."""
+        with ExitStack() as parts:
+            self._start(parts)
+            self._parts = parts.pop_all()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Close the ports, then the store."""
+        self._parts.__exit__(kind, error, trace)
+
+    def _start(self, parts: ExitStack) -> None:
+        from penstock.embedded import open_store  # noqa: PLC0415 - heavy, as are those below
+        from penstock.server._health import Health  # noqa: PLC0415
+        from penstock.server._http import HttpServer, new_app  # noqa: PLC0415
+        from penstock.server._metrics import new_registry  # noqa: PLC0415
+
+        config, folder = self._config, Path(self._config.store)
+        listen(config.host, config.port).close()  # gRPC would share a port that somebody has
+        store = parts.enter_context(open_store(folder, pass_s=config.pass_s))
+        certificate, users = _certificate(config, folder), _users(config, folder)
+        service = start_service(store, config, users, certificate)
+        parts.callback(service.shutdown)
+        http = HttpServer(config, certificate)
+        parts.callback(http.shutdown)
+        health = Health(store, folder)
+        parts.callback(health.end)
+        registry = new_registry(store, {"flight": service.connections, "http": http.connections})
+        http.start(new_app(health, registry, users))
+        self.port, self.http_port = service.port, http.port
+
+
+def start_service(store: StreamStore, config: Config, users: Users | None, certificate: Certificate | None) -> Service:
+    """Start the Flight service: the one place where the server meets its data plane."""
+    from penstock.server._service import FlightService  # noqa: PLC0415 - heavy, and tests put another in its place
+
+    tls = None if certificate is None else [(certificate.cert, certificate.key)]
+    location = f"{'grpc' if tls is None else 'grpc+tls'}://{_host(config)}:{config.port}"
+    service: Service = FlightService(store, location, users=users, tls=tls)  # type: ignore[call-arg] # to be wired
+    return service
+
+
+def _host(config: Config) -> str:
+    return f"[{config.host}]" if ":" in config.host else config.host
+
+
+def _certificate(config: Config, folder: Path) -> Certificate | None:
+    from penstock.server._tls import load_certificate, own_certificate  # noqa: PLC0415 - of the extra "server"
+
+    if not config.uses_tls:
+        return None
+    if config.tls_cert is not None and config.tls_key is not None:
+        return load_certificate(Path(config.tls_cert), Path(config.tls_key), clock=SystemClock())
+    return own_certificate(folder, _names(config.host), clock=SystemClock())
+
+
+def _names(host: str) -> list[str]:
+    """Return what clients may call the server."""
+    try:
+        is_any = ipaddress.ip_address(host).is_unspecified
+    except ValueError:
+        is_any = False
+    return [*([] if is_any else [host]), socket.gethostname(), "localhost", "127.0.0.1", "::1"]
+
+
+def _users(config: Config, folder: Path) -> Users | None:
+    from penstock.server._users import USERS_FILE, Users  # noqa: PLC0415 - of the extra "server"
+
+    if config.anonymous:
+        return None
+    users = Users.open(folder / USERS_FILE)
+    if not list(users):
+        _logger.warning("there are no users yet, so nobody may do anything: add one with penstock user add")
+    return users

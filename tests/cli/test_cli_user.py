@@ -1,0 +1,123 @@
+"""``penstock user``."""
+
+from __future__ import annotations
+
+import json
+import pty
+from typing import TYPE_CHECKING
+
+import pytest
+
+from penstock.server._users import Users
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.cli.conftest import Call
+
+
+@pytest.fixture
+def users(here: Path) -> Users:
+    return Users.open(here / "penstock-data" / "users.json")
+
+
+def test_password_is_the_first_line_of_the_input(call: Call, users: Users) -> None:
+    """On the command line it would be in the history of the shell, and in the list of processes."""
+    result = call("user", "add", "anna", stdin=b"secret word \nmore\n")
+    assert (result.code, result.out) == (0, "anna: added\n")
+    assert users.authenticate("anna", "secret word ").name == "anna"
+
+
+def test_password_is_asked_for_twice_on_a_terminal(call: Call, users: Users, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody sees what they type, so they may have typed something else."""
+    asked: list[str] = []
+
+    def answer(prompt: str, *_: object) -> str:
+        asked.append(prompt)
+        return "secret"
+
+    monkeypatch.setattr("getpass.getpass", answer)
+    ours, theirs = pty.openpty()
+    with open(theirs, "rb", buffering=0) as terminal, open(ours, "wb", buffering=0):
+        result = call("user", "add", "anna", stdin=terminal)
+    assert result.code == 0, result.err
+    assert len(asked) == 2
+    assert users.authenticate("anna", "secret").name == "anna"
+
+
+def test_user_that_is_there_stays_unless_replaced(call: Call, users: Users) -> None:
+    """What was granted stays in any case."""
+    call("user", "add", "anna", stdin=b"old\n")
+    users.grant("anna", "read", "*")
+    result = call("user", "add", "anna", stdin=b"new\n")
+    assert (result.code, result.err.count("\n")) == (1, 1)
+    assert "replace" in result.err
+    assert call("user", "add", "anna", "--replace", stdin=b"new\n").out == "anna: has a new password\n"
+    assert users.authenticate("anna", "new").may("read", "plant/readings")
+
+
+@pytest.mark.parametrize("stdin", [b"", b"\n", b"x" * 2000])
+def test_password_that_is_none_is_refused(call: Call, users: Users, stdin: bytes) -> None:
+    """A script whose secret is missing must not make a user that anybody can be."""
+    assert call("user", "add", "anna", stdin=stdin).code == 2
+    assert list(users) == []
+
+
+def test_grants_are_listed(call: Call) -> None:
+    """A line for each user, or JSON."""
+    for name in ("anna", "bert"):
+        call("user", "add", name, stdin=b"secret\n")
+    assert call("user", "grant", "anna", "read", "*").out == "anna: may read *\n"
+    call("user", "grant", "anna", "admin", "plant/*")
+    assert call("user", "ls").lines == ["anna\tadmin plant/*,read *", "bert\t"]
+    call("user", "revoke", "anna", "read", "*")
+    grants = [{"permission": "admin", "pattern": "plant/*"}]
+    expected = [{"name": "anna", "grants": grants}, {"name": "bert", "grants": []}]
+    assert json.loads(call("user", "ls", "--json").out) == expected
+
+
+def test_removed_user_is_gone(call: Call, users: Users) -> None:
+    """To remove one that is not there is a failure."""
+    call("user", "add", "anna", stdin=b"secret\n")
+    assert call("user", "rm", "anna").code == 0
+    assert list(users) == []
+    result = call("user", "rm", "anna")
+    assert (result.code, result.err) == (1, "penstock: there is no user 'anna': add one with penstock user add\n")
+
+
+def test_token_is_printed_and_nothing_else(call: Call, users: Users) -> None:
+    """So that a script can take it as it is."""
+    call("user", "add", "anna", stdin=b"secret\n")
+    token = call("user", "token", "anna", "--lifetime", "1h").out.removesuffix("\n")
+    assert users.authenticate_token(token).name == "anna"
+    made = json.loads(call("user", "token", "anna", "--json").out)
+    assert users.authenticate_token(made["token"]).name == made["user"] == "anna"
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        "grant anna delete *",
+        "grant anna read plant",
+        "revoke anna read */x",
+        "token anna --lifetime never",
+        "token anna --lifetime 0",
+        "add no/name",
+        "ls --store memory:",
+        "ls --store penstock://localhost:9090",
+    ],
+)
+def test_wrong_call_exits_with_2(call: Call, users: Users, arguments: str) -> None:
+    """And changes nothing."""
+    users.add("anna", "secret")
+    assert call("user", *arguments.split(), stdin=b"x\n").code == 2
+    assert [user.grants for user in users] == [()]
+
+
+def test_damaged_file_is_told(call: Call, users: Users, here: Path) -> None:
+    """With its path."""
+    users.add("anna", "secret")
+    here.joinpath("penstock-data", "users.json").write_text("{")
+    result = call("user", "ls")
+    assert result.code == 1
+    assert "penstock-data/users.json is damaged" in result.err
