@@ -11,6 +11,7 @@ from weakref import WeakSet
 from penstock.client._connection import Connection
 from penstock.client._group import RemoteGroup
 from penstock.client._segment import RemoteSegment, RemoteTimes
+from penstock.client._transaction import RemoteTransactionalWriter
 from penstock.client._writer import RemoteHost
 from penstock.errors import BadArgument, DataTruncated, NoSuchEvent
 from penstock.model import EventPointer, check_kind
@@ -163,14 +164,14 @@ class RemoteStore:
 
     def _segment_at(self, pointer: EventPointer) -> RemoteSegment:
         check_kind("pointer", pointer, EventPointer)
-        segment = self.segment((pointer.stream, pointer.segment_id))
+        segment = self.fresh_segment((pointer.stream, pointer.segment_id))
         if segment.news is None:
             raise NoSuchEvent(pointer)
         if pointer.offset < segment.news[0]:
             raise DataTruncated(pointer, head=self.head(pointer.stream))
         return segment
 
-    def segment(self, key: Key) -> RemoteSegment:
+    def fresh_segment(self, key: Key) -> RemoteSegment:
         """Return a segment as it is now."""
         news = self._call("segment", *key, again=True)
         return RemoteSegment(self.connection, key, None if news is None else tuple(news))
@@ -180,7 +181,7 @@ class RemoteStore:
         with self._lock:
             found = self._watched.get(key)
             if found is None or not found.is_watched:
-                found = self._watched[key] = self.segment(key)
+                found = self._watched[key] = self.fresh_segment(key)
             self._watch(key)
             return found
 
@@ -232,6 +233,13 @@ class RemoteStore:
         host.writer = writer
         self._writers.add(writer)
         return writer
+
+    def transactional_writer(
+        self, name: str, writer_id: str | None = None, serializer: Serializer[Any] | None = None
+    ) -> RemoteTransactionalWriter:
+        """Open a writer of transactions."""
+        check_writer(writer_id, serializer)
+        return RemoteTransactionalWriter(self, name, writer_id, serializer)
 
     # Groups and consumers
 

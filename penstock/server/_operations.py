@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from penstock.errors import WriterFenced
+from penstock.server import _transactions as transactions
 from penstock.server._readers import ClientReader
 from penstock.server._session import segment_news
 from penstock.server._writers import ClientWriter, Upload
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 __all__ = ["OPERATIONS", "Operation", "Permission"]
 
 Permission = Literal["read", "write", "admin"]
-About = Literal["stream", "group", "pointer", "scope", "open", "store"]
+About = Literal["stream", "group", "transaction", "pointer", "scope", "open", "store"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +42,10 @@ def _of_store(name: str) -> Callable[..., Any]:
 
 def _of_group(name: str) -> Callable[..., Any]:
     return lambda session, group, *args: getattr(session.store.reader_group(group), name)(*args)
+
+
+def _of_transaction(name: str) -> Callable[..., Any]:
+    return lambda session, transaction: getattr(session.store.transaction(transaction), name)()
 
 
 def _group_value(name: str) -> Callable[..., Any]:
@@ -223,6 +228,17 @@ OPERATIONS: Final[Mapping[str, Operation]] = {
     "writer.close": Operation(
         lambda session, number, for_good: _writer(session, number).end(for_good=for_good), "write", "open"
     ),
+    "transactions.begin": Operation(transactions.begin, "write"),
+    "transactions.close": Operation(transactions.close, "write"),
+    "transaction.status": Operation(transactions.status, "write", "transaction"),
+    "transaction.ping": Operation(_of_transaction("ping"), "write", "transaction"),
+    "transaction.abort": Operation(_of_transaction("abort"), "write", "transaction"),
+    "transaction.write": Operation(transactions.write, "write", "transaction"),
+    "transaction.event": Operation(transactions.begin_event, "write", "transaction"),
+    "transaction.chunk": Operation(transactions.write_chunk, "write", "transaction"),
+    "transaction.end": Operation(transactions.end_event, "write", "transaction"),
+    "transaction.drop": Operation(transactions.drop_event, "write", "transaction"),
+    "transaction.commit": Operation(transactions.commit, "write", "transaction"),
     "large.open": Operation(_open_upload, "write", "open"),
     "large.write": Operation(lambda session, _, number, data: _upload(session, number).write(data), "write", "open"),
     "large.commit": Operation(_commit_upload, "write", "open"),

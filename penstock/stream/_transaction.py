@@ -47,7 +47,15 @@ if TYPE_CHECKING:
     from penstock.stream._stream_state import StreamState
     from penstock.stream.serializers import Serializer
 
-__all__ = ["LEASE_MAX_S", "EndedTransaction", "Transaction", "TransactionLogs", "TransactionalWriter"]
+__all__ = [
+    "LEASE_MAX_S",
+    "EndedTransaction",
+    "Status",
+    "Transaction",
+    "TransactionLogs",
+    "TransactionalWriter",
+    "as_event",
+]
 
 _logger: Final = logging.getLogger("penstock.stream")
 LEASE_MAX_S: Final = 24 * 3600.0
@@ -247,7 +255,7 @@ class Transaction:
 
     def write_event(self, event: object, key: str | bytes | None = None) -> None:
         """Add an event; nobody sees it before the commit."""
-        data = _as_event(event if self._serialize is None else self._serialize(event))
+        data = as_event(event if self._serialize is None else self._serialize(event))
         if len(data) > CHUNK_SIZE:
             with self.begin_write_event(key) as output:
                 output.write(data)
@@ -500,7 +508,8 @@ def _check_lease(lease: object) -> None:
         raise BadArgument(f"a lease of {lease!r} s cannot be: from above 0 to {LEASE_MAX_S:g}")
 
 
-def _as_event(event: object) -> bytes:
+def as_event(event: object) -> bytes:
+    """Return an event as bytes; what is none is refused."""
     try:
         return event if type(event) is bytes else bytes(memoryview(event))  # type: ignore[arg-type]
     except TypeError:

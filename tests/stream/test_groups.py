@@ -37,6 +37,7 @@ from penstock.stream._group_state import lost_segments
 from penstock.stream._reader import READER_LEASE_S
 from penstock.stream._seat import LocalSeat
 from penstock.testing import ManualClock
+from tests.stream.harness import inside
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -59,6 +60,7 @@ def pool() -> Iterator[ThreadPoolExecutor]:
 
 def put(store: StreamStore, *events: bytes, segment: int = 0, stream: str = STREAM) -> None:
     """Append one block, durably."""
+    store = inside(store)
     header = BlockHeader(count=len(events), time_ms=int(store.clock.now() * 1000))
     lengths = pack_lengths(np.array([len(event) for event in events]))
     store.segment(stream, segment).submit(header, lengths, b"".join(events)).result()

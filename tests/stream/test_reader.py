@@ -26,6 +26,7 @@ from penstock.model import EventPointer, Position, StreamCut
 from penstock.stream._block import BlockHeader, pack_lengths
 from penstock.stream._cursor import Cursor
 from penstock.stream.serializers import StrSerializer
+from tests.stream.harness import inside
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -46,6 +47,7 @@ def pool() -> Iterator[ThreadPoolExecutor]:
 
 def put(store: StreamStore, *events: bytes, segment: int = 0, stream: str = STREAM, writer: bytes = bytes(16)) -> None:
     """Append one block, durably."""
+    store = inside(store)
     header = BlockHeader(count=len(events), time_ms=int(store.clock.now() * 1000), writer=writer)
     lengths = pack_lengths(np.array([len(event) for event in events]))
     store.segment(stream, segment).submit(header, lengths, b"".join(events)).result()

@@ -1,0 +1,229 @@
+"""Transactions of a store that another process has open: it has them, we send what is in them.
+
+Small events wait here until there are enough of them to be sent together, or the transaction is committed. A
+transaction ends with the process that has it: when another takes the store over, it was aborted.
+"""
+
+from __future__ import annotations
+
+import threading
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, Final
+
+from penstock.errors import BadArgument, PenstockError, StoreClosed
+from penstock.model import check_time
+from penstock.ports import SystemClock
+from penstock.stream._keys import key_position
+from penstock.stream._large_write import CHUNK_SIZE, EventOutputStream, LargeWrite
+from penstock.stream._transaction import EndedTransaction, as_event
+
+if TYPE_CHECKING:
+    from types import TracebackType
+    from typing import Self
+
+    from penstock.client._store import RemoteStore
+    from penstock.ports import Bytes
+    from penstock.stream._transaction import Status
+    from penstock.stream.serializers import Serializer
+
+__all__ = ["RemoteTransaction", "RemoteTransactionalWriter"]
+
+_BUFFER_SIZE: Final = 256 << 10
+
+
+class RemoteTransaction:
+    """See :class:`penstock.stream.Transaction`."""
+
+    def __init__(
+        self, store: RemoteStore, transaction: str, writer_id: str | None, serializer: Serializer[Any] | None
+    ) -> None:
+        self.id: Final = transaction
+        self._store, self._writer_id = store, writer_id
+        self._serialize = None if serializer is None else serializer.serialize
+        self._lock = threading.RLock()
+        self._events: list[bytes] = []
+        self._keys: list[str | bytes | None] = []
+        self._size = 0
+        self._outputs: dict[int, EventOutputStream] = {}  # those that want to know where they will be
+        self._writing = 0
+        self._is_given_up = False
+
+    def _call(self, name: str, *args: object, again: bool = False) -> Any:  # noqa: ANN401 - as the operation says
+        return self._store.connection.call(f"transaction.{name}", self.id, *args, again=again)
+
+    @property
+    def status(self) -> Status:
+        """Whether it is open, committed or aborted."""
+        found: Status = self._call("status", again=True)
+        return found
+
+    def ping(self) -> None:
+        """Let the lease begin anew."""
+        self._call("ping", again=True)
+
+    def write_event(self, event: object, key: str | bytes | None = None) -> None:
+        """Add an event; nobody sees it before the commit."""
+        data = as_event(event if self._serialize is None else self._serialize(event))
+        if key is not None:
+            key_position(key)  # which refuses what is no key
+        if len(data) > CHUNK_SIZE:
+            with self.begin_write_event(key) as output:
+                output.write(data)
+            return
+        with self._lock:
+            self._events.append(data)
+            self._keys.append(key)
+            self._size += len(data)
+            if self._size > _BUFFER_SIZE or len(self._events) == 1:  # the first tells whether it is open at all
+                self._send()
+
+    def _send(self) -> None:
+        events, keys = self._events, self._keys
+        self._events, self._keys, self._size = [], [], 0
+        if events:
+            self._call("write", events, keys)
+
+    def begin_write_event(self, key: str | bytes | None = None) -> EventOutputStream:
+        """Begin an event of any size, to be written as a file; closing it makes it part of the transaction."""
+        if key is not None:
+            key_position(key)
+        self.ping()
+        upload = _Upload(self, key)
+        write = LargeWrite(upload.open, SystemClock())
+        with self._lock:
+            self._writing += 1
+        return EventOutputStream(write, upload.finish, upload.abort, upload.abandon, check=self.ping)
+
+    def add_output(self, number: int, output: EventOutputStream | None) -> None:
+        """Note that an event was ended: it is part of the transaction, unless it was aborted."""
+        with self._lock:
+            self._writing -= 1
+            if output is not None:
+                self._outputs[number] = output
+
+    def upload(self, name: str, *args: object) -> Any:  # noqa: ANN401 - as the operation says
+        """Call an operation about an event that is being sent, behind the small ones before it."""
+        with self._lock:
+            self._send()
+            return self._call(name, *args)
+
+    def commit(self, timestamp: int | None = None) -> None:
+        """Make all events part of the stream at once; returns when they are durable and can be read."""
+        if timestamp is not None:
+            check_time("timestamp", timestamp)
+            if self._writer_id is None:
+                raise BadArgument("time is kept under the writer's id: open the transactional writer with one")
+        with self._lock:
+            if self._writing:
+                raise BadArgument(f"transaction {self.id} has {self._writing} events that are not closed")
+            self._send()
+            numbers = list(self._outputs)
+            for number, pointer in zip(numbers, self._call("commit", timestamp, numbers), strict=True):
+                self._outputs.pop(number).place_at(pointer)
+
+    def abort(self) -> None:
+        """Drop all of it; aborting again does nothing."""
+        self._is_given_up = True
+        with self._lock:
+            self._events, self._keys, self._size = [], [], 0
+            self._call("abort", again=True)
+
+    def __enter__(self) -> Self:
+        """Commit at the end of the block, or abort if it ends with an exception."""
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Commit, or abort."""
+        if error is not None:
+            with suppress(PenstockError):
+                self.abort()
+        elif not self._is_given_up and self.status != "committed":
+            self.commit()
+
+
+class _Upload:
+    """A large event of a transaction on its way."""
+
+    name: Final = "an event of a transaction"
+
+    def __init__(self, transaction: RemoteTransaction, key: str | bytes | None) -> None:
+        self._transaction, self._key = transaction, key
+        self._number: int | None = None
+
+    def open(self) -> _Upload:
+        """Begin the event on the server."""
+        self._number = self._transaction.upload("event", self._key)
+        return self
+
+    def submit(self, *data: Bytes) -> _Upload:
+        """Send a chunk; its head is made on the server."""
+        self._transaction.upload("chunk", self._number, bytes(data[-1]))
+        return self
+
+    def result(self) -> int:
+        """Return at once."""
+        return 0
+
+    def finish(self, write: LargeWrite, output: EventOutputStream) -> None:
+        """Make the event part of the transaction."""
+        event = write.finish()
+        if event is not None:
+            self.open().submit(event)
+        self._transaction.upload("end", self._number)
+        assert self._number is not None, "it was opened"
+        self._transaction.add_output(self._number, output)
+
+    def abort(self, output: EventOutputStream) -> None:
+        """Drop the event."""
+        del output
+        self._transaction.add_output(0, None)
+        if self._number is not None:
+            with suppress(PenstockError):
+                self._transaction.upload("drop", self._number)
+
+    def abandon(self, write: LargeWrite) -> None:
+        """Leave the event to the server, which drops it with the transaction."""
+
+
+class RemoteTransactionalWriter:
+    """See :class:`penstock.stream.TransactionalWriter`."""
+
+    def __init__(
+        self, store: RemoteStore, stream: str, writer_id: str | None, serializer: Serializer[Any] | None
+    ) -> None:
+        self.stream, self.writer_id = stream, writer_id
+        self._store, self._serializer = store, serializer
+        self._closed = False
+        store.stream(stream)
+
+    def begin(self, lease: float = 30.0) -> RemoteTransaction:
+        """Begin a transaction, which is aborted when nobody pings it, or writes, for ``lease`` seconds."""
+        if self._closed:
+            raise StoreClosed(f"the transactional writer of stream {self.stream!r}")
+        return self._of(self._store.connection.call("transactions.begin", self.stream, self.writer_id, lease))
+
+    def get(self, transaction: str) -> RemoteTransaction | EndedTransaction:
+        """Return a transaction by its id; of one that has ended, how."""
+        status = self._store.connection.call("transaction.status", transaction, again=True)
+        return self._of(transaction) if status == "open" else EndedTransaction(transaction, status)
+
+    def _of(self, transaction: str) -> RemoteTransaction:
+        return RemoteTransaction(self._store, transaction, self.writer_id, self._serializer)
+
+    def close(self) -> None:
+        """Give no more time under this id; transactions end by themselves."""
+        if not self._closed and self.writer_id is not None:
+            self._store.connection.call("transactions.close", self.stream, self.writer_id, again=True)
+        self._closed = True
+
+    def __enter__(self) -> Self:
+        """Close at the end of the block."""
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Close."""
+        self.close()
