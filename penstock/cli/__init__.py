@@ -48,6 +48,8 @@ def main() -> None:
     except BrokenPipeError:
         _stop_printing()
         sys.exit(1)
+    except ModuleNotFoundError as error:
+        _fail(_missing(error), code=1)
     except BadArgument as error:
         _fail(error, code=2)
     except (PenstockError, OSError) as error:
@@ -126,6 +128,16 @@ def _penstock(
     ] = False,
 ) -> None:
     """Penstock: a stream store for Python and Spark."""
+
+
+def _missing(error: ModuleNotFoundError) -> Exception:
+    """Return what to do about a package that is not there; our own mistakes are raised again."""
+    from penstock.cli._requirements import extra_with
+
+    extra = extra_with(error.name or "")
+    if extra is None:
+        raise error
+    return PenstockError(f"this needs {error.name}, which is missing: pip install 'penstock[{extra}]'")
 
 
 def _fail(error: Exception, *, code: int) -> NoReturn:

@@ -37,10 +37,15 @@ class Requirement:
         if not self.accepts(version):
             return False, f"{version} is not {self.bounds}"
         try:
-            importlib.import_module(_MODULES.get(self.name, self.name.replace("-", "_")))
+            importlib.import_module(self.module)
         except ImportError as error:
             return False, f"{version} cannot be imported: {error}"
         return True, version
+
+    @property
+    def module(self) -> str:
+        """What to import to use it."""
+        return _MODULES.get(self.name, self.name.replace("-", "_"))
 
     def accepts(self, version: str) -> bool:
         """Tell whether a version lies within the bounds."""
@@ -55,6 +60,11 @@ def requirements() -> list[Requirement]:
     """Return what the installed Penstock needs under this Python."""
     parsed = (parse_requirement(line) for line in importlib.metadata.requires("penstock") or [])
     return [requirement for requirement in parsed if requirement is not None]
+
+
+def extra_with(module: str) -> str | None:
+    """Return the extra that installs a module, if one does."""
+    return next((need.extra for need in requirements() if need.module == module.partition(".")[0]), None)
 
 
 def parse_requirement(line: str) -> Requirement | None:

@@ -38,10 +38,12 @@ if TYPE_CHECKING:
 __all__ = ["HttpServer", "new_app"]
 
 _HEAD_SIZE_MAX: Final = 64 << 10
+_SCRAPES_AT_ONCE: Final = 4  # checking passwords takes threads for long; health has to have some
 
 
 def new_app(health: Health, registry: CollectorRegistry, users: Users | None) -> Starlette:
     """Return the application; with ``users``, figures are for those who may read every stream."""
+    scrapes = threading.BoundedSemaphore(_SCRAPES_AT_ONCE)
 
     def healthz(_: Request) -> Response:
         trouble = health.trouble()
@@ -50,16 +52,26 @@ def new_app(health: Health, registry: CollectorRegistry, users: Users | None) ->
         return JSONResponse({"status": "ok", "version": __version__})
 
     def metrics(request: Request) -> Response:
-        if users is not None:
-            try:
-                user = login(users, request.headers.get("authorization"))
-            except NotAuthenticated as error:
-                return JSONResponse({"error": str(error)}, 401, {"WWW-Authenticate": 'Basic realm="penstock"'})
-            if not user.may("read", "*"):
-                return JSONResponse({"error": f"{user.name} may not read all streams"}, 403)
-        return Response(generate_latest(registry), media_type=CONTENT_TYPE_LATEST)
+        if not scrapes.acquire(blocking=False):
+            return JSONResponse({"error": f"{_SCRAPES_AT_ONCE} others ask for it right now"}, 503, {"Retry-After": "1"})
+        try:
+            refusal = None if users is None else _refusal(users, request)
+            return refusal or Response(generate_latest(registry), media_type=CONTENT_TYPE_LATEST)
+        finally:
+            scrapes.release()
 
     return Starlette(routes=[Route("/healthz", healthz), Route("/metrics", metrics)])
+
+
+def _refusal(users: Users, request: Request) -> Response | None:
+    """Return what to say to somebody who may not read every stream."""
+    try:
+        user = login(users, request.headers.get("authorization"))
+    except NotAuthenticated as error:
+        return JSONResponse({"error": str(error)}, 401, {"WWW-Authenticate": 'Basic realm="penstock"'})
+    if not user.may("read", "*"):
+        return JSONResponse({"error": f"{user.name} may not read all streams"}, 403)
+    return None
 
 
 class HttpServer:

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Server", "run"]
 
+_OPEN_FILES: Final = 1 << 20
 _logger: Final = logging.getLogger("penstock.server")
 
 
@@ -50,7 +51,7 @@ class Service(Protocol):
 
 def run(config: Config, *, ready: Callable[[Server], object] = lambda _: None) -> None:
     """Serve a store until SIGTERM or Ctrl-C; ``ready`` is called once clients can come."""
-    _raise_file_limit()
+    raise_file_limit()
     with logging_to(sys.stderr, config.log_format), stop_signals() as wait:
         with Server(config) as server:
             ready(server)
@@ -84,10 +85,12 @@ def stop_signals() -> Iterator[Callable[[], str]]:
         restore()
 
 
-def _raise_file_limit() -> None:
-    """Let the process have as many files and connections open as the system lets it."""
-    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+def raise_file_limit() -> None:
+    """Let the process have many files and connections open, as far as the system lets it."""
+    now, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = _OPEN_FILES if most == resource.RLIM_INFINITY else min(_OPEN_FILES, most)
+    if now != resource.RLIM_INFINITY and now < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, most))
 
 
 class Server:

@@ -107,6 +107,24 @@ def test_error_is_one_line(
     assert capsys.readouterr().err == f"penstock: {message}\n"
 
 
+def test_missing_package_of_an_extra_is_one_line(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Most people install without extras, and find out here."""
+    monkeypatch.delitem(sys.modules, "penstock.server._users")
+    monkeypatch.setitem(sys.modules, "argon2", None)
+    result = call("user", "ls")
+    assert result.code == 1
+    assert result.err == "penstock: this needs argon2, which is missing: pip install 'penstock[server]'\n"
+
+
+def test_missing_module_of_our_own_is_our_mistake(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No advice would help; the traceback may."""
+    monkeypatch.delitem(sys.modules, "penstock.cli._checks", raising=False)
+    monkeypatch.setitem(sys.modules, "penstock.cli._checks", None)
+    monkeypatch.setattr(sys, "argv", ["penstock", "doctor"])
+    with pytest.raises(ModuleNotFoundError):
+        main()
+
+
 @pytest.mark.parametrize("command", ["read plant/readings", "read plant/readings --json", "stream ls", "--help"])
 def test_reader_that_has_gone_ends_a_command_without_a_word(run: Run, plant: Path, command: str) -> None:
     """``| head`` is how people look at the first events, and it takes no more than it shows."""

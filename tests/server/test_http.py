@@ -6,19 +6,22 @@ import base64
 import json
 import socket
 import ssl
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing, suppress
 from http.client import HTTPConnection, HTTPResponse, HTTPSConnection
 from typing import TYPE_CHECKING
 
 import pytest
 
-from penstock.errors import AddressUnusable
+from penstock.errors import AddressUnusable, NotAuthenticated
 from penstock.ports import SystemClock
 from penstock.server._config import Config
 from penstock.server._health import Health
 from penstock.server._http import HttpServer, new_app
 from penstock.server._listen import listen
 from penstock.server._metrics import new_registry
+from penstock.server._run import raise_file_limit
 from penstock.server._tls import own_certificate
 from penstock.server._users import Users
 
@@ -103,6 +106,30 @@ def test_metrics_are_for_who_may_read_all(serve: Callable[..., HttpServer], tmp_
     users.grant("anna", "read", "*")
     assert get(server, "/metrics", authorization=basic)[0] == 200
     assert get(server, "/metrics", authorization=f"Bearer {users.token('anna', 60)}")[0] == 200
+
+
+def test_guessing_passwords_does_not_hide_health(
+    serve: Callable[..., HttpServer], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A check of a password takes long; who asks for health must not have to wait for a hundred of them."""
+    under_way, goes_on = threading.Semaphore(0), threading.Event()
+
+    def slow(_: Users, __: str, ___: str) -> None:
+        under_way.release()
+        assert goes_on.wait(LONG_S)
+        raise NotAuthenticated
+
+    monkeypatch.setattr(Users, "authenticate", slow)
+    server = serve(Users.open(tmp_path / "users.json"))
+    basic = "Basic " + base64.b64encode(b"anna:wrong").decode()
+    with ThreadPoolExecutor() as pool:
+        guesses = [pool.submit(get, server, "/metrics", authorization=basic) for _ in range(4)]
+        for _ in guesses:
+            assert under_way.acquire(timeout=LONG_S)
+        assert get(server, "/metrics", authorization=basic)[0] == 503
+        assert get(server, "/healthz")[0] == 200
+        goes_on.set()
+        assert [guess.result()[0] for guess in guesses] == [401] * 4
 
 
 @pytest.mark.parametrize(("method", "path", "status"), [("GET", "/", 404), ("POST", "/healthz", 405)])
@@ -245,6 +272,7 @@ def test_connections_that_were_good_once_keep_nobody_out_either(serve: Callable[
 
 def test_two_thousand_idle_sockets_are_nothing(serve: Callable[..., HttpServer]) -> None:
     """The server answers others meanwhile."""
+    raise_file_limit()
     server = serve(max_connections=100)
     with ExitStack() as stack:
         for _ in range(2000):

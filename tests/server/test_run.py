@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import resource
 import signal
 import ssl
 import subprocess
@@ -18,7 +19,7 @@ import pytest
 import penstock
 from penstock.errors import AddressUnusable, CertificateUnusable, StoreLocked, UsersCorrupt
 from penstock.server import Config, Server, _run
-from penstock.server._run import stop_signals
+from penstock.server._run import raise_file_limit, stop_signals
 from penstock.server._users import Users
 from tests.server.fake_service import FakeService
 
@@ -174,6 +175,28 @@ def test_failed_start_leaves_nothing_open(configured: Callable[..., Config], tmp
         with pytest.raises(AddressUnusable):
             Server(configured(store=config.store + "2", http_port=server.http_port)).__enter__()
         assert FakeService.latest.streams_at_the_end == [], "the service that was started was ended"
+
+
+@pytest.mark.parametrize(
+    ("limits", "expected"),
+    [
+        ((1024, 4096), (4096, 4096)),
+        ((1024, resource.RLIM_INFINITY), (1 << 20, resource.RLIM_INFINITY)),
+        ((1024, 1 << 30), (1 << 20, 1 << 30)),
+        ((4096, 4096), None),
+        ((1 << 21, 1 << 30), None),
+        ((resource.RLIM_INFINITY, resource.RLIM_INFINITY), None),
+    ],
+)
+def test_process_may_have_many_files_open(
+    monkeypatch: pytest.MonkeyPatch, limits: tuple[int, int], expected: tuple[int, int] | None
+) -> None:
+    """Each connection is one; the limit is raised where it may be, and never lowered."""
+    changes: list[tuple[int, int]] = []
+    monkeypatch.setattr(resource, "getrlimit", lambda _: limits)
+    monkeypatch.setattr(resource, "setrlimit", lambda _, new: changes.append(new))
+    raise_file_limit()
+    assert changes == ([] if expected is None else [expected])
 
 
 # Signals

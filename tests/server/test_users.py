@@ -31,6 +31,33 @@ if TYPE_CHECKING:
     from penstock.server._users import Permission
 
 REAL_HASHER = argon2.PasswordHasher
+GOLDEN = """\
+{
+  "format": 1,
+  "tokens": {
+    "0123456789abcdef": {
+      "digest": "56399454ab842fc9d07d85c34f30b36ce91371dd30e21776ee610998b7473d0f",
+      "expires": 1700003600.0,
+      "user": "anna"
+    }
+  },
+  "users": {
+    "anna": {
+      "grants": [
+        [
+          "admin",
+          "plant/*"
+        ],
+        [
+          "read",
+          "*"
+        ]
+      ],
+      "password": "$argon2id$v=19$m=8,t=1,p=1$MDEyMzQ1Njc4OWFiY2RlZg$39tbUSD70LTTCIyCWo9t5sDidhNPptw1P94ISzTyALc"
+    }
+  }
+}
+"""
 
 
 @pytest.fixture
@@ -330,6 +357,17 @@ def test_change_on_disk_is_known_with_the_next_call(users: Users, path: Path) ->
     assert users.authenticate("anna", "secret").may("read", "plant/readings")
     other.revoke("anna", "read", "*")
     assert not users.authenticate("anna", "secret").may("read", "plant/readings")
+
+
+def test_file_of_format_1_is_understood_for_ever(path: Path) -> None:
+    """It is written to disk, so its form is a promise."""
+    path.parent.mkdir()
+    path.write_text(GOLDEN)
+    users = Users.open(path, clock=ManualClock(1_700_000_000))
+    assert users.authenticate("anna", "secret") == User("anna", (Grant("admin", "plant/*"), Grant("read", "*")))
+    assert users.authenticate_token("0123456789abcdef.the secret of a token").name == "anna"
+    users.grant("anna", "read", "*")
+    assert path.read_text() == GOLDEN, "and what is written is what was read"
 
 
 @pytest.mark.parametrize(
