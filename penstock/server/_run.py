@@ -134,10 +134,10 @@ class Server:
         listen(config.host, config.port).close()  # gRPC would share a port that somebody has
         store = parts.enter_context(open_store(folder, pass_s=config.pass_s))
         certificate, users = _certificate(config, folder), _users(config, folder)
-        service = start_service(store, config, users, certificate)
-        parts.callback(service.shutdown)
         http = HttpServer(config, certificate)
         parts.callback(http.shutdown)
+        service = start_service(store, config, users, certificate)
+        parts.callback(service.shutdown)
         health = Health(store, folder)
         parts.callback(health.end)
         registry = new_registry(store, {"flight": service.connections, "http": http.connections})

@@ -95,6 +95,22 @@ def test_ports_are_closed_before_the_store(configured: Callable[..., Config], tm
         assert [one.name for one in store.streams()] == ["plant/readings"], "the folder is free again"
 
 
+def test_health_tells_that_the_server_ends(configured: Callable[..., Config], monkeypatch: pytest.MonkeyPatch) -> None:
+    """While clients come to their end, nobody new is sent to it."""
+    found: list[tuple[int, object]] = []
+    server = Server(configured())
+    real = FakeService.shutdown
+
+    def look_and_shut_down(service: FakeService) -> None:
+        found.append(health(server))
+        real(service)
+
+    monkeypatch.setattr(FakeService, "shutdown", look_and_shut_down)
+    with server:
+        assert health(server) == (200, "ok")
+    assert found == [(503, "failing")]
+
+
 def test_ipv6_address_is_written_as_urls_want_it(configured: Callable[..., Config]) -> None:
     """Or nobody could tell it from the port."""
     server = Server(configured(host="::1"))
@@ -174,7 +190,8 @@ def test_failed_start_leaves_nothing_open(configured: Callable[..., Config], tmp
         assert health(server) == (200, "ok")
         with pytest.raises(AddressUnusable):
             Server(configured(store=config.store + "2", http_port=server.http_port)).__enter__()
-        assert FakeService.latest.streams_at_the_end == [], "the service that was started was ended"
+    with Server(configured(store=config.store + "2")):
+        pass
 
 
 @pytest.mark.parametrize(
