@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 import pyarrow as pa
 from pyarrow import flight
 
+from penstock.client._files import PlogFiles
 from penstock.client._wire import PROTOCOL, pack, unpack, unpack_error
 from penstock.errors import ServerError, StoreClosed, StoreUnreachable
 
@@ -45,6 +46,10 @@ class Finder(Protocol):
     @property
     def address(self) -> str:
         """The store's address, for messages."""
+
+    @property
+    def is_local(self) -> bool:
+        """Whether its files may be within our reach."""
 
     def close(self) -> None:
         """Look no more."""
@@ -101,6 +106,7 @@ class Connection:
 
     def __init__(self, finder: Finder, push: Push) -> None:
         self._finder, self._push = finder, push
+        self.files: PlogFiles | None = PlogFiles() if finder.is_local else None
         self._lock = threading.Lock()
         self._session: Session | None = None
         self._closed = False

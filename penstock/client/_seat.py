@@ -123,7 +123,7 @@ class RemoteSeat:
 
     def times_of(self, key: Key) -> RemoteTimes:
         """Return what tells the times of a segment's events."""
-        return RemoteTimes(self._connection, key)
+        return RemoteTimes(self._connection, self._segments[key])
 
     def time_window(self, stream: str | None) -> TimeWindow | None:
         """Return between which times the group is."""

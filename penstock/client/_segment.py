@@ -7,6 +7,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 from penstock.client._connection import ConnectionLost
+from penstock.plog import LocatedBlocks
 from penstock.stream._block import read_block
 from penstock.stream._mark_times import NO_TIMES, Steps, times_column
 from penstock.stream._readable import READ_SIZE
@@ -19,11 +20,14 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from penstock.client._connection import Connection
+    from penstock.client._files import PlogFiles
     from penstock.stream._bell import Bell
     from penstock.stream._block import AnyBlock
     from penstock.stream._group_state import Key
 
 __all__ = ["News", "RemoteSegment", "RemoteTimes"]
+
+_AHEAD: Final = 64 << 20
 
 News = tuple[int, int, int | None]
 """Where a segment begins, how far it can be read and, if it is sealed, where it ends."""
@@ -38,6 +42,7 @@ class RemoteSegment:
         self.news = news  # None: it is gone
         self._lock = threading.Lock()
         self._bells: list[Bell] = []
+        self._known: tuple[int, int, list[tuple[int, LocatedBlocks]]] = (0, 0, [])  # from, up to, and where that is
 
     @property
     def tail(self) -> int:
@@ -53,7 +58,30 @@ class RemoteSegment:
             yield read_block(view, where=self.where, start=start)
 
     def _views(self, offset: int, stop: int) -> Iterator[tuple[int, memoryview]]:
-        """Return the blocks of a range as they are stored; where the connection is lost, the rest from another."""
+        """Return the blocks of a range as they are stored, from the files where we can reach them."""
+        files = self._connection.files
+        try:
+            found = [] if files is None else self._located(files, offset, stop)
+        except OSError:
+            found = []  # removed at this very moment, or never within our reach
+        return iter(found) if found else self._sent(offset, stop)
+
+    def _located(self, files: PlogFiles, offset: int, stop: int) -> list[tuple[int, memoryview]]:
+        """Return the blocks of a range, from the files; where more of them are is asked for a good deal ahead."""
+        begin, end, _ = self._known
+        if not begin <= offset < stop <= end:
+            reach = max(stop, min(self.tail, offset + _AHEAD))
+            answer = self._connection.call("locate", *self.key, offset, reach, again=True)
+            self._known = offset, reach, [(start, LocatedBlocks(*rest)) for start, *rest in answer]
+        blocks: list[tuple[int, memoryview]] = []
+        for start, located in self._known[2]:
+            if start < stop:
+                part = located.between(max(offset - start, 0), stop - start)
+                blocks += [(start + place, view) for place, view in files.read(part)]
+        return blocks
+
+    def _sent(self, offset: int, stop: int) -> Iterator[tuple[int, memoryview]]:
+        """Return the blocks of a range as they are sent; where the connection is lost, the rest from another."""
         while offset < stop:
             with suppress(ConnectionLost):
                 for batch in self._connection.get(self._connection.session, "blocks", *self.key, offset, stop):
@@ -96,14 +124,21 @@ class RemoteSegment:
 
 
 class RemoteTimes:
-    """The times of a segment's events: of each, that of the last watermark that lies before it."""
+    """The times of a segment's events: of each, that of the last watermark that lies before it.
 
-    def __init__(self, connection: Connection, key: Key) -> None:
-        self._connection, self._key = connection, key
+    They are asked for a good deal ahead, so a watermark that is made meanwhile may be seen a little later.
+    """
+
+    def __init__(self, connection: Connection, segment: RemoteSegment) -> None:
+        self._connection, self._segment = connection, segment
+        self._begin = self._end = 0
+        self._steps = NO_TIMES
 
     def of(self, offsets: npt.NDArray[np.int64]) -> pa.Array:
         """Return the time of each event at ascending offsets; null where there is none yet."""
-        if not len(offsets):
-            return times_column(offsets, NO_TIMES)
-        found = self._connection.call("times", *self._key, int(offsets[0]), int(offsets[-1]), again=True)
-        return times_column(offsets, Steps(*found))
+        if len(offsets) and not self._begin <= offsets[0] <= offsets[-1] < self._end:
+            self._begin = int(offsets[0])
+            self._end = max(int(offsets[-1]) + 1, min(self._begin + _AHEAD, self._segment.tail))
+            found = self._connection.call("times", *self._segment.key, self._begin, self._end - 1, again=True)
+            self._steps = Steps(*found)
+        return times_column(offsets, self._steps)

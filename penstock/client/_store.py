@@ -149,7 +149,7 @@ class RemoteStore:
     def read_range(self, part: SegmentRange, *, max_event_size: int = EVENT_SIZE_DEFAULT) -> Iterator[pa.RecordBatch]:
         """Return the events of a part of one segment, as Arrow batches like those of :meth:`read`."""
         segment = self._segment_at(EventPointer(part.stream, part.segment_id, part.start))
-        times = RemoteTimes(self.connection, segment.key)
+        times = RemoteTimes(self.connection, segment)
         return read_part(segment, part, times, max_event_size=max_event_size)
 
     def segment_ranges(

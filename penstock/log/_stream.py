@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from penstock.log._manager import MetadataManager
     from penstock.log._protocols import Tail
     from penstock.model import PlogId
-    from penstock.plog import PendingAppend, PlogInfo
+    from penstock.plog import LocatedBlocks, PendingAppend, PlogInfo
 
 __all__ = ["FENCED", "LogStream", "PendingLogAppend", "PlogStarts"]
 
@@ -314,6 +314,20 @@ class LogStream:
                 with self._manager.chains:
                     raise self._gone(part.plog_id) from error
             yield from ((start + place, view) for place, view in found)
+
+    def locate(self, offset: int, end: int) -> list[tuple[int, LocatedBlocks]]:
+        """Return where the appends are that hold any byte from ``offset`` to ``end``, by plog, each with its start."""
+        with self._manager.chains:
+            chain = self._chain()
+            parts = [(chain.start_of(part.plog_id), part) for part in chain.ranges(offset, end)]
+        found = []
+        for start, part in parts:
+            try:
+                found.append((start, self._plogs.locate(part.plog_id, part.offset, part.size)))
+            except NoSuchPlog as error:
+                with self._manager.chains:
+                    raise self._gone(part.plog_id) from error
+        return found
 
     def plog_at(self, offset: int) -> PlogId:
         """Return the plog that holds the byte at ``offset``, counted from the log's first byte."""

@@ -16,6 +16,8 @@ from contextlib import contextmanager, nullcontext, suppress
 from itertools import accumulate, islice
 from typing import TYPE_CHECKING, Final
 
+import numpy as np
+
 from penstock.errors import BadArgument, DiskFailed, NoSuchPlog, PlogCorrupt, PlogExists, PlogSealed, StoreClosed
 from penstock.model import PlogId
 from penstock.plog._block import BLOCK_HEADER_SIZE, block_matches, pack_block_header
@@ -33,6 +35,7 @@ from penstock.plog._head import (
 )
 from penstock.plog._journal import Journal, read_journal
 from penstock.plog._journal_record import DELETE, WRITE
+from penstock.plog._located import LocatedBlocks
 from penstock.plog._open_plog import OpenPlog
 from penstock.plog._replay import is_certain, load_replica, remove_if_there, replay, write_rest_again
 from penstock.plog._replica import PLOG_SIZE_DEFAULT, PLOG_SIZE_MAX, PlogInfo, Replica
@@ -267,6 +270,17 @@ class FilePlogs:
             views = self._slices_read(plog, replica, replica.slices(offset, size))
         starts = accumulate(map(len, views), initial=offset)
         return list(zip(starts, views, strict=False))
+
+    def locate(self, plog_id: PlogId, offset: int, size: int) -> LocatedBlocks:
+        """Return where those appends are, so that another process can read them from the file."""
+        with self._loaded(plog_id) as (plog, replica):
+            offset, size = replica.widen(offset, size)
+            slices = list(replica.slices(offset, size))
+            self._flushed(plog)
+            offsets = np.array([*(replica.starts[part.index] for part in slices), offset + size], "<u4")
+            return LocatedBlocks(
+                self._disk.where(plog.name), replica.key, slices[0].index if slices else 0, offsets.tobytes()
+            )
 
     def _slices_read(self, plog: OpenPlog, replica: Replica, slices: Iterator[BlockSlice]) -> list[memoryview]:
         file, found = self._flushed(plog), []

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from typing_extensions import Buffer
 
     from penstock.model import PlogId
+    from penstock.plog._located import LocatedBlocks
     from penstock.plog._replica import PlogInfo
     from penstock.plog._sync_times import SyncTimes
 
@@ -58,6 +59,9 @@ class Plogs(Protocol):
 
     def blocks(self, plog_id: PlogId, offset: int, size: int) -> list[tuple[int, memoryview]]:
         """Return every append that holds any of ``size`` bytes at ``offset``, whole, with the offset it begins at."""
+
+    def locate(self, plog_id: PlogId, offset: int, size: int) -> LocatedBlocks:
+        """Return where those appends are, so that another process can read them from the file."""
 
     def seal(self, plog_id: PlogId, offset: int) -> int:
         """Let the plog take no more appends; return its length: the smaller of ``offset`` and what it holds."""

@@ -71,6 +71,14 @@ def _segment(session: Session, stream: str, segment: int) -> Any:  # noqa: ANN40
         return None
 
 
+def _locate(session: Session, stream: str, segment: int, offset: int, end: int) -> Any:  # noqa: ANN401
+    try:
+        located = session.store.segment(stream, segment).locate(offset, end)
+    except KeyError:
+        return []
+    return [[start, one.path, one.key, one.first, one.offsets] for start, one in located]
+
+
 def _times(session: Session, stream: str, segment: int, first: int, last: int) -> Any:  # noqa: ANN401
     return list(session.store.mark_times(stream, segment).steps(first, last))
 
@@ -199,6 +207,7 @@ OPERATIONS: Final[Mapping[str, Operation]] = {
     "unregister_consumer": Operation(_of_store("unregister_consumer"), "read"),
     "maintain": Operation(_of_store("maintain"), "admin", "store"),
     "segment": Operation(_segment, "read"),
+    "locate": Operation(_locate, "read"),
     "times": Operation(_times, "read"),
     "reader_groups": Operation(_of_store("reader_groups"), "read", "store"),
     "create_reader_group": Operation(_create_group, "read", "group"),

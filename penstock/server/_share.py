@@ -100,6 +100,8 @@ class _Door:
 class _FolderFinder:
     """Finds the owner of a folder, or becomes it."""
 
+    is_local: Final = True
+
     def __init__(self, folder: Path, pass_s: float) -> None:
         self._folder, self._pass_s = folder, pass_s
         self._owned: StreamStore | None = None

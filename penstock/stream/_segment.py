@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
     from penstock.log import LogStream, MetadataManager
     from penstock.log._stream import PendingLogAppend, PlogStarts
+    from penstock.plog import LocatedBlocks
     from penstock.ports import Bytes
     from penstock.stream._bell import Bell
     from penstock.stream._block import AnyBlock
@@ -334,6 +335,11 @@ class Segment:
         """Return the blocks that hold any byte from ``offset`` to ``end``, as they are stored, and where they begin."""
         stop, log = min(self.tail, end), self._existing_log()
         return iter(()) if log is None or offset >= stop else log.blocks(offset, stop)
+
+    def locate(self, offset: int, end: int) -> list[tuple[int, LocatedBlocks]]:
+        """Return where the blocks are that hold any byte from ``offset`` to ``end``, by plog, each with its start."""
+        stop, log = min(self.tail, end), self._existing_log()
+        return [] if log is None or offset >= stop else log.locate(offset, stop)
 
     def headers(self, offset: int) -> Iterator[BlockHeader]:
         """Return the headers of all blocks from ``offset`` on that are durable, shown or not."""

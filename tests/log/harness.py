@@ -136,7 +136,7 @@ class GatedPlogs:
         self._counts: Counter[str] = Counter()
         self.new_id, self.where = plogs.new_id, plogs.where
         self.read, self.views, self.blocks = plogs.read, plogs.views, plogs.blocks
-        self.syncs, self.check_running = plogs.syncs, plogs.check_running
+        self.syncs, self.check_running, self.locate = plogs.syncs, plogs.check_running, plogs.locate
 
     def gate(
         self, name: str, plog_id: PlogId | None = None, *, error: PenstockError | None = None, after: bool = False,

@@ -56,6 +56,8 @@ class Outside(RemoteStore):
 class Fixed:
     """Who knows where the store is served, because it does not move."""
 
+    is_local = False
+
     def __init__(self, address: str) -> None:
         self.address = address
 
