@@ -67,6 +67,7 @@ class MarkLog:
     def __init__(self, log: LogStream, stream: str) -> None:
         self._log, self._stream = log, stream
         self._tail, self.end = log.tail, log.length
+        self._firsts: dict[int, Watermark] = {}  # of plogs, by where they start
         self.last: Watermark | None = None
         if self.start < self.end:
             _, self.last, _ = self.at(self.end - 1)
@@ -85,8 +86,7 @@ class MarkLog:
 
     def border(self, holds: Callable[[Watermark], bool]) -> Border:
         """Return where something ends that holds of the first watermarks, and of none behind the first without it."""
-        low, high = self.start, self.end
-        last = first = None
+        low, high, last, first = self._plog_with_border(holds)
         while low < high:
             begin, watermark, end = self.at((low + high) // 2)
             if holds(watermark):
@@ -94,6 +94,31 @@ class MarkLog:
             else:
                 high, first = begin, watermark
         return Border(last, first, low)
+
+    def _plog_with_border(
+        self, holds: Callable[[Watermark], bool]
+    ) -> tuple[int, int, Watermark | None, Watermark | None]:
+        """Return from where up to where a border lies, in one plog, and the watermarks at both ends that are known.
+
+        The first one of each plog is remembered once it was looked at, so that few plogs have to be opened.
+        """
+        starts, last, first = self._log.plog_starts(), None, None
+        low, high = 0, len(starts)
+        while low < high:
+            middle = (low + high) // 2
+            watermark = self._first_at(starts[middle])
+            if watermark is not None and holds(watermark):
+                low, last = middle + 1, watermark
+            else:
+                high, first = middle, watermark or first
+        end = starts[low] if low < len(starts) else self.end
+        return max(starts[low - 1], self.start) if low else self.start, min(end, self.end), last, first
+
+    def _first_at(self, start: int) -> Watermark | None:
+        """Return the watermark that a plog begins with; None if it has none yet."""
+        if start not in self._firsts and start < self.end:
+            self._firsts[start] = self.at(start)[1]
+        return self._firsts.get(start)
 
     def after(self, offset: int) -> Iterator[tuple[int, Watermark]]:
         """Return the watermarks from an offset of the log on, each with where the next begins."""
@@ -105,6 +130,7 @@ class MarkLog:
         offset = self.border(holds).offset
         if offset > self.start:
             self._log.truncate(self._log.plog_at(offset - 1))
+            self._firsts = {start: first for start, first in self._firsts.items() if start >= self.start}
 
     def at(self, offset: int) -> tuple[int, Watermark, int]:
         """Return the watermark that has the byte at an offset, with where it begins and ends."""
