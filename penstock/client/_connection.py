@@ -17,8 +17,8 @@ import pyarrow as pa
 from pyarrow import flight
 
 from penstock.client._files import PlogFiles
-from penstock.client._wire import PROTOCOL, pack, unpack, unpack_error
-from penstock.errors import ServerError, StoreClosed, StoreUnreachable
+from penstock.client._wire import END, PROTOCOL, pack, unpack, unpack_error
+from penstock.errors import PenstockError, ServerError, StoreClosed, StoreUnreachable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -29,7 +29,8 @@ __all__ = ["Connection", "ConnectionLost", "Finder", "Session"]
 
 _RETRY_S: Final = 0.02
 _PATIENCE_S: Final = 30.0
-_LOST: Final = (flight.FlightUnavailableError, flight.FlightCancelledError)
+_GOODBYE_S: Final = 5.0
+_LOST: Final = (flight.FlightUnavailableError, flight.FlightCancelledError, OSError)  # the last when writing fails
 _logger: Final = logging.getLogger("penstock.client")
 
 
@@ -56,56 +57,92 @@ class Finder(Protocol):
 
 
 class Session:
-    """One connection that works, until it does not."""
+    """One connection that works, until it does not. ``before`` is the session that it takes the place of, if any."""
 
-    def __init__(self, location: str, push: Push, ended: Callable[[Session], None]) -> None:
+    def __init__(self, location: str, push: Push, lost: Callable[[Session], None], before: str | None) -> None:
         self.client: Final = flight.connect(location)
         self.is_lost = False
-        self._push, self._ended = push, ended
-        try:
-            self._writer, self._reader = self.client.do_exchange(flight.FlightDescriptor.for_command(b"session"))
-            self._send_lock = threading.Lock()
-            self.send(["hello", PROTOCOL])
+        self._push, self._lost = push, lost
+        self._heard = 0
+        self._change = threading.Condition()  # of what was heard, and whether it is lost
+        with translated(self):
+            hello = flight.FlightDescriptor.for_command(pack(["session", PROTOCOL, before]))
+            self._writer, self._reader = self.client.do_exchange(hello)
             kind, self.id = self._receive()
-            assert kind == "welcome", "what else"
-        except BaseException:
-            self.client.close()
-            raise
-        threading.Thread(target=self._listen, name="penstock-client", daemon=True).start()
-
-    def send(self, message: list[Any]) -> None:
-        """Send a message on the channel; if the session has ended, nobody hears it."""
-        with self._send_lock, suppress(*_LOST, pa.ArrowException):
-            self._writer.write_metadata(pack(message))
+        assert kind == "welcome", "what else"
+        self._listener = threading.Thread(target=self._listen, name="penstock-client", daemon=True)
+        self._listener.start()
 
     def _receive(self) -> Any:  # noqa: ANN401 - whatever was sent
-        return unpack(self._reader.read_chunk().app_metadata.to_pybytes())
+        try:
+            metadata = self._reader.read_chunk().app_metadata
+        except StopIteration:
+            metadata = None
+        if metadata is None:
+            raise ConnectionLost
+        return unpack(metadata.to_pybytes())
 
     def _listen(self) -> None:
+        """Pass on what the server says. This thread never calls the server: who does waits for it, see :meth:`call`."""
         try:
-            while True:
-                self._push(self._receive())
-        except (StopIteration, pa.ArrowException, flight.FlightError, OSError, AttributeError):
-            self.is_lost = True
-            self._ended(self)
+            with translated(self):
+                while True:
+                    self._push(self._receive())
+                    with self._change:
+                        self._heard += 1
+                        self._change.notify_all()
+        except ConnectionLost:
+            pass
         except Exception:
-            self.is_lost = True
             _logger.exception("the channel broke")
-            self._ended(self)
+        finally:
+            with self._change:
+                self.is_lost = True
+                self._change.notify_all()
+            self._lost(self)
+
+    def call(self, name: str, *args: object) -> Any:  # noqa: ANN401 - as the operation says
+        """Call an operation; ``ConnectionLost`` if the session ends.
+
+        Returns when everything was passed on that the server told before it answered: what a call has brought about is
+        known here when it is over.
+        """
+        action = flight.Action(name, pack([self.id, list(args)]))
+        with translated(self):
+            (answer,) = self.client.do_action(action)
+        told, value = unpack(answer.body.to_pybytes())
+        if self._heard < told:
+            with self._change:
+                self._change.wait_for(lambda: self.is_lost or self._heard >= told)
+            if self._heard < told:
+                raise ConnectionLost
+        return value
 
     def close(self) -> None:
-        """End the session."""
-        with suppress(Exception), self._send_lock:
-            self._writer.done_writing()
-        with suppress(Exception):
+        """End the session; nothing of it is left on the server then."""
+        action = flight.Action(END, pack([self.id, []]))
+        with suppress(ConnectionLost, PenstockError), translated(self):
+            list(self.client.do_action(action, flight.FlightCallOptions(timeout=_GOODBYE_S)))
+            self._listener.join(_GOODBYE_S)
+        self.hang_up()
+
+    def hang_up(self) -> None:
+        """Let go of a session that is over, or lost."""
+        self.is_lost = True
+        with suppress(pa.ArrowException, OSError):
+            self._reader.cancel()
+        self._listener.join(_GOODBYE_S)
+        with suppress(pa.ArrowException, OSError):
+            self._writer.close()
+        with suppress(pa.ArrowException, OSError):
             self.client.close()
 
 
 class Connection:
     """Calls a server, wherever it is just now."""
 
-    def __init__(self, finder: Finder, push: Push) -> None:
-        self._finder, self._push = finder, push
+    def __init__(self, finder: Finder, push: Push, lost: Callable[[Session], None]) -> None:
+        self._finder, self._push, self._lost = finder, push, lost
         self.files: PlogFiles | None = PlogFiles() if finder.is_local else None
         self._lock = threading.Lock()
         self._session: Session | None = None
@@ -114,49 +151,45 @@ class Connection:
     @property
     def session(self) -> Session:
         """The session there is, or a new one."""
+        session = self._session
+        if session is not None and not session.is_lost and not self._closed:
+            return session
         with self._lock:
             if self._closed:
                 raise StoreClosed("the store")
             if self._session is None or self._session.is_lost:
-                self._session = self._connect()
+                self._session = self._connect(self._session)
             return self._session
 
-    def _connect(self) -> Session:
+    def _connect(self, before: Session | None) -> Session:
         """Connect, for as long as patience lasts: whoever serves the store may just be changing."""
+        if before is not None:
+            before.hang_up()
         deadline = time.monotonic() + _PATIENCE_S
         while True:
             try:
-                return Session(self._finder.find(), self._push, self._lose)
-            except (
-                StoreUnreachable,
-                flight.FlightUnavailableError,
-                flight.FlightCancelledError,
-                StopIteration,
-            ) as error:
+                return Session(self._finder.find(), self._push, self._lost, None if before is None else before.id)
+            except (StoreUnreachable, ConnectionLost) as error:
+                if self._closed:
+                    raise StoreClosed("the store") from error
                 if time.monotonic() > deadline:
-                    raise StoreUnreachable(self._finder.address, reason=str(error)) from error
+                    reason = str(error.__cause__ or error)
+                    raise StoreUnreachable(self._finder.address, reason=reason) from error
                 time.sleep(_RETRY_S)
-
-    def _lose(self, session: Session) -> None:
-        self._push(["lost", session.id])
 
     def call(self, name: str, *args: object, again: bool = False) -> Any:  # noqa: ANN401 - as the operation says
         """Call an operation; with ``again`` once more if the connection is lost on the way."""
         while True:
             session = self.session
             try:
-                return self.call_in(session, name, *args)
+                return session.call(name, *args)
             except ConnectionLost as error:
                 if not again:
-                    reason = f"the connection was lost, and whether {name} was done is not known"
-                    raise StoreUnreachable(self._finder.address, reason=reason) from error
+                    raise self.unknown(f"whether {name} was done is not known") from error
 
-    def call_in(self, session: Session, name: str, *args: object) -> Any:  # noqa: ANN401 - as the operation says
-        """Call an operation in a session; ``ConnectionLost`` if that ends."""
-        action = flight.Action(name, pack([session.id, list(args)]))
-        with translated(session):
-            (answer,) = session.client.do_action(action)
-            return unpack(answer.body.to_pybytes())
+    def unknown(self, what: str) -> StoreUnreachable:
+        """Return what to raise when the connection was lost, and nobody knows what became of something."""
+        return StoreUnreachable(self._finder.address, reason=f"the connection was lost, and {what}")
 
     def get(self, session: Session, what: str, *args: object) -> Iterator[pa.RecordBatch]:
         """Return the batches that an operation gives."""
@@ -167,8 +200,9 @@ class Connection:
 
     def close(self) -> None:
         """End the session, and begin no other."""
+        self._closed = True  # first: who tries to connect stops trying
         with self._lock:
-            self._closed, session, self._session = True, self._session, None
+            session, self._session = self._session, None
         if session is not None:
             session.close()
 
@@ -184,9 +218,12 @@ class translated:  # noqa: N801 - reads like a word in a with statement
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         """Raise another error in place of one of Flight's."""
-        if isinstance(error, _LOST):
+        if not isinstance(error, pa.ArrowException | OSError) or isinstance(error, PenstockError):
+            return
+        told = getattr(error, "extra_info", b"")
+        if told:
+            raise unpack_error(told) from error
+        if isinstance(error, _LOST) or self._session.is_lost:
             self._session.is_lost = True
             raise ConnectionLost from error
-        if isinstance(error, flight.FlightError | pa.ArrowException):
-            told = getattr(error, "extra_info", b"")
-            raise unpack_error(told) if told else ServerError(str(error)) from error
+        raise ServerError(str(error)) from error

@@ -5,16 +5,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from penstock.client._seat import RemoteSeat
-from penstock.model import check_method, check_name, check_whole
+from penstock.model import Checkpoint, StreamCut, as_list, check_method, check_name, check_whole
 from penstock.stream._group import CHECKPOINT_TIMEOUT_S
 from penstock.stream._reader import EVENT_SIZE_DEFAULT, Reader
 
 if TYPE_CHECKING:
     from penstock.client._store import RemoteStore
-    from penstock.model import Checkpoint, Lag, Position, StreamCut, TimeWindow
+    from penstock.model import Lag, Position, TimeWindow
     from penstock.stream.serializers import Serializer
 
-__all__ = ["RemoteGroup"]
+__all__ = ["RemoteGroup", "as_cuts"]
 
 
 class RemoteGroup:
@@ -25,6 +25,9 @@ class RemoteGroup:
         self.name: Final = name
 
     def _call(self, name: str, *args: object, again: bool = False) -> Any:  # noqa: ANN401 - as the operation says
+        for seat in list(self._store.seats.values()):
+            if seat.group == self.name:
+                seat.report()
         return self._store.connection.call(f"group.{name}", self.name, *args, again=again)
 
     @property
@@ -78,7 +81,7 @@ class RemoteGroup:
 
     def reset(self, to: object) -> None:
         """Read on from a checkpoint, cuts or the head; a stream without a cut stays where it is."""
-        self._call("reset", to)
+        self._call("reset", to if isinstance(to, str) else as_cuts("to", to))
 
     def lag(self) -> Lag:
         """Return how far the group is behind the tail, or its end."""
@@ -93,3 +96,10 @@ class RemoteGroup:
     def delete(self) -> None:
         """Forget the group; its readers are ended."""
         self._call("delete")
+
+
+def as_cuts(what: str, given: Any) -> object:  # noqa: ANN401 - whatever somebody takes for cuts
+    """Return cuts as they can be sent: a checkpoint and one cut as they are, others as a list."""
+    if given is None or isinstance(given, Checkpoint | StreamCut):
+        return given
+    return as_list(what, given, "StreamCuts, or one, or a checkpoint")

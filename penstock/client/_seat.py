@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import threading
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
 from penstock.client._connection import ConnectionLost
+from penstock.client._errand import Errand
 from penstock.client._segment import RemoteTimes
 from penstock.client._wire import unpack_error
-from penstock.errors import NoSuchStream, StoreClosed
-from penstock.ports import SystemClock
+from penstock.errors import ReaderOffline, StoreClosed
 from penstock.stream._seat import Look
 
 if TYPE_CHECKING:
@@ -17,6 +19,7 @@ if TYPE_CHECKING:
     from penstock.client._connection import Session
     from penstock.client._segment import RemoteSegment
     from penstock.client._store import RemoteStore
+    from penstock.errors import PenstockError
     from penstock.model import TimeWindow
     from penstock.stream._group_state import Key
     from penstock.stream._reader import Reader
@@ -32,7 +35,8 @@ class RemoteSeat:
     def __init__(self, store: RemoteStore, group: str, reader_id: str) -> None:
         self._store, self._connection = store, store.connection
         self._group, self._reader_id = group, reader_id
-        self.clock: Final = SystemClock()
+        self.clock: Final = store.clock
+        self._lock = threading.RLock()  # held while the seat is taken
         self._ends: dict[Key, int | None] = {}
         self._segments: dict[Key, RemoteSegment] = {}
         self._session: Session | None = None
@@ -44,38 +48,62 @@ class RemoteSeat:
     def take(self, reader: Reader) -> None:
         """Let a reader sit down."""
         self._reader = reader
-        self._store.seats[self._number] = self
+        self._store.add_seat(self._number, self)
 
     def _sit(self, session: Session) -> None:
         """Take the seat in a session."""
-        self._store.seats.pop(self._number, None)
-        self._number, streams = self._connection.call_in(session, "reader.open", self._group, self._reader_id)
-        self.streams, self._session = tuple(streams), session
-        if self._reader is not None:
-            self._store.seats[self._number] = self
+        with self._lock:
+            if session is self._session:
+                return
+            number, streams = session.call("reader.open", self._group, self._reader_id)
+            self._store.seats.pop(self._number, None)
+            self._number, self.streams, self._session = number, tuple(streams), session
+            if self._reader is not None:
+                self._store.seats[number] = self
+                self._store.watch_again(session)
+                self._reader.attend()  # what was told meanwhile found nobody here
 
     def _call(self, name: str, *args: object) -> Any:  # noqa: ANN401 - as the operation says
         """Call an operation of the seat, which is taken again if need be."""
         while True:
             session = self._connection.session
             try:
-                if session is not self._session:
-                    self._sit(session)
-                return self._connection.call_in(session, name, self._number, *args)
+                self._sit(session)
+                return session.call(name, self._number, *args)
             except ConnectionLost:
                 continue
 
-    def hear(self, what: str, told: bytes | None) -> None:
+    def hear(self, what: str, told: bytes | None = None) -> None:
         """Note what the group says."""
         reader = self._reader
         if reader is None:
             return
         if what == "stop" and told is not None:
+            self._store.seats.pop(self._number, None)
             reader.stop(unpack_error(told))
+            self._store.pump.add(Errand(reader.let_go))  # nobody may ever call the reader again
         elif what == "miss" and told is not None:
             reader.miss(unpack_error(told))
         else:
             reader.attend()
+
+    def report(self) -> None:
+        """Tell the group where the reader is, which it does by itself only from time to time."""
+        reader = self._reader
+        if reader is not None and reader.error is None:
+            places, returned = reader.places(returned=False), reader.places(returned=True)
+            with suppress(ReaderOffline, StoreClosed):
+                self._call("reader.places", _as_sent(places), _as_sent(returned))
+
+    def report_if_alive(self) -> None:
+        """Tell the group where the reader is, unless nobody has called it for as long as the lease."""
+        if self._reader is not None and not self._reader.is_silent(self.clock.now()):
+            self.report()
+
+    @property
+    def group(self) -> str:
+        """The name of its group."""
+        return self._group
 
     def look(self, places: Mapping[Key, int], *, told: str | None, passing: bool) -> Look | None:
         """Come to a checkpoint that the reader was told of, or passes by; give and take segments."""
@@ -83,6 +111,8 @@ class RemoteSeat:
         if found is None:
             return None
         checkpoint, held = found
+        held_keys = {(stream, segment) for stream, segment, _, _ in held}
+        self._segments = {key: one for key, one in self._segments.items() if key in held_keys}
         self._ends = {(stream, segment): end for stream, segment, _, end in held}
         return Look(checkpoint, {(stream, segment): place for stream, segment, place, _ in held})
 
@@ -96,26 +126,40 @@ class RemoteSeat:
 
     def leave(self, places: Mapping[Key, int]) -> None:
         """Leave the group, from these places."""
-        assert self._reader is not None, "a seat is taken before it is left"
-        self._call("reader.leave", _as_sent(places))
-        self._store.seats.pop(self._number, None)
-        self._reader.stop(StoreClosed(f"reader {self._reader_id!r}"))
+        self._leave(places, StoreClosed(f"reader {self._reader_id!r}"))
+
+    def end(self) -> None:
+        """Leave the group, because the store is closed."""
+        reader = self._reader
+        if reader is not None and reader.error is None:
+            try:
+                self._leave(reader.places(returned=False), StoreClosed("the store"))
+            finally:
+                reader.let_go()
+
+    def _leave(self, places: Mapping[Key, int], why: PenstockError) -> None:
+        reader = self._reader
+        assert reader is not None, "a seat is taken before it is left"
+        try:
+            with suppress(ReaderOffline):  # somebody else ended it at this very moment
+                self._call("reader.leave", _as_sent(places))
+        finally:
+            self._store.seats.pop(self._number, None)
+            reader.stop(why)
 
     def segment(self, key: Key) -> RemoteSegment:
         """Return a segment; ``KeyError`` if it was truncated away."""
-        segment = self._segments[key] = self._store.watched_segment(key)
-        if segment.news is None:
-            raise KeyError(key)
-        return segment
+        while True:
+            try:
+                segment = self._segments[key] = self._store.watched_segment(key)
+            except ConnectionLost:
+                continue
+            return segment
 
     def bounds_of(self, key: Key) -> tuple[int, int | None] | None:
         """Return where a segment begins now and, if it is sealed, where it ends; None if it is gone."""
         news = self._segments[key].news
-        if news is None:
-            if key[0] not in self.streams:
-                raise NoSuchStream(key[0])
-            return None
-        return news[0], news[2]
+        return None if news is None else (news[0], news[2])
 
     def end_of(self, key: Key) -> int | None:
         """Return where the group ends in a segment, if it does not read on to the segment's own end."""
@@ -127,15 +171,14 @@ class RemoteSeat:
 
     def time_window(self, stream: str | None) -> TimeWindow | None:
         """Return between which times the group is."""
-        assert self._reader is not None, "a seat is taken before it is used"
-        self.record(self._reader.places(returned=True))
+        self.report()
         window: TimeWindow | None = self._connection.call("group.current_time_window", self._group, stream, again=True)
         return window
 
     @property
     def finished(self) -> bool:
         """Whether the group has read everything."""
-        return bool(self._connection.call("group.finished", self._group, again=True))
+        return bool(self._connection.call("reader.finished", self._group, again=True))
 
 
 def _as_sent(places: Mapping[Key, int]) -> list[list[object]]:

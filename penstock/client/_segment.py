@@ -13,7 +13,7 @@ from penstock.stream._mark_times import NO_TIMES, Steps, times_column
 from penstock.stream._readable import READ_SIZE
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     import numpy as np
     import numpy.typing as npt
@@ -40,6 +40,8 @@ class RemoteSegment:
         self._connection, self.key = connection, key
         self.where: Final = f"segment {key[1]} of stream {key[0]}"
         self.news = news  # None: it is gone
+        self.claims = 0  # of readers that want to hear of it; the store counts them
+        self.let_go: Callable[[], None] = _nothing  # when a reader does not any more
         self._lock = threading.Lock()
         self._bells: list[Bell] = []
         self._known: tuple[int, int, list[tuple[int, LocatedBlocks]]] = (0, 0, [])  # from, up to, and where that is
@@ -87,9 +89,10 @@ class RemoteSegment:
                 for batch in self._connection.get(self._connection.session, "blocks", *self.key, offset, stop):
                     starts, blocks = batch.columns
                     for start, block in zip(starts.to_pylist(), blocks, strict=True):
-                        view = memoryview(block.as_buffer())
+                        view = memoryview(block.as_buffer()).cast("B")  # Arrow takes bytes for signed
                         yield start, view
                         offset = start + len(view)
+                return  # all there is
 
     def is_border(self, offset: int) -> bool:
         """Whether an event begins or ends there, or the segment does."""
@@ -115,12 +118,13 @@ class RemoteSegment:
     def unwatch(self, bell: Bell) -> None:
         """Ring it no more."""
         with self._lock:
-            self._bells = [one for one in self._bells if one is not bell]
+            known, self._bells = self._bells, [one for one in self._bells if one is not bell]
+        if len(self._bells) < len(known):
+            self.let_go()
 
-    @property
-    def is_watched(self) -> bool:
-        """Whether anybody wants to know."""
-        return bool(self._bells)
+
+def _nothing() -> None:
+    """Do nothing."""
 
 
 class RemoteTimes:

@@ -3,26 +3,29 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterable
+from contextlib import suppress
 from functools import partial
 from itertools import chain
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal
 from weakref import WeakSet
 
-from penstock.client._connection import Connection
-from penstock.client._group import RemoteGroup
+from penstock.client._connection import Connection, ConnectionLost
+from penstock.client._group import RemoteGroup, as_cuts
 from penstock.client._segment import RemoteSegment, RemoteTimes
 from penstock.client._transaction import RemoteTransactionalWriter
 from penstock.client._writer import RemoteHost
-from penstock.errors import BadArgument, DataTruncated, NoSuchEvent
-from penstock.model import EventPointer, check_kind
+from penstock.errors import BadArgument, PenstockError
+from penstock.model import EventPointer, SegmentRange, as_list, check_kind, check_whole
+from penstock.ports import SystemClock
 from penstock.stream._bounded_read import read_part
 from penstock.stream._large_read import EventInputStream, event_at
 from penstock.stream._pump import Pump
-from penstock.stream._reader import EVENT_SIZE_DEFAULT
+from penstock.stream._reader import EVENT_SIZE_DEFAULT, READER_LEASE_S
 from penstock.stream._writer import StreamWriter, check_writer
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
     from types import TracebackType
     from typing import Self
 
@@ -30,26 +33,34 @@ if TYPE_CHECKING:
 
     from penstock.client._connection import Finder, Session
     from penstock.client._seat import RemoteSeat
-    from penstock.model import SegmentRange, StreamConfig, StreamCut, StreamInfo, TimeWindow, Watermark
+    from penstock.client._segment import News
+    from penstock.model import StreamConfig, StreamCut, StreamInfo, TimeWindow, Watermark
+    from penstock.ports import Clock
     from penstock.stream._group_state import Key
     from penstock.stream.serializers import Serializer
 
 __all__ = ["RemoteStore"]
 
+_REPORT_EVERY_S: Final = READER_LEASE_S / 6
+
 
 class RemoteStore:
     """Streams and reader groups of a store that another process has open."""
 
-    def __init__(self, finder: Finder) -> None:
+    def __init__(self, finder: Finder, *, clock: Clock | None = None) -> None:
         self._finder = finder
-        self.connection = Connection(finder, self._hear)
+        self.clock: Final = clock or SystemClock()
+        self.connection = Connection(finder, self._hear, self._lose)
         self.pump = Pump()
         self.seats: dict[int, RemoteSeat] = {}
-        self.hosts: dict[int, RemoteHost] = {}
+        self.hosts: dict[str, RemoteHost] = {}
         self._writers: WeakSet[StreamWriter] = WeakSet()
         self._watched: dict[Key, RemoteSegment] = {}
         self._watched_in: Session | None = None
         self._lock = threading.Lock()
+        self._closed = False
+        self._reporter: threading.Thread | None = None
+        self._end_of_reports = threading.Event()
         self.connection.session  # noqa: B018 - so that a store that is not there is told at once
 
     def _call(self, name: str, *args: object, again: bool = False) -> Any:  # noqa: ANN401 - as the operation says
@@ -77,7 +88,10 @@ class RemoteStore:
 
     def scale_stream(self, name: str, seal: Sequence[int], ranges: Sequence[tuple[float, float]]) -> StreamInfo:
         """End some segments and go on in new ones that have the same key space: a split, a merge, or both."""
-        return self._call("scale_stream", name, seal, ranges)  # type: ignore[no-any-return]
+        seal = as_list("seal", seal, "segments, ints")
+        given: list[Any] = as_list("ranges", ranges, "pairs")
+        pairs = [list(one) if isinstance(one, Iterable) else one for one in given]
+        return self._call("scale_stream", name, seal, pairs)  # type: ignore[no-any-return]
 
     def seal_stream(self, name: str) -> StreamInfo:
         """Let the stream take no more events; sealing it again does nothing."""
@@ -143,11 +157,14 @@ class RemoteStore:
         max_event_size: int = EVENT_SIZE_DEFAULT,
     ) -> Iterator[pa.RecordBatch]:
         """Return the events from one cut to another, by default from head to tail, as Arrow batches."""
+        check_whole("max_event_size", max_event_size, least=1)
         parts = self.segment_ranges(name, start, end)
         return chain.from_iterable(map(partial(self.read_range, max_event_size=max_event_size), parts))
 
     def read_range(self, part: SegmentRange, *, max_event_size: int = EVENT_SIZE_DEFAULT) -> Iterator[pa.RecordBatch]:
         """Return the events of a part of one segment, as Arrow batches like those of :meth:`read`."""
+        check_kind("part", part, SegmentRange)
+        check_whole("max_event_size", max_event_size, least=1)
         segment = self._segment_at(EventPointer(part.stream, part.segment_id, part.start))
         times = RemoteTimes(self.connection, segment)
         return read_part(segment, part, times, max_event_size=max_event_size)
@@ -163,53 +180,91 @@ class RemoteStore:
         return list(self._call("segment_ranges", name, start, end, approx_bytes, again=True))
 
     def _segment_at(self, pointer: EventPointer) -> RemoteSegment:
-        check_kind("pointer", pointer, EventPointer)
-        segment = self.fresh_segment((pointer.stream, pointer.segment_id))
-        if segment.news is None:
-            raise NoSuchEvent(pointer)
-        if pointer.offset < segment.news[0]:
-            raise DataTruncated(pointer, head=self.head(pointer.stream))
-        return segment
-
-    def fresh_segment(self, key: Key) -> RemoteSegment:
         """Return a segment as it is now."""
-        news = self._call("segment", *key, again=True)
-        return RemoteSegment(self.connection, key, None if news is None else tuple(news))
+        check_kind("pointer", pointer, EventPointer)
+        news = self._call("segment_at", pointer, again=True)
+        return RemoteSegment(self.connection, (pointer.stream, pointer.segment_id), _as_news(news))
+
+    # Readers
+
+    def add_seat(self, number: int, seat: RemoteSeat) -> None:
+        """Note that a reader took a seat."""
+        with self._lock:
+            self.seats[number] = seat
+            if self._reporter is None:
+                self._reporter = threading.Thread(target=self._report, name="penstock-reporter", daemon=True)
+                self._reporter.start()
+
+    def _report(self) -> None:
+        """Say from time to time which readers are there: one with many events at hand does not call the server."""
+        while not self._end_of_reports.wait(_REPORT_EVERY_S):
+            with suppress(PenstockError):  # whoever reads is told
+                self.report()
+
+    def report(self) -> None:
+        """Say which readers are there, and where they are."""
+        for seat in list(self.seats.values()):
+            seat.report_if_alive()
+
+    # What the server tells
 
     def watched_segment(self, key: Key) -> RemoteSegment:
-        """Return a segment that is told of as it grows."""
+        """Return a segment that is told of as it grows, until the caller unwatches it; ``KeyError`` if it is gone."""
         with self._lock:
+            session = self.connection.session
+            self._watch_again(session)
             found = self._watched.get(key)
-            if found is None or not found.is_watched:
-                found = self._watched[key] = self.fresh_segment(key)
-            self._watch(key)
+            if found is None or found.news is None:
+                found = self._watched[key] = RemoteSegment(self.connection, key, None)
+                found.let_go = partial(self._let_go, found)
+                session.call("watch", *key)  # which has told how it is when it is over
+                if found.news is None:
+                    del self._watched[key]
+                    raise KeyError(key)
+            found.claims += 1
             return found
 
-    def _watch(self, key: Key) -> None:
-        """Let the server tell of a segment, and in a new session also of those that it told of before."""
-        session = self.connection.session
-        keys = list(self._watched) if session is not self._watched_in else [key]
-        for one in keys:
-            session.send(["watch", *one])
-        self._watched_in = session
+    def watch_again(self, session: Session) -> None:
+        """In a new session, let the server tell of those segments that it told of before."""
+        with self._lock:
+            self._watch_again(session)
+
+    def _watch_again(self, session: Session) -> None:
+        if session is not self._watched_in:
+            for key in self._watched:
+                session.call("watch", *key)
+            self._watched_in = session
+
+    def _let_go(self, segment: RemoteSegment) -> None:
+        """Note that a reader does not want to hear of a segment any more."""
+        with self._lock:
+            segment.claims -= 1
+            if segment.claims or self._watched.get(segment.key) is not segment:
+                return
+            del self._watched[segment.key]
+            session = self._watched_in
+            if session is not None and not session.is_lost and not self._closed:
+                with suppress(ConnectionLost, PenstockError):  # then there is nothing to be told
+                    session.call("unwatch", *segment.key)
 
     def _hear(self, messages: list[Any]) -> None:
-        """Note what the server says."""
-        if messages[0] == "lost":
-            for segment in list(self._watched.values()):
-                segment.ring()
-            for seat in list(self.seats.values()):
-                seat.hear("attend", None)
-            return
+        """Note what the server says. Here nothing waits, and nothing calls the server: calls wait for this."""
         for what, *rest in messages:
             if what == "segment":
                 stream, number, news = rest
                 if (stream, number) in self._watched:
-                    self._watched[stream, number].hear(None if news is None else tuple(news))
-            elif what == "note" and rest[0] in self.hosts:
-                self.hosts[rest[0]].note(rest[1])
+                    self._watched[stream, number].hear(_as_news(news))
+            elif rest[0] in self.hosts:
+                self.hosts[rest[0]].hear(what, *rest[1:])
             elif rest[0] in self.seats:
-                self.seats[rest[0]].hear(what, rest[1] if len(rest) > 1 else None)
+                self.seats[rest[0]].hear(what, *rest[1:])
+
+    def _lose(self, session: Session) -> None:
+        """Note that a session is over: who waits looks around, and takes up what it had in another."""
+        for host in list(self.hosts.values()):
+            host.lose(session)
+        for seat in list(self.seats.values()):
+            seat.hear("attend")
 
     # Writers
 
@@ -223,6 +278,7 @@ class RemoteStore:
     ) -> StreamWriter:
         """Open a writer. Under the same ``writer_id`` an older one writes no more."""
         check_writer(writer_id, serializer)
+        check_kind("name", name, str)
         check_kind("automatically_note_time", automatically_note_time, bool)
         if automatically_note_time and writer_id is None:
             raise BadArgument("automatically_note_time needs a writer_id: time is kept under it")
@@ -230,8 +286,10 @@ class RemoteStore:
         writer = StreamWriter(
             host, name, writer_id, serializer, notes_time=automatically_note_time, identity=host.identity
         )
-        host.writer = writer
+        host.take(writer)
         self._writers.add(writer)
+        for other in list(self.hosts.values()):
+            other.fence_if_told()
         return writer
 
     def transactional_writer(
@@ -251,7 +309,8 @@ class RemoteStore:
         end: StreamCut | Sequence[StreamCut] | None = None,
     ) -> RemoteGroup:
         """Create a group of readers that share the segments of some streams."""
-        self._call("create_reader_group", name, streams, start, end)
+        names = [streams] if isinstance(streams, str) else as_list("streams", streams, "names of streams")
+        self._call("create_reader_group", name, names, as_cuts("start", start), as_cuts("end", end))
         return RemoteGroup(self, name)
 
     def reader_group(self, name: str) -> RemoteGroup:
@@ -272,12 +331,21 @@ class RemoteStore:
 
     def close(self) -> None:
         """See everything durable, end all writers and readers, and the connection."""
-        for writer in list(self._writers):
-            if writer.is_sound:
-                writer.end(for_good=False)
+        with self._lock:
+            if self._closed:
+                return
+            self._closed = True
+        tasks: list[Callable[[], object]] = [
+            partial(writer.end, for_good=False) for writer in list(self._writers) if writer.is_sound
+        ]
+        tasks += [seat.end for seat in list(self.seats.values())]
+        trouble = [error for error in map(_done, tasks) if error is not None]
+        self._end_of_reports.set()
         self.pump.close()
         self.connection.close()
         self._finder.close()
+        if trouble:
+            raise trouble[0]
 
     def __enter__(self) -> Self:
         """Close at the end of the block."""
@@ -288,3 +356,16 @@ class RemoteStore:
     ) -> None:
         """Close."""
         self.close()
+
+
+def _as_news(sent: list[Any] | None) -> News | None:
+    return None if sent is None else (sent[0], sent[1], sent[2])
+
+
+def _done(task: Callable[[], object]) -> PenstockError | None:
+    """Do something; return what went wrong, so that the others are done, too."""
+    try:
+        task()
+    except PenstockError as error:
+        return error
+    return None

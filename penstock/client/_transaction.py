@@ -10,7 +10,7 @@ import threading
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
-from penstock.errors import BadArgument, PenstockError, StoreClosed
+from penstock.errors import BadArgument, PenstockError, StoreClosed, TransactionEnded
 from penstock.model import check_time
 from penstock.ports import SystemClock
 from penstock.stream._keys import key_position
@@ -139,8 +139,16 @@ class RemoteTransaction:
         if error is not None:
             with suppress(PenstockError):
                 self.abort()
-        elif not self._is_given_up and self.status != "committed":
+        elif not self._is_given_up:
+            self._commit_unless_done()
+
+    def _commit_unless_done(self) -> None:
+        """Commit, unless somebody did inside the block; asking first would hide why it has ended, if it has."""
+        try:
             self.commit()
+        except TransactionEnded:
+            if self.status != "committed":
+                raise
 
 
 class _Upload:

@@ -13,14 +13,15 @@ import msgspec
 import pyarrow as pa
 
 from penstock import errors, model
-from penstock.errors import PenstockError, ServerError
+from penstock.errors import BadArgument, PenstockError, ServerError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["APPENDS", "ENDED", "PROTOCOL", "pack", "pack_error", "unpack", "unpack_error"]
+__all__ = ["APPENDS", "END", "ENDED", "PROTOCOL", "pack", "pack_error", "unpack", "unpack_call", "unpack_error"]
 
 PROTOCOL: Final = 1
+END: Final = "end"  # the call that ends a session
 _CODES: Final[Mapping[type, int]] = {  # sent, so a code is never given a new meaning
     model.EventPointer: 1,
     model.StreamCut: 2,
@@ -34,6 +35,7 @@ _CODES: Final[Mapping[type, int]] = {  # sent, so a code is never given a new me
     model.Watermark: 10,
     model.TimeWindow: 11,
 }
+_UNFIT: Final = 127
 _KINDS: Final = {code: kind for kind, code in _CODES.items()}
 _ERRORS: Final = {
     name: kind for name, kind in vars(errors).items() if isinstance(kind, type) and issubclass(kind, PenstockError)
@@ -46,8 +48,14 @@ _encoder: Final = msgspec.msgpack.Encoder()
 
 
 def pack(value: object) -> bytes:
-    """Return a value as bytes: None, figures, texts, bytes, values of the model, and lists and dictionaries of them."""
-    return _encoder.encode(_as_sent(value))
+    """Return a value as bytes: None, figures, texts, bytes, values of the model, and lists and dictionaries of them.
+
+    In place of what is none of these, or a figure that is too large, goes something that every operation refuses.
+    """
+    try:
+        return _encoder.encode(_as_sent(value))
+    except (TypeError, ValueError, OverflowError, RecursionError) as error:  # inside of a value of the model
+        raise BadArgument(f"this cannot be sent to the store: {error}") from error
 
 
 def unpack(data: bytes | memoryview) -> Any:  # noqa: ANN401 - whatever was packed
@@ -58,22 +66,69 @@ def unpack(data: bytes | memoryview) -> Any:  # noqa: ANN401 - whatever was pack
         raise ServerError(f"what came is not understood ({error}): is it a Penstock of another version?") from error
 
 
+def unpack_call(data: bytes | memoryview) -> Any:  # noqa: ANN401 - whatever was packed
+    """Read a call; a value of the model that is none is something that the operation refuses."""
+    try:
+        return _call_decoder.decode(data)
+    except msgspec.MsgspecError as error:
+        raise ServerError(f"what came is not understood ({error}): is it a Penstock of another version?") from error
+
+
+class _Unfit:
+    """In place of an argument that cannot be sent: looks the same in messages, and is of no kind that anybody takes."""
+
+    def __init__(self, looks: str) -> None:
+        self._looks = looks
+
+    def __repr__(self) -> str:
+        return self._looks
+
+
 def _as_sent(value: object) -> object:
     code = _CODES.get(type(value))
     if code is not None:
         return msgspec.msgpack.Ext(code, _encoder.encode(value))
+    if value is None or isinstance(value, bool | bytes | str | int | float):
+        return _as_plain(value)
     if isinstance(value, list | tuple):
         return [_as_sent(one) for one in value]
     if isinstance(value, dict):
         return {key: _as_sent(one) for key, one in value.items()}
-    return value
+    return _unfit(value)
+
+
+def _as_plain(value: object) -> object:
+    if isinstance(value, str) and not _is_text(value):
+        return _unfit(value)
+    if isinstance(value, int) and not -(1 << 63) <= value < 1 << 64:
+        return _unfit(value)
+    return float(value) if isinstance(value, float) else value  # numpy's, too
+
+
+def _is_text(value: str) -> bool:
+    """Whether a text can be written down: half a surrogate pair cannot."""
+    return value.isascii() or not any("\ud800" <= one <= "\udfff" for one in value)
+
+
+def _unfit(value: object) -> msgspec.msgpack.Ext:
+    return msgspec.msgpack.Ext(_UNFIT, model.shown(value).encode(errors="replace"))
 
 
 def _from_sent(code: int, data: memoryview) -> object:
     return msgspec.msgpack.decode(data, type=_KINDS[code])
 
 
+def _from_call(code: int, data: memoryview) -> object:
+    if code == _UNFIT:
+        return _Unfit(bytes(data).decode(errors="replace"))
+    try:
+        return _from_sent(code, data)
+    except (msgspec.MsgspecError, PenstockError, KeyError) as error:
+        return _Unfit(f"something that is none ({error})")
+
+
 _decoder: Final = msgspec.msgpack.Decoder(ext_hook=_from_sent)
+_call_decoder: Final = msgspec.msgpack.Decoder(ext_hook=_from_call)
 
 
 def pack_error(error: PenstockError) -> bytes:
@@ -83,6 +138,8 @@ def pack_error(error: PenstockError) -> bytes:
 
 
 def _can_be_sent(value: object) -> bool:
+    if isinstance(value, list | tuple):
+        return all(map(_can_be_sent, value))
     return value is None or isinstance(value, bool | int | float | str | bytes) or type(value) in _CODES
 
 

@@ -10,15 +10,15 @@ from __future__ import annotations
 import secrets
 import threading
 from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 from pyarrow import flight
 
 from penstock.client._connection import ConnectionLost, translated
+from penstock.client._errand import Errand
 from penstock.client._wire import APPENDS, ENDED, pack, unpack, unpack_error
-from penstock.errors import BadArgument
-from penstock.ports import SystemClock
 from penstock.stream._segment import SegmentEnded
 from penstock.stream._writer_host import OpenLane
 from penstock.stream._writer_table import writer_hash
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
     from penstock.client._connection import Session
     from penstock.client._store import RemoteStore
+    from penstock.errors import StoreUnreachable
     from penstock.model import EventPointer
     from penstock.ports import Bytes
     from penstock.stream._block import BlockHeader
@@ -36,6 +37,8 @@ if TYPE_CHECKING:
     from penstock.stream._writer import StreamWriter
 
 __all__ = ["RemoteHost"]
+
+_ATTEMPTS_MAX: Final = 20  # to send the same blocks
 
 
 class _Block:
@@ -85,46 +88,84 @@ class RemoteHost:
         self._notes_time = notes_time
         self.identity: Final = secrets.token_bytes(16) if writer_id is None else writer_hash(writer_id)
         self._token: Final = secrets.token_hex(8)  # tells the server that it is the same writer that comes again
-        self.clock: Final = SystemClock()
+        self.clock: Final = store.clock
         self._lock = threading.Lock()  # held while the writer is opened again
+        self._put_lock = threading.Lock()  # held while blocks are sent, or no more of them
         self._ready: list[_Block] = []
         self._session: Session | None = None
+        self._is_fenced = False
         self._number = 0
-        self.writer: StreamWriter | None = None
+        self._writer: StreamWriter | None = None
+        self._found: list[Any] = []  # what a writer asks first, as it was when the server let it in
         self._put: Any = None
         self._acks: Any = None
-        self._open(self._connection.session, resume=False)
+        store.hosts[self._token] = self  # first: what is told at once is heard
+        try:
+            self._open(self._connection.session, resume=False)
+        except BaseException:
+            del store.hosts[self._token]
+            raise
 
     @property
     def pump(self) -> Pump:
         """What sends off events that nobody waits for."""
         return self._store.pump
 
+    def take(self, writer: StreamWriter) -> None:
+        """Note whose host it is."""
+        self._writer = writer
+        self.fence_if_told()
+
+    def fence_if_told(self) -> None:
+        """Fence the writer if another has its id; waits for what is under way, so not for the thread that hears it."""
+        writer = self._writer
+        if self._is_fenced and writer is not None and writer.is_sound:
+            writer.fence()
+
     def _open(self, session: Session, *, resume: bool) -> None:
         args = (self._stream, self._writer_id, self.identity, self._token, self._notes_time, resume)
-        self._store.hosts.pop(self._number, None)
-        self._number = self._connection.call_in(session, "writer.open", *args)
+        number, *self._found = session.call("writer.open", *args)
         with translated(session):
-            command = pack(["append", session.id, self._number])
-            self._put, self._acks = session.client.do_put(flight.FlightDescriptor.for_command(command), APPENDS)
-        self._session = session
-        self._store.hosts[self._number] = self
+            command = pack(["append", session.id, number])
+            put, acks = session.client.do_put(flight.FlightDescriptor.for_command(command), APPENDS)
+        with self._put_lock:
+            self._put, self._acks = put, acks
+            self._number, self._session = number, session
 
     def call(self, name: str, *args: object) -> Any:  # noqa: ANN401 - as the operation says
         """Call an operation of the writer, which is opened again if need be."""
         while True:
             try:
-                return self._connection.call_in(self._reopened(), name, self._number, *args)
+                return self.reopened().call(name, self._number, *args)
             except ConnectionLost:
                 continue
 
-    def _reopened(self) -> Session:
+    def reopened(self) -> Session:
         """Return a session in which the writer is open."""
         with self._lock:
             session = self._connection.session
             if session is not self._session:
                 self._open(session, resume=True)
             return session
+
+    def lose(self, session: Session) -> None:
+        """Send no more in a session, which is over."""
+        with self._put_lock:
+            if session is not self._session:
+                return
+            put, self._put = self._put, None
+        if put is not None:
+            with suppress(pa.ArrowException, OSError):
+                put.close()
+
+    def hear(self, what: str, time: int = 0) -> None:
+        """Note what the store says of the writer; what that takes is done by the pump, which may wait."""
+        writer = self._writer
+        if what == "fence":
+            self._is_fenced = True
+            self.pump.add(Errand(self.fence_if_told))
+        elif writer is not None:
+            self.pump.add(Errand(partial(writer.note_by_itself, time)))
 
     # Blocks
 
@@ -137,20 +178,26 @@ class RemoteHost:
     def send(self) -> None:
         """Send what is ready, and return when it is durable; what was durable before is not sent again."""
         blocks, self._ready = self._ready, []
-        may_be_there = False
+        may_be_there, patience = False, _ATTEMPTS_MAX
         while blocks:
-            with suppress(ConnectionLost):
-                session = self._reopened()
+            try:
+                session = self.reopened()
                 if may_be_there:
                     self._find(session, blocks)
                 may_be_there = True
                 self._exchange(session, [block for block in blocks if block.answer is None])
+            except ConnectionLost as error:
+                patience -= 1
+                if not patience:
+                    raise self._connection.unknown("again and again, while events were sent") from error
             blocks = [block for block in blocks if block.answer is None]
 
     def _exchange(self, session: Session, blocks: Sequence[_Block]) -> None:
         if not blocks:
             return
-        with translated(session):
+        with self._put_lock, translated(session):
+            if session is not self._session or self._put is None:
+                raise ConnectionLost
             for left, block in zip(range(len(blocks) - 1, -1, -1), blocks, strict=True):
                 self._put.write_with_metadata(_as_batch(block), left.to_bytes(4, "big"))
             answer = self._acks.read()
@@ -166,33 +213,38 @@ class RemoteHost:
     def _find(self, session: Session, blocks: Sequence[_Block]) -> None:
         """Learn which blocks are durable already."""
         asked = [[block.segment_id, block.header.last] for block in blocks]
-        found = self._connection.call_in(session, "writer.find", self._number, asked)
+        found = session.call("writer.find", self._number, asked)
         for block, start in zip(blocks, found, strict=True):
             block.answer = start
+
+    @property
+    def number(self) -> int:
+        """What the server calls the writer."""
+        return self._number
+
+    def unknown(self, what: str) -> StoreUnreachable:
+        """Return what to raise when the connection was lost, and nobody knows what became of something."""
+        return self._connection.unknown(what)
 
     # What else a writer asks
 
     def lanes(self, stream: str) -> tuple[int, list[OpenLane]]:
         """Return the number of the stream, and the segments that take events now, by key range."""
         assert stream == self._stream, "it is the host of one writer"
-        uid, found = self.call("writer.lanes")
+        uid, found = self._found[:2] if self._writer is None else self.call("writer.lanes")
         return uid, [OpenLane(segment_id, low, _Lane(self, segment_id)) for segment_id, low in found]
 
     def numbers_of(self, stream: str, writer: bytes) -> tuple[int, int]:
         """Return the number up to which all events of the writer are durable, and the highest it has used."""
         assert (stream, writer) == (self._stream, self.identity), "it is the host of one writer"
-        floor, highest = self.call("writer.numbers")
+        assert self._writer is None, "asked for when it is opened"
+        floor, highest = self._found[2]
         return floor, highest
 
     def mark_behind(self, writer: StreamWriter, time: int) -> None:
         """Mark a time behind all that the writer has written."""
         assert writer.writer_id is not None, "only writers with an id give time"
         self.call("writer.mark", time)
-
-    def note(self, time: int) -> None:
-        """Let a writer that gives time by itself note one."""
-        if self.writer is not None:
-            self.writer.note_by_itself(time)
 
     def random_position(self) -> float:
         """Return any place in the key space, for what has no key."""
@@ -201,13 +253,12 @@ class RemoteHost:
     def forget_writer(self, writer: StreamWriter, *, for_good: bool) -> None:
         """Note that the writer writes no more."""
         del writer
-        self._store.hosts.pop(self._number, None)
-        if self._session is not None and not self._session.is_lost:
-            try:
-                self._put.done_writing()
-                self._connection.call_in(self._session, "writer.close", self._number, for_good)
-            except (ConnectionLost, pa.ArrowException, flight.FlightError):
-                return  # it is closed with its session
+        self._store.hosts.pop(self._token, None)
+        session = self._session
+        if session is not None and not session.is_lost:
+            self.lose(session)
+            with suppress(ConnectionLost):  # then it is closed with its session
+                session.call("writer.close", self._number, for_good)
 
     def large_logs(self, stream: str) -> _LargeLogs:
         """Return where a large event goes."""
@@ -216,45 +267,58 @@ class RemoteHost:
 
 
 class _LargeLogs:
-    """Where one large event goes."""
+    """Where one large event goes: it is sent in one session, and lost with that."""
 
     def __init__(self, host: RemoteHost) -> None:
         self._host = host
-        self._upload: int | None = None
+        self._session: Session | None = None
+        self._upload = 0
 
-    def new_large_log(self) -> _LargeLog:
+    def new_large_log(self) -> _LargeLogs:
         """Make a log for the event."""
-        assert self._upload is None, "one event, one log"
-        self._upload = self._host.call("large.open")
-        return _LargeLog(self._host, self._upload)
+        assert self._session is None, "one event, one log"
+        while self._session is None:
+            with suppress(ConnectionLost):
+                session = self._host.reopened()
+                self._upload = session.call("large.open", self._host.number)
+                self._session = session
+        return self
+
+    @property
+    def name(self) -> str:
+        """Its name."""
+        return f"upload {self._upload}"
+
+    def submit(self, *data: Bytes) -> _Done:
+        """Send a chunk; its head is made on the server."""
+        _, chunk = data
+        self._call("large.write", bytes(chunk))
+        return _Done()
 
     def commit_large(self, write: LargeWrite, header: BlockHeader, position: float) -> EventPointer:
         """Make the event part of the stream; return where it is."""
-        pointer: EventPointer = self._host.call("large.commit", self._upload, write.size, header.pack(), position)
+        pointer: EventPointer = self._call("large.commit", write.size, header.pack(), position)
+        self._session = None
         return pointer
+
+    def _call(self, name: str, *args: object) -> Any:  # noqa: ANN401 - as the operation says
+        assert self._session is not None, "there is a log"
+        try:
+            return self._session.call(name, self._host.number, self._upload, *args)
+        except ConnectionLost as error:
+            self._session.is_lost = True
+            what = "whether a large event was committed is not known" if name == "large.commit" else "a large event too"
+            raise self._host.unknown(what) from error
 
     def abandon(self, write: LargeWrite) -> None:
         """Leave the log to the server, which deletes it with the session."""
 
     def drop(self) -> None:
         """Delete the log."""
-        if self._upload is not None:
-            self._host.call("large.drop", self._upload)
-
-
-class _LargeLog:
-    """The chunks of a large event."""
-
-    def __init__(self, host: RemoteHost, upload: int) -> None:
-        self._host, self._upload = host, upload
-        self.name: Final = f"upload {upload}"
-
-    def submit(self, *data: Bytes) -> _Done:
-        """Send a chunk; its head is made on the server."""
-        if len(data) != 2:
-            raise BadArgument("a chunk is a head and its bytes")
-        self._host.call("large.write", self._upload, bytes(data[1]))
-        return _Done()
+        session, self._session = self._session, None
+        if session is not None and not session.is_lost:
+            with suppress(ConnectionLost):  # then it is deleted with the session
+                session.call("large.drop", self._host.number, self._upload)
 
 
 class _Done:

@@ -9,16 +9,18 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Literal
 
-from penstock.errors import WriterFenced
+from penstock.errors import NoSuchGroup, NoSuchStream, ReaderInUse, WriterFenced
+from penstock.model import check_name
 from penstock.server import _transactions as transactions
 from penstock.server._readers import ClientReader
-from penstock.server._session import segment_news
+from penstock.server._session import news_of
 from penstock.server._writers import ClientWriter, Upload
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from penstock.server._session import Session
+    from penstock.stream import ReaderGroup
     from penstock.stream._group_state import Key
 
 __all__ = ["OPERATIONS", "Operation", "Permission"]
@@ -64,23 +66,41 @@ def _cut_at_time(session: Session, name: str, time: int, bound: Any) -> Any:  # 
     return session.store.cut_at_time(name, time, bound=bound)
 
 
-def _segment(session: Session, stream: str, segment: int) -> Any:  # noqa: ANN401
-    try:
-        return segment_news(session.store, (stream, segment), session.store.segment(stream, segment))
-    except KeyError:
-        return None
+def _segment_at(session: Session, pointer: Any) -> Any:  # noqa: ANN401
+    segment = session.store.segment_at(pointer)
+    return news_of(session.store.catalog.stream(pointer.stream), pointer.segment_id, segment)
 
 
 def _locate(session: Session, stream: str, segment: int, offset: int, end: int) -> Any:  # noqa: ANN401
     try:
         located = session.store.segment(stream, segment).locate(offset, end)
-    except KeyError:
+    except (KeyError, NoSuchStream):
         return []
     return [[start, one.path, one.key, one.first, one.offsets] for start, one in located]
 
 
 def _times(session: Session, stream: str, segment: int, first: int, last: int) -> Any:  # noqa: ANN401
     return list(session.store.mark_times(stream, segment).steps(first, last))
+
+
+class _Waiting:
+    """A client that waits for a checkpoint."""
+
+    def __init__(self, group: ReaderGroup, name: str) -> None:
+        self._group, self._name = group, name
+
+    def abandon(self) -> None:
+        """Wait no more: the client is gone."""
+        self._group.drop_checkpoint(self._name)
+
+
+def _checkpoint(session: Session, group: str, name: str, timeout: float | None) -> Any:  # noqa: ANN401
+    found = session.store.reader_group(group)
+    number = session.keep(_Waiting(found, name))
+    try:
+        return found.checkpoint(name, timeout)
+    finally:
+        session.drop(number)
 
 
 # Readers
@@ -92,7 +112,16 @@ def places_of(sent: list[tuple[str, int, int]]) -> dict[Key, int]:
 
 
 def _open_reader(session: Session, group: str, reader_id: str) -> list[Any]:
-    reader = session.store.reader_group(group).seat(lambda seat: ClientReader(session, seat, reader_id))
+    check_name("reader", reader_id)
+    store = session.store
+    try:
+        reader = store.reader_group(group).seat(lambda seat: ClientReader(session, seat, reader_id))
+    except ReaderInUse:
+        live = store.live.get(group)
+        older = None if live is None else live.readers.get(reader_id)
+        if not (isinstance(older, ClientReader) and older.end_if_left_behind()):
+            raise
+        return _open_reader(session, group, reader_id)
     return [reader.number, list(reader.seat.streams)]
 
 
@@ -106,6 +135,17 @@ def _record(session: Session, number: int, places: Any) -> None:  # noqa: ANN401
     reader.seat.record(found)
 
 
+def _is_finished(session: Session, group: str) -> bool:
+    try:
+        return session.store.reader_group(group).finished
+    except NoSuchGroup:
+        return False  # its readers are told in another way
+
+
+def _note_places(session: Session, number: int, places: Any, returned: Any) -> None:  # noqa: ANN401
+    _reader(session, number).hear(places_of(places), places_of(returned))
+
+
 def _finish_segment(session: Session, number: int, stream: str, segment: int, place: int) -> None:
     _reader(session, number).seat.finish_segment((stream, segment), place)
 
@@ -116,7 +156,6 @@ def _leave(session: Session, number: int, places: Any) -> None:  # noqa: ANN401
 
 def _reader(session: Session, number: int) -> ClientReader:
     reader: ClientReader = session.get(number, ClientReader)
-    reader.check_online()
     return reader
 
 
@@ -131,30 +170,38 @@ def _open_writer(  # noqa: PLR0917 - as they are sent
     token: str,
     notes_time: bool,
     resume: bool,
-) -> int:
+) -> list[Any]:
+    found: list[Any] = []
+
     def make() -> ClientWriter:
+        uid, lanes = session.store.lanes(stream)
+        numbers = [] if writer_id is None else session.store.numbers_of(stream, identity)
+        found[:] = [uid, [[lane.segment_id, lane.low] for lane in lanes], numbers]
         return ClientWriter(session, stream, writer_id, identity, token, notes_time=notes_time)
 
     if resume:
         older = session.store.known_writer(stream, writer_id)
         if older is not None and getattr(older, "token", None) != token:
             raise WriterFenced(stream, str(writer_id))
-    return session.store.admit(stream, writer_id, make).number
+    writer = session.store.admit(stream, writer_id, make)
+    if session.is_over:
+        writer.abandon()  # who ended it may have come before the store knew the writer
+    return [writer.number, *found]
 
 
 def _writer(session: Session, number: int) -> ClientWriter:
     writer: ClientWriter = session.get(number, ClientWriter)
+    writer.check()
     return writer
+
+
+def _close_writer(session: Session, number: int, for_good: bool) -> None:
+    session.get(number, ClientWriter).end(for_good=for_good)
 
 
 def _lanes(session: Session, number: int) -> list[Any]:
     uid, lanes = session.store.lanes(_writer(session, number).stream)
     return [uid, [[lane.segment_id, lane.low] for lane in lanes]]
-
-
-def _numbers(session: Session, number: int) -> list[int]:
-    writer = _writer(session, number)
-    return list(session.store.numbers_of(writer.stream, writer.identity))
 
 
 def _last(session: Session, number: int, segment: int, place: float) -> int:
@@ -206,7 +253,9 @@ OPERATIONS: Final[Mapping[str, Operation]] = {
     "register_consumer": Operation(_of_store("register_consumer"), "read"),
     "unregister_consumer": Operation(_of_store("unregister_consumer"), "read"),
     "maintain": Operation(_of_store("maintain"), "admin", "store"),
-    "segment": Operation(_segment, "read"),
+    "segment_at": Operation(_segment_at, "read", "pointer"),
+    "watch": Operation(lambda session, *key: session.watch(key), "read"),
+    "unwatch": Operation(lambda session, *key: session.unwatch(key), "read"),
     "locate": Operation(_locate, "read"),
     "times": Operation(_times, "read"),
     "reader_groups": Operation(_of_store("reader_groups"), "read", "store"),
@@ -218,25 +267,24 @@ OPERATIONS: Final[Mapping[str, Operation]] = {
     "group.finished": Operation(_group_value("finished"), "read", "group"),
     "group.readers": Operation(_of_group("readers"), "read", "group"),
     "group.reader_offline": Operation(_of_group("reader_offline"), "read", "group"),
-    "group.checkpoint": Operation(_of_group("checkpoint"), "read", "group"),
+    "group.checkpoint": Operation(_checkpoint, "read", "group"),
     "group.reset": Operation(_of_group("reset"), "read", "group"),
     "group.lag": Operation(_of_group("lag"), "read", "group"),
     "group.delete": Operation(_of_group("delete"), "read", "group"),
     "group.current_time_window": Operation(_of_group("current_time_window"), "read", "group"),
     "reader.open": Operation(_open_reader, "read", "group"),
     "reader.look": Operation(_look, "read", "open"),
+    "reader.finished": Operation(_is_finished, "read", "group"),
+    "reader.places": Operation(_note_places, "read", "open"),
     "reader.record": Operation(_record, "read", "open"),
     "reader.finish_segment": Operation(_finish_segment, "read", "open"),
     "reader.leave": Operation(_leave, "read", "open"),
     "writer.open": Operation(_open_writer, "write"),
     "writer.lanes": Operation(_lanes, "write", "open"),
-    "writer.numbers": Operation(_numbers, "write", "open"),
     "writer.last": Operation(_last, "write", "open"),
     "writer.find": Operation(_find, "write", "open"),
     "writer.mark": Operation(lambda session, number, time: _writer(session, number).mark(time), "write", "open"),
-    "writer.close": Operation(
-        lambda session, number, for_good: _writer(session, number).end(for_good=for_good), "write", "open"
-    ),
+    "writer.close": Operation(_close_writer, "write", "open"),
     "transactions.begin": Operation(transactions.begin, "write"),
     "transactions.close": Operation(transactions.close, "write"),
     "transaction.status": Operation(transactions.status, "write", "transaction"),

@@ -28,7 +28,8 @@ class ClientReader:
         self.error: PenstockError | None = None
         self.number = session.keep(self)
         self._session, self._clock = session, seat.clock
-        self._places: dict[Key, int] = {}
+        self._places: dict[Key, int] = {}  # up to where it has read
+        self._returned: dict[Key, int] = {}  # with what it returned last
         self._segments: dict[Key, Segment] = {}  # those it holds, also when the store has them no more
         self._seen = self._clock.now()
 
@@ -48,16 +49,18 @@ class ClientReader:
         self._segments = {key: one for key, one in self._segments.items() if key in look.held}
         return [look.checkpoint, [[*key, place, self.seat.end_of(key)] for key, place in look.held.items()]]
 
-    def hear(self, places: Mapping[Key, int] | None = None) -> None:
+    def hear(self, places: Mapping[Key, int] | None = None, returned: Mapping[Key, int] | None = None) -> None:
         """Note that the client is there, and where it is."""
         self._seen = self._clock.now()
         if places is not None:
             self._places = dict(places)
+            self._returned = dict(places if returned is None else returned)
 
-    def check_online(self) -> None:
-        """Raise why it reads no more, if it does not."""
-        if self.error is not None:
-            raise self.error.with_traceback(None)
+    def end_if_left_behind(self) -> bool:
+        """End the session if the client is gone, and nobody has noticed yet; return whether it is over."""
+        if self._session.is_gone():
+            self._session.end()
+        return self._session.is_over
 
     def abandon(self) -> None:
         """Leave the group: the client is gone, without a word."""
@@ -73,7 +76,7 @@ class ClientReader:
     def stop(self, error: PenstockError) -> None:
         """Let the client read no more."""
         self.error = error
-        self._session.drop(self.number)
+        self._session.drop(self.number, error)
         self._session.tell((self.number, "stop"), ["stop", self.number, pack_error(error)])
 
     def miss(self, error: PenstockError) -> None:
@@ -84,15 +87,14 @@ class ClientReader:
         """Return of segments that are gone those that it has not read to the end, and where it was."""
         found = {}
         for key, recorded in lost.items():
-            segment, end, place = self._segments.get(key), self.seat.end_of(key), self._places.get(key, recorded)
+            segment, end, place = self._segments.get(key), self.seat.end_of(key), self._returned.get(key, recorded)
             if segment is None or place < (segment.tail if end is None else end):
                 found[key] = place
         return found
 
     def places(self, *, returned: bool) -> dict[Key, int]:
         """Return where it said that it was."""
-        del returned
-        return dict(self._places)
+        return dict(self._returned if returned else self._places)
 
     def is_silent(self, now: float) -> bool:
         """Whether it was not heard of for as long as the lease."""

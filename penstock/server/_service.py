@@ -1,7 +1,8 @@
 """The Flight service: a store, served to other processes.
 
 Calls are actions, blocks are fetched with DoGet, and each client has one exchange open, its channel, for as long as it
-is connected. What clients keep open ends with it.
+is connected. What clients keep open ends with it. A client that connects again says which session it had before, so
+that nothing of that is in its way.
 """
 
 from __future__ import annotations
@@ -12,21 +13,21 @@ from typing import TYPE_CHECKING, Any, Final
 import pyarrow as pa
 from pyarrow import flight
 
-from penstock.client._wire import ENDED, PROTOCOL, pack, pack_error, unpack
-from penstock.errors import BadArgument, PenstockError, ServerError
+from penstock.client._wire import END, PROTOCOL, pack, pack_error, unpack_call
+from penstock.errors import BadArgument, NoSuchStream, PenstockError, ServerError
 from penstock.server._operations import OPERATIONS
-from penstock.server._session import Session
+from penstock.server._session import Session, SessionOver
 from penstock.server._writers import ClientWriter
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from penstock.stream import StreamStore
-    from penstock.stream._segment import PendingBlock
 
 __all__ = ["FlightService"]
 
 _BLOCKS: Final = pa.schema([pa.field("start", pa.int64()), pa.field("block", pa.binary())])
+_HANG_UP_S: Final = 5.0
 
 
 class FlightService(flight.FlightServerBase):  # type: ignore[misc]
@@ -35,33 +36,40 @@ class FlightService(flight.FlightServerBase):  # type: ignore[misc]
     def __init__(self, store: StreamStore, location: str) -> None:
         self._store = store
         self._sessions: dict[str, Session] = {}
+        self._lock = threading.Lock()
+        self._is_over = False
         super().__init__(location)
 
     def do_action(self, context: flight.ServerCallContext, action: flight.Action) -> list[bytes]:
         """Call an operation."""
         del context
-        with _told():
-            session_id, args = unpack(action.body.to_pybytes())
+        session_id, args = _understood(action.body.to_pybytes())
+        session = self._session(session_id)
+        if action.type == END:
+            self._end(session)
+            return [pack([0, None])]
+        with _told(session):
             operation = OPERATIONS.get(action.type)
             if operation is None:
                 raise BadArgument(f"there is no operation {action.type!r}")
-            return [pack(operation.run(self._session(session_id), *args))]
+            answer = operation.run(session, *args)
+            return [pack([session.told, answer])]
 
     def do_get(self, context: flight.ServerCallContext, ticket: flight.Ticket) -> flight.FlightDataStream:
         """Return blocks of a segment."""
         del context
-        with _told():
-            what, session_id, args = unpack(ticket.ticket)
-            self._session(session_id)
+        what, session_id, args = _understood(ticket.ticket)
+        session = self._session(session_id)
+        with _told(session):
             if what != "blocks":
                 raise BadArgument(f"there is nothing called {what!r} to get")
-            return flight.GeneratorStream(_BLOCKS, self._blocks(*args))
+            return flight.GeneratorStream(_BLOCKS, self._blocks(session, *args))
 
-    def _blocks(self, stream: str, segment: int, offset: int, end: int) -> Iterator[pa.RecordBatch]:
-        with _told():
+    def _blocks(self, session: Session, stream: str, segment: int, offset: int, end: int) -> Iterator[pa.RecordBatch]:
+        with _told(session):
             try:
                 found = self._store.segment(stream, segment)
-            except KeyError:
+            except (KeyError, NoSuchStream):  # which is for readers to tell: they know what they have missed
                 raise BadArgument(f"there is no segment {segment} of stream {stream} any more") from None
             for start, view in found.views(offset, end):
                 bounds = pa.py_buffer(bytes(4) + len(view).to_bytes(4, "little"))
@@ -77,20 +85,17 @@ class FlightService(flight.FlightServerBase):  # type: ignore[misc]
     ) -> None:
         """Append blocks: each message is one, and says how many follow that are acknowledged together with it."""
         del context
-        with _told():
-            _, session_id, number = unpack(descriptor.command)
-            client: ClientWriter = self._session(session_id).get(number, ClientWriter)
-            pending: list[PendingBlock | None] = []
-            error: PenstockError | None = None
+        _, session_id, number = _understood(descriptor.command)
+        session = self._session(session_id)
+        with _told(session):
+            client: ClientWriter = session.get(number, ClientWriter)
             for chunk in reader:
-                if error is None:
-                    try:
-                        pending.append(client.submit(chunk.data))
-                    except PenstockError as told:
-                        error = told
+                client.submit(chunk.data)
                 if int.from_bytes(chunk.app_metadata.to_pybytes(), "big") == 0:
-                    writer.write(pa.py_buffer(_acknowledge(pending, error)))
-                    pending, error = [], None
+                    answer = client.acknowledge()
+                    if session.is_over:
+                        raise SessionOver("the session is over")
+                    writer.write(pa.py_buffer(answer))
 
     def do_exchange(
         self,
@@ -100,72 +105,64 @@ class FlightService(flight.FlightServerBase):  # type: ignore[misc]
         writer: flight.MetadataRecordBatchWriter,
     ) -> None:
         """Keep a client's channel open."""
-        del context
-        with _told():
-            if descriptor.command != b"session":
-                raise BadArgument("there is one exchange, called session")
-            kind, version = _receive(reader)
-            if kind != "hello" or version != PROTOCOL:
-                raise ServerError(f"this server speaks version {PROTOCOL} of the protocol, not {version}")
-            session = Session(self._store, "")
-            self._sessions[session.id] = session
-            writer.write_metadata(pack(["welcome", session.id]))
-            listener = threading.Thread(target=self._listen, args=(session, reader), name="penstock-session")
-            listener.start()
-            try:
-                session.run(writer.write_metadata)
-            finally:
-                self._end(session)
-                listener.join()
-
-    def _listen(self, session: Session, reader: flight.MetadataRecordBatchReader) -> None:
-        """Do what the client says, until it says no more."""
+        del reader
+        session = Session(self._store, "", is_cancelled=context.is_cancelled)
         try:
-            while True:
-                what, stream, segment = _receive(reader)
-                (session.watch if what == "watch" else session.unwatch)((stream, segment))
-        except (StopIteration, pa.ArrowException, PenstockError):
+            with _told(session):
+                what, version, before = _understood(descriptor.command)
+                if what != "session":
+                    raise BadArgument("there is one exchange, called session")
+                if version != PROTOCOL:
+                    raise ServerError(f"this server speaks version {PROTOCOL} of the protocol, not {version}")
+                if before in self._sessions:
+                    self._end(self._sessions[before])
+                self._begin(session)
+                writer.write_metadata(pack(["welcome", session.id]))
+                session.run(writer.write_metadata)
+        finally:
             self._end(session)
+
+    def _begin(self, session: Session) -> None:
+        with self._lock:
+            if self._is_over:
+                raise SessionOver("the server ends")
+            self._sessions[session.id] = session
 
     def _end(self, session: Session) -> None:
-        self._sessions.pop(session.id, None)
         session.end()
+        self._sessions.pop(session.id, None)
 
-    def _session(self, session_id: str) -> Session:
-        try:
-            return self._sessions[session_id]
-        except KeyError:
-            raise flight.FlightUnavailableError("the session is over") from None
+    def _session(self, session_id: object) -> Session:
+        session = self._sessions.get(session_id) if isinstance(session_id, str) else None
+        if session is None or session.is_over:
+            raise SessionOver("the session is over")
+        return session
+
+    def connections(self) -> int:
+        """Return how many clients are connected."""
+        return len(self._sessions)
 
     def shutdown(self) -> None:
-        """Serve no more."""
+        """Serve no more: clients are told, and have a moment to hang up; who is stuck does not hold up the end."""
+        with self._lock:
+            self._is_over = True
         for session in list(self._sessions.values()):
             self._end(session)
-        super().shutdown()
+        last = threading.Thread(target=super().shutdown, name="penstock-shutdown", daemon=True)
+        last.start()
+        last.join(_HANG_UP_S)
 
 
-def _acknowledge(pending: list[PendingBlock | None], error: PenstockError | None) -> bytes:
-    """Return where blocks begin that are durable, or what made one of them fail."""
-    try:
-        for one in pending:
-            if one is not None:
-                one.result()
-    except PenstockError as told:
-        error = error or told
-    if error is not None:
-        return pack([[], pack_error(error)])
-    return pack([[ENDED if one is None else one.start for one in pending], None])
-
-
-def _receive(reader: flight.MetadataRecordBatchReader) -> Any:  # noqa: ANN401 - whatever was sent
-    metadata = reader.read_chunk().app_metadata
-    if metadata is None:
-        raise StopIteration
-    return unpack(metadata.to_pybytes())
+def _understood(data: bytes) -> Any:  # noqa: ANN401 - whatever was sent
+    with _told(None):
+        return unpack_call(data)
 
 
 class _told:  # noqa: N801 - reads like a word in a with statement
-    """Send errors to the client as they are."""
+    """Send errors to the client as they are; once its session is over only that."""
+
+    def __init__(self, session: Session | None) -> None:
+        self._session = session
 
     def __enter__(self) -> None:
         """Nothing."""
@@ -173,4 +170,6 @@ class _told:  # noqa: N801 - reads like a word in a with statement
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         """Wrap it up."""
         if isinstance(error, PenstockError):
+            if self._session is not None and self._session.is_over:
+                raise SessionOver("the session is over") from error
             raise flight.FlightServerError(str(error), extra_info=pack_error(error)) from error

@@ -11,13 +11,15 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from penstock.client._wire import APPENDS
+from penstock.client._wire import APPENDS, ENDED, pack, pack_error
 from penstock.errors import BadArgument, NoSuchStream, PenstockError, StoreClosed, WriterFenced
-from penstock.stream._block import EVENTS, EXTENT, NO_WRITER, read_header
+from penstock.stream._block import EVENTS, EXTENT, read_header
 from penstock.stream._large_write import LargeWrite
 from penstock.stream._segment import SegmentEnded
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     import pyarrow as pa
 
     from penstock.model import EventPointer
@@ -38,6 +40,8 @@ class ClientWriter:
         self.stream_uid: Final = session.store.catalog.stream(stream).uid
         self._session, self._store = session, session.store
         self._lock = threading.Lock()  # held while blocks are appended
+        self._under_way: list[PendingBlock | None] = []  # blocks that are not acknowledged
+        self._refusal: PenstockError | None = None  # of a block among them
         self._trouble: PenstockError | None = None
         self.number: Final = session.keep(self)
 
@@ -48,16 +52,34 @@ class ClientWriter:
 
     # What the client calls
 
-    def submit(self, batch: pa.RecordBatch) -> PendingBlock | None:
-        """Append a block without waiting; None if its segment has ended."""
-        if batch.schema != APPENDS or len(batch) != 1:
+    def submit(self, batch: pa.RecordBatch) -> None:
+        """Append a block without waiting; behind one that was refused, nothing."""
+        with self._lock:
+            if self._refusal is None:
+                try:
+                    self.check()
+                    self._under_way.append(self._submit(batch))
+                except PenstockError as error:
+                    self._refusal = error
+
+    def acknowledge(self) -> bytes:
+        """Return where the blocks begin that came since the last time, once they are durable, or why they are not."""
+        with self._lock:
+            blocks, error = self._under_way, self._refusal
+        error = _durable(blocks) or error
+        with self._lock:
+            self._under_way, self._refusal = [], None
+        starts = [] if error is not None else [ENDED if one is None else one.start for one in blocks]
+        return pack([starts, None if error is None else pack_error(error)])
+
+    def _submit(self, batch: pa.RecordBatch) -> PendingBlock | None:
+        """Append a block; None if its segment has ended."""
+        if batch.schema != APPENDS or len(batch) != 1 or any(column.null_count for column in batch.columns):
             raise BadArgument("this is no block")
         segment_id, *parts = (column[0] for column in batch.columns)
-        with self._lock:
-            self._check()
-            return self._submit(segment_id.as_py(), *(part.as_buffer() for part in parts))
+        return self._append(segment_id.as_py(), *(part.as_buffer() for part in parts))
 
-    def _submit(self, segment_id: int, head: pa.Buffer, words: pa.Buffer, data: pa.Buffer) -> PendingBlock | None:
+    def _append(self, segment_id: int, head: pa.Buffer, words: pa.Buffer, data: pa.Buffer) -> PendingBlock | None:
         try:
             segment = self._store.segment(self.stream, segment_id)
         except KeyError:
@@ -71,9 +93,10 @@ class ClientWriter:
         except SegmentEnded:
             return None
 
-    def _check(self) -> None:
+    def check(self) -> None:
+        """Raise why it writes no more, if it does not."""
         if self._trouble is not None:
-            raise self._trouble
+            raise self._trouble.with_traceback(None)
         state = self._store.catalog.streams.get(self.stream)
         if state is None or state.uid != self.stream_uid:
             raise NoSuchStream(self.stream)
@@ -98,19 +121,40 @@ class ClientWriter:
 
     def fence(self) -> None:
         """Write no more, because another writer has this one's id now; what is under way comes to its end."""
-        with self._lock:
-            self._trouble = WriterFenced(self.stream, str(self.writer_id))
+        fenced = WriterFenced(self.stream, str(self.writer_id))
+        self._stop(fenced)
+        self._session.tell((self.number, "fence"), ["fence", self.token])
 
     def end(self, *, for_good: bool) -> None:
         """Write no more; what the client has sent is durable."""
-        with self._lock:
-            was_sound, self._trouble = self.is_sound, StoreClosed(f"the writer of stream {self.stream!r}")
+        closed = StoreClosed(f"the writer of stream {self.stream!r}")
+        was_sound = self._stop(closed)
         self._store.forget_writer(self, for_good=for_good and was_sound)
-        self._session.drop(self.number)
+        self._session.drop(self.number, closed)
+
+    def _stop(self, why: PenstockError) -> bool:
+        """Take no more blocks, and see those durable that came; return whether any would have been taken."""
+        with self._lock:
+            was_sound, blocks = self.is_sound, self._under_way
+            self._trouble = self._trouble or why
+        _durable(blocks)
+        return was_sound
 
     def note_by_itself(self, time: int) -> None:
         """Let the client note a time: what it has written before goes first."""
-        self._session.tell((self.number, "note"), ["note", self.number, time])
+        self._session.tell((self.number, "note"), ["note", self.token, time])
+
+
+def _durable(blocks: Sequence[PendingBlock | None]) -> PenstockError | None:
+    """Wait until blocks are durable; return why one of them is not."""
+    error = None
+    for one in blocks:
+        try:
+            if one is not None:
+                one.result()
+        except PenstockError as told:
+            error = error or told
+    return error
 
 
 def _check_lengths(count: int, words: pa.Buffer, data: pa.Buffer) -> None:
@@ -127,22 +171,27 @@ class Upload:
         self._writer = writer
         self._logs = session.store.large_logs(writer.stream)
         self._write = LargeWrite(self._logs.new_large_log, session.store.clock)
+        self._lock = threading.Lock()  # held while something is done to it: the client may be missed meanwhile
 
     def write(self, data: bytes) -> None:
         """Take bytes."""
-        self._write.write(data)
+        with self._lock:
+            self._write.write(data)
 
     def commit(self, size: int, head: bytes, position: float) -> EventPointer:
         """Make the event part of the stream; return where it is."""
         header = read_header(memoryview(head), where=f"stream {self._writer.stream}", start=0)
-        if size != self._write.size or header.kind != EXTENT or header.writer not in (self._writer.identity, NO_WRITER):
+        if size != self._write.size or header.kind != EXTENT or header.writer != self._writer.identity:
             raise BadArgument("a large event that is not what it says")
-        self._write.finish()
-        return self._logs.commit_large(self._write, header, position)
+        with self._lock:
+            self._writer.check()
+            self._write.finish()
+            return self._logs.commit_large(self._write, header, position)
 
     def drop(self) -> None:
         """Forget it."""
-        self._logs.drop()
+        with self._lock:
+            self._logs.drop()
 
     def abandon(self) -> None:
         """Forget it: the client is gone."""

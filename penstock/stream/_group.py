@@ -221,6 +221,16 @@ class ReaderGroup:
             live.end_checkpoint(name)
             return missing
 
+    @uninterrupted
+    def drop_checkpoint(self, name: str) -> None:
+        """Let who waits for a checkpoint wait no more."""
+        with self._catalog.lock:
+            live = self._store.live.get(self.name)
+            if live is not None and live.waiter is not None and self._is_under_way(name):
+                waiter = live.waiter
+                live.end_checkpoint(name)
+                waiter.ring()
+
     def _is_under_way(self, name: str) -> bool:
         state = self._catalog.groups.get(self.name)
         return state is not None and state.checkpoint == name

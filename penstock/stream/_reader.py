@@ -492,6 +492,8 @@ class Reader:
         """Wait until something happens; False if the time is over, or nothing more is to come."""
         if self._seat.finished:
             return False
+        if self._ready or self._attention:
+            return True  # something came meanwhile
         patience = [] if deadline is None else [deadline - time.monotonic()]
         if patience and patience[0] <= 0:
             return False

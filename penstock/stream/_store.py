@@ -119,7 +119,7 @@ class StreamStore:
         self._opening = threading.Lock()  # held while a writer with an id is opened
         self._writers: dict[tuple[int, object], KnownWriter] = {}
         self.transactions: Final[dict[str, Transaction]] = {}
-        self._aborted: dict[str, None] = {}
+        self._aborted: dict[str, str | None] = {}
         self.abandoned: Final[deque[str]] = deque()  # logs of events that were lost sight of
         self._random = random or SystemRandom()
         self._closed = False
@@ -282,7 +282,9 @@ class StreamStore:
         self.catalog.commit(StreamTruncated(state.name, dict(head)))
         self._drop_segments(state, gone)
         for segment_id, offset in head.items():
-            self.segment(state.name, segment_id).truncate(offset)
+            segment = self.segment(state.name, segment_id)
+            segment.truncate(offset)
+            segment.ring()
         self.marks.truncate(state)
 
     # Places
@@ -340,7 +342,7 @@ class StreamStore:
 
     def time_window(self, pointer: EventPointer) -> TimeWindow | None:
         """Return between which times an event is: those of the watermarks before and behind it; None without any."""
-        self._segment_at(pointer)
+        self.segment_at(pointer)
         with self.catalog.lock:
             return self.marks.window_of(self._state(pointer.stream), pointer.segment_id, pointer.offset)
 
@@ -369,14 +371,15 @@ class StreamStore:
 
     def fetch_event(self, pointer: EventPointer) -> bytes:
         """Return the event that a pointer points to, all of it; for large ones see :meth:`fetch_event_as_stream`."""
-        event = event_at(self._segment_at(pointer), pointer)
+        event = event_at(self.segment_at(pointer), pointer)
         return event if isinstance(event, bytes) else event.read_all()
 
     def fetch_event_as_stream(self, pointer: EventPointer) -> EventInputStream:
         """Return the event that a pointer points to, as a file."""
-        return EventInputStream(event_at(self._segment_at(pointer), pointer), pointer)
+        return EventInputStream(event_at(self.segment_at(pointer), pointer), pointer)
 
-    def _segment_at(self, pointer: EventPointer) -> Segment:
+    def segment_at(self, pointer: EventPointer) -> Segment:
+        """Return the segment that a pointer points into; an error if nothing is there, or not any more."""
         check_kind("pointer", pointer, EventPointer)
         with self.catalog.lock:
             state = self._state(pointer.stream)
@@ -409,7 +412,7 @@ class StreamStore:
         """Return the events of a part of one segment, as Arrow batches like those of :meth:`read`."""
         check_kind("part", part, SegmentRange)
         check_whole("max_event_size", max_event_size, least=1)
-        segment = self._segment_at(EventPointer(part.stream, part.segment_id, part.start))
+        segment = self.segment_at(EventPointer(part.stream, part.segment_id, part.start))
         times = self.mark_times(part.stream, part.segment_id)
         return read_part(segment, part, times, max_event_size=max_event_size)
 
@@ -545,7 +548,7 @@ class StreamStore:
         with self.catalog.lock:
             self.transactions.pop(transaction.id, None)
             if transaction.status == "aborted":
-                self._aborted[transaction.id] = None
+                self._aborted[transaction.id] = transaction.why
                 if len(self._aborted) > _ABORTED_MAX:
                     del self._aborted[next(iter(self._aborted))]
 
@@ -558,7 +561,7 @@ class StreamStore:
             if transaction in self.catalog.committed or transaction in self.catalog.commits:
                 return EndedTransaction(transaction, "committed")
             if transaction in self._aborted:
-                return EndedTransaction(transaction, "aborted")
+                return EndedTransaction(transaction, "aborted", self._aborted[transaction])
             raise NoSuchTransaction(transaction)
 
     # What transactions need of the logs below

@@ -247,6 +247,11 @@ class Transaction:
             self.abort_if_expired(self._store.clock.now())
             return self._status
 
+    @property
+    def why(self) -> str:
+        """Why it has ended, if it has."""
+        return self._why
+
     def ping(self) -> None:
         """Let the lease begin anew, as writing does."""
         with self._lock:
@@ -430,12 +435,13 @@ class Transaction:
 class EndedTransaction:
     """A transaction of which only its end is known: whatever it is asked for is too late."""
 
-    def __init__(self, transaction: str, status: Status) -> None:
+    def __init__(self, transaction: str, status: Status, why: str | None = None) -> None:
         self.id: Final = transaction
         self.status: Final = status
+        self._why = why or f"it was {status}"
 
     def _refuse(self) -> NoReturn:
-        raise TransactionEnded(self.id, reason=f"it was {self.status}")
+        raise TransactionEnded(self.id, reason=self._why)
 
     def ping(self) -> None:
         """Refuse."""

@@ -38,7 +38,7 @@ def store(clock: ManualClock, request: pytest.FixtureRequest) -> Iterator[Any]:
         with tempfile.TemporaryDirectory(prefix="penstock-") as folder:
             location = f"grpc+unix://{folder}/socket"
             service = FlightService(store, location)
-            with Outside(Fixed(location)) as outside:
+            with Outside(Fixed(location), clock=clock) as outside:
                 outside.inside = store
                 yield outside
             service.shutdown()

@@ -5,6 +5,8 @@ from __future__ import annotations
 from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Final
 
+import pytest
+
 from penstock.log import MetadataManager, PlogSizes
 from penstock.plog import FilePlogs
 from penstock.stream import StreamStore
@@ -44,3 +46,14 @@ def inside(store: StreamStore) -> StreamStore:
     """Return the store itself, also if this one is over the wire: to prepare what a test is about."""
     found: StreamStore = vars(store).get("inside", store)
     return found
+
+
+def is_embedded(store: StreamStore) -> bool:
+    """Whether the store is in this process."""
+    return inside(store) is store
+
+
+def embedded_only(store: StreamStore, reason: str) -> None:
+    """Skip the test for a store over the wire."""
+    if not is_embedded(store):
+        pytest.skip(reason)

@@ -16,7 +16,7 @@ from penstock.stream._large_write import LargeWrite
 from penstock.stream._transaction import TransactionLogs
 from penstock.testing import ManualClock
 from tests.log.harness import SECONDS_MAX
-from tests.stream.harness import STREAM
+from tests.stream.harness import STREAM, inside
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -90,7 +90,7 @@ def pointers_of(store: StreamStore) -> list[tuple[int, int]]:
 
 def blocks_of(store: StreamStore, segment_id: int = 0) -> list[AnyBlock]:
     """Return all blocks of a segment."""
-    segment = store.segment(STREAM, segment_id)
+    segment = inside(store).segment(STREAM, segment_id)
     return list(segment.blocks(segment.start, size=NO_LIMIT))
 
 
@@ -105,7 +105,7 @@ def commit_chunks(
     store: StreamStore, chunks: Sequence[tuple[bytes, bool]], *, size: int | None = None, span: int | None = None
 ) -> EventPointer:
     """Put a large event of these chunks into the stream, each with its partial flag; the extent may say otherwise."""
-    logs = TransactionLogs(store, STREAM)
+    logs = TransactionLogs(inside(store), STREAM)
     log, back = logs.new_large_log(), 0
     for number, (data, partial) in enumerate(chunks):
         head = pack_chunk(len(data), number=number, back=back, partial=partial, time_ms=0)

@@ -22,6 +22,7 @@ from penstock.model import (
     StreamCut,
 )
 from penstock.stream.serializers import StrSerializer
+from tests.stream.harness import inside
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -62,7 +63,7 @@ class Doors:
         for writer in (self.writer, self.texts):
             writer.flush()
         store, group = self.store, self.group
-        consumers = dict(store.catalog.streams[STREAM].consumers)
+        consumers = dict(inside(store).catalog.streams[STREAM].consumers)
         groups = [(name, store.reader_group(name).position) for name in store.reader_groups()]
         return store.streams(), groups, group.readers(), group.checkpoints, consumers, self.writer.last_number
 

@@ -39,7 +39,7 @@ from penstock.stream._large_write import CHUNK_SIZE, LargeWrite
 from penstock.stream.serializers import JsonSerializer
 from penstock.testing import Fault, FaultyDisk, MemoryDisk
 from tests.log.harness import SECONDS_MAX, leftovers
-from tests.stream.harness import STREAM
+from tests.stream.harness import STREAM, embedded_only
 from tests.stream.large_harness import (
     SIZES,
     SMALL_CHUNK,
@@ -681,6 +681,7 @@ def test_what_has_a_later_number_waits_until_a_large_event_is_there(
     store: StreamStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its block says that all numbers before it are durable; a crash in between would lose the large one for good."""
+    embedded_only(store, "what is put in place of LargeWrite.finish is called on the server, too")
     store.create_stream(STREAM)
     finish = LargeWrite.finish
 

@@ -1,0 +1,28 @@
+"""Errands: what the thread that hears the server leaves to the pump, because it may wait, or call the server."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+__all__ = ["Errand"]
+
+_logger: Final = logging.getLogger("penstock.client")
+
+
+class Errand:
+    """Something that the pump does once."""
+
+    def __init__(self, run: Callable[[], None]) -> None:
+        self._run = run
+
+    def pump(self) -> bool:
+        """Do it, and do not come again; the pump goes on, whatever happens."""
+        try:
+            self._run()
+        except Exception:
+            _logger.exception("what the server told could not be done")
+        return False
