@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from penstock.stream._records import GroupRecord, Places
     from penstock.stream._stream_state import StreamState
 
-__all__ = ["CHECKPOINTS_MAX", "GroupState", "Key", "Share", "flat", "followers", "lost_segments", "nested"]
+__all__ = ["CHECKPOINTS_MAX", "Followers", "GroupState", "Key", "Share", "flat", "followers", "lost_segments", "nested"]
 
 T = TypeVar("T")
 CHECKPOINTS_MAX: Final = 100
@@ -74,7 +74,7 @@ class GroupState:
         self.readers: dict[str, dict[Key, int]] = {}
         self.free = flat(created.starts)
         self.done: dict[Key, int] = {}
-        self.waiting: dict[Key, set[int]] = {}  # what must still be read before each
+        self.waiting: set[Key] = set()  # something must be read before them
         self.checkpoint: str | None = None
         self.missing: set[str] = set()
         self.reached: dict[Key, int] = {}
@@ -86,18 +86,16 @@ class GroupState:
         state = cls(GroupCreated(full.group, {stream: {} for stream in full.streams}, full.ends))
         state.readers = {reader: flat(places) for reader, places in full.readers.items()}
         state.free, state.done = flat(full.free), flat(full.done)
-        state.waiting = {
-            (stream, segment): set(before) for stream, some in full.waiting.items() for segment, before in some.items()
-        }
+        state.waiting = {(stream, segment) for stream, some in full.waiting.items() for segment in some}
         state.checkpoint, state.missing, state.reached = full.checkpoint, set(full.missing), flat(full.reached)
         state.checkpoints = dict(full.checkpoints)
         return state
 
     def full(self) -> GroupFull:
         """Return the record that holds all of it."""
-        waiting: dict[str, dict[int, list[int]]] = {}
-        for (stream, segment), before in self.waiting.items():
-            waiting.setdefault(stream, {})[segment] = sorted(before)
+        waiting: dict[str, list[int]] = {}
+        for stream, segment in sorted(self.waiting):
+            waiting.setdefault(stream, []).append(segment)
         return GroupFull(
             group=self.name,
             ends={stream: dict(end) for stream, end in self.ends.items()},
@@ -162,7 +160,7 @@ class GroupState:
         self.streams.remove(stream)
         del self.ends[stream]
         self.free, self.done, self.reached = (_without(one, stream) for one in (self.free, self.done, self.reached))
-        self.waiting = _without(self.waiting, stream)
+        self.waiting = {key for key in self.waiting if key[0] != stream}
         self.readers = {reader: _without(held, stream) for reader, held in self.readers.items()}
         for places in self.checkpoints.values():
             places.pop(stream, None)
@@ -186,7 +184,7 @@ class GroupState:
     def _reset(self, starts: Places) -> None:
         if starts.keys() != set(self.streams):
             raise ValueError(f"group {self.name!r} has other streams")
-        self.readers, self.free, self.done, self.waiting = {}, flat(starts), {}, {}
+        self.readers, self.free, self.done, self.waiting = {}, flat(starts), {}, set()
         self.checkpoint, self.missing, self.reached = None, set(), {}
 
     def _join(self, reader: str) -> None:
@@ -233,21 +231,14 @@ class GroupState:
         self.done[key] = record.end
         if record.segment in self.ends[record.stream]:
             return
-        for segment, before in record.successors.items():
-            successor = record.stream, segment
-            left = {one for one in before if (record.stream, one) not in self.done}
-            if left:
-                self.waiting[successor] = left
-            else:
-                self.waiting.pop(successor, None)
-                self.free[successor] = 0
-        self._forget_followed(record)
-
-    def _forget_followed(self, record: SegmentDone) -> None:
-        """What is done leaves the cut once nothing of what follows it waits."""
-        if not any((record.stream, segment) in self.waiting for segment in record.successors):
-            for one in {one for before in record.successors.values() for one in before}:
-                del self.done[record.stream, one]
+        successors = {(record.stream, segment) for segment in record.successors}
+        before = {(record.stream, segment) for segment in record.before}
+        if before <= self.done.keys():  # then what is done leaves the cut
+            self.waiting -= successors
+            self.free |= dict.fromkeys(sorted(successors), 0)
+            self.done = {key: place for key, place in self.done.items() if key not in before}
+        else:
+            self.waiting |= successors
 
     def _lose(self, record: SegmentsLost) -> None:
         for key in [(record.stream, segment) for segment in record.segments]:
@@ -258,9 +249,9 @@ class GroupState:
                         self.reached[key] = place
             self.free.pop(key, None)
             self.done.pop(key, None)
-            self.waiting.pop(key, None)
+            self.waiting.discard(key)
         for segment in (*record.free, *record.done):
-            self.waiting.pop((record.stream, segment), None)
+            self.waiting.discard((record.stream, segment))
         self.free |= flat({record.stream: record.free})
         self.done |= flat({record.stream: record.done})
 
@@ -302,19 +293,27 @@ def _without(table: Mapping[Key, T], stream: str) -> dict[Key, T]:
     return {key: value for key, value in table.items() if key[0] != stream}
 
 
-def followers(stream: StreamState, segment: int) -> dict[int, list[int]]:
-    """Return what follows a segment and its neighbours, each with all that must be read before it.
+class Followers(NamedTuple):
+    """Segments that follow some others, all of which must be read before."""
+
+    before: list[int]
+    after: list[int]
+
+
+def followers(stream: StreamState, segment: int) -> Followers:
+    """Return what follows a segment and its neighbours.
 
     Neighbours are those who share a successor, and whose successors have another predecessor, and so on: only when
     all of them are read there is a cut that begins their successors.
     """
-    before, after = {segment}, set[int]()
-    while True:
-        found = {one for known in before for one in stream.segments[known].successors}
-        if found == after:
-            return {one: sorted(before) for one in sorted(after)}
-        after = found
-        before |= {one for known in after for one in stream.segments[known].predecessors}
+    before, after, todo = {segment}, set[int](), [segment]
+    while todo:
+        new = set(stream.segments[todo.pop()].successors) - after
+        after |= new
+        more = {one for known in new for one in stream.segments[known].predecessors} - before
+        before |= more
+        todo += more
+    return Followers(sorted(before) if after else [], sorted(after))
 
 
 def lost_segments(group: GroupState, streams: Iterable[StreamState]) -> list[SegmentsLost]:

@@ -188,7 +188,7 @@ class LiveGroup:
         stream, segment = key
         state = self.store.catalog.stream(stream)
         if key in self.state.readers[reader_id] and segment in state.segments:
-            self._commit(SegmentDone(self.name, reader_id, stream, segment, end, followers(state, segment)))
+            self._commit(SegmentDone(self.name, reader_id, stream, segment, end, *followers(state, segment)))
             self.alert(besides=reader_id)
 
     def leave_lost(self, reader: Seated) -> None:

@@ -208,14 +208,15 @@ class SegmentsReleased(msgspec.Struct, tag="released", array_like=True, frozen=T
 
 
 class SegmentDone(msgspec.Struct, tag="done", array_like=True, frozen=True):
-    """The reader has read the segment to its end; each successor comes with all that must be read before it."""
+    """The reader has read the segment to its end; successors follow once all of ``before`` are read."""
 
     group: str
     reader: str
     stream: str
     segment: int
     end: int
-    successors: dict[int, list[int]]
+    before: list[int]
+    successors: list[int]
 
 
 class SegmentsLost(msgspec.Struct, tag="lost", array_like=True, frozen=True):
@@ -361,7 +362,7 @@ class GroupFull(msgspec.Struct, tag="group-full", array_like=True, frozen=True):
     readers: dict[str, Places]
     free: Places
     done: Places
-    waiting: dict[str, dict[int, list[int]]]
+    waiting: dict[str, list[int]]
     checkpoint: str | None
     reached: Places
     missing: list[str]

@@ -69,7 +69,7 @@ def new_group(stream: StreamState, *, ends: dict[int, int] | None = None, reader
 
 
 def done(stream: StreamState, segment: int, end: int, reader: str = "r1") -> SegmentDone:
-    return SegmentDone(GROUP, reader, stream.name, segment, end, followers(stream, segment))
+    return SegmentDone(GROUP, reader, stream.name, segment, end, *followers(stream, segment))
 
 
 def check_is_cut(stream: StreamState, places: Mapping[int, int]) -> None:
@@ -87,8 +87,7 @@ def later_cut(
         for segment, place in found.items():
             found[segment] = dice.randint(place, max(place, limit.get(segment, tails[stream.name, segment])))
         segment = dice.choice(sorted(found))
-        new = followers(stream, segment)
-        old = next(iter(new.values()), [])
+        old, new = followers(stream, segment)
         if new and set(old) <= found.keys() - limit.keys():
             found = {one: place for one, place in found.items() if one not in old} | dict.fromkeys(new, 0)
     return found
@@ -230,7 +229,7 @@ class GroupMachine(RuleBasedStateMachine):
                 self.note(reader, {key: end})
                 name, segment = key
                 self.passed.add(key)
-                self.apply(SegmentDone(GROUP, reader, name, segment, end, followers(self.streams[name], segment)))
+                self.apply(SegmentDone(GROUP, reader, name, segment, end, *followers(self.streams[name], segment)))
 
     def settle(self, reader: str) -> None:
         share = self.state.share(reader)
@@ -392,7 +391,7 @@ def test_a_merged_segment_waits_for_all_that_were_merged_and_the_cut_is_whole_me
     scale(stream, {0: 10, 1: 20}, [(0.0, 1.0)])
     state.apply(done(stream, 0, 10))
     assert not state.free
-    assert state.waiting == {(A, 2): {1}}
+    assert state.waiting == {(A, 2)}
     assert state.places() == {A: {0: 10, 1: 0}}
     state.apply(done(stream, 1, 20))
     assert state.places() == {A: {2: 0}}
@@ -578,12 +577,12 @@ def test_what_waited_for_segments_that_are_truncated_away_waits_no_more() -> Non
     stream.apply(StreamTruncated(A, {2: 5}))
     (lost,) = lost_segments(state, [stream])
     state.apply(lost)
-    assert (state.free, state.waiting, state.done) == ({(A, 2): 5}, {}, {})
+    assert (state.free, state.waiting, state.done) == ({(A, 2): 5}, set(), {})
     scale(stream, {2: 30}, [(0.0, 0.5), (0.5, 1.0)])
     stream.apply(StreamTruncated(A, {3: 0, 4: 0}))
     (lost,) = lost_segments(again, [stream])
     again.apply(lost)
-    assert (again.free, again.waiting, again.done) == ({(A, 3): 0, (A, 4): 0}, {}, {})
+    assert (again.free, again.waiting, again.done) == ({(A, 3): 0, (A, 4): 0}, set(), {})
 
 
 def test_a_group_whose_end_is_truncated_away_is_finished() -> None:
@@ -608,7 +607,7 @@ def test_a_group_whose_end_is_truncated_away_is_finished() -> None:
         ReaderMoved(GROUP, "r1", {A: {9: 0}}),
         SegmentsTaken(GROUP, "r1", {A: [0]}),
         SegmentsReleased(GROUP, "r1", {A: {9: 0}}),
-        SegmentDone(GROUP, "r1", A, 9, 0, {}),
+        SegmentDone(GROUP, "r1", A, 9, 0, [], []),
         CheckpointReached(GROUP, "r1", {}),
         CheckpointDropped(GROUP, "c"),
         GroupReset(GROUP, {B: {0: 0}}),
