@@ -17,7 +17,7 @@ import pyarrow as pa
 from pyarrow import flight
 
 from penstock.client._files import PlogFiles
-from penstock.client._wire import END, PROTOCOL, pack, unpack, unpack_error
+from penstock.client._wire import END, NOT_BEGUN, PROTOCOL, pack, unpack, unpack_error
 from penstock.errors import PenstockError, ServerError, StoreClosed, StoreUnreachable
 
 if TYPE_CHECKING:
@@ -35,7 +35,9 @@ _logger: Final = logging.getLogger("penstock.client")
 
 
 class ConnectionLost(Exception):
-    """The session ended while something was under way; nobody knows what became of it."""
+    """The session ended while something was under way; nobody knows what became of it, unless it was not begun."""
+
+    is_begun = True
 
 
 class Finder(Protocol):
@@ -184,7 +186,7 @@ class Connection:
             try:
                 return session.call(name, *args)
             except ConnectionLost as error:
-                if not again:
+                if error.is_begun and not again:
                     raise self.unknown(f"whether {name} was done is not known") from error
 
     def unknown(self, what: str) -> StoreUnreachable:
@@ -221,6 +223,11 @@ class translated:  # noqa: N801 - reads like a word in a with statement
         if not isinstance(error, pa.ArrowException | OSError) or isinstance(error, PenstockError):
             return
         told = getattr(error, "extra_info", b"")
+        if told == NOT_BEGUN:
+            self._session.is_lost = True
+            lost = ConnectionLost()
+            lost.is_begun = False
+            raise lost from error
         if told:
             raise unpack_error(told) from error
         if isinstance(error, _LOST) or self._session.is_lost:

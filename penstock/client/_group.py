@@ -25,9 +25,7 @@ class RemoteGroup:
         self.name: Final = name
 
     def _call(self, name: str, *args: object, again: bool = False) -> Any:  # noqa: ANN401 - as the operation says
-        for seat in list(self._store.seats.values()):
-            if seat.group == self.name:
-                seat.report()
+        self._store.report_group(self.name)
         return self._store.connection.call(f"group.{name}", self.name, *args, again=again)
 
     @property

@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from penstock.client._connection import Session
     from penstock.client._segment import RemoteSegment
     from penstock.client._store import RemoteStore
-    from penstock.errors import PenstockError
     from penstock.model import TimeWindow
     from penstock.stream._group_state import Key
     from penstock.stream._reader import Reader
@@ -126,18 +125,6 @@ class RemoteSeat:
 
     def leave(self, places: Mapping[Key, int]) -> None:
         """Leave the group, from these places."""
-        self._leave(places, StoreClosed(f"reader {self._reader_id!r}"))
-
-    def end(self) -> None:
-        """Leave the group, because the store is closed."""
-        reader = self._reader
-        if reader is not None and reader.error is None:
-            try:
-                self._leave(reader.places(returned=False), StoreClosed("the store"))
-            finally:
-                reader.let_go()
-
-    def _leave(self, places: Mapping[Key, int], why: PenstockError) -> None:
         reader = self._reader
         assert reader is not None, "a seat is taken before it is left"
         try:
@@ -145,7 +132,20 @@ class RemoteSeat:
                 self._call("reader.leave", _as_sent(places))
         finally:
             self._store.seats.pop(self._number, None)
-            reader.stop(why)
+            reader.stop(StoreClosed(f"reader {self._reader_id!r}"))
+
+    def end(self) -> None:
+        """Leave the group, because the store is closed."""
+        reader = self._reader
+        if reader is not None and reader.error is None:
+            try:
+                if self._session is not None and not self._session.is_lost:  # or the seat is free already
+                    with suppress(ConnectionLost, ReaderOffline):
+                        self._session.call("reader.leave", self._number, _as_sent(reader.places(returned=False)))
+            finally:
+                self._store.seats.pop(self._number, None)
+                reader.stop(StoreClosed("the store"))
+                reader.let_go()
 
     def segment(self, key: Key) -> RemoteSegment:
         """Return a segment; ``KeyError`` if it was truncated away."""
@@ -171,7 +171,7 @@ class RemoteSeat:
 
     def time_window(self, stream: str | None) -> TimeWindow | None:
         """Return between which times the group is."""
-        self.report()
+        self._store.report_group(self._group)
         window: TimeWindow | None = self._connection.call("group.current_time_window", self._group, stream, again=True)
         return window
 

@@ -206,6 +206,12 @@ class RemoteStore:
         for seat in list(self.seats.values()):
             seat.report_if_alive()
 
+    def report_group(self, group: str) -> None:
+        """Say where the readers of a group are that are in this process: what it is asked next depends on it."""
+        for seat in list(self.seats.values()):
+            if seat.group == group:
+                seat.report()
+
     # What the server tells
 
     def watched_segment(self, key: Key) -> RemoteSegment:

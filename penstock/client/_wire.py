@@ -18,10 +18,22 @@ from penstock.errors import BadArgument, PenstockError, ServerError
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["APPENDS", "END", "ENDED", "PROTOCOL", "pack", "pack_error", "unpack", "unpack_call", "unpack_error"]
+__all__ = [
+    "APPENDS",
+    "END",
+    "ENDED",
+    "NOT_BEGUN",
+    "PROTOCOL",
+    "pack",
+    "pack_error",
+    "unpack",
+    "unpack_call",
+    "unpack_error",
+]
 
 PROTOCOL: Final = 1
 END: Final = "end"  # the call that ends a session
+NOT_BEGUN: Final = b"not begun"  # goes with a refusal: nothing was done of what was called
 _CODES: Final[Mapping[type, int]] = {  # sent, so a code is never given a new meaning
     model.EventPointer: 1,
     model.StreamCut: 2,

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 import pyarrow as pa
 from pyarrow import flight
 
-from penstock.client._wire import END, PROTOCOL, pack, pack_error, unpack_call
+from penstock.client._wire import END, NOT_BEGUN, PROTOCOL, pack, pack_error, unpack_call
 from penstock.errors import BadArgument, NoSuchStream, PenstockError, ServerError
 from penstock.server._operations import OPERATIONS
 from penstock.server._session import Session, SessionOver
@@ -135,7 +135,7 @@ class FlightService(flight.FlightServerBase):  # type: ignore[misc]
     def _session(self, session_id: object) -> Session:
         session = self._sessions.get(session_id) if isinstance(session_id, str) else None
         if session is None or session.is_over:
-            raise SessionOver("the session is over")
+            raise SessionOver("the session is over", extra_info=NOT_BEGUN)
         return session
 
     def connections(self) -> int:

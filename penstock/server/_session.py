@@ -96,6 +96,8 @@ class Session:
 
     def _tell(self, about: object, news: list[Any] | _Watch) -> None:
         with self._lock:
+            if self.is_over:
+                return  # that its things end now is because it does: the client opens them again
             self._news[about] = news
         self._bell.ring()
 

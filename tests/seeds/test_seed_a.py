@@ -13,6 +13,7 @@ import pytest
 
 import penstock
 from penstock.errors import EventClosed, EventTooLarge, StreamCorrupt
+from penstock.stream import StreamStore
 from penstock.stream._block import (
     BLOCK_HEADER_SIZE,
     Block,
@@ -24,22 +25,29 @@ from penstock.stream._block import (
     read_block,
 )
 from penstock.stream._large_write import CHUNK_SIZE, LargeWrite
+from tests.stream.harness import embedded_only, inside
+from tests.stream.wire_harness import over_the_wire
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from penstock.stream import Reader, StreamStore
+    from penstock.stream import Reader
 
 STREAM = "plant/cameras"
 MIB = 1 << 20
 
 
-@pytest.fixture
-def store() -> Iterator[StreamStore]:
+@pytest.fixture(params=["embedded", "remote"])
+def store(request: pytest.FixtureRequest) -> Iterator[StreamStore]:
     with penstock.connect("memory:") as store:
+        assert isinstance(store, StreamStore)
         store.create_stream(STREAM)
-        yield store
+        if request.param == "embedded":
+            yield store
+        else:
+            with over_the_wire(store) as outside:
+                yield outside
 
 
 @pytest.fixture
@@ -279,7 +287,7 @@ def test_the_encoding_of_a_small_event_is_unchanged(store: StreamStore) -> None:
     with store.writer(STREAM) as writer:
         pointer = writer.write_event(bytes.fromhex("12345678")).result()
     assert pointer is not None
-    [(_, view)] = store.segment(STREAM, 0)._log.blocks(0, 10)  # type: ignore[union-attr]
+    [(_, view)] = inside(store).segment(STREAM, 0)._log.blocks(0, 10)  # type: ignore[union-attr]
     assert frame_of(bytes(view)) == "00000004" + "12345678"
     assert pointer.offset == BLOCK_HEADER_SIZE
 
@@ -314,7 +322,7 @@ def test_a_final_chunk_may_be_empty() -> None:
 def test_an_event_of_one_chunk_is_an_event_of_before(store: StreamStore) -> None:
     """Up to the limit there is no difference, so older streams are read as they are."""
     pointer = write_large(store, bytes(CHUNK_SIZE))
-    [block] = store.segment(STREAM, 0).blocks(pointer.offset, size=1)
+    [block] = inside(store).segment(STREAM, 0).blocks(pointer.offset, size=1)
     assert isinstance(block, Block)
     assert len(block.data) == CHUNK_SIZE
 
@@ -325,7 +333,7 @@ def test_the_chunks_of_an_event_are_contiguous(store: StreamStore) -> None:
         for number in range(5):
             out.write(bytes(MIB))
             other.write_event(b"%d" % number, "key").result()
-    segment = store.segment(STREAM, 0)
+    segment = inside(store).segment(STREAM, 0)
     kinds = [isinstance(block, Chunk) for block in segment.blocks(0, size=segment.tail)]
     assert kinds.count(True) == 5
     assert kinds[-5:] == [True] * 5
@@ -407,6 +415,7 @@ def test_passing_by_an_event_reads_its_extent_alone(
     store: StreamStore, reader: Reader, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Whatever its size: 72 bytes, where the seed has 4 KiB for a gigabyte."""
+    embedded_only(store, "a server reads a little ahead of what is asked for")
     write_large(store, bytes(20 * MIB))
     write_large(store, b"next")
     read = counted_reads(store, monkeypatch)
@@ -417,7 +426,7 @@ def test_passing_by_an_event_reads_its_extent_alone(
 
 def counted_reads(store: StreamStore, monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Return a list that grows by the bytes of every block that is read from now on."""
-    plogs, found = store._manager.plogs, list[int]()
+    plogs, found = inside(store)._manager.plogs, list[int]()
     real = plogs.blocks
 
     def blocks(*args: object) -> object:

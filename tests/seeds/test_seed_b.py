@@ -13,6 +13,7 @@ from penstock.model import StreamConfig, StreamCut, TimeWindow, Watermark
 from penstock.plog import FilePlogs
 from penstock.stream._marks import MarkStatus
 from penstock.testing import ManualClock, MemoryDisk
+from tests.stream.harness import inside
 from tests.stream.watermark_harness import (
     CONFIG,
     PASS_S,
@@ -24,6 +25,7 @@ from tests.stream.watermark_harness import (
     timed_store,
     write,
 )
+from tests.stream.wire_harness import over_the_wire
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -40,11 +42,15 @@ def clock() -> ManualClock:
     return ManualClock()
 
 
-@pytest.fixture
-def timed(clock: ManualClock) -> Iterator[Timed]:
+@pytest.fixture(params=["embedded", "remote"])
+def timed(clock: ManualClock, request: pytest.FixtureRequest) -> Iterator[Timed]:
     with open_timed("memory:", clock) as store:
         store.create_stream(STREAM, segments=2, config=CONFIG)
-        yield Timed(store, clock)
+        if request.param == "embedded":
+            yield Timed(store, clock)
+        else:
+            with over_the_wire(store, clock) as outside:
+                yield Timed(outside, clock)
 
 
 @pytest.fixture
@@ -94,10 +100,10 @@ def test_what_time_means_is_up_to_the_application(timed: Timed) -> None:
 
 def test_pairs_of_time_and_cut_are_kept_in_a_special_segment_of_the_stream(store: StreamStore, timed: Timed) -> None:
     """No event is among them, and they are not among the events."""
-    state = store.catalog.stream(STREAM)
-    assert not store.has_mark_log(state)
+    state = inside(store).catalog.stream(STREAM)
+    assert not inside(store).has_mark_log(state)
     timed.begin(10)
-    assert store.has_mark_log(state)
+    assert inside(store).has_mark_log(state)
     assert store.watermarks(STREAM) == [Watermark(10, 10, store.tail(STREAM))]
     assert list(store.read(STREAM)) == []
 
@@ -124,7 +130,7 @@ def test_the_cut_is_at_an_event_boundary_as_far_as_the_writers_were(timed: Timed
     write(one, b"late")
     timed.run_pass(2)
     [mark] = store.watermarks(STREAM)
-    store.check_cut(mark.cut)
+    inside(store).check_cut(mark.cut)
     assert events_before(store, mark.cut) == [b"one"] * len(KEYS) + [b"other"] * len(KEYS)
 
 
@@ -157,7 +163,7 @@ def test_writers_of_both_kinds_are_created_with_an_id(timed: Timed) -> None:
     with store.writer(STREAM, writer_id="w") as writer, store.transactional_writer(STREAM, writer_id="t") as other:
         note(writer, 5)
         other.begin().commit(6)
-        assert sorted(store.catalog.stream(STREAM).writers) == ["t", "w"]
+        assert sorted(inside(store).catalog.stream(STREAM).writers) == ["t", "w"]
 
 
 # Event writer API
@@ -222,14 +228,14 @@ def test_a_writer_is_forgotten_when_it_has_not_noted_for_the_time_out(timed: Tim
         note(writer, 20 + number)
         timed.run_pass()
     assert timed.lowers() == [10, 11, 29]
-    assert list(timed.store.catalog.stream(STREAM).writers) == ["w"]
+    assert list(inside(timed.store).catalog.stream(STREAM).writers) == ["w"]
 
 
 def test_with_no_known_writers_there_is_no_upper_bound(timed: Timed) -> None:
     """Where the seed says null; what was promised before still holds, so the lower bound stays."""
     timed.begin(10)
     timed.run_pass(2 * int(TIMEOUT_S / PASS_S))
-    assert not timed.store.catalog.stream(STREAM).writers
+    assert not inside(timed.store).catalog.stream(STREAM).writers
     group = timed.store.create_reader_group("group", [STREAM])
     assert group.current_time_window() == TimeWindow(10, None)
 
@@ -323,8 +329,8 @@ def test_the_cut_is_at_least_as_far_as_every_position_and_the_time_the_lowest(ti
         for key in KEYS:
             write(writer, b"event", key=key)
     tail = store.tail(STREAM).offsets
-    store.marks.note(STREAM, "one", 10, {0: tail[0], 1: 0})
-    store.marks.note(STREAM, "other", 12, {0: 0, 1: tail[1]})
+    inside(store).marks.note(STREAM, "one", 10, {0: tail[0], 1: 0})
+    inside(store).marks.note(STREAM, "other", 12, {0: 0, 1: tail[1]})
     timed.run_pass(2)
     assert store.watermarks(STREAM) == [Watermark(10, 12, store.tail(STREAM))]
 
@@ -334,10 +340,10 @@ def test_a_writer_gives_its_position_and_that_of_a_commit_is_found_by_the_store(
     store = timed.store
     with store.writer(STREAM) as writer:
         write(writer, b"event", key="a")
-    assert store.marks.note(STREAM, "w", 10, {0: 0, 1: 0}) is MarkStatus.SUCCESS
+    assert inside(store).marks.note(STREAM, "w", 10, {0: 0, 1: 0}) is MarkStatus.SUCCESS
     timed.run_pass(2)
     assert events_before(store, store.watermarks(STREAM)[-1].cut) == []
-    assert store.marks.remove(STREAM, "w") is MarkStatus.SUCCESS
+    assert inside(store).marks.remove(STREAM, "w") is MarkStatus.SUCCESS
     transaction = store.transactional_writer(STREAM, "t").begin(lease=36000)
     transaction.write_event(b"committed", key="a")
     transaction.commit(20)
@@ -389,15 +395,15 @@ def test_marks_of_event_writers_are_checked_and_recorded_durably(tmp_path: Path,
         with store.writer(STREAM) as writer:
             write(writer, b"event")
         end = store.tail(STREAM).offsets[0]
-        assert store.marks.note(STREAM, "w", 10, {0: end}) is MarkStatus.SUCCESS
-        assert store.marks.note(STREAM, "w", 9, {0: end}) is MarkStatus.INVALID_TIME
-        assert store.marks.note(STREAM, "w", 11, {0: 0}) is MarkStatus.INVALID_POSITION
-        assert store.marks.note(STREAM, "w", 11, {0: end + 1}) is MarkStatus.INVALID_POSITION
-        assert store.marks.remove(STREAM, "nobody") is MarkStatus.UNKNOWN_WRITER
+        assert inside(store).marks.note(STREAM, "w", 10, {0: end}) is MarkStatus.SUCCESS
+        assert inside(store).marks.note(STREAM, "w", 9, {0: end}) is MarkStatus.INVALID_TIME
+        assert inside(store).marks.note(STREAM, "w", 11, {0: 0}) is MarkStatus.INVALID_POSITION
+        assert inside(store).marks.note(STREAM, "w", 11, {0: end + 1}) is MarkStatus.INVALID_POSITION
+        assert inside(store).marks.remove(STREAM, "nobody") is MarkStatus.UNKNOWN_WRITER
         shutil.copytree(tmp_path / "data", tmp_path / "copy")
     with open_timed(tmp_path / "copy", clock) as store:
-        assert store.marks.note(STREAM, "w", 9, {0: end}) is MarkStatus.INVALID_TIME
-        assert store.marks.note(STREAM, "w", 10, {0: 0}) is MarkStatus.INVALID_POSITION
+        assert inside(store).marks.note(STREAM, "w", 9, {0: end}) is MarkStatus.INVALID_TIME
+        assert inside(store).marks.note(STREAM, "w", 10, {0: 0}) is MarkStatus.INVALID_POSITION
 
 
 def test_marks_of_transactions_and_of_event_writers_are_put_together(timed: Timed) -> None:
@@ -426,9 +432,9 @@ def test_a_segment_counts_unless_a_successor_does_and_at_its_highest_offset(time
         for key in KEYS:
             write(writer, b"behind", key=key)
     tail = store.tail(STREAM).offsets
-    store.marks.note(STREAM, "one", 10, {0: before[0], 1: before[1]})
-    store.marks.note(STREAM, "two", 11, {0: 0, 1: tail[1]})
-    store.marks.note(STREAM, "three", 12, {2: tail[2], 3: 0, 1: 0})
+    inside(store).marks.note(STREAM, "one", 10, {0: before[0], 1: before[1]})
+    inside(store).marks.note(STREAM, "two", 11, {0: 0, 1: tail[1]})
+    inside(store).marks.note(STREAM, "three", 12, {2: tail[2], 3: 0, 1: 0})
     timed.run_pass(2)
     [mark] = store.watermarks(STREAM)
     assert mark == Watermark(10, 12, StreamCut.of(STREAM, {1: tail[1], 2: tail[2], 3: 0}))
@@ -442,8 +448,8 @@ def test_key_ranges_that_no_position_has_are_completed_to_a_cut(timed: Timed) ->
         for key in KEYS:
             write(writer, b"event", key=key)
     tail = store.tail(STREAM).offsets
-    store.marks.note(STREAM, "w", 10, {2: tail[2]})
+    inside(store).marks.note(STREAM, "w", 10, {2: tail[2]})
     timed.run_pass(2)
     [mark] = store.watermarks(STREAM)
-    store.check_cut(mark.cut)
+    inside(store).check_cut(mark.cut)
     assert mark.cut.offsets == {1: 0, 2: tail[2], 3: 0}

@@ -28,6 +28,7 @@ from penstock.stream._marks import MarkStatus
 from penstock.stream._segment import PendingBlock, Segment
 from penstock.testing import ManualClock, MemoryDisk
 from tests.log.harness import GatedPlogs
+from tests.stream.harness import inside
 from tests.stream.watermark_harness import (
     CONFIG,
     OTHER,
@@ -40,6 +41,7 @@ from tests.stream.watermark_harness import (
     timed_store,
     write,
 )
+from tests.stream.wire_harness import over_the_wire
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -51,11 +53,15 @@ HALVES = [(0.0, 0.5), (0.5, 1.0)]
 BAD_TIMES: list[Any] = [-1, TIME_MAX + 1, 10**30, True, 1.5, float("nan"), "5", None]
 
 
-@pytest.fixture
-def timed(clock: ManualClock) -> Iterator[Timed]:
+@pytest.fixture(params=["embedded", "remote"])
+def timed(clock: ManualClock, request: pytest.FixtureRequest) -> Iterator[Timed]:
     with open_timed("memory:", clock) as store:
         store.create_stream(STREAM, config=CONFIG)
-        yield Timed(store, clock)
+        if request.param == "embedded":
+            yield Timed(store, clock)
+        else:
+            with over_the_wire(store, clock) as outside:
+                yield Timed(outside, clock)
 
 
 @pytest.fixture
@@ -77,7 +83,7 @@ def at_tail(store: StreamStore, time: int, upper: int | None = None) -> Watermar
 
 def test_a_mark_is_taken_or_its_status_says_why_not(timed: Timed) -> None:
     """One status for each thing that may be wrong, and none of them an exception."""
-    marks, writer = timed.store.marks, timed.store.writer(STREAM)
+    marks, writer = inside(timed.store).marks, timed.store.writer(STREAM)
     write(writer, b"one", b"two")
     first, end = 56, timed.store.tail(STREAM).offsets[0]
     assert marks.note(STREAM, "w", 10, {0: end}) is MarkStatus.SUCCESS
@@ -100,9 +106,9 @@ def test_where_a_position_names_nothing_the_writer_stays_where_it_was(timed: Tim
             write(writer, b"event", key=key)
     tail = store.tail(STREAM).offsets
     assert all(tail.values())
-    assert store.marks.note(STREAM, "w", 10, {1: tail[1]}) is MarkStatus.SUCCESS
-    assert store.marks.note(STREAM, "w", 11, {2: tail[2]}) is MarkStatus.SUCCESS
-    assert store.marks.note(STREAM, "w", 12, {1: 0}) is MarkStatus.INVALID_POSITION
+    assert inside(store).marks.note(STREAM, "w", 10, {1: tail[1]}) is MarkStatus.SUCCESS
+    assert inside(store).marks.note(STREAM, "w", 11, {2: tail[2]}) is MarkStatus.SUCCESS
+    assert inside(store).marks.note(STREAM, "w", 12, {1: 0}) is MarkStatus.INVALID_POSITION
     timed.run_pass(2)
     assert store.watermarks(STREAM) == [at_tail(store, 11)]
 
@@ -114,7 +120,7 @@ def test_a_position_in_what_was_truncated_away_is_no_mistake(timed: Timed) -> No
         write(writer, b"one")
     store.scale_stream(STREAM, [0], HALVES)
     store.truncate_stream(STREAM, store.tail(STREAM))
-    assert store.marks.note(STREAM, "w", 10, {0: 7}) is MarkStatus.SUCCESS
+    assert inside(store).marks.note(STREAM, "w", 10, {0: 7}) is MarkStatus.SUCCESS
     timed.run_pass(2)
     assert store.watermarks(STREAM) == [Watermark(10, 10, store.head(STREAM))]
 
@@ -123,36 +129,36 @@ def test_a_mark_that_nobody_could_give_is_an_error(store: StreamStore) -> None:
     """Not one of a status, because no writer would send it."""
     for time in BAD_TIMES:
         with pytest.raises(BadArgument, match="time"):
-            store.marks.note(STREAM, "w", time, {0: 0})
+            inside(store).marks.note(STREAM, "w", time, {0: 0})
     with pytest.raises(BadArgument):
-        store.marks.note(STREAM, "no/name", 1, {0: 0})
+        inside(store).marks.note(STREAM, "no/name", 1, {0: 0})
     with pytest.raises(BadArgument):
-        store.marks.note(STREAM, "w", 1, {0: -1})
+        inside(store).marks.note(STREAM, "w", 1, {0: -1})
     with pytest.raises(NoSuchStream):
-        store.marks.note("plant/none", "w", 1, {0: 0})
+        inside(store).marks.note("plant/none", "w", 1, {0: 0})
 
 
 def test_who_never_gave_time_is_unknown(store: StreamStore) -> None:
     """There is nothing to shut down, and nothing to remove."""
-    uid = store.catalog.stream(STREAM).uid
-    assert store.marks.shut_down(uid, "w") is MarkStatus.UNKNOWN_WRITER
-    assert store.marks.remove(STREAM, "w") is MarkStatus.UNKNOWN_WRITER
-    assert store.marks.note(STREAM, "w", 1, {0: 0}) is MarkStatus.SUCCESS
-    assert store.marks.shut_down(uid, "w") is MarkStatus.SUCCESS
-    assert store.marks.remove(STREAM, "w") is MarkStatus.SUCCESS
-    assert store.marks.remove(STREAM, "w") is MarkStatus.UNKNOWN_WRITER
+    uid = inside(store).catalog.stream(STREAM).uid
+    assert inside(store).marks.shut_down(uid, "w") is MarkStatus.UNKNOWN_WRITER
+    assert inside(store).marks.remove(STREAM, "w") is MarkStatus.UNKNOWN_WRITER
+    assert inside(store).marks.note(STREAM, "w", 1, {0: 0}) is MarkStatus.SUCCESS
+    assert inside(store).marks.shut_down(uid, "w") is MarkStatus.SUCCESS
+    assert inside(store).marks.remove(STREAM, "w") is MarkStatus.SUCCESS
+    assert inside(store).marks.remove(STREAM, "w") is MarkStatus.UNKNOWN_WRITER
     with pytest.raises(NoSuchStream):
-        store.marks.remove("plant/none", "w")
+        inside(store).marks.remove("plant/none", "w")
 
 
 def test_a_mark_after_a_shut_down_revives_the_writer(timed: Timed) -> None:
     """It is waited for again."""
     writer = timed.begin(10)
-    uid = timed.store.catalog.stream(STREAM).uid
-    timed.store.marks.note(STREAM, "v", 20, {0: 0})
-    timed.store.marks.shut_down(uid, "v")
-    assert timed.store.marks.note(STREAM, "v", 15, {0: 0}) is MarkStatus.INVALID_TIME, "it is still known"
-    timed.store.marks.note(STREAM, "v", 21, {0: 0})
+    uid = inside(timed.store).catalog.stream(STREAM).uid
+    inside(timed.store).marks.note(STREAM, "v", 20, {0: 0})
+    inside(timed.store).marks.shut_down(uid, "v")
+    assert inside(timed.store).marks.note(STREAM, "v", 15, {0: 0}) is MarkStatus.INVALID_TIME, "it is still known"
+    inside(timed.store).marks.note(STREAM, "v", 21, {0: 0})
     note(writer, 30)
     timed.run_pass()
     note(writer, 40)
@@ -163,12 +169,12 @@ def test_a_mark_after_a_shut_down_revives_the_writer(timed: Timed) -> None:
 def test_a_writer_that_is_removed_never_gave_time(timed: Timed) -> None:
     """What it noted does not count, and nobody waits for it; a lower time of the same id is its first."""
     writer = timed.begin(10)
-    timed.store.marks.note(STREAM, "v", 11, {0: 0})
-    timed.store.marks.remove(STREAM, "v")
+    inside(timed.store).marks.note(STREAM, "v", 11, {0: 0})
+    inside(timed.store).marks.remove(STREAM, "v")
     note(writer, 30)
     timed.run_pass()
     assert timed.store.watermarks(STREAM)[-1] == at_tail(timed.store, 30)
-    assert timed.store.marks.note(STREAM, "v", 5, {0: 0}) is MarkStatus.SUCCESS
+    assert inside(timed.store).marks.note(STREAM, "v", 5, {0: 0}) is MarkStatus.SUCCESS
 
 
 # What writers may say
@@ -351,7 +357,7 @@ def test_when_all_writers_are_forgotten_time_stands_still(timed: Timed) -> None:
     """No writers, no watermark; the next one that comes goes on."""
     writer = timed.begin(10)
     timed.run_pass(30)
-    assert not timed.store.catalog.stream(STREAM).writers
+    assert not inside(timed.store).catalog.stream(STREAM).writers
     note(writer, 5)
     timed.run_pass(2)
     assert timed.lowers() == [10], "never back, whoever comes"
@@ -398,7 +404,7 @@ def test_many_writers_that_come_and_go_do_not_delay_time(timed: Timed) -> None:
     timed.run_pass()
     assert timed.lowers() == [10, 1000]
     timed.run_pass()
-    assert list(timed.store.catalog.stream(STREAM).writers) == ["w"]
+    assert list(inside(timed.store).catalog.stream(STREAM).writers) == ["w"]
 
 
 def test_what_the_last_writer_noted_counts_when_all_are_closed(timed: Timed) -> None:
@@ -409,7 +415,7 @@ def test_what_the_last_writer_noted_counts_when_all_are_closed(timed: Timed) -> 
             job.note_time(time)
     timed.run_pass(3)
     assert timed.lowers() == [10, 40]
-    assert not timed.store.catalog.stream(STREAM).writers
+    assert not inside(timed.store).catalog.stream(STREAM).writers
 
 
 # Time by itself
@@ -451,7 +457,7 @@ def test_a_writer_that_is_closed_or_fenced_notes_no_time_by_itself(timed: Timed)
     with pytest.raises(WriterFenced):
         fenced.flush()
     assert timed.store.time_writers() == []
-    assert not timed.store.catalog.stream(STREAM).writers
+    assert not inside(timed.store).catalog.stream(STREAM).writers
 
 
 # Transactions
@@ -482,7 +488,7 @@ def test_a_commit_without_a_time_neither_marks_nor_waits(timed: Timed) -> None:
     note(writer, 20)
     timed.run_pass()
     assert timed.lowers() == [10, 20]
-    assert list(timed.store.catalog.stream(STREAM).writers) == ["w"]
+    assert list(inside(timed.store).catalog.stream(STREAM).writers) == ["w"]
 
 
 def test_a_commit_with_an_earlier_time_is_a_commit(timed: Timed) -> None:
@@ -603,11 +609,11 @@ def test_an_event_that_is_not_shown_yet_is_before_the_time_noted_after_it(
     pointers = [writer.write_event(b"event", key=key).result() for key in "abcdefgh"]
     assert store.tail(STREAM) == shown, "else this proves nothing"
     note(writer, 20)
-    store.marks.run_pass(store.catalog.stream(STREAM))
+    inside(store).marks.run_pass(inside(store).catalog.stream(STREAM))
     assert timed.lowers() == [10], "a cut that nobody can read up to is no use"
     timed.run_pass()
     [_, mark] = store.watermarks(STREAM)
-    store.check_cut(mark.cut)
+    inside(store).check_cut(mark.cut)
     for pointer in pointers:
         assert pointer is not None
         assert pointer.offset < mark.cut.offsets[pointer.segment_id]
@@ -663,7 +669,7 @@ def test_a_watermark_that_could_not_be_written_is_written_by_the_next_pass(clock
         writer = timed.begin(10)
         for after in (False, True):
             note(writer, timed.lowers()[-1] + 10)
-            store.marks.record_all()
+            inside(store).marks.record_all()
             gated.fail("result", DiskFull("memory:"), after=after)
             timed.run_pass()
             gated.heal()
@@ -723,7 +729,7 @@ def test_the_upper_bound_never_goes_back(folder: Path, clock: ManualClock) -> No
         note(fast, 1_000)
         note(writer, 20)
         timed.run_pass()
-        store.marks.remove(STREAM, "fast")
+        inside(store).marks.remove(STREAM, "fast")
         note(writer, 30)
         timed.run_pass()
         assert [(mark.lower, mark.upper) for mark in store.watermarks(STREAM)] == [(10, 10), (20, 1_000), (30, 1_000)]
@@ -778,7 +784,7 @@ def test_what_counted_before_a_kill_is_on_record(folder: Path, clock: ManualCloc
         assert timed.lowers() == [10, 20]
         writer = store.writer(STREAM, "w")
         note(writer, 19)
-        assert store.marks.note(STREAM, "w", 19, {}) is MarkStatus.INVALID_TIME
+        assert inside(store).marks.note(STREAM, "w", 19, {}) is MarkStatus.INVALID_TIME
         note(writer, 25)
         timed.run_pass()
         assert timed.lowers() == [10, 20, 25]
@@ -797,7 +803,7 @@ def test_writers_on_record_survive_many_passes_and_snapshots(folder: Path, clock
             timed.run_pass()
         shutil.copytree(folder, folder.with_name("copy"))
     with open_timed(folder.with_name("copy"), clock) as store:
-        found = store.catalog.stream(STREAM).writers
+        found = inside(store).catalog.stream(STREAM).writers
         assert {name: mark.time for name, mark in found.items()} == {"w": 319, "slow": 5}
         assert Timed(store, clock).lowers() == [10]
 
@@ -831,10 +837,10 @@ def test_marks_go_with_the_stream(timed: Timed) -> None:
     store, writer = timed.store, timed.begin(10)
     note(writer, 20)
     store.seal_stream(STREAM)
-    assert any(store.has_mark_log(state) for state in store.catalog.streams.values())
-    old = store.catalog.stream(STREAM)
+    assert any(inside(store).has_mark_log(state) for state in inside(store).catalog.streams.values())
+    old = inside(store).catalog.stream(STREAM)
     store.delete_stream(STREAM)
-    assert not store.has_mark_log(old)
+    assert not inside(store).has_mark_log(old)
     with pytest.raises(NoSuchStream):
         store.watermarks(STREAM)
     store.create_stream(STREAM, config=CONFIG)
@@ -858,7 +864,7 @@ def test_a_writer_of_a_deleted_stream_gives_no_time_to_another_of_its_name(timed
         writer.flush()
     timed.run_pass(3)
     assert store.watermarks(STREAM) == []
-    assert not store.catalog.stream(STREAM).writers
+    assert not inside(store).catalog.stream(STREAM).writers
 
 
 def test_a_mark_log_that_a_crash_left_behind_is_deleted(folder: Path, clock: ManualClock) -> None:
@@ -867,12 +873,12 @@ def test_a_mark_log_that_a_crash_left_behind_is_deleted(folder: Path, clock: Man
         store.create_stream(STREAM, config=CONFIG)
         Timed(store, clock).begin(10)
         store.seal_stream(STREAM)
-        state = store.catalog.stream(STREAM)
+        state = inside(store).catalog.stream(STREAM)
         store.delete_stream(STREAM)
-        store.mark_log(state).append(b"left")
-        assert store.has_mark_log(state)
+        inside(store).mark_log(state).append(b"left")
+        assert inside(store).has_mark_log(state)
     with open_timed(folder, clock) as store:
-        assert not store.has_mark_log(state)
+        assert not inside(store).has_mark_log(state)
 
 
 def test_watermarks_are_truncated_with_the_stream(timed: Timed, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -950,7 +956,7 @@ def test_writers_that_write_to_different_segments_make_one_cut(timed: Timed) -> 
     note(fast, 21)
     timed.run_pass()
     mark = store.watermarks(STREAM)[-1]
-    store.check_cut(mark.cut)
+    inside(store).check_cut(mark.cut)
     assert mark == at_tail(store, 20, 21)
 
 

@@ -11,6 +11,7 @@ from penstock.model import StreamConfig
 from penstock.plog import FilePlogs
 from penstock.stream import StreamStore
 from penstock.testing import ManualClock, SeededRandom
+from tests.stream.wire_harness import come_to_rest
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -63,6 +64,7 @@ class Timed:
         for _ in range(passes):
             self.clock.advance(PASS_S)
             self.store.maintain()
+            come_to_rest(self.store)
 
     def lowers(self, stream: str = STREAM) -> list[int]:
         """Return the times of all watermarks."""

@@ -1,0 +1,309 @@
+"""The store over the wire: what is left of clients that are gone, and what they do when the connection is."""
+
+from __future__ import annotations
+
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from penstock.client._store import RemoteStore
+from penstock.client._wire import pack_error, unpack_error
+from penstock.embedded import open_store
+from penstock.errors import (
+    DataTruncated,
+    NoSuchTransaction,
+    ReaderInUse,
+    ReaderOffline,
+    StoreUnreachable,
+    TransactionEnded,
+    WriterFailed,
+    WriterFenced,
+)
+from penstock.model import EventPointer, StreamCut
+from penstock.server._writers import ClientWriter
+from penstock.stream._reader import READER_LEASE_S
+from tests.log.harness import SECONDS_MAX
+from tests.stream.harness import STREAM
+from tests.stream.large_harness import events_of, make_limits_small
+from tests.stream.wire_harness import Fixed, come_to_rest, served
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from penstock.server._service import FlightService
+    from penstock.stream import Reader, StreamStore
+    from penstock.testing import ManualClock
+
+
+class Served:
+    """A store, its service, and clients."""
+
+    def __init__(self, inside: StreamStore, service: FlightService, finder: Fixed, clients: ExitStack) -> None:
+        self.inside, self.service, self._finder, self._clients = inside, service, finder, clients
+
+    def connect(self) -> Any:  # noqa: ANN401 - tests look inside
+        return self._clients.enter_context(RemoteStore(self._finder, clock=self.inside.clock))
+
+    def end_sessions(self) -> None:
+        """Let all connections be lost."""
+        for session in list(self.service._sessions.values()):
+            self.service._end(session)
+
+
+@pytest.fixture
+def wire(clock: ManualClock) -> Iterator[Served]:
+    with open_store("memory:", clock=clock) as store:
+        store.create_stream(STREAM)
+        with served(store) as (service, finder), ExitStack() as clients:
+            yield Served(store, service, finder, clients)
+
+
+@pytest.fixture
+def pool() -> Iterator[ThreadPoolExecutor]:
+    with ThreadPoolExecutor() as pool:
+        yield pool
+
+
+@contextmanager
+def gone(client: RemoteStore) -> Iterator[None]:
+    """Let a client go without a word at the end of the block."""
+    yield
+    client.connection.session.hang_up()
+
+
+def take(reader: Reader, count: int) -> list[bytes]:
+    reads = [reader.read_next_event(timeout=SECONDS_MAX) for _ in range(count)]
+    return [read.event for read in reads if read is not None]
+
+
+def put(store: StreamStore, *events: bytes) -> None:
+    with store.writer(STREAM) as writer:
+        writer.write_batch(list(events)).result()
+
+
+# Clients that go
+
+
+def test_a_client_that_is_gone_leaves_nothing_open(wire: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its readers would hold up their segments, its writers time, its uploads the disk."""
+    make_limits_small(monkeypatch)
+    client = wire.connect()
+    reader = client.create_reader_group("g", [STREAM]).reader("r")
+    assert reader.read_next_event(timeout=0) is None
+    client.writer(STREAM, "w", automatically_note_time=True)
+    output = client.writer(STREAM).begin_write_event()
+    output.write(bytes(1000))
+    assert wire.inside.reader_group("g").readers() == ["r"]
+    wire.end_sessions()
+    assert wire.inside.reader_group("g").readers() == []
+    assert wire.inside.time_writers() == []
+    assert not wire.inside._writers
+    assert not [name for name in wire.inside._manager.logs() if name.startswith("t")]
+    assert not wire.inside.segment(STREAM, 0)._bells
+
+
+def test_the_name_of_a_reader_whose_client_is_gone_is_free_at_once(wire: Served) -> None:
+    """Whoever starts it again does not wait until somebody has missed the first one."""
+    client, other = wire.connect(), wire.connect()
+    client.create_reader_group("g", [STREAM]).reader("r")
+    with pytest.raises(ReaderInUse):
+        other.reader_group("g").reader("r")
+    with gone(client):
+        pass
+    other.reader_group("g").reader("r").close()
+
+
+def test_a_checkpoint_that_nobody_waits_for_any_more_is_dropped(wire: Served, pool: ThreadPoolExecutor) -> None:
+    """Otherwise there could never be another one."""
+    client = wire.connect()
+    group = client.create_reader_group("g", [STREAM])
+    with wire.inside.reader_group("g").reader("r"):
+        waiting = pool.submit(group.checkpoint, "c", None)
+        is_begun = threading.Event()
+        live = wire.inside.live["g"]
+        with wire.inside.catalog.lock:
+            live.readers["r"].attend = is_begun.set  # type: ignore[method-assign]
+            if live.state.checkpoint is not None:
+                is_begun.set()
+        assert is_begun.wait(SECONDS_MAX)
+        wire.end_sessions()
+        with pytest.raises(StoreUnreachable):
+            waiting.result(SECONDS_MAX)
+        assert wire.inside.live["g"].waiter is None
+
+
+def test_a_server_ends_although_clients_have_things_open(wire: Served) -> None:
+    """They wait for it, and it must not wait for them."""
+    client = wire.connect()
+    writer = client.writer(STREAM)
+    writer.write_event(b"x").result()
+    client.create_reader_group("g", [STREAM]).reader("r")
+    ending = threading.Thread(target=wire.service.shutdown)
+    ending.start()
+    ending.join(SECONDS_MAX)
+    assert not ending.is_alive()
+
+
+# Connections that are lost
+
+
+def test_a_writer_goes_on_when_the_connection_was_lost(wire: Served) -> None:
+    """With an id or without one, and no event twice."""
+    client = wire.connect()
+    writers = [client.writer(STREAM), client.writer(STREAM, "w")]
+    for number in range(3):
+        for writer in writers:
+            writer.write_event(b"%d" % number)
+            writer.flush()
+        wire.end_sessions()
+    assert events_of(wire.inside) == [b"0", b"0", b"1", b"1", b"2", b"2"]
+
+
+def test_events_whose_acknowledgement_was_lost_are_not_written_twice(
+    wire: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They are durable, and the client has no way to know but to ask."""
+    client = wire.connect()
+    writer = client.writer(STREAM)
+    writer.write_event(b"a").result()
+    acknowledge = ClientWriter.acknowledge
+
+    def lose(one: ClientWriter) -> bytes:
+        answer = acknowledge(one)
+        monkeypatch.undo()
+        wire.end_sessions()
+        return answer
+
+    monkeypatch.setattr(ClientWriter, "acknowledge", lose)
+    pointer = writer.write_event(b"b").result()
+    writer.write_event(b"c").result()
+    assert events_of(wire.inside) == [b"a", b"b", b"c"]
+    assert wire.inside.fetch_event(pointer) == b"b"
+
+
+def test_a_writer_that_was_fenced_while_it_was_away_stays_so(wire: Served) -> None:
+    """The other one goes on from its numbers."""
+    client, other = wire.connect(), wire.connect()
+    writer = client.writer(STREAM, "w")
+    client.connection.session.hang_up()
+    with other.writer(STREAM, "w") as newer:
+        with pytest.raises(WriterFenced):
+            writer.write_event(b"old").result()
+        newer.write_event(b"new").result()
+    assert events_of(wire.inside) == [b"new"]
+
+
+def test_a_writer_learns_from_another_client_that_it_is_fenced(wire: Served) -> None:
+    """Before it writes in vain."""
+    client, other = wire.connect(), wire.connect()
+    writer = client.writer(STREAM, "w")
+    other.writer(STREAM, "w")
+    client.streams()
+    come_to_rest(client)
+    with pytest.raises(WriterFenced):
+        writer.write_event(b"x")
+
+
+def test_a_reader_goes_on_when_the_connection_was_lost(wire: Served, pool: ThreadPoolExecutor) -> None:
+    """Where it was, also while it waits."""
+    put(wire.inside, b"a", b"b")
+    client = wire.connect()
+    reader = client.create_reader_group("g", [STREAM]).reader("r")
+    assert take(reader, 1) == [b"a"]
+    wire.end_sessions()
+    assert take(reader, 1) == [b"b"]
+    waiting = pool.submit(take, reader, 1)
+    wire.end_sessions()
+    put(wire.inside, b"c")
+    assert waiting.result(SECONDS_MAX) == [b"c"]
+
+
+def test_a_large_event_is_lost_with_its_connection_and_nothing_else(
+    wire: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody has its first bytes any more; what is sent of another event must not take their place."""
+    make_limits_small(monkeypatch)
+    client = wire.connect()
+    writer = client.writer(STREAM)
+    output = writer.begin_write_event()
+    output.write(bytes(1000))
+    wire.end_sessions()
+    other = writer.begin_write_event()
+    other.write(b"x" * 1000)
+    with pytest.raises(StoreUnreachable):
+        output.write(bytes(1000))
+    other.close()
+    assert events_of(wire.inside) == [b"x" * 1000]
+
+
+def test_a_transaction_outlives_its_connection(wire: Served) -> None:
+    """It is the store's, and has a lease."""
+    client = wire.connect()
+    transaction = client.transactional_writer(STREAM).begin()
+    transaction.write_event(b"a")
+    wire.end_sessions()
+    transaction.write_event(b"b")
+    transaction.commit()
+    assert events_of(wire.inside) == [b"a", b"b"]
+
+
+# Readers that are elsewhere
+
+
+def test_a_slow_reader_is_not_silent_because_it_says_that_it_is_there(wire: Served, clock: ManualClock) -> None:
+    """It may take minutes for the events of one block, and asks the server for nothing meanwhile."""
+    put(wire.inside, *[b"a"] * 10)
+    client, other = wire.connect(), wire.connect()
+    group = client.create_reader_group("g", [STREAM])
+    with group.reader("slow") as slow, other.reader_group("g").reader("other") as second:
+        for _ in range(5):
+            assert take(slow, 1) == [b"a"]
+            clock.advance(READER_LEASE_S * 2 / 3)
+            client.report()
+            assert second.read_next_event(timeout=0) is None
+        clock.advance(READER_LEASE_S + 1)
+        client.report()
+        clock.advance(READER_LEASE_S + 1)
+        client.report()
+        assert len(take(second, 6)) == 6, "what was returned last does not count"
+        with pytest.raises(ReaderOffline):
+            slow.read_next_event(timeout=0)
+
+
+def test_segments_that_nobody_reads_any_more_are_not_told_of(wire: Served) -> None:
+    """A client that reads for years does not hear of every segment there ever was."""
+    client = wire.connect()
+    reader = client.create_reader_group("g", [STREAM]).reader("r")
+    for number in range(3):
+        put(wire.inside, b"x")
+        wire.inside.scale_stream(STREAM, [number], [(0.0, 1.0)])
+    assert take(reader, 3) == [b"x"] * 3
+    assert reader.read_next_event(timeout=0) is None
+    assert list(client._watched) == [(STREAM, 3)]
+    (session,) = wire.service._sessions.values()
+    assert list(session._watched) == [(STREAM, 3)]
+    reader.close()
+    assert not client._watched
+    assert not session._watched
+
+
+# Errors
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        DataTruncated(EventPointer(STREAM, 0, 5), head=StreamCut.of(STREAM, {0: 7})),
+        WriterFailed(STREAM, cause=ValueError("x")),
+        TransactionEnded("t", reason="why"),
+        NoSuchTransaction("t"),
+    ],
+)
+def test_errors_keep_their_class_their_text_and_their_fields(error: Exception) -> None:
+    """Whoever handles them need not know where the store is."""
+    found = unpack_error(pack_error(error))  # type: ignore[arg-type]
+    assert (type(found), str(found)) == (type(error), str(error))
+    assert vars(found) == {name: one for name, one in vars(error).items() if name != "cause"}

@@ -1,0 +1,74 @@
+"""A store over the wire, for tests: what a store in this process serves, as a client sees it."""
+
+from __future__ import annotations
+
+import tempfile
+import threading
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from penstock.client._errand import Errand
+from penstock.client._store import RemoteStore
+from penstock.server._service import FlightService
+from tests.log.harness import SECONDS_MAX
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from penstock.ports import Clock
+    from penstock.stream import StreamStore
+
+
+@contextmanager
+def served(store: StreamStore) -> Iterator[tuple[FlightService, Fixed]]:
+    """Serve a store; give the service, and where it is found."""
+    with tempfile.TemporaryDirectory(prefix="penstock-") as folder:
+        location = f"grpc+unix://{folder}/socket"
+        service = FlightService(store, location)
+        try:
+            yield service, Fixed(location)
+        finally:
+            service.shutdown()
+
+
+def come_to_rest(store: Any) -> None:  # noqa: ANN401 - a store, in this process or over the wire
+    """Return when a client has done what it was told before."""
+    if isinstance(store, RemoteStore):
+        is_done = threading.Event()
+        store.pump.add(Errand(is_done.set))
+        assert is_done.wait(SECONDS_MAX)
+
+
+@contextmanager
+def over_the_wire(store: StreamStore, clock: Clock | None = None) -> Iterator[Any]:
+    """Serve a store, and give it as a client sees it."""
+    with served(store) as (_, finder), Outside(finder, clock=clock) as outside:
+        outside.inside = store
+        yield outside
+
+
+class Outside(RemoteStore):
+    """A store over the wire that does not let a test look inside, unless that asks for it."""
+
+    inside: StreamStore
+
+    def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - nothing is returned
+        pytest.skip(f"looks inside the store, at {name}")
+
+
+class Fixed:
+    """Who knows where the store is served, because it does not move."""
+
+    is_local = False
+
+    def __init__(self, address: str) -> None:
+        self.address = address
+
+    def find(self) -> str:
+        """Return the location."""
+        return self.address
+
+    def close(self) -> None:
+        """Nothing."""
