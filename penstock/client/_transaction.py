@@ -10,7 +10,7 @@ import threading
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
-from penstock.errors import BadArgument, PenstockError, StoreClosed, TransactionEnded
+from penstock.errors import BadArgument, PenstockError, StoreClosed, StoreUnreachable, TransactionEnded
 from penstock.model import check_time
 from penstock.ports import SystemClock
 from penstock.stream._keys import key_position
@@ -118,8 +118,21 @@ class RemoteTransaction:
                 raise BadArgument(f"transaction {self.id} has {self._writing} events that are not closed")
             self._send()
             numbers = list(self._outputs)
-            for number, pointer in zip(numbers, self._call("commit", timestamp, numbers), strict=True):
+            try:
+                pointers = self._call("commit", timestamp, numbers)
+            except StoreUnreachable:
+                if numbers or not self._is_committed():
+                    raise
+                return
+            for number, pointer in zip(numbers, pointers, strict=True):
                 self._outputs.pop(number).place_at(pointer)
+
+    def _is_committed(self) -> bool:
+        """Whether it was committed, although the connection was lost meanwhile."""
+        try:
+            return self.status == "committed"
+        except PenstockError:
+            return False
 
     def abort(self) -> None:
         """Drop all of it; aborting again does nothing."""

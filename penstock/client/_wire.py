@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "APPENDS",
+    "BLOCKS_MAX",
     "END",
     "ENDED",
     "NOT_BEGUN",
@@ -56,6 +57,7 @@ APPENDS: Final = pa.schema(
     [("segment", pa.int64()), ("header", pa.binary()), ("words", pa.binary()), ("data", pa.binary())]
 )
 ENDED: Final = -1  # in place of where a block begins: its segment takes no more
+BLOCKS_MAX: Final = 64  # that are acknowledged together
 _encoder: Final = msgspec.msgpack.Encoder()
 
 

@@ -18,7 +18,7 @@ from pyarrow import flight
 
 from penstock.client._connection import ConnectionLost, translated
 from penstock.client._errand import Errand
-from penstock.client._wire import APPENDS, ENDED, pack, unpack, unpack_error
+from penstock.client._wire import APPENDS, BLOCKS_MAX, ENDED, pack, unpack, unpack_error
 from penstock.stream._segment import SegmentEnded
 from penstock.stream._writer_host import OpenLane
 from penstock.stream._writer_table import writer_hash
@@ -185,11 +185,18 @@ class RemoteHost:
                 if may_be_there:
                     self._find(session, blocks)
                 may_be_there = True
-                self._exchange(session, [block for block in blocks if block.answer is None])
+                self._exchange(session, [block for block in blocks if block.answer is None][:BLOCKS_MAX])
             except ConnectionLost as error:
                 patience -= 1
                 if not patience:
                     raise self._connection.unknown("again and again, while events were sent") from error
+            else:
+                patience = _ATTEMPTS_MAX
+            ended = {block.segment_id for block in blocks if block.answer == ENDED}
+            blocks = [block for block in blocks if block.answer is None]
+            for block in blocks:
+                if block.segment_id in ended:
+                    block.answer = ENDED  # so that nothing gets there before what comes first
             blocks = [block for block in blocks if block.answer is None]
 
     def _exchange(self, session: Session, blocks: Sequence[_Block]) -> None:

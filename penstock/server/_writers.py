@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from penstock.client._wire import APPENDS, ENDED, pack, pack_error
+from penstock.client._wire import APPENDS, BLOCKS_MAX, ENDED, pack, pack_error
 from penstock.errors import BadArgument, NoSuchStream, PenstockError, StoreClosed, WriterFenced
 from penstock.stream._block import EVENTS, EXTENT, read_header
 from penstock.stream._large_write import LargeWrite
@@ -42,6 +42,7 @@ class ClientWriter:
         self._lock = threading.Lock()  # held while blocks are appended
         self._under_way: list[PendingBlock | None] = []  # blocks that are not acknowledged
         self._refusal: PenstockError | None = None  # of a block among them
+        self._ended: set[int] = set()  # segments that took no more; if they did again, it would be out of order
         self._trouble: PenstockError | None = None
         self.number: Final = session.keep(self)
 
@@ -58,6 +59,8 @@ class ClientWriter:
             if self._refusal is None:
                 try:
                     self.check()
+                    if len(self._under_way) >= BLOCKS_MAX:
+                        raise BadArgument(f"at most {BLOCKS_MAX} blocks are acknowledged together")
                     self._under_way.append(self._submit(batch))
                 except PenstockError as error:
                     self._refusal = error
@@ -68,7 +71,7 @@ class ClientWriter:
             blocks, error = self._under_way, self._refusal
         error = _durable(blocks) or error
         with self._lock:
-            self._under_way, self._refusal = [], None
+            self._under_way, self._refusal, self._ended = [], None, set()
         starts = [] if error is not None else [ENDED if one is None else one.start for one in blocks]
         return pack([starts, None if error is None else pack_error(error)])
 
@@ -76,8 +79,14 @@ class ClientWriter:
         """Append a block; None if its segment has ended."""
         if batch.schema != APPENDS or len(batch) != 1 or any(column.null_count for column in batch.columns):
             raise BadArgument("this is no block")
-        segment_id, *parts = (column[0] for column in batch.columns)
-        return self._append(segment_id.as_py(), *(part.as_buffer() for part in parts))
+        first, *parts = (column[0] for column in batch.columns)
+        segment_id = first.as_py()
+        pending = None
+        if segment_id not in self._ended:
+            pending = self._append(segment_id, *(part.as_buffer() for part in parts))
+        if pending is None:
+            self._ended.add(segment_id)
+        return pending
 
     def _append(self, segment_id: int, head: pa.Buffer, words: pa.Buffer, data: pa.Buffer) -> PendingBlock | None:
         try:

@@ -25,6 +25,7 @@ from penstock.errors import (
 from penstock.model import EventPointer, StreamCut
 from penstock.server._writers import ClientWriter
 from penstock.stream._reader import READER_LEASE_S
+from penstock.stream._transaction import Transaction
 from tests.log.harness import SECONDS_MAX
 from tests.stream.harness import STREAM
 from tests.stream.large_harness import events_of, make_limits_small
@@ -184,6 +185,17 @@ def test_events_whose_acknowledgement_was_lost_are_not_written_twice(
     assert wire.inside.fetch_event(pointer) == b"b"
 
 
+def test_what_is_written_at_once_is_sent_a_part_at_a_time(wire: Served, pool: ThreadPoolExecutor) -> None:
+    """However much it is: the server keeps little of what it has not acknowledged; and the stream may be scaled."""
+    events = [b"%d" % number * 30_000 for number in range(10)] * 200
+    with wire.connect().writer(STREAM) as writer:
+        written = pool.submit(writer.write_batch(events, ["k"] * len(events)).result)
+        for number in range(3):
+            wire.inside.scale_stream(STREAM, [number], [(0.0, 1.0)])
+        assert len(written.result(SECONDS_MAX)) == len(events)
+    assert events_of(wire.inside) == events
+
+
 def test_a_writer_that_was_fenced_while_it_was_away_stays_so(wire: Served) -> None:
     """The other one goes on from its numbers."""
     client, other = wire.connect(), wire.connect()
@@ -248,6 +260,22 @@ def test_a_transaction_outlives_its_connection(wire: Served) -> None:
     transaction.write_event(b"b")
     transaction.commit()
     assert events_of(wire.inside) == [b"a", b"b"]
+
+
+def test_a_commit_whose_answer_was_lost_is_asked_for(wire: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    """To begin it again would write everything twice."""
+    client = wire.connect()
+    transaction = client.transactional_writer(STREAM).begin()
+    transaction.write_event(b"a")
+    commit = Transaction.commit
+
+    def lose(one: Transaction, timestamp: int | None = None) -> None:
+        commit(one, timestamp)
+        wire.end_sessions()
+
+    monkeypatch.setattr(Transaction, "commit", lose)
+    transaction.commit()
+    assert events_of(wire.inside) == [b"a"]
 
 
 # Readers that are elsewhere
