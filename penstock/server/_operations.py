@@ -122,7 +122,7 @@ def _open_reader(session: Session, group: str, reader_id: str) -> list[Any]:
         if not (isinstance(older, ClientReader) and older.end_if_left_behind()):
             raise
         return _open_reader(session, group, reader_id)
-    return [reader.number, list(reader.seat.streams)]
+    return [reader.open(), list(reader.seat.streams)]
 
 
 def _look(session: Session, number: int, places: Any, told: str | None, passing: bool) -> Any:  # noqa: ANN401

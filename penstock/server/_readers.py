@@ -26,12 +26,21 @@ class ClientReader:
         self.reader_id: Final = reader_id
         self.seat: Final = seat
         self.error: PenstockError | None = None
-        self.number = session.keep(self)
+        self.number = 0
         self._session, self._clock = session, seat.clock
         self._places: dict[Key, int] = {}  # up to where it has read
         self._returned: dict[Key, int] = {}  # with what it returned last
         self._segments: dict[Key, Segment] = {}  # those it holds, also when the store has them no more
         self._seen = self._clock.now()
+
+    def open(self) -> int:
+        """Let the client use it, which has its seat now; return its number."""
+        try:
+            self.number = self._session.keep(self)
+        except BaseException:
+            self.abandon()
+            raise
+        return self.number
 
     # What the client calls
 

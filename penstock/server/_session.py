@@ -172,7 +172,7 @@ class Session:
             for thing in things:
                 try:
                     thing.abandon()
-                except PenstockError:
+                except Exception:  # whatever it is, the others go on
                     _logger.exception("something was left behind by a client that is gone")
 
 

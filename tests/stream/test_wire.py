@@ -112,6 +112,7 @@ def test_the_name_of_a_reader_whose_client_is_gone_is_free_at_once(wire: Served)
     client.create_reader_group("g", [STREAM]).reader("r")
     with pytest.raises(ReaderInUse):
         other.reader_group("g").reader("r")
+    assert not wire.service._sessions[other.connection.session.id]._open
     with gone(client):
         pass
     other.reader_group("g").reader("r").close()
