@@ -7,6 +7,7 @@ transaction ends with the process that has it: when another takes the store over
 from __future__ import annotations
 
 import threading
+from collections import deque
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
@@ -46,6 +47,7 @@ class RemoteTransaction:
         self._size = 0
         self._outputs: dict[int, EventOutputStream] = {}  # those that want to know where they will be
         self._writing = 0
+        self.lost: Final[deque[_Upload]] = deque()  # events that nobody has any more
         self._is_given_up = False
 
     def _call(self, name: str, *args: object, again: bool = False) -> Any:  # noqa: ANN401 - as the operation says
@@ -114,6 +116,7 @@ class RemoteTransaction:
             if self._writer_id is None:
                 raise BadArgument("time is kept under the writer's id: open the transactional writer with one")
         with self._lock:
+            self._drop_lost()
             if self._writing:
                 raise BadArgument(f"transaction {self.id} has {self._writing} events that are not closed")
             self._send()
@@ -139,7 +142,14 @@ class RemoteTransaction:
         self._is_given_up = True
         with self._lock:
             self._events, self._keys, self._size = [], [], 0
-            self._call("abort", again=True)
+            self._call("abort", list(self._outputs), again=True)
+            self._outputs = {}
+            self._drop_lost()
+
+    def _drop_lost(self) -> None:
+        """Let nothing become of events that nobody has any more."""
+        while self.lost:
+            self.lost.popleft().abort()
 
     def __enter__(self) -> Self:
         """Commit at the end of the block, or abort if it ends with an exception."""
@@ -196,7 +206,7 @@ class _Upload:
         assert self._number is not None, "it was opened"
         self._transaction.add_output(self._number, output)
 
-    def abort(self, output: EventOutputStream) -> None:
+    def abort(self, output: EventOutputStream | None = None) -> None:
         """Drop the event."""
         del output
         self._transaction.add_output(0, None)
@@ -205,7 +215,9 @@ class _Upload:
                 self._transaction.upload("drop", self._number)
 
     def abandon(self, write: LargeWrite) -> None:
-        """Leave the event to the server, which drops it with the transaction."""
+        """Drop the event when the transaction is next called; this takes no lock."""
+        del write
+        self._transaction.lost.append(self)
 
 
 class RemoteTransactionalWriter:

@@ -289,7 +289,7 @@ OPERATIONS: Final[Mapping[str, Operation]] = {
     "transactions.close": Operation(transactions.close, "write"),
     "transaction.status": Operation(transactions.status, "write", "transaction"),
     "transaction.ping": Operation(_of_transaction("ping"), "write", "transaction"),
-    "transaction.abort": Operation(_of_transaction("abort"), "write", "transaction"),
+    "transaction.abort": Operation(transactions.abort, "write", "transaction"),
     "transaction.write": Operation(transactions.write, "write", "transaction"),
     "transaction.event": Operation(transactions.begin_event, "write", "transaction"),
     "transaction.chunk": Operation(transactions.write_chunk, "write", "transaction"),

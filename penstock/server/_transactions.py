@@ -10,7 +10,18 @@ if TYPE_CHECKING:
     from penstock.stream import EventOutputStream
     from penstock.stream._transaction import EndedTransaction, Transaction
 
-__all__ = ["begin", "begin_event", "close", "commit", "drop_event", "end_event", "status", "write", "write_chunk"]
+__all__ = [
+    "abort",
+    "begin",
+    "begin_event",
+    "close",
+    "commit",
+    "drop_event",
+    "end_event",
+    "status",
+    "write",
+    "write_chunk",
+]
 
 
 class _Event:
@@ -77,6 +88,13 @@ def commit(session: Session, transaction: str, timestamp: int | None, events: li
     for number in events:
         session.drop(number)
     return found
+
+
+def abort(session: Session, transaction: str, events: list[int]) -> None:
+    """Abort, and forget those events that were to be told of."""
+    _open(session, transaction).abort()
+    for number in events:
+        session.drop(number)
 
 
 def _open(session: Session, transaction: str) -> Transaction | EndedTransaction:

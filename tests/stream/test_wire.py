@@ -279,6 +279,24 @@ def test_a_commit_whose_answer_was_lost_is_asked_for(wire: Served, monkeypatch: 
     assert events_of(wire.inside) == [b"a"]
 
 
+def test_events_of_a_transaction_are_not_kept_for_longer_than_it_lasts(
+    wire: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nor those that nobody closed, and that are lost sight of: of them nothing becomes, and the commit goes on."""
+    make_limits_small(monkeypatch)
+    client = wire.connect()
+    writer = client.transactional_writer(STREAM)
+    for end in ("commit", "abort"):
+        transaction = writer.begin()
+        with transaction.begin_write_event() as output:
+            output.write(bytes(1000))
+        transaction.begin_write_event().write(b"x" * 1000)
+        getattr(transaction, end)()
+        (session,) = wire.service._sessions.values()
+        assert not session._open
+    assert events_of(wire.inside) == [bytes(1000)]
+
+
 # Readers that are elsewhere
 
 
