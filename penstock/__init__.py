@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from penstock._version import __version__
@@ -29,6 +30,7 @@ from penstock.model import (
 if TYPE_CHECKING:
     import os
 
+    from penstock.client import RemoteStore
     from penstock.stream import StreamStore
 
 __all__ = [
@@ -51,13 +53,35 @@ __all__ = [
 ]
 
 
-def connect(address: str | os.PathLike[str], *, exclusive: bool = False, pass_s: float = 1.0) -> StreamStore:
-    """Open the store in a folder, which is made if it is not there, or one in memory, at ``memory:``.
+def connect(
+    address: str | os.PathLike[str],
+    *,
+    exclusive: bool = False,
+    pass_s: float = 1.0,
+    user: str | None = None,
+    password: str | None = None,
+    token: str | None = None,
+    tls: bool | None = None,
+    tls_ca: str | os.PathLike[str] | None = None,
+) -> StreamStore | RemoteStore:
+    """Open a store: in a folder, which is made if it is not there, on a server, or in memory, at ``memory:``.
 
-    A folder has one owner: ``StoreLocked`` names it. With ``exclusive`` that stays so when folders can be shared. Every
-    ``pass_s`` seconds the store scales streams, truncates them and writes watermarks.
+    A folder that another process has open is served by that process; when it ends, one of the others takes over by
+    itself. With ``exclusive`` nobody else is let in, and ``StoreLocked`` names who is in already. Every ``pass_s``
+    seconds the owner scales streams, truncates them and writes watermarks.
+
+    A server is at ``penstock://host:port``. Say who you are with ``user`` and ``password``, or with a ``token``. It is
+    spoken to with TLS, but not on this machine, unless ``tls`` says otherwise; ``tls_ca`` is the certificate to trust.
     """
-    del exclusive  # until there is a server to share a folder through, every owner is alone
-    from penstock.embedded import open_store  # noqa: PLC0415 - importing penstock stays quick
+    from penstock.embedded import is_folder, open_store  # noqa: PLC0415 - importing penstock stays quick
 
-    return open_store(address, pass_s=pass_s)
+    if isinstance(address, str) and address.startswith("penstock://"):
+        from penstock.client import RemoteStore, ServerFinder  # noqa: PLC0415
+
+        return RemoteStore(ServerFinder(address, user=user, password=password, token=token, tls=tls, tls_ca=tls_ca))
+    if not is_folder(address):
+        return open_store(address, pass_s=pass_s)
+    from penstock.server._share import open_owned, open_shared  # noqa: PLC0415
+
+    folder = Path(address).absolute()
+    return open_owned(folder, pass_s=pass_s, alone=True) if exclusive else open_shared(folder, pass_s=pass_s)

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from penstock.cpo import open_cpo
-from penstock.errors import BadArgument
+from penstock.errors import BadArgument, StoreLocked
 from penstock.log import MetadataManager
 from penstock.model import check_positive
 from penstock.plog import open_plogs
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from penstock.log import PlogSizes
     from penstock.ports import Clock
 
-__all__ = ["open_store"]
+__all__ = ["is_folder", "open_store"]
 
 _PARTITION: Final = "main"
 
@@ -37,10 +37,20 @@ def open_store(
     check_positive("pass_s", pass_s)
     plogs_url, cpo_url = _urls(address)
     with ExitStack() as resources:
-        plogs = resources.enter_context(open_plogs(plogs_url))
+        try:
+            plogs = resources.enter_context(open_plogs(plogs_url))
+        except StoreLocked as error:
+            raise StoreLocked(str(address), owner=error.owner) from None
         cpo = resources.enter_context(open_cpo(cpo_url))
         manager = resources.enter_context(MetadataManager.open(plogs, cpo, _PARTITION, sizes=sizes))
         return StreamStore(manager, clock=clock, pass_s=pass_s, resources=resources)
+
+
+def is_folder(address: object) -> bool:
+    """Whether an address is that of a folder."""
+    return isinstance(address, PathLike) or (
+        isinstance(address, str) and address not in ("", "memory:") and "://" not in address
+    )
 
 
 def _urls(address: object) -> tuple[str, str]:
@@ -48,7 +58,7 @@ def _urls(address: object) -> tuple[str, str]:
     if not isinstance(address, str | PathLike) or not str(address):
         raise BadArgument(f"{address!r} is no address of a store: name a folder, or use memory:")
     if "://" in str(address):
-        raise BadArgument(f"cannot connect to {address}: name a folder, or use memory:")
+        raise BadArgument(f"cannot connect to {address}: name a folder, penstock://host:port, or use memory:")
     if address == "memory:":
         return "memory:", "memory:"
     folder = Path(address)

@@ -35,6 +35,7 @@ __all__ = [
     "Random",
     "SystemClock",
     "SystemRandom",
+    "owner_name",
     "uninterrupted",
     "write_all",
 ]
@@ -278,6 +279,11 @@ def _make_folder(folder: Path) -> None:
         os.close(parent_fd)
 
 
+def owner_name() -> str:
+    """Return how this process is called in messages to others."""
+    return f"process {os.getpid()} on {socket.gethostname()}"
+
+
 class OsDisk:
     """A folder of the operating system, made if it is not there."""
 
@@ -333,7 +339,7 @@ class OsDisk:
             os.close(fd)
             raise FolderUnusable(self.where(), reason=f"it cannot be locked ({error.strerror})") from error
         os.ftruncate(fd, 0)
-        os.pwrite(fd, f"process {os.getpid()} on {socket.gethostname()}\n".encode(), 0)
+        os.pwrite(fd, f"{owner_name()}\n".encode(), 0)
         self._lock_fd = fd
 
     def where(self, name: str = "") -> str:

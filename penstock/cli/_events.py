@@ -13,8 +13,8 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
+    from penstock.client import Store
     from penstock.model import EventPointer
-    from penstock.stream import StreamStore
 
 __all__ = ["EventPrinter", "as_json_line", "first_events", "print_whole"]
 
@@ -31,7 +31,7 @@ def first_events(batches: Iterator[pa.RecordBatch], limit: int | None) -> Iterat
                 return
 
 
-def as_json_line(pointer: EventPointer, event: bytes | None, store: StreamStore, *, windows: bool = False) -> bytes:
+def as_json_line(pointer: EventPointer, event: bytes | None, store: Store, *, windows: bool = False) -> bytes:
     """Return an event as a line of JSON: as text where it is UTF-8, otherwise in base64 under another name.
 
     Of one that is too large, which is None, the size.
@@ -59,7 +59,7 @@ class EventPrinter:
     """
 
     def __init__(
-        self, out: BinaryIO, store: StreamStore, stream: str, *, as_json: bool, whole: bool, windows: bool = False
+        self, out: BinaryIO, store: Store, stream: str, *, as_json: bool, whole: bool, windows: bool = False
     ) -> None:
         self._out, self._store, self._stream = out, store, stream
         self._as_json, self._whole, self._windows = as_json, whole, windows
@@ -105,7 +105,7 @@ class EventPrinter:
             self._out.write(b"\n")
 
 
-def print_whole(store: StreamStore, pointer: EventPointer, out: BinaryIO) -> None:
+def print_whole(store: Store, pointer: EventPointer, out: BinaryIO) -> None:
     """Print an event of any size byte for byte, in the memory of a chunk."""
     with store.fetch_event_as_stream(pointer) as event:
         shutil.copyfileobj(event, out, _READ_SIZE)

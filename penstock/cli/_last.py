@@ -13,8 +13,8 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
+    from penstock.client import Store
     from penstock.model import SegmentRange, StreamCut
-    from penstock.stream import StreamStore
 
 __all__ = ["even_shares", "last_events"]
 
@@ -22,7 +22,7 @@ _PARTS_MAX: Final = 1024  # finding where a part begins is a look at one block
 _PART_SIZE_MIN: Final = 1 << 20
 
 
-def last_events(store: StreamStore, stream: str, *, end: StreamCut, count: int) -> list[pa.RecordBatch]:
+def last_events(store: Store, stream: str, *, end: StreamCut, count: int) -> list[pa.RecordBatch]:
     """Return the last events before a cut at the tail, ``count`` of them if there are so many."""
     part_size = max(_PART_SIZE_MIN, store.stream(stream).size_bytes // _PARTS_MAX)
     parts: dict[int, list[SegmentRange]] = {}
@@ -49,7 +49,7 @@ def even_shares(available: Sequence[int], wanted: int) -> list[int]:
     return shares
 
 
-def _last_of_segment(store: StreamStore, parts: Sequence[SegmentRange], count: int) -> list[pa.RecordBatch]:
+def _last_of_segment(store: Store, parts: Sequence[SegmentRange], count: int) -> list[pa.RecordBatch]:
     found: list[pa.RecordBatch] = []
     for part in reversed(parts):
         if _count(found) >= count:

@@ -14,14 +14,14 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from penstock.stream import StreamStore
+    from penstock.client import Store
 
 __all__ = ["COLUMN_FORMATS", "save"]
 
 COLUMN_FORMATS: Final = (".parquet", ".arrow")
 
 
-def save(batches: Iterator[pa.RecordBatch], path: Path, store: StreamStore, stream: str, *, as_json: bool) -> None:
+def save(batches: Iterator[pa.RecordBatch], path: Path, store: Store, stream: str, *, as_json: bool) -> None:
     """Write events to a file, in the form that its name asks for."""
     with _whole_or_nothing(path) as unfinished:
         if path.suffix in COLUMN_FORMATS:

@@ -11,8 +11,8 @@ from penstock.cli._output import fail
 from penstock.errors import BadArgument
 
 if TYPE_CHECKING:
+    from penstock.client import Store
     from penstock.model import StreamCut
-    from penstock.stream import StreamStore
 
 __all__ = ["STORE_DEFAULT", "StoreOption", "existing_store", "new_store", "parse_place"]
 
@@ -23,7 +23,7 @@ StoreOption = Annotated[
 ]
 
 
-def existing_store(address: str) -> StreamStore:
+def existing_store(address: str) -> Store:
     """Open a store that is there; who only wants to look does not make one."""
     is_folder = "://" not in address and address not in ("", "memory:")
     if is_folder and not any(Path(address, name).exists() for name in ("plogs", "cpo.db")):
@@ -31,7 +31,7 @@ def existing_store(address: str) -> StreamStore:
     return new_store(address)
 
 
-def new_store(address: str) -> StreamStore:
+def new_store(address: str) -> Store:
     """Open a store, which is made if it is not there."""
     import penstock
 
@@ -40,7 +40,7 @@ def new_store(address: str) -> StreamStore:
     return penstock.connect(address)
 
 
-def parse_place(store: StreamStore, stream: str, text: str) -> StreamCut:
+def parse_place(store: Store, stream: str, text: str) -> StreamCut:
     """Return the cut that a user means: ``head``, ``tail`` or a cut as text."""
     from penstock.model import StreamCut
 

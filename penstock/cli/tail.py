@@ -18,8 +18,9 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
+    from penstock.client import Store
     from penstock.model import StreamCut
-    from penstock.stream import Reader, StreamStore
+    from penstock.stream import Reader
 
 EXAMPLE = "penstock tail plant/readings --from head --limit 3"
 
@@ -62,7 +63,7 @@ def tail(
 
 
 def _events(
-    store: "StreamStore", end: "StreamCut", start: str | None, last: int, *, follow: bool
+    store: "Store", end: "StreamCut", start: str | None, last: int, *, follow: bool
 ) -> "Generator[pa.RecordBatch]":
     """Return what is there up to ``end``, then what arrives."""
     from penstock.cli._last import last_events
@@ -75,7 +76,7 @@ def _events(
         yield from _follow(store, end)
 
 
-def _follow(store: "StreamStore", start: "StreamCut") -> "Generator[pa.RecordBatch]":
+def _follow(store: "Store", start: "StreamCut") -> "Generator[pa.RecordBatch]":
     """Return what arrives behind a cut; ends when the stream is sealed and read.
 
     A reader group wakes as soon as there is something; this one is only ours, and gone when we are.
@@ -91,7 +92,7 @@ def _follow(store: "StreamStore", start: "StreamCut") -> "Generator[pa.RecordBat
             store.reader_group(name).delete()
 
 
-def _delete_leftovers(store: "StreamStore") -> None:
+def _delete_leftovers(store: "Store") -> None:
     """Delete the groups of those who were killed with kill -9: retention by consumption would wait for them."""
     for name in store.reader_groups():
         if name.startswith(_GROUP_PREFIX) and not store.reader_group(name).readers():

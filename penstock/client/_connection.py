@@ -43,8 +43,8 @@ class ConnectionLost(Exception):
 class Finder(Protocol):
     """Who knows where the store is served; that may change."""
 
-    def find(self) -> str:
-        """Return a location; ``StoreUnreachable`` if there is none at the moment."""
+    def open(self) -> flight.FlightClient:
+        """Return a client of the server; ``StoreUnreachable`` if there is none at the moment."""
 
     @property
     def address(self) -> str:
@@ -54,6 +54,10 @@ class Finder(Protocol):
     def is_local(self) -> bool:
         """Whether its files may be within our reach."""
 
+    @property
+    def patience_s(self) -> float:
+        """How long to wait for it at first; who was there before is waited for longer."""
+
     def close(self) -> None:
         """Look no more."""
 
@@ -61,8 +65,10 @@ class Finder(Protocol):
 class Session:
     """One connection that works, until it does not. ``before`` is the session that it takes the place of, if any."""
 
-    def __init__(self, location: str, push: Push, lost: Callable[[Session], None], before: str | None) -> None:
-        self.client: Final = flight.connect(location)
+    def __init__(
+        self, client: flight.FlightClient, push: Push, lost: Callable[[Session], None], before: str | None
+    ) -> None:
+        self.client: Final = client
         self.is_lost = False
         self._push, self._lost = push, lost
         self._heard = 0
@@ -167,10 +173,10 @@ class Connection:
         """Connect, for as long as patience lasts: whoever serves the store may just be changing."""
         if before is not None:
             before.hang_up()
-        deadline = time.monotonic() + _PATIENCE_S
+        deadline = time.monotonic() + (self._finder.patience_s if before is None else _PATIENCE_S)
         while True:
             try:
-                return Session(self._finder.find(), self._push, self._lost, None if before is None else before.id)
+                return Session(self._finder.open(), self._push, self._lost, None if before is None else before.id)
             except (StoreUnreachable, ConnectionLost) as error:
                 if self._closed:
                     raise StoreClosed("the store") from error

@@ -26,7 +26,9 @@ if TYPE_CHECKING:
 __all__ = ["OPERATIONS", "Operation", "Permission"]
 
 Permission = Literal["read", "write", "admin"]
-About = Literal["stream", "group", "transaction", "pointer", "scope", "open", "store"]
+About = Literal["stream", "streams", "group", "transaction", "pointer", "open", "store", "chosen"]
+"""The first argument names a stream, a group, a transaction, an event, something open; the second names streams; the
+call is about the whole store; or nothing is asked, because what is told is chosen, or something is only let go."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +54,18 @@ def _of_transaction(name: str) -> Callable[..., Any]:
 
 def _group_value(name: str) -> Callable[..., Any]:
     return lambda session, group: getattr(session.store.reader_group(group), name)
+
+
+def _streams(session: Session, scope: str | None) -> list[Any]:
+    return [info for info in session.store.streams(scope) if session.visitor.may("read", info.name)]
+
+
+def _groups(session: Session) -> list[str]:
+    return [name for name in session.store.reader_groups() if _may_read(session, name)]
+
+
+def _may_read(session: Session, group: str) -> bool:
+    return all(session.visitor.may("read", stream) for stream in session.store.reader_group(group).streams)
 
 
 def _create_stream(session: Session, name: str, segments: int | None, config: Any, exist_ok: bool) -> Any:  # noqa: ANN401
@@ -236,7 +250,7 @@ def _drop_upload(session: Session, _: int, number: int) -> None:
 
 OPERATIONS: Final[Mapping[str, Operation]] = {
     "create_stream": Operation(_create_stream, "admin"),
-    "streams": Operation(_of_store("streams"), "read", "scope"),
+    "streams": Operation(_streams, "read", "chosen"),
     "stream": Operation(_of_store("stream"), "read"),
     "update_stream": Operation(_of_store("update_stream"), "admin"),
     "scale_stream": Operation(_of_store("scale_stream"), "admin"),
@@ -258,8 +272,8 @@ OPERATIONS: Final[Mapping[str, Operation]] = {
     "unwatch": Operation(lambda session, *key: session.unwatch(key), "read"),
     "locate": Operation(_locate, "read"),
     "times": Operation(_times, "read"),
-    "reader_groups": Operation(_of_store("reader_groups"), "read", "store"),
-    "create_reader_group": Operation(_create_group, "read", "group"),
+    "reader_groups": Operation(_groups, "read", "chosen"),
+    "create_reader_group": Operation(_create_group, "read", "streams"),
     "group.check": Operation(lambda session, group: session.store.reader_group(group).name, "read", "group"),
     "group.streams": Operation(_group_value("streams"), "read", "group"),
     "group.position": Operation(_group_value("position"), "read", "group"),
@@ -278,13 +292,13 @@ OPERATIONS: Final[Mapping[str, Operation]] = {
     "reader.places": Operation(_note_places, "read", "open"),
     "reader.record": Operation(_record, "read", "open"),
     "reader.finish_segment": Operation(_finish_segment, "read", "open"),
-    "reader.leave": Operation(_leave, "read", "open"),
+    "reader.leave": Operation(_leave, "read", "chosen"),
     "writer.open": Operation(_open_writer, "write"),
     "writer.lanes": Operation(_lanes, "write", "open"),
     "writer.last": Operation(_last, "write", "open"),
     "writer.find": Operation(_find, "write", "open"),
     "writer.mark": Operation(lambda session, number, time: _writer(session, number).mark(time), "write", "open"),
-    "writer.close": Operation(_close_writer, "write", "open"),
+    "writer.close": Operation(_close_writer, "write", "chosen"),
     "transactions.begin": Operation(transactions.begin, "write"),
     "transactions.close": Operation(transactions.close, "write"),
     "transaction.status": Operation(transactions.status, "write", "transaction"),

@@ -42,6 +42,11 @@ class ClientReader:
             raise
         return self.number
 
+    @property
+    def streams(self) -> tuple[str, ...]:
+        """What it is about."""
+        return self.seat.streams
+
     # What the client calls
 
     def look(self, places: Mapping[Key, int], told: str | None, *, passing: bool) -> list[Any] | None:

@@ -13,6 +13,7 @@ import signal
 import socket
 import sys
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from pathlib import Path
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Final, Protocol
@@ -125,14 +126,14 @@ class Server:
         self._parts.__exit__(kind, error, trace)
 
     def _start(self, parts: ExitStack) -> None:
-        from penstock.embedded import open_store  # noqa: PLC0415 - heavy, as are those below
-        from penstock.server._health import Health  # noqa: PLC0415
+        from penstock.server._health import Health  # noqa: PLC0415 - heavy, as are those below
         from penstock.server._http import HttpServer, new_app  # noqa: PLC0415
         from penstock.server._metrics import new_registry  # noqa: PLC0415
+        from penstock.server._share import open_owned  # noqa: PLC0415
 
-        config, folder = self._config, Path(self._config.store)
+        config, folder = self._config, Path(self._config.store).absolute()
         listen(config.host, config.port).close()  # gRPC would share a port that somebody has
-        store = parts.enter_context(open_store(folder, pass_s=config.pass_s))
+        store = parts.enter_context(open_owned(folder, pass_s=config.pass_s))
         certificate, users = _certificate(config, folder), _users(config, folder)
         http = HttpServer(config, certificate)
         parts.callback(http.shutdown)
@@ -147,12 +148,13 @@ class Server:
 
 def start_service(store: StreamStore, config: Config, users: Users | None, certificate: Certificate | None) -> Service:
     """Start the Flight service: the one place where the server meets its data plane."""
-    from penstock.server._service import FlightService  # noqa: PLC0415 - heavy, and tests put another in its place
+    from penstock.server._login import login  # noqa: PLC0415 - heavy, as is the next, and tests put others in their place
+    from penstock.server._service import FlightService  # noqa: PLC0415
 
     tls = None if certificate is None else [(certificate.cert, certificate.key)]
     location = f"{'grpc' if tls is None else 'grpc+tls'}://{_host(config)}:{config.port}"
-    service: Service = FlightService(store, location, users=users, tls=tls)  # type: ignore[call-arg] # to be wired
-    return service
+    guard = None if users is None else partial(login, users)
+    return FlightService(store, location, guard=guard, tls=tls, sessions_max=config.max_connections)
 
 
 def _host(config: Config) -> str:

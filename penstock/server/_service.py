@@ -15,34 +15,46 @@ from pyarrow import flight
 
 from penstock.client._wire import END, NOT_BEGUN, PROTOCOL, pack, pack_error, unpack_call
 from penstock.errors import BadArgument, NoSuchStream, PenstockError, ServerError
-from penstock.server._operations import OPERATIONS
+from penstock.server._operations import OPERATIONS, Operation
+from penstock.server._permissions import Door, check, visitor_of
 from penstock.server._session import Session, SessionOver
 from penstock.server._writers import ClientWriter
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from penstock.server._permissions import Guard
     from penstock.stream import StreamStore
 
 __all__ = ["FlightService"]
 
 _BLOCKS: Final = pa.schema([pa.field("start", pa.int64()), pa.field("block", pa.binary())])
 _HANG_UP_S: Final = 5.0
+_READING: Final = Operation(lambda: None, "read")
+_APPENDING: Final = Operation(lambda: None, "write", "open")
+SESSIONS_MAX: Final = 1_000
 
 
 class FlightService(flight.FlightServerBase):  # type: ignore[misc]
     """Serves a store at a location, until :meth:`shutdown`."""
 
-    def __init__(self, store: StreamStore, location: str) -> None:
-        self._store = store
+    def __init__(
+        self,
+        store: StreamStore,
+        location: str,
+        *,
+        guard: Guard | None = None,
+        tls: list[tuple[bytes, bytes]] | None = None,
+        sessions_max: int = SESSIONS_MAX,
+    ) -> None:
+        self._store, self._sessions_max = store, sessions_max
         self._sessions: dict[str, Session] = {}
         self._lock = threading.Lock()
         self._is_over = False
-        super().__init__(location)
+        super().__init__(location, tls_certificates=tls, middleware=Door.at(guard))
 
     def do_action(self, context: flight.ServerCallContext, action: flight.Action) -> list[bytes]:
         """Call an operation."""
-        del context
         session_id, args = _understood(action.body.to_pybytes())
         session = self._session(session_id)
         if action.type == END:
@@ -52,17 +64,19 @@ class FlightService(flight.FlightServerBase):  # type: ignore[misc]
             operation = OPERATIONS.get(action.type)
             if operation is None:
                 raise BadArgument(f"there is no operation {action.type!r}")
+            session.visitor = visitor_of(context)  # what was granted may have changed
+            check(session, session.visitor, action.type, operation, args)
             answer = operation.run(session, *args)
             return [pack([session.told, answer])]
 
     def do_get(self, context: flight.ServerCallContext, ticket: flight.Ticket) -> flight.FlightDataStream:
         """Return blocks of a segment."""
-        del context
         what, session_id, args = _understood(ticket.ticket)
         session = self._session(session_id)
         with _told(session):
             if what != "blocks":
                 raise BadArgument(f"there is nothing called {what!r} to get")
+            check(session, visitor_of(context), what, _READING, args)
             return flight.GeneratorStream(_BLOCKS, self._blocks(session, *args))
 
     def _blocks(self, session: Session, stream: str, segment: int, offset: int, end: int) -> Iterator[pa.RecordBatch]:
@@ -84,12 +98,12 @@ class FlightService(flight.FlightServerBase):  # type: ignore[misc]
         writer: flight.FlightMetadataWriter,
     ) -> None:
         """Append blocks: each message is one, and says how many follow that are acknowledged together with it."""
-        del context
         _, session_id, number = _understood(descriptor.command)
         session = self._session(session_id)
         with _told(session):
             client: ClientWriter = session.get(number, ClientWriter)
             for chunk in reader:
+                check(session, visitor_of(context), "append", _APPENDING, [number])
                 client.submit(chunk.data)
                 if int.from_bytes(chunk.app_metadata.to_pybytes(), "big") == 0:
                     answer = client.acknowledge()
@@ -106,7 +120,7 @@ class FlightService(flight.FlightServerBase):  # type: ignore[misc]
     ) -> None:
         """Keep a client's channel open."""
         del reader
-        session = Session(self._store, "", is_cancelled=context.is_cancelled)
+        session = Session(self._store, visitor_of(context), is_cancelled=context.is_cancelled)
         try:
             with _told(session):
                 what, version, before = _understood(descriptor.command)
@@ -114,7 +128,7 @@ class FlightService(flight.FlightServerBase):  # type: ignore[misc]
                     raise BadArgument("there is one exchange, called session")
                 if version != PROTOCOL:
                     raise ServerError(f"this server speaks version {PROTOCOL} of the protocol, not {version}")
-                if before in self._sessions:
+                if before in self._sessions and self._sessions[before].user == session.user:
                     self._end(self._sessions[before])
                 self._begin(session)
                 writer.write_metadata(pack(["welcome", session.id]))
@@ -126,6 +140,8 @@ class FlightService(flight.FlightServerBase):  # type: ignore[misc]
         with self._lock:
             if self._is_over:
                 raise SessionOver("the server ends")
+            if len(self._sessions) >= self._sessions_max:
+                raise ServerError(f"the server has {self._sessions_max} clients, as many as it takes: try again later")
             self._sessions[session.id] = session
 
     def _end(self, session: Session) -> None:

@@ -22,6 +22,7 @@ from penstock.stream._bell import Bell
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from penstock.server._permissions import Visitor
     from penstock.stream import StreamStore
     from penstock.stream._group_state import Key
     from penstock.stream._segment import Segment
@@ -39,11 +40,11 @@ SessionOver = flight.FlightUnavailableError
 
 
 class Session:
-    """One client. ``user`` is who it is, if that is asked for; ``is_cancelled`` tells whether its channel is broken."""
+    """One client, of a ``visitor``; ``is_cancelled`` tells whether its channel is broken."""
 
-    def __init__(self, store: StreamStore, user: str, *, is_cancelled: Callable[[], bool]) -> None:
+    def __init__(self, store: StreamStore, visitor: Visitor, *, is_cancelled: Callable[[], bool]) -> None:
         self.id: Final = secrets.token_hex(16)
-        self.store, self.user = store, user
+        self.store, self.visitor, self.user = store, visitor, visitor.name
         self._lock = threading.Lock()
         self._ending = threading.Lock()  # held until everything is let go
         self._bell = Bell()

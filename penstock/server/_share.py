@@ -7,6 +7,7 @@ the client that it was.
 
 from __future__ import annotations
 
+import logging
 import os
 import socket
 import threading
@@ -16,36 +17,45 @@ from typing import TYPE_CHECKING, Final
 
 from penstock.embedded import open_store
 from penstock.errors import StoreLocked, StoreUnreachable
+from penstock.ports import owner_name
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
+    from pyarrow import flight
+
     from penstock.client._store import RemoteStore
     from penstock.stream import StreamStore
 
-__all__ = ["open_shared"]
+__all__ = ["open_owned", "open_shared"]
 
 _DOOR: Final = "owner.sock"
 _SERVICE: Final = "flight.sock"
 _PATH_MAX: Final = 100  # a socket's path may have 107 bytes
 _ANSWER_S: Final = 10.0
+_READY: Final = b"ready\n"
+_ALONE: Final = b"alone "
+_logger: Final = logging.getLogger("penstock.server")
 
 
 def open_shared(folder: Path, *, pass_s: float) -> StreamStore | RemoteStore:
     """Open the store in a folder: as its owner, or through the process that is."""
     try:
-        return _own(folder, pass_s)
+        return open_owned(folder, pass_s=pass_s)
     except StoreLocked:
         from penstock.client._store import RemoteStore  # noqa: PLC0415 - an owner does without
 
         return RemoteStore(_FolderFinder(folder, pass_s))
 
 
-def _own(folder: Path, pass_s: float) -> StreamStore:
+def open_owned(folder: Path, *, pass_s: float, alone: bool = False) -> StreamStore:
+    """Open the store in a folder as its owner, and serve it to others, unless they are to stay outside."""
     store = open_store(folder, pass_s=pass_s)
     try:
-        store.before_close(_Door(store, folder).close)
+        store.before_close(_Door(store, folder, alone=alone).close)
+    except OSError as error:
+        _logger.warning("other processes cannot use %s: no socket can be made there (%s)", folder, error)
     except BaseException:
         store.close()
         raise
@@ -55,15 +65,19 @@ def _own(folder: Path, pass_s: float) -> StreamStore:
 class _Door:
     """Where others ring."""
 
-    def __init__(self, store: StreamStore, folder: Path) -> None:
-        self._store, self._folder = store, folder
+    def __init__(self, store: StreamStore, folder: Path, *, alone: bool) -> None:
+        self._store, self._folder, self._alone = store, folder, alone
         self._shutdown: Callable[[], None] | None = None
         self._socket = socket.socket(socket.AF_UNIX)
-        for name in (_DOOR, _SERVICE):  # left by an owner that was killed; we have the lock
-            (folder / name).unlink(missing_ok=True)
-        self._socket.bind(f"{_short(folder)}/{_DOOR}")
-        (folder / _DOOR).chmod(0o600)
-        self._socket.listen(64)
+        try:
+            for name in (_DOOR, _SERVICE):  # left by an owner that was killed; we have the lock
+                (folder / name).unlink(missing_ok=True)
+            os.fchmod(self._socket.fileno(), 0o600)  # before it has a name that others could use
+            self._socket.bind(f"{_short(folder)}/{_DOOR}")
+            self._socket.listen(64)
+        except BaseException:
+            self._socket.close()
+            raise
         self._thread = threading.Thread(target=self._work, name="penstock-door", daemon=True)
         self._thread.start()
 
@@ -73,9 +87,17 @@ class _Door:
                 visitor, _ = self._socket.accept()
             except OSError:
                 return  # it was closed
-            with visitor, suppress(OSError):
-                self._serve()
-                visitor.sendall(b"ready\n")
+            with visitor:
+                try:
+                    visitor.sendall(self._answer())
+                except Exception:
+                    _logger.exception("somebody at the door could not be served")
+
+    def _answer(self) -> bytes:
+        if self._alone:
+            return _ALONE + owner_name().encode()
+        self._serve()
+        return _READY
 
     def _serve(self) -> None:
         """Start the service, unless it runs."""
@@ -83,6 +105,7 @@ class _Door:
             from penstock.server._service import FlightService  # noqa: PLC0415 - heavy, and most owners are alone
 
             service = FlightService(self._store, f"grpc+unix://{_short(self._folder)}/{_SERVICE}")
+            (self._folder / _SERVICE).chmod(0o600)
             self._shutdown = service.shutdown
 
     def close(self) -> None:
@@ -101,31 +124,37 @@ class _FolderFinder:
     """Finds the owner of a folder, or becomes it."""
 
     is_local: Final = True
+    patience_s: Final = 10.0  # another process may just be opening it
 
     def __init__(self, folder: Path, pass_s: float) -> None:
         self._folder, self._pass_s = folder, pass_s
         self._owned: StreamStore | None = None
         self.address: Final = str(folder)
 
-    def find(self) -> str:
-        """Return where the folder is served."""
+    def open(self) -> flight.FlightClient:
+        """Return a client of the owner."""
+        from pyarrow import flight  # noqa: PLC0415 - an owner does without
+
         try:
             self._ring()
         except OSError:
             self._take_over()
             self._ring()
-        return f"grpc+unix://{_short(self._folder)}/{_SERVICE}"
+        return flight.connect(f"grpc+unix://{_short(self._folder)}/{_SERVICE}")
 
     def _ring(self) -> None:
         with socket.socket(socket.AF_UNIX) as door:
             door.settimeout(_ANSWER_S)
             door.connect(f"{_short(self._folder)}/{_DOOR}")
-            if door.recv(16) != b"ready\n":
-                raise ConnectionResetError
+            answer = door.recv(1024)
+        if answer.startswith(_ALONE):
+            raise StoreLocked(self.address, owner=answer.removeprefix(_ALONE).decode(errors="replace"))
+        if answer != _READY:
+            raise ConnectionResetError
 
     def _take_over(self) -> None:
         try:
-            self._owned = _own(self._folder, self._pass_s)
+            self._owned = open_owned(self._folder, pass_s=self._pass_s)
         except StoreLocked as error:
             raise StoreUnreachable(self.address, reason=f"{error.owner} owns it and does not answer") from error
 
@@ -139,7 +168,8 @@ class _FolderFinder:
 @cache
 def _short(folder: Path) -> str:
     """Return a path of the folder that is short enough for a socket in it; one that is too long is kept open."""
-    path = str(folder.absolute())
+    assert folder.is_absolute(), "or it would be another one from somewhere else"
+    path = str(folder)
     if len(os.fsencode(path)) + len(_SERVICE) < _PATH_MAX:
         return path
     return f"/proc/self/fd/{os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)}"

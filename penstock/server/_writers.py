@@ -47,6 +47,11 @@ class ClientWriter:
         self.number: Final = session.keep(self)
 
     @property
+    def streams(self) -> tuple[str, ...]:
+        """What it is about."""
+        return (self.stream,)
+
+    @property
     def is_sound(self) -> bool:
         """Whether it still writes."""
         return self._trouble is None

@@ -28,6 +28,7 @@ from tests.server.fake_service import FakeService
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from penstock.client import RemoteStore
     from penstock.stream import StreamStore
 
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
@@ -155,7 +156,7 @@ def _read(terminal: int) -> bytes:
 
 
 @pytest.fixture
-def shared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[StreamStore]:
+def shared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[StreamStore | RemoteStore]:
     """A store that this test has open, too, while a command works on it."""
     with penstock.connect(tmp_path / "penstock-data") as store:
         monkeypatch.chdir(tmp_path)

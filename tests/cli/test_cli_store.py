@@ -59,7 +59,7 @@ def test_environment_names_the_store_and_the_option_wins(
     assert call("stream", "ls").lines == ["a/b\tactive\t1\t0"]
 
 
-@pytest.mark.parametrize("address", ["memory:", "penstock://host", ""])
+@pytest.mark.parametrize("address", ["memory:", "http://host", ""])
 @pytest.mark.parametrize("command", ["stream create a/b", "stream ls"])
 def test_what_is_no_folder_is_refused(call: Call, tmp_path: Path, address: str, command: str) -> None:
     """A store in memory would be gone with the command; a server cannot be reached yet."""
@@ -77,9 +77,17 @@ def test_file_in_place_of_the_folder_is_an_error(call: Call, tmp_path: Path, com
     assert tmp_path.joinpath("file").read_text() == "mine"
 
 
-def test_store_in_use_is_told_with_its_owner(call: Call, plant: Path) -> None:
+def test_a_store_that_another_has_for_itself_is_told_with_its_owner(call: Call, plant: Path) -> None:
     """Whoever is to be closed first is named."""
-    with penstock.connect(plant / "penstock-data"):
+    with penstock.connect(plant / "penstock-data", exclusive=True):
         result = call("stream", "ls")
     assert result.code == 1
     assert "is in use by process" in result.err
+
+
+def test_a_store_that_another_process_has_open_is_shared(call: Call, plant: Path) -> None:
+    """A look at what a program writes, while it writes."""
+    with penstock.connect(plant / "penstock-data") as store:
+        assert call("stream", "ls").lines == ["plant/readings\tactive\t1\t88"]
+        assert call("write", "plant/readings", "readings.txt").code == 0
+        assert sum(map(len, store.read("plant/readings"))) == 6

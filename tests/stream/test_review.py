@@ -276,8 +276,8 @@ def test_a_closed_store_answers_no_questions(store: StreamStore) -> None:
             call()
 
 
-def test_exclusive_is_what_every_owner_is_today(folder: Path) -> None:
-    """Until folders can be shared."""
+def test_there_is_one_who_has_a_folder_alone(folder: Path) -> None:
+    """Whoever comes next is told."""
     with penstock.connect(folder, exclusive=True), pytest.raises(StoreLocked):
         penstock.connect(folder, exclusive=True)
 

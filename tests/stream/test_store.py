@@ -459,7 +459,7 @@ def test_closing_the_store_sends_off_what_its_writers_have(folder: Path) -> None
         assert read(store) == [b"event"]
 
 
-@pytest.mark.parametrize("address", ["", None, 7, "http://host", "penstock://host:1"])
+@pytest.mark.parametrize("address", ["", None, 7, "http://host:1"])
 def test_a_bad_address_is_refused(address: str) -> None:
     """With what would do instead."""
     with pytest.raises(BadArgument, match="folder"):

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from pyarrow import flight
 
 from penstock.client._errand import Errand
 from penstock.client._store import RemoteStore
@@ -62,13 +63,14 @@ class Fixed:
     """Who knows where the store is served, because it does not move."""
 
     is_local = False
+    patience_s = 0.0
 
     def __init__(self, address: str) -> None:
         self.address = address
 
-    def find(self) -> str:
-        """Return the location."""
-        return self.address
+    def open(self) -> flight.FlightClient:
+        """Return a client."""
+        return flight.connect(self.address)
 
     def close(self) -> None:
         """Nothing."""

@@ -11,8 +11,9 @@ from penstock.errors import BadArgument
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from penstock.client import RemoteGroup, Store
     from penstock.model import Checkpoint, StreamCut
-    from penstock.stream import ReaderGroup, StreamStore
+    from penstock.stream import ReaderGroup
 
 EXAMPLE = "penstock group reset dashboard --to head"
 
@@ -45,7 +46,7 @@ def reset(
         typer.echo(f"{name}: reads on from {' '.join(cuts)}")
 
 
-def _places(store: "StreamStore", group: "ReaderGroup", to: "Sequence[str]") -> "Checkpoint | list[StreamCut]":
+def _places(store: "Store", group: "ReaderGroup | RemoteGroup", to: "Sequence[str]") -> "Checkpoint | list[StreamCut]":
     from penstock.model import StreamCut
 
     if ":" in to[0]:

@@ -1,0 +1,115 @@
+"""Where a server is, and who we are there: ``penstock://host:port``."""
+
+from __future__ import annotations
+
+import base64
+import ipaddress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import urlsplit
+
+from pyarrow import flight
+
+from penstock.errors import BadArgument
+
+if TYPE_CHECKING:
+    from os import PathLike
+
+__all__ = ["ServerFinder"]
+
+_PORT: Final = 9090
+
+
+class ServerFinder:
+    """Finds a server, which stays where it is."""
+
+    is_local: Final = False
+    patience_s: Final = 0.0
+
+    def __init__(
+        self,
+        address: str,
+        *,
+        user: str | None = None,
+        password: str | None = None,
+        token: str | None = None,
+        tls: bool | None = None,
+        tls_ca: str | PathLike[str] | None = None,
+    ) -> None:
+        host, port = _host_and_port(address)
+        self.address: Final = address
+        is_tls = tls_ca is not None or (not _is_loopback(host) if tls is None else tls)
+        self._location = f"{'grpc+tls' if is_tls else 'grpc'}://{host}:{port}"
+        self._options: dict[str, Any] = {}
+        if tls_ca is not None:
+            self._options["tls_root_certs"] = _read(tls_ca)
+        said = _authorization(user, password, token)
+        if said is not None:
+            self._options["middleware"] = [_Identification(said)]
+
+    def open(self) -> flight.FlightClient:
+        """Return a client of the server."""
+        return flight.connect(self._location, **self._options)
+
+    def close(self) -> None:
+        """Nothing: the server stays."""
+
+
+class _Identification(flight.ClientMiddlewareFactory):  # type: ignore[misc]
+    """Says with every call who we are."""
+
+    def __init__(self, authorization: str) -> None:
+        super().__init__()
+        self._authorization = authorization
+
+    def start_call(self, info: flight.CallInfo) -> flight.ClientMiddleware:
+        """Say it."""
+        del info
+        return _Header(self._authorization)
+
+
+class _Header(flight.ClientMiddleware):  # type: ignore[misc]
+    def __init__(self, authorization: str) -> None:
+        super().__init__()
+        self._authorization = authorization
+
+    def sending_headers(self) -> dict[str, str]:
+        """Return what is sent."""
+        return {"authorization": self._authorization}
+
+
+def _authorization(user: str | None, password: str | None, token: str | None) -> str | None:
+    if token is not None:
+        if user is not None or password is not None:
+            raise BadArgument("a token says who you are: give it alone, without user and password")
+        return f"Bearer {token}"
+    if (user is None) != (password is None):
+        raise BadArgument("user and password go together: give both, or a token")
+    if user is None:
+        return None
+    return "Basic " + base64.b64encode(f"{user}:{password}".encode()).decode()
+
+
+def _host_and_port(address: str) -> tuple[str, int]:
+    try:
+        parts = urlsplit(address)
+        host, port = parts.hostname, parts.port or _PORT
+    except ValueError as error:
+        raise BadArgument(f"{address!r} is no address of a server: {error}") from error
+    if parts.scheme != "penstock" or not host or parts.path not in ("", "/") or parts.query or parts.username:
+        raise BadArgument(f"{address!r} is no address of a server: it has the form penstock://host:port")
+    return f"[{host}]" if ":" in host else host, port
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def _read(path: str | PathLike[str]) -> bytes:
+    try:
+        return Path(path).read_bytes()
+    except OSError as error:
+        raise BadArgument(f"cannot read the certificate {path}: {error.strerror}") from error

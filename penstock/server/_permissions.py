@@ -1,0 +1,135 @@
+"""Whether a client may call an operation: what that needs is asked for every stream that the call is about."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+from pyarrow import flight
+
+from penstock.client._wire import pack_error
+from penstock.errors import NotAuthenticated, NotPermitted
+from penstock.stream import Transaction
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from penstock.server._operations import About, Operation, Permission
+    from penstock.server._session import Session
+
+__all__ = ["EVERYBODY", "Door", "Guard", "Visitor", "check", "visitor_of"]
+
+_NAME: Final = "guard"
+
+
+class Visitor(Protocol):
+    """Who calls."""
+
+    @property
+    def name(self) -> str:
+        """How to call them."""
+
+    def may(self, permission: Permission, stream: str) -> bool:
+        """Whether they may do that with a stream; ``*`` stands for all there are."""
+
+
+Guard = Callable[["str | None"], Visitor]
+"""Returns who somebody is, by the ``Authorization`` header; ``NotAuthenticated`` if they do not say so rightly."""
+
+
+class _Everybody:
+    """Whoever reaches a socket that only the owner's user can open."""
+
+    name: Final = "everybody"
+
+    def may(self, permission: Permission, stream: str) -> bool:
+        """They may."""
+        del permission, stream
+        return True
+
+
+EVERYBODY: Final = _Everybody()
+
+
+class Door(flight.ServerMiddlewareFactory):  # type: ignore[misc]
+    """Asks with every call who it is."""
+
+    def __init__(self, guard: Guard) -> None:
+        super().__init__()
+        self._guard = guard
+
+    def start_call(self, info: flight.CallInfo, headers: Mapping[str, list[str]]) -> flight.ServerMiddleware:
+        """Let the call in, or not."""
+        del info
+        said = next(iter(headers.get("authorization", [])), None)
+        try:
+            self._guard(said)
+        except NotAuthenticated as error:
+            raise flight.FlightUnauthenticatedError(str(error), extra_info=pack_error(error)) from error
+        return _Admitted(partial(self._guard, said))
+
+    @classmethod
+    def at(cls, guard: Guard | None) -> dict[str, Door]:
+        """Return what a Flight server takes."""
+        return {} if guard is None else {_NAME: cls(guard)}
+
+
+class _Admitted(flight.ServerMiddleware):  # type: ignore[misc]
+    def __init__(self, ask: Callable[[], Visitor]) -> None:
+        super().__init__()
+        self.ask = ask
+
+
+def visitor_of(context: flight.ServerCallContext) -> Visitor:
+    """Return who calls, with what is granted now: a call may take long, and that may change."""
+    admitted = context.get_middleware(_NAME)
+    return EVERYBODY if admitted is None else admitted.ask()
+
+
+def check(session: Session, visitor: Visitor, name: str, operation: Operation, args: list[Any]) -> None:
+    """Refuse a call that the visitor may not make."""
+    if visitor is EVERYBODY:
+        return
+    if visitor.name != session.user:
+        raise NotPermitted(visitor.name, operation=name, what="the session of somebody else")
+    for stream in _ABOUT[operation.about](session, args):
+        if not visitor.may(operation.needs, stream):
+            raise NotPermitted(visitor.name, operation=name, what=f"{stream} (it needs {operation.needs})")
+
+
+def _named(_: Session, args: list[Any]) -> list[str]:
+    return [str(args[0])]
+
+
+def _pointed_at(_: Session, args: list[Any]) -> list[str]:
+    return [str(getattr(args[0], "stream", args[0]))]
+
+
+def _listed(_: Session, args: list[Any]) -> list[str]:
+    return [str(name) for name in (args[1] if isinstance(args[1], list) else args[1:2])]
+
+
+def _of_group(session: Session, args: list[Any]) -> Iterable[str]:
+    return session.store.reader_group(args[0]).streams
+
+
+def _of_transaction(session: Session, args: list[Any]) -> Iterable[str]:
+    found = session.store.transaction(args[0])
+    return [found.stream] if isinstance(found, Transaction) else []  # of one that has ended only how is told
+
+
+def _of_open(session: Session, args: list[Any]) -> Iterable[str]:
+    return session.get(args[0], object).streams  # type: ignore[no-any-return]
+
+
+_ABOUT: Final[Mapping[About, Callable[[Session, list[Any]], Iterable[str]]]] = {
+    "stream": _named,
+    "pointer": _pointed_at,
+    "streams": _listed,
+    "group": _of_group,
+    "transaction": _of_transaction,
+    "open": _of_open,
+    "store": lambda *_: ["*"],
+    "chosen": lambda *_: [],
+}

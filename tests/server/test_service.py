@@ -1,0 +1,321 @@
+"""A server with its data plane: clients over TCP, with users and TLS; and who may call what."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+from typing import TYPE_CHECKING, Any, Final
+
+import pytest
+
+import penstock
+from penstock.errors import NotAuthenticated, NotPermitted, PenstockError, StoreUnreachable
+from penstock.model import EventPointer
+from penstock.server import Config, Server
+from penstock.server._operations import OPERATIONS
+from penstock.server._users import USERS_FILE, Users
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from penstock.client import RemoteStore
+    from penstock.server._operations import Operation, Permission
+    from penstock.stream import StreamStore
+
+PASSWORD: Final = "correct horse"
+OWN, OTHER = "own/readings", "other/readings"
+ROLES: Final[dict[str, set[str]]] = {
+    "nobody": set(),
+    "read": {"read"},
+    "write": {"write"},
+    "admin": {"read", "write", "admin"},
+}
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return tmp_path / "data"
+
+
+def serving(folder: Path, **settings: Any) -> Server:  # noqa: ANN401 - whatever there is to set
+    return Server(Config(store=str(folder), port=0, http_port=0, **settings))
+
+
+def events_of(store: StreamStore | RemoteStore, stream: str) -> list[bytes]:
+    return [event for batch in store.read(stream) for event in batch["event"].to_pylist()]
+
+
+def test_a_client_over_the_network_writes_and_reads(folder: Path) -> None:
+    """The same API as in this process."""
+    with serving(folder, anonymous=True) as server, penstock.connect(server.address) as store:
+        store.create_stream(OWN, segments=2)
+        with store.writer(OWN) as writer:
+            writer.write_batch([b"a", b"b"], ["1", "2"])
+            with writer.begin_write_event("3") as out:
+                out.write(bytes(3 << 20))
+        assert sorted(events_of(store, OWN), key=str) == sorted([b"a", b"b", None], key=str)
+        assert store.fetch_event_as_stream(out.pointer).size == 3 << 20
+        with store.transactional_writer(OWN) as transactions, transactions.begin() as transaction:
+            transaction.write_event(b"c", "4")
+        with store.create_reader_group("group", [OWN]).reader("reader", max_event_size=4 << 20) as reader:
+            found = [reader.read_next_event(timeout=30) for _ in range(4)]
+        assert sorted(len(read.event) for read in found if read is not None) == [1, 1, 1, 3 << 20]
+
+
+def test_a_served_folder_is_shared_with_processes_of_this_machine(folder: Path) -> None:
+    """A server is an owner like any other."""
+    with serving(folder, anonymous=True) as server, penstock.connect(folder) as near:
+        with penstock.connect(server.address) as far:
+            far.create_stream(OWN)
+        assert [info.name for info in near.streams()] == [OWN]
+
+
+def test_users_say_who_they_are_with_a_password_or_a_token(folder: Path) -> None:
+    """And nobody else gets in, nor is told why not."""
+    folder.mkdir()
+    users = Users.open(folder / USERS_FILE)
+    users.add("anna", PASSWORD)
+    users.grant("anna", "admin", "own/*")
+    token = users.token("anna", 60)
+    with serving(folder) as server:
+        with penstock.connect(server.address, user="anna", password=PASSWORD) as store:
+            store.create_stream(OWN)
+        with penstock.connect(server.address, token=token) as store:
+            assert [info.name for info in store.streams()] == [OWN]
+        refused: list[dict[str, Any]] = [
+            {},
+            {"user": "anna", "password": "wrong"},
+            {"user": "bert", "password": PASSWORD},
+            {"token": "x"},
+        ]
+        for wrong in refused:
+            with pytest.raises(NotAuthenticated):
+                penstock.connect(server.address, **wrong)
+
+
+def test_a_server_that_is_not_there_is_told_at_once(folder: Path) -> None:
+    """Only one that was there before is waited for."""
+    with serving(folder, anonymous=True) as server:
+        address = server.address
+    with pytest.raises(StoreUnreachable, match=address):
+        penstock.connect(address)
+
+
+def test_everything_goes_over_tls_with_our_own_certificate(folder: Path) -> None:
+    """Whoever has a copy of it is sure of the server."""
+    with serving(folder, anonymous=True, tls=True) as server:
+        with penstock.connect(server.address, tls_ca=folder / "server.crt") as store:
+            store.create_stream(OWN)
+            with store.writer(OWN) as writer:
+                writer.write_event(b"event").result()
+            assert events_of(store, OWN) == [b"event"]
+        with pytest.raises(StoreUnreachable):
+            penstock.connect(server.address, tls=True)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"user": "anna"},
+        {"password": "x"},
+        {"token": "x", "user": "anna", "password": "x"},
+        {"tls_ca": "no/such/file"},
+    ],
+)
+def test_half_of_a_name_is_refused(options: dict[str, Any]) -> None:
+    """Before anybody is called."""
+    with pytest.raises(ValueError, match=r"user|token|certificate"):
+        penstock.connect("penstock://127.0.0.1:1", **options)
+
+
+@pytest.mark.parametrize(
+    "address", ["penstock://", "penstock://host:port", "penstock://host:1/path", "penstock://u@host"]
+)
+def test_what_is_no_address_of_a_server_is_refused(address: str) -> None:
+    """Rather than taken for something else."""
+    with pytest.raises(ValueError, match="no address of a server"):
+        penstock.connect(address)
+
+
+# Who may call what
+
+
+@pytest.fixture
+def guarded(folder: Path) -> Iterator[tuple[Server, Users]]:
+    """A server with a user for each role in one of two streams, and somebody who may do everything."""
+    folder.mkdir()
+    users = Users.open(folder / USERS_FILE)
+    users.add("root", PASSWORD)
+    users.grant("root", "admin", "*")
+    for role, permissions in ROLES.items():
+        users.add(role, PASSWORD)
+        if permissions:
+            users.grant(role, "admin" if role == "admin" else role, "own/*")  # type: ignore[arg-type]
+    with serving(folder) as server:
+        with as_user(server, "root") as root:
+            for stream in (OWN, OTHER):
+                root.create_stream(stream)
+                root.create_reader_group(stream.partition("/")[0], [stream])
+        yield server, users
+
+
+def as_user(server: Server, name: str) -> RemoteStore:
+    return penstock.connect(server.address, user=name, password=PASSWORD)  # type: ignore[return-value]
+
+
+def arguments(operation: Operation, stream: str, transaction: str) -> list[object]:
+    """Return what to call an operation with, so that it is about a stream, and does no harm if it may be called."""
+    scope = stream.partition("/")[0]
+    match operation.about:
+        case "stream":
+            return [f"{scope}/nothing"]
+        case "streams":
+            return ["group", [f"{scope}/nothing"], None, None]
+        case "pointer":
+            return [EventPointer(f"{scope}/nothing", 0, 0)]
+        case "group":
+            return [scope]
+        case "transaction":
+            return [transaction]
+        case _:
+            return []
+
+
+def is_refused(store: RemoteStore, name: str, args: list[object]) -> bool:
+    try:
+        store.connection.call(name, *args)
+    except NotPermitted:
+        return True
+    except PenstockError:
+        return False
+    return False
+
+
+@pytest.mark.parametrize("stream", [OWN, OTHER])
+@pytest.mark.parametrize("role", ROLES)
+def test_every_operation_asks_for_what_it_needs(guarded: tuple[Server, Users], role: str, stream: str) -> None:
+    """Every operation that there is, every role, one's own stream and another: denied unless it was granted."""
+    server, _ = guarded
+    with as_user(server, "root") as root, as_user(server, role) as store:
+        for name, operation in OPERATIONS.items():
+            if operation.about in ("open", "chosen"):
+                continue  # those have tests of their own
+            transaction = root.transactional_writer(stream).begin().id
+            allowed = stream == OWN and operation.needs in ROLES[role] and operation.about != "store"
+            refused = is_refused(store, name, arguments(operation, stream, transaction))
+            assert refused is not allowed, f"{role} calls {name} about {stream}"
+
+
+@pytest.mark.parametrize("role", ROLES)
+def test_what_is_open_asks_again_with_every_call(guarded: tuple[Server, Users], role: str) -> None:
+    """What was granted may be taken back while a client has something open."""
+    server, users = guarded
+    users.grant(role, "admin", "own/*")
+    with as_user(server, role) as store:
+        session = store.connection.session
+        writer = store.connection.call("writer.open", OWN, None, bytes(16), "token", False, False)[0]
+        reader = store.connection.call("reader.open", "own", "reader")[0]
+        users.revoke(role, "admin", "own/*")
+        if ROLES[role]:
+            permission: Permission = "admin" if role == "admin" else role  # type: ignore[assignment]
+            users.grant(role, permission, "own/*")
+        for name, operation in OPERATIONS.items():
+            if operation.about == "open":
+                number = reader if name.startswith("reader") else writer
+                assert is_refused(store, name, [number]) is (operation.needs not in ROLES[role]), name
+        assert store.connection.session is session
+
+
+@pytest.mark.parametrize("role", ROLES)
+def test_lists_tell_only_of_what_may_be_read(guarded: tuple[Server, Users], role: str) -> None:
+    """A name may be a secret, too."""
+    server, _ = guarded
+    readable = role in ("read", "admin")
+    with as_user(server, role) as store:
+        assert [info.name for info in store.streams()] == ([OWN] if readable else [])
+        assert store.reader_groups() == (["own"] if readable else [])
+
+
+def test_blocks_are_sent_to_nobody_who_may_not_read_them(guarded: tuple[Server, Users]) -> None:
+    """Nor appended by who may not write."""
+    server, users = guarded
+    with as_user(server, "admin") as store:
+        writer = store.writer(OWN)
+        writer.write_event(b"event").result()
+        users.revoke("admin", "admin", "own/*")
+        users.grant("admin", "read", "own/*")
+        with pytest.raises(PenstockError, match="may not"):
+            writer.write_event(b"another").result()
+        assert events_of(store, OWN) == [b"event"]
+        pointer = EventPointer(OWN, 0, 56)
+        file = store.fetch_event_as_stream(pointer)
+        assert file.read() == b"event"
+        users.revoke("admin", "read", "own/*")
+        with pytest.raises(NotPermitted):
+            store.fetch_event(pointer)
+
+
+def test_a_session_is_of_its_user_alone(guarded: tuple[Server, Users]) -> None:
+    """Who learns the number of another's session cannot use it."""
+    server, _ = guarded
+    with as_user(server, "root") as root, as_user(server, "admin") as store:
+        mine = store.connection.session
+        mine.id = root.connection.session.id
+        with pytest.raises(NotPermitted, match="somebody else"):
+            store.connection.call("head", OWN)
+
+
+SERVE: Final = """
+    import sys
+    from penstock.server import Config, run
+    config = Config(store=sys.argv[1], port=int(sys.argv[2]), http_port=0, anonymous=True)
+    run(config, ready=lambda server: print(server.port, flush=True))
+"""
+
+
+def start(folder: Path, port: int) -> tuple[subprocess.Popen[str], int]:
+    process = subprocess.Popen(
+        [sys.executable, "-c", textwrap.dedent(SERVE), str(folder), str(port)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+    )
+    assert process.stdout is not None
+    return process, int(process.stdout.readline())
+
+
+def stop(process: subprocess.Popen[str], how: int) -> None:
+    process.send_signal(how)
+    process.wait(60)
+    assert process.stdout is not None
+    process.stdout.close()
+
+
+def test_a_client_goes_on_when_the_server_is_killed_and_comes_again(folder: Path) -> None:
+    """Nothing acknowledged is lost, nothing is there twice, and the reader misses nothing."""
+    process, port = start(folder, 0)
+    seen: list[bytes] = []
+    with penstock.connect(f"penstock://127.0.0.1:{port}") as store:
+        store.create_stream(OWN)
+        group = store.create_reader_group("group", [OWN])
+        with store.writer(OWN, "writer") as writer, group.reader("reader") as reader:
+            for life in range(3):
+                acks = [writer.write_event(b"%d" % number, "key") for number in range(life * 500, life * 500 + 500)]
+                acks[100].result()
+                os.kill(process.pid, signal.SIGKILL)
+                stop(process, signal.SIGKILL)
+                process, _ = start(folder, port)
+                for ack in acks:
+                    ack.result()
+                while len(seen) < life * 500 + 500:
+                    read = reader.read_next_event(timeout=60)
+                    assert read is not None
+                    seen.append(read.event)
+        expected = [b"%d" % number for number in range(1500)]
+        assert events_of(store, OWN) == expected
+        assert seen == expected
+    stop(process, signal.SIGTERM)

@@ -1,0 +1,216 @@
+"""One folder, many processes."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import threading
+from typing import TYPE_CHECKING, Final
+
+import pytest
+
+import penstock
+from penstock.client import RemoteStore
+from penstock.errors import StoreLocked
+from penstock.stream import StreamStore
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from penstock.stream import Reader
+
+STREAM: Final = "plant/readings"
+SECONDS_MAX: Final = 60
+
+OWNER: Final = """
+    import sys, threading
+    import penstock
+    store = penstock.connect(sys.argv[1])
+    store.create_stream("plant/readings", segments=2, exist_ok=True)
+    print("owner", flush=True)
+    threading.Event().wait()
+"""
+
+
+class Process:
+    """A Python process that says something when it is ready."""
+
+    def __init__(self, code: str, *args: str) -> None:
+        self._process = subprocess.Popen(
+            [sys.executable, "-c", textwrap.dedent(code), *args], stdout=subprocess.PIPE, text=True
+        )
+        self.pid = self._process.pid
+
+    def line(self) -> str:
+        """Return the next line that it prints."""
+        assert self._process.stdout is not None
+        return self._process.stdout.readline().rstrip("\n")
+
+    def lines(self) -> list[str]:
+        """Return all that it prints until it ends."""
+        assert self._process.stdout is not None
+        return self._process.stdout.read().splitlines()
+
+    def kill(self) -> None:
+        """End it without a word."""
+        self._process.send_signal(signal.SIGKILL)
+        self.wait()
+
+    def wait(self) -> int:
+        """Return how it ended."""
+        assert self._process.stdout is not None
+        self._process.stdout.close()
+        return self._process.wait(SECONDS_MAX)
+
+
+@pytest.fixture
+def owner(tmp_path: Path) -> Iterator[Process]:
+    """Another process that owns the folder ``data``, with a stream."""
+    process = Process(OWNER, str(tmp_path / "data"))
+    assert process.line() == "owner"
+    yield process
+    process.kill()
+
+
+def events_of(store: StreamStore | RemoteStore) -> list[bytes]:
+    return [event for batch in store.read(STREAM) for event in batch["event"].to_pylist()]
+
+
+def test_a_folder_that_another_process_has_open_is_served_by_it(owner: Process, tmp_path: Path) -> None:
+    """The same API, whoever has the folder."""
+    assert owner.pid
+    with penstock.connect(tmp_path / "data") as store:
+        assert isinstance(store, RemoteStore)
+        with store.writer(STREAM) as writer:
+            pointer = writer.write_event(b"event", key="key").result()
+        assert pointer is not None
+        assert store.fetch_event(pointer) == b"event"
+        group = store.create_reader_group("group", [STREAM])
+        with group.reader("reader") as reader:
+            read = reader.read_next_event(timeout=SECONDS_MAX)
+            assert read is not None
+            assert (read.event, read.pointer) == (b"event", pointer)
+
+
+def test_two_stores_of_one_process_share_a_folder(tmp_path: Path) -> None:
+    """Nobody has to know who opened it first."""
+    with penstock.connect(tmp_path / "data") as first, penstock.connect(tmp_path / "data") as second:
+        assert (type(first), type(second)) == (StreamStore, RemoteStore)
+        second.create_stream(STREAM)
+        with first.writer(STREAM) as writer:
+            writer.write_event(b"event")
+        assert events_of(second) == [b"event"]
+
+
+def test_who_wants_to_be_alone_is_told_who_is_there(owner: Process, tmp_path: Path) -> None:
+    """The one way to be sure that nobody else writes."""
+    with pytest.raises(StoreLocked, match=f"data is in use by process {owner.pid} "):
+        penstock.connect(tmp_path / "data", exclusive=True)
+
+
+def test_nobody_is_let_in_to_who_is_alone(tmp_path: Path) -> None:
+    """They are told who that is, at once."""
+    with (
+        penstock.connect(tmp_path / "data", exclusive=True),
+        pytest.raises(StoreLocked, match=f"process {os.getpid()} "),
+    ):
+        penstock.connect(tmp_path / "data")
+
+
+def test_when_the_owner_is_killed_another_takes_over_by_itself(owner: Process, tmp_path: Path) -> None:
+    """What was acknowledged is there, and the writer and the reader that were open go on."""
+    with penstock.connect(tmp_path / "data") as store:
+        group = store.create_reader_group("group", [STREAM])
+        with store.writer(STREAM, "writer") as writer, group.reader("reader") as reader:
+            for number in range(100):
+                writer.write_event(b"%d" % number, key="key")
+            writer.flush()
+            seen = [_next(reader) for _ in range(50)]
+            owner.kill()
+            for number in range(100, 200):
+                writer.write_event(b"%d" % number, key="key")
+            writer.flush()
+            seen += [_next(reader) for _ in range(150)]
+        expected = [b"%d" % number for number in range(200)]
+        assert seen == expected
+        assert events_of(store) == expected
+        assert writer.last_number == 199
+
+
+def _next(reader: Reader) -> bytes:
+    read = reader.read_next_event(timeout=SECONDS_MAX)
+    assert read is not None
+    event: bytes = read.event
+    return event
+
+
+def test_when_the_owner_closes_its_store_another_takes_over(tmp_path: Path) -> None:
+    """The ordinary way: the process that came first is done first."""
+    first = penstock.connect(tmp_path / "data")
+    first.create_stream(STREAM)
+    with penstock.connect(tmp_path / "data") as second, second.writer(STREAM) as writer:
+        writer.write_event(b"before").result()
+        first.close()
+        writer.write_event(b"after").result()
+        assert events_of(second) == [b"before", b"after"]
+
+
+def test_a_socket_in_a_deep_folder_is_found(tmp_path: Path) -> None:
+    """The system allows a socket's path little more than a hundred bytes."""
+    folder = tmp_path / ("deep" * 30) / ("er" * 60)
+    with penstock.connect(folder) as first, penstock.connect(folder) as second:
+        first.create_stream(STREAM)
+        assert [info.name for info in second.streams()] == [STREAM]
+
+
+WRITER: Final = """
+    import sys
+    import penstock
+    folder, name = sys.argv[1:]
+    with penstock.connect(folder) as store:
+        with store.writer("plant/readings", name) as writer:
+            acks = []
+            print("ready", flush=True)
+            for number in range(3000):
+                acks.append((number, writer.write_event(b"%s:%d" % (name.encode(), number), key=name)))
+                if len(acks) == 20:
+                    for one, ack in acks:
+                        ack.result()
+                        print(one, flush=True)
+                    acks = []
+            for one, ack in acks:
+                ack.result()
+                print(one, flush=True)
+"""
+
+
+def test_nothing_acknowledged_is_lost_or_doubled_when_owners_are_killed_under_load(tmp_path: Path) -> None:
+    """The owner is killed while three processes write; one of them takes over, and the others find it."""
+    folder = str(tmp_path / "data")
+    owner = Process(OWNER, folder)
+    assert owner.line() == "owner"
+    writers = [Process(WRITER, folder, f"w{number}") for number in range(3)]
+    acked: list[list[str]] = [[], [], []]
+    for writer in writers:
+        assert writer.line() == "ready"
+
+    def listen(number: int) -> None:
+        acked[number] += writers[number].lines()
+
+    threads = [threading.Thread(target=listen, args=(number,)) for number in range(3)]
+    for thread in threads:
+        thread.start()
+    owner.kill()
+    for thread in threads:
+        thread.join(SECONDS_MAX)
+    assert [writer.wait() for writer in writers] == [0, 0, 0]
+    with penstock.connect(folder) as store:
+        found = events_of(store)
+    for number in range(3):
+        mine = [int(event.split(b":")[1]) for event in found if event.startswith(b"w%d:" % number)]
+        assert mine == list(range(3000)), "each once, in order"
+        assert [int(one) for one in acked[number]] == list(range(3000))
