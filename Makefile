@@ -36,6 +36,7 @@ bench: $(READY) ## Print the speed of plogs and streams next to the bare disk, K
 	@$(BIN)/python -m bench.streams
 	@$(BIN)/python -m bench.large_events
 	@$(BIN)/python -m bench.watermarks
+	@$(BIN)/python -m bench.server
 
 clean: ## Remove .venv and everything built
 	@rm -rf .venv dist .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache

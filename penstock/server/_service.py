@@ -15,6 +15,7 @@ from pyarrow import flight
 
 from penstock.client._wire import END, NOT_BEGUN, PROTOCOL, pack, pack_error, unpack_call
 from penstock.errors import BadArgument, NoSuchStream, PenstockError, ServerError
+from penstock.server import _plain as plain
 from penstock.server._operations import OPERATIONS, Operation
 from penstock.server._permissions import Door, check, visitor_of
 from penstock.server._session import Session, SessionOver
@@ -69,8 +70,24 @@ class FlightService(flight.FlightServerBase):  # type: ignore[misc]
             answer = operation.run(session, *args)
             return [pack([session.told, answer])]
 
+    def list_flights(self, context: flight.ServerCallContext, criteria: bytes) -> Iterator[flight.FlightInfo]:
+        """Return the streams, for any Flight client."""
+        del criteria
+        with _told(None):
+            yield from plain.flights(self._store, visitor_of(context))
+
+    def get_flight_info(
+        self, context: flight.ServerCallContext, descriptor: flight.FlightDescriptor
+    ) -> flight.FlightInfo:
+        """Return one stream, for any Flight client."""
+        with _told(None):
+            return plain.flight_of(self._store, visitor_of(context), plain.name_in(descriptor))
+
     def do_get(self, context: flight.ServerCallContext, ticket: flight.Ticket) -> flight.FlightDataStream:
-        """Return blocks of a segment."""
+        """Return blocks of a segment; or, for any Flight client, events."""
+        if plain.is_ticket(ticket.ticket):
+            with _told(None):
+                return plain.read(self._store, visitor_of(context), ticket.ticket)
         what, session_id, args = _understood(ticket.ticket)
         session = self._session(session_id)
         with _told(session):
@@ -97,7 +114,15 @@ class FlightService(flight.FlightServerBase):  # type: ignore[misc]
         reader: flight.MetadataRecordBatchReader,
         writer: flight.FlightMetadataWriter,
     ) -> None:
-        """Append blocks: each message is one, and says how many follow that are acknowledged together with it."""
+        """Append blocks: each message is one, and says how many follow that are acknowledged together with it.
+
+        Or, for any Flight client, append events.
+        """
+        if descriptor.descriptor_type == flight.DescriptorType.PATH:
+            with _told(None):
+                count = plain.append(self._store, visitor_of(context), plain.name_in(descriptor), reader)
+                writer.write(pa.py_buffer(str(count).encode()))
+            return
         _, session_id, number = _understood(descriptor.command)
         session = self._session(session_id)
         with _told(session):

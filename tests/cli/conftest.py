@@ -23,7 +23,6 @@ from penstock.cpo import _sqlite
 from penstock.plog import FilePlogs, _open
 from penstock.server import _run
 from penstock.server._users import Users
-from tests.server.fake_service import FakeService
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -87,8 +86,7 @@ def quick_stores(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture(autouse=True)
 def short_servers(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let servers of this process be told to stop as soon as they serve, and leave out the Flight service."""
-    monkeypatch.setattr(_run, "start_service", FakeService)
+    """Let servers of this process be told to stop as soon as they serve."""
     monkeypatch.setattr(_run, "stop_signals", lambda: nullcontext(lambda: "SIGTERM"))
 
 

@@ -21,7 +21,7 @@ from penstock.errors import AddressUnusable, CertificateUnusable, StoreLocked, U
 from penstock.server import Config, Server, _run
 from penstock.server._run import raise_file_limit, stop_signals
 from penstock.server._users import Users
-from tests.server.fake_service import FakeService
+from tests.server.recorded_service import RecordedService
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -31,23 +31,23 @@ ROOT = Path(__file__).parents[2]
 PROGRAM = """
 import sys
 from penstock.server import Config, _run
-from tests.server.fake_service import FakeService
+from tests.server.recorded_service import RecordedService
 
 def leave_something_to_flush(server):
-    store = FakeService.latest.store
+    store = RecordedService.latest.store
     store.create_stream("plant/readings")
     store.writer("plant/readings").write_event(b"the last")
     print("ready", flush=True)
 
-_run.start_service = FakeService
+_run.start_service = RecordedService
 config = Config(store=sys.argv[1], port=0, http_port=0, anonymous=True, log_format="json")
 _run.run(config, ready=leave_something_to_flush)
 """
 
 
 @pytest.fixture(autouse=True)
-def fake_service(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_run, "start_service", FakeService)
+def recorded_service(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_run, "start_service", RecordedService)
 
 
 @pytest.fixture
@@ -72,25 +72,29 @@ def test_server_has_a_store_and_two_ports(configured: Callable[..., Config], tmp
     """And says where they are."""
     with Server(configured()) as server:
         assert health(server) == (200, "ok")
-        assert server.address == f"penstock://127.0.0.1:{FakeService.latest.port}"
+        assert server.address == f"penstock://127.0.0.1:{RecordedService.latest.port}"
         assert server.http_address == f"http://127.0.0.1:{server.http_port}"
         assert tmp_path.joinpath("data", "plogs").is_dir()
 
 
 def test_metrics_count_the_connections_of_both_ports(configured: Callable[..., Config]) -> None:
     """They have limits of their own."""
-    with Server(configured()) as server, closing(HTTPConnection("127.0.0.1", server.http_port)) as connection:
+    with (
+        Server(configured()) as server,
+        penstock.connect(server.address),
+        closing(HTTPConnection("127.0.0.1", server.http_port)) as connection,
+    ):
         connection.request("GET", "/metrics")
         text = connection.getresponse().read().decode()
-        assert 'penstock_connections{protocol="flight"} 3.0' in text
+        assert 'penstock_connections{protocol="flight"} 1.0' in text
         assert 'penstock_connections{protocol="http"} 1.0' in text
 
 
 def test_ports_are_closed_before_the_store(configured: Callable[..., Config], tmp_path: Path) -> None:
     """What clients have under way comes to its end in a store that is open."""
     with Server(configured()):
-        FakeService.latest.store.create_stream("plant/readings")
-    assert FakeService.latest.streams_at_the_end == ["plant/readings"]
+        RecordedService.latest.store.create_stream("plant/readings")
+    assert RecordedService.latest.streams_at_the_end == ["plant/readings"]
     with penstock.connect(tmp_path / "data") as store:
         assert [one.name for one in store.streams()] == ["plant/readings"], "the folder is free again"
 
@@ -99,13 +103,13 @@ def test_health_tells_that_the_server_ends(configured: Callable[..., Config], mo
     """While clients come to their end, nobody new is sent to it."""
     found: list[tuple[int, object]] = []
     server = Server(configured())
-    real = FakeService.shutdown
+    real = RecordedService.shutdown
 
-    def look_and_shut_down(service: FakeService) -> None:
+    def look_and_shut_down(service: RecordedService) -> None:
         found.append(health(server))
         real(service)
 
-    monkeypatch.setattr(FakeService, "shutdown", look_and_shut_down)
+    monkeypatch.setattr(RecordedService, "shutdown", look_and_shut_down)
     with server:
         assert health(server) == (200, "ok")
     assert found == [(503, "failing")]
@@ -127,7 +131,7 @@ def test_tls_is_for_both_ports(configured: Callable[..., Config], tmp_path: Path
             with closing(HTTPSConnection(host, server.http_port, timeout=LONG_S, context=context)) as connection:
                 connection.request("GET", "/healthz")
                 assert connection.getresponse().status == 200
-        certificate = FakeService.latest.certificate
+        certificate = RecordedService.latest.certificate
         assert certificate is not None
         assert certificate.cert == tmp_path.joinpath("data", "server.crt").read_bytes()
 
@@ -138,7 +142,7 @@ def test_given_certificate_is_used(configured: Callable[..., Config], tmp_path: 
         pass
     given = {"tls_cert": str(tmp_path / "other" / "server.crt"), "tls_key": str(tmp_path / "other" / "server.key")}
     with Server(configured(**given)):
-        assert FakeService.latest.certificate is not None
+        assert RecordedService.latest.certificate is not None
     assert not tmp_path.joinpath("data", "server.crt").exists()
 
 
@@ -155,14 +159,14 @@ def test_users_are_those_of_the_folder(
     with Server(configured(anonymous=False)):
         assert "there are no users yet" in caplog.text
         Users.open(tmp_path / "data" / "users.json").add("anna", "secret")
-        users = FakeService.latest.users
+        users = RecordedService.latest.users
         assert users is not None
         assert users.authenticate("anna", "secret").name == "anna"
     caplog.clear()
     with Server(configured(anonymous=False)):
         assert caplog.text == ""
     with Server(configured()):
-        assert FakeService.latest.users is None
+        assert RecordedService.latest.users is None
 
 
 @pytest.mark.parametrize("port", ["port", "http_port"])

@@ -1,9 +1,10 @@
-"""A stand-in for the Flight service, where only what is around it is tested."""
+"""The Flight service, with a note of what a server has given it."""
 
 from __future__ import annotations
 
-import socket
 from typing import TYPE_CHECKING, ClassVar
+
+from penstock.server._run import start_service
 
 if TYPE_CHECKING:
     from penstock.server import Config
@@ -12,23 +13,20 @@ if TYPE_CHECKING:
     from penstock.stream import StreamStore
 
 
-class FakeService:
-    """Has a port, and serves nobody."""
+class RecordedService:
+    """Serves, and remembers."""
 
-    latest: ClassVar[FakeService]
+    latest: ClassVar[RecordedService]
 
     def __init__(
         self, store: StreamStore, config: Config, users: Users | None, certificate: Certificate | None
     ) -> None:
-        FakeService.latest = self
+        RecordedService.latest = self
         self.store, self.users, self.certificate = store, users, certificate
-        self._socket = socket.create_server((config.host, config.port))
-        self.port = self._socket.getsockname()[1]
+        self._service = start_service(store, config, users, certificate)
+        self.port, self.connections = self._service.port, self._service.connections
         self.streams_at_the_end: list[str] | None = None
-
-    def connections(self) -> int:
-        return 3
 
     def shutdown(self) -> None:
         self.streams_at_the_end = [one.name for one in self.store.streams()]
-        self._socket.close()
+        self._service.shutdown()

@@ -1,0 +1,235 @@
+"""What it costs that another process has the store: over the socket in the folder, and over TCP on this machine.
+
+Run it on an otherwise idle machine: ``python -m bench.server [FOLDER]``; the folder is made, filled and removed.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from contextlib import contextmanager
+from itertools import count
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+from pyarrow import flight
+
+import penstock
+from bench._measure import Figure, rate, report
+from penstock.embedded import open_store
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from penstock.client import Store
+
+BATCH, BATCHES, ROUNDS = 160_000, 6, 5  # of 100 B: 16 MB a batch
+_numbers = count()
+
+SERVE = """
+import sys
+from penstock.server import Config, run
+run(Config(store=sys.argv[1], port=0, http_port=0, anonymous=True),
+    ready=lambda server: print(server.port, flush=True))
+"""
+BARE = """
+import sys
+import pyarrow as pa
+from pyarrow import flight
+
+class Bare(flight.FlightServerBase):
+    def do_put(self, context, descriptor, reader, writer):
+        for chunk in reader:
+            if chunk.app_metadata is not None:
+                writer.write(pa.py_buffer(b"ok"))
+
+    def do_get(self, context, ticket):
+        batch = pa.record_batch({"event": pa.array([bytes(100)] * 10_000)})
+        return flight.GeneratorStream(batch.schema, (batch for _ in range(int(ticket.ticket))))
+
+server = Bare("grpc://127.0.0.1:0")
+print(server.port, flush=True)
+server.serve()
+"""
+
+
+@contextmanager
+def process(code: str, *args: str) -> Iterator[int]:
+    """Run a server in a process of its own; give its port."""
+    one = subprocess.Popen([sys.executable, "-c", code, *args], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+    assert one.stdout is not None
+    try:
+        yield int(one.stdout.readline())
+    finally:
+        one.terminate()
+        one.wait()
+        one.stdout.close()
+
+
+def write_rate(store: Store, batch: pa.Array) -> float:
+    """Return events/s of writing batches to a stream of its own."""
+    name = f"bench/stream-{next(_numbers)}"
+    store.create_stream(name)
+
+    def work() -> int:
+        for _ in range(BATCHES):
+            writer.write_batch(batch)
+        writer.flush()
+        return BATCHES * len(batch)
+
+    with store.writer(name) as writer:
+        found = rate(work)
+    store.seal_stream(name)
+    store.delete_stream(name)
+    return found
+
+
+def read_rate(store: Store, name: str) -> float:
+    """Return events/s of reading a stream as Arrow batches."""
+    return rate(lambda: sum(len(batch) for batch in store.read(name)))
+
+
+def bare_write_rate(client: flight.FlightClient, batch: pa.Array) -> float:
+    """Return events/s of putting the same to a server that throws it away, in pieces as large as ours."""
+    pieces = [pa.record_batch({"event": batch[start : start + 10_000]}) for start in range(0, len(batch), 10_000)]
+
+    def work() -> int:
+        writer, answers = client.do_put(flight.FlightDescriptor.for_command(b"x"), pieces[0].schema)
+        with writer:
+            for _ in range(BATCHES):
+                for piece in pieces[:-1]:
+                    writer.write_batch(piece)
+                writer.write_with_metadata(pieces[-1], b"last")
+                answers.read()
+            writer.done_writing()
+        return BATCHES * len(batch)
+
+    return rate(work)
+
+
+def bare_read_rate(client: flight.FlightClient) -> float:
+    """Return events/s of getting prepared batches."""
+    pieces = BATCHES * BATCH // 10_000
+    return rate(lambda: sum(len(chunk.data) for chunk in client.do_get(flight.Ticket(str(pieces).encode()))))
+
+
+def throughput(folder: Path) -> Iterator[Figure]:
+    """Compare batches over the wire with those in this process, and with a bare Flight server."""
+    batch = pa.array([os.urandom(100) for _ in range(1000)] * (BATCH // 1000), pa.binary())
+    served, own = folder / "served", folder / "own"
+    with process(SERVE, str(served)) as port, process(BARE) as bare_port, open_store(own) as embedded:
+        near, far = penstock.connect(served), penstock.connect(f"penstock://127.0.0.1:{port}")
+        bare = flight.connect(f"grpc://127.0.0.1:{bare_port}")
+        with near, far, bare:
+            writes = [
+                (
+                    write_rate(near, batch),
+                    write_rate(far, batch),
+                    write_rate(embedded, batch),
+                    bare_write_rate(bare, batch),
+                )
+                for _ in range(ROUNDS)
+            ]
+            for store in (near, embedded):
+                store.create_stream("bench/long")
+                with store.writer("bench/long") as writer:
+                    for _ in range(BATCHES):
+                        writer.write_batch(batch)
+            reads = [
+                (read_rate(near, "bench/long"), read_rate(far, "bench/long"), read_rate(embedded, "bench/long"),
+                 bare_read_rate(bare))
+                for _ in range(ROUNDS)
+            ]  # fmt: skip
+    for what, found in (("batch writes", writes), ("Arrow reads", reads)):
+        figures = [statistics.median(column) for column in zip(*found, strict=True)]
+        ratios = [[statistics.median(row[one] / row[other] for row in found) for other in (2, 3)] for one in (0, 1)]
+        rates = dict(zip(("folder/s", "TCP/s", "embedded/s", "bare Flight/s"), figures, strict=True))
+        yield Figure(f"{what} through another process's folder, against embedded", ratios[0][0], 0.5, rates)
+        yield Figure(f"{what} over TCP, against embedded", ratios[1][0], 0.5)
+        yield Figure(f"{what} over TCP, against a bare Flight server", ratios[1][1], 0.7)
+
+
+def latency(folder: Path) -> Iterator[Figure]:
+    """Compare one durable event with a bare Flight round trip and one and a half syncs."""
+    served, path = folder / "latency", folder / "bare"
+    fd = os.open(path, os.O_RDWR | os.O_CREAT)
+    os.pwrite(fd, bytes(1 << 20), 0)
+    os.fsync(fd)
+    places = iter(range(0, 1 << 20, 100))
+    piece = pa.record_batch({"event": pa.array([bytes(100)])})
+
+    def sync() -> None:
+        os.pwrite(fd, bytes(100), next(places))
+        os.fdatasync(fd)
+
+    with process(SERVE, str(served)) as port, process(BARE) as bare_port:
+        far, bare = penstock.connect(f"penstock://127.0.0.1:{port}"), flight.connect(f"grpc://127.0.0.1:{bare_port}")
+        far.create_stream("bench/latency")
+        with far, bare, far.writer("bench/latency") as writer:
+            put, answers = bare.do_put(flight.FlightDescriptor.for_command(b"x"), piece.schema)
+
+            def trip() -> None:
+                put.write_with_metadata(piece, b"one")
+                answers.read()
+
+            found = [
+                (median_us(trip), median_us(sync), median_us(lambda: writer.write_event(bytes(100), "key").result()))
+                for _ in range(7)
+            ]
+            put.done_writing()
+            put.close()
+    os.close(fd)
+    trips, syncs, ours = (statistics.median(column) for column in zip(*found, strict=True))
+    ratio = statistics.median((trip + 1.5 * sync) / mine for trip, sync, mine in found)
+    detail = {"us": ours, "bare round trip": trips, "bare sync": syncs}
+    yield Figure("one durable event, p50: a bare round trip and 1.5 syncs against it", ratio, 1.0, detail)
+
+
+def median_us(work: Callable[[], object], times: int = 200) -> float:
+    """Return the median of how long the work takes, in microseconds."""
+    found = []
+    for _ in range(times):
+        start = time.perf_counter()
+        work()
+        found.append(time.perf_counter() - start)
+    return statistics.median(found) * 1e6
+
+
+def opening(folder: Path) -> Iterator[Figure]:
+    """Show what it takes to open a folder: alone, as an owner that can be asked, and as a user of another's."""
+    where = folder / "opening"
+    open_store(where).close()
+
+    def milliseconds(open_one: Callable[[], Store]) -> float:
+        found = []
+        for _ in range(15):
+            start = time.perf_counter()
+            store = open_one()
+            found.append(time.perf_counter() - start)
+            store.close()
+        return statistics.median(found) * 1e3
+
+    alone, owner = milliseconds(lambda: open_store(where)), milliseconds(lambda: penstock.connect(where))
+    with process(SERVE, str(where)):
+        user = milliseconds(lambda: penstock.connect(where))
+    yield Figure("open a folder", detail={"ms alone": alone, "ms as owner": owner, "ms as user": user})
+
+
+def main() -> None:
+    """Measure everything and print it."""
+    folder = Path(sys.argv[1] if len(sys.argv) > 1 else tempfile.mkdtemp(prefix="penstock-bench-", dir=Path.cwd()))
+    folder.mkdir(exist_ok=True, parents=True)
+    try:
+        report("server", [figure for part in (opening, latency, throughput) for figure in part(folder)])
+    finally:
+        shutil.rmtree(folder)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,94 @@
+"""Any Flight client: streams are flights, which can be listed, read as Arrow batches and appended to.
+
+A stream's path is its name. Its ticket is JSON: ``{"stream": "plant/readings", "start": CUT, "end": CUT}``, both cuts
+as text, and each may be left out. What is put has a column ``event`` and maybe one ``key``; when the call returns, all
+of it is durable.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+import pyarrow as pa
+from pyarrow import flight
+
+from penstock.errors import BadArgument, NotPermitted
+from penstock.model import StreamCut
+from penstock.stream import READ_SCHEMA
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from penstock.server._operations import Permission
+    from penstock.server._permissions import Visitor
+    from penstock.stream import StreamStore
+
+__all__ = ["append", "flight_of", "flights", "is_ticket", "name_in", "read"]
+
+
+class _Ticket(msgspec.Struct, forbid_unknown_fields=True):
+    stream: str
+    start: str | None = None
+    end: str | None = None
+
+
+def flights(store: StreamStore, visitor: Visitor) -> Iterator[flight.FlightInfo]:
+    """Return the streams that a visitor may read."""
+    return (_info(info.name, info.size_bytes) for info in store.streams() if visitor.may("read", info.name))
+
+
+def flight_of(store: StreamStore, visitor: Visitor, name: str) -> flight.FlightInfo:
+    """Return one stream."""
+    _check(visitor, "read", name)
+    return _info(name, store.stream(name).size_bytes)
+
+
+def _info(name: str, size: int) -> flight.FlightInfo:
+    ticket = flight.Ticket(msgspec.json.encode({"stream": name}))
+    descriptor = flight.FlightDescriptor.for_path(name)
+    return flight.FlightInfo(READ_SCHEMA, descriptor, [flight.FlightEndpoint(ticket, [])], -1, size)
+
+
+def is_ticket(data: bytes) -> bool:
+    """Whether a ticket is one of these."""
+    return data.startswith(b"{")
+
+
+def read(store: StreamStore, visitor: Visitor, data: bytes) -> flight.FlightDataStream:
+    """Return the events that a ticket asks for."""
+    try:
+        ticket = msgspec.json.decode(data, type=_Ticket)
+    except msgspec.MsgspecError as error:
+        raise BadArgument(f'this is no ticket, which looks like {{"stream": "scope/name"}}: {error}') from error
+    _check(visitor, "read", ticket.stream)
+    start, end = (None if cut is None else StreamCut.parse(cut) for cut in (ticket.start, ticket.end))
+    return flight.GeneratorStream(READ_SCHEMA, store.read(ticket.stream, start, end))
+
+
+def name_in(descriptor: flight.FlightDescriptor) -> str:
+    """Return the stream that a descriptor names."""
+    path = [part.decode(errors="replace") for part in descriptor.path or []]
+    if not path:
+        raise BadArgument("the path of a descriptor is the name of a stream: scope/name")
+    return "/".join(path)
+
+
+def append(store: StreamStore, visitor: Visitor, name: str, reader: Any) -> int:  # noqa: ANN401 - of Flight
+    """Append batches of events, with keys if there is a column of them; return how many, once all are durable."""
+    _check(visitor, "write", name)
+    count = 0
+    with store.writer(name) as writer:
+        for chunk in reader:
+            batch: pa.RecordBatch = chunk.data
+            if "event" not in batch.schema.names:
+                raise BadArgument("what is put has a column event, and maybe one key")
+            keys = batch.column("key") if "key" in batch.schema.names else None
+            writer.write_batch(batch.column("event"), keys)
+            count += len(batch)
+    return count
+
+
+def _check(visitor: Visitor, permission: Permission, stream: str) -> None:
+    if not visitor.may(permission, stream):
+        raise NotPermitted(visitor.name, operation=permission, what=stream)
