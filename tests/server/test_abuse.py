@@ -1,0 +1,114 @@
+"""What is thrown at the Flight port: the server stays up and serves others."""
+
+from __future__ import annotations
+
+import os
+import resource
+import socket
+from contextlib import ExitStack, suppress
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pytest
+from pyarrow import flight
+
+import penstock
+from penstock.client._wire import pack
+from penstock.errors import PenstockError
+from penstock.server import Config, Server
+from penstock.server._run import raise_file_limit
+from penstock.stream._block import BlockHeader
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+STREAM = "plant/readings"
+HTTP2_PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[Server]:
+    raise_file_limit()
+    config = Config(store=str(tmp_path / "data"), port=0, http_port=0, anonymous=True)
+    with Server(config) as server:
+        with penstock.connect(server.address) as store:
+            store.create_stream(STREAM)
+            with store.writer(STREAM) as writer:
+                writer.write_batch([bytes(1000)] * 2000)
+        yield server
+
+
+def assert_serves(server: Server) -> None:
+    with penstock.connect(server.address) as store:
+        assert sum(map(len, store.read(STREAM))) == 2000
+
+
+@pytest.mark.parametrize(
+    "garbage",
+    [
+        pytest.param(b"", id="nothing"),
+        pytest.param(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n", id="another protocol"),
+        pytest.param(bytes(range(256)) * 64, id="noise"),
+        pytest.param(HTTP2_PREFACE + b"\xff\xff\xff\x00\x00\x00\x00\x00\x01", id="a frame of 16 MiB that never comes"),
+        pytest.param(HTTP2_PREFACE + os.urandom(4096), id="noise behind a good beginning"),
+    ],
+)
+def test_garbage_harms_nobody_else(server: Server, garbage: bytes) -> None:
+    """Whoever sends it is hung up on, or waited for, and costs a connection."""
+    with socket.create_connection(("127.0.0.1", server.port), timeout=5) as one:
+        with suppress(OSError):
+            one.sendall(garbage)
+        assert_serves(server)
+
+
+def test_very_many_idle_connections_keep_nobody_out(server: Server) -> None:
+    """Each is a file of the process, and no more."""
+    count = min(2000, resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 4)
+    with ExitStack() as idle:
+        for _ in range(count):
+            idle.enter_context(socket.create_connection(("127.0.0.1", server.port), timeout=5))
+        assert_serves(server)
+    assert_serves(server)
+
+
+def test_a_client_that_stops_reading_holds_nobody_up(server: Server) -> None:
+    """What it asked for waits where it is, in the files."""
+    with flight.connect(f"grpc://127.0.0.1:{server.port}") as lazy:
+        readers = [lazy.do_get(flight.Ticket(b'{"stream": "plant/readings"}')) for _ in range(5)]
+        assert_serves(server)
+        for reader in readers:
+            reader.cancel()
+
+
+@pytest.mark.parametrize("body", [b"", b"\xc1", pack([]), pack(["no session", []]), pack([1, 2, 3]), os.urandom(64)])
+def test_calls_that_make_no_sense_are_errors(server: Server, body: bytes) -> None:
+    """For who makes them, and for nobody else."""
+    with flight.connect(f"grpc://127.0.0.1:{server.port}") as client:
+        for kind in ("head", "no such operation", ""):
+            with pytest.raises((flight.FlightError, pa.ArrowException)):
+                list(client.do_action(flight.Action(kind, body)))
+    assert_serves(server)
+
+
+def test_another_version_of_the_protocol_is_told_so(server: Server) -> None:
+    """Rather than misunderstood."""
+    with flight.connect(f"grpc://127.0.0.1:{server.port}") as client:
+        writer, reader = client.do_exchange(flight.FlightDescriptor.for_command(pack(["session", 999, None])))
+        with pytest.raises(flight.FlightServerError, match="version"):
+            reader.read_chunk()
+        with suppress(flight.FlightError, pa.ArrowException):
+            writer.close()
+
+
+def test_a_client_cannot_append_what_is_no_block(server: Server) -> None:
+    """Blocks are checked before they are part of a stream: lengths, kind, and whose they are."""
+    with penstock.connect(server.address) as store:
+        tail = store.tail(STREAM)
+        writer = store.writer(STREAM)
+        header = BlockHeader(count=3, time_ms=0, writer=writer._writer, last=1, whole=1, floor=1)
+        block = writer._lanes[0].segment.submit(header, (1).to_bytes(4, "big"), b"too many bytes for one")
+        with pytest.raises(PenstockError, match="not as long"):
+            block.result()
+        assert store.tail(STREAM) == tail
+    assert_serves(server)
