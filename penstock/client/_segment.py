@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from contextlib import suppress
+from itertools import chain
 from typing import TYPE_CHECKING, Final
 
 from penstock.client._connection import ConnectionLost
@@ -44,6 +45,7 @@ class RemoteSegment:
         self.let_go: Callable[[], None] = _nothing  # when a reader does not any more
         self._lock = threading.Lock()
         self._bells: list[Bell] = []
+        self._flow: _Flow | None = None
         self._known: tuple[int, int, list[tuple[int, LocatedBlocks]]] = (0, 0, [])  # from, up to, and where that is
 
     @property
@@ -86,13 +88,20 @@ class RemoteSegment:
         """Return the blocks of a range as they are sent; where the connection is lost, the rest from another."""
         while offset < stop:
             with suppress(ConnectionLost):
-                for batch in self._connection.get(self._connection.session, "blocks", *self.key, offset, stop):
-                    starts, blocks = batch.columns
-                    for start, block in zip(starts.to_pylist(), blocks, strict=True):
-                        view = memoryview(block.as_buffer()).cast("B")  # Arrow takes bytes for signed
-                        yield start, view
-                        offset = start + len(view)
+                for start, view in self._flow_at(offset, stop).until(stop):
+                    yield start, view
+                    offset = start + len(view)
                 return  # all there is
+
+    def _flow_at(self, offset: int, stop: int) -> _Flow:
+        """Return what is being sent from there on; who reads a segment alone, page by page, is sent a good deal more."""
+        flow = self._flow
+        if flow is None or flow.place != offset or flow.end < stop:
+            is_alone = not self.claims and stop - offset == READ_SIZE
+            end = max(stop, min(self.tail, offset + _AHEAD)) if is_alone else stop
+            flow = _Flow(self._connection.get(self._connection.session, "blocks", *self.key, offset, end), offset, end)
+            self._flow = flow if is_alone else None
+        return flow
 
     def is_border(self, offset: int) -> bool:
         """Whether an event begins or ends there, or the segment does."""
@@ -121,6 +130,31 @@ class RemoteSegment:
             known, self._bells = self._bells, [one for one in self._bells if one is not bell]
         if len(self._bells) < len(known):
             self.let_go()
+
+
+class _Flow:
+    """Blocks on their way, from ``place`` up to ``end``."""
+
+    def __init__(self, batches: Iterator[pa.RecordBatch], place: int, end: int) -> None:
+        self._blocks = chain.from_iterable(map(_blocks_of, batches))
+        self._next: tuple[int, memoryview] | None = None
+        self.place, self.end = place, end
+
+    def until(self, stop: int) -> Iterator[tuple[int, memoryview]]:
+        """Return the next ones, as far as they begin before an offset."""
+        while True:
+            self._next = self._next or next(self._blocks, None)
+            if self._next is None or self._next[0] >= stop:
+                return
+            (start, view), self._next = self._next, None
+            self.place = start + len(view)
+            yield start, view
+
+
+def _blocks_of(batch: pa.RecordBatch) -> Iterator[tuple[int, memoryview]]:
+    starts, blocks = batch.columns
+    for start, block in zip(starts.to_pylist(), blocks, strict=True):
+        yield start, memoryview(block.as_buffer()).cast("B")  # Arrow takes bytes for signed
 
 
 def _nothing() -> None:

@@ -60,12 +60,17 @@ def map_file(path: str) -> memoryview:
         os.close(fd)
 
 
-def read_located(located: LocatedBlocks, image: memoryview) -> Iterator[tuple[int, memoryview]]:
-    """Return each block with its offset in the plog; one that fails its check is damaged."""
+def read_located(located: LocatedBlocks, image: memoryview, verified: set[int]) -> Iterator[tuple[int, memoryview]]:
+    """Return each block with its offset in the plog; one that fails its check is damaged.
+
+    ``verified`` are the numbers of blocks that need no check any more, and get to know more of them.
+    """
     offsets: list[int] = np.frombuffer(located.offsets, "<u4").tolist()
     for index, (start, end) in enumerate(pairwise(offsets), located.first):
         position = HEAD_SIZE + index * BLOCK_HEADER_SIZE + start
-        if not block_matches(located.key, image, position):
-            raise PlogCorrupt(located.path, offset=position, reason=f"block {index} fails its checksum")
+        if index not in verified:
+            if not block_matches(located.key, image, position):
+                raise PlogCorrupt(located.path, offset=position, reason=f"block {index} fails its checksum")
+            verified.add(index)
         body = position + BLOCK_HEADER_SIZE
         yield start, image[body : body + end - start]

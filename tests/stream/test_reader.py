@@ -27,6 +27,7 @@ from penstock.stream._block import BlockHeader, pack_lengths
 from penstock.stream._cursor import Cursor
 from penstock.stream.serializers import StrSerializer
 from tests.stream.harness import embedded_only, inside
+from tests.stream.wire_harness import come_to_rest
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -624,4 +625,5 @@ def test_a_closed_reader_is_woken_no_more(store: StreamStore) -> None:
     for _ in range(3):
         with group.reader("r") as reader:
             assert reader.read_next_event(timeout=0) is None
+    come_to_rest(store)
     assert not any(inside(store).segment(STREAM, number)._bells for number in range(3))
