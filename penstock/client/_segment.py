@@ -94,7 +94,7 @@ class RemoteSegment:
                 return  # all there is
 
     def _flow_at(self, offset: int, stop: int) -> _Flow:
-        """Return what is being sent from there on; who reads a segment alone, page by page, is sent a good deal more."""
+        """Return what is being sent from there on; who reads a segment alone, page by page, is sent more than asked."""
         flow = self._flow
         if flow is None or flow.place != offset or flow.end < stop:
             is_alone = not self.claims and stop - offset == READ_SIZE
