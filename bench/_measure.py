@@ -14,7 +14,7 @@ from rich.table import Table
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-__all__ = ["Figure", "compare", "rate", "report"]
+__all__ = ["Figure", "compare", "median_us", "rate", "report"]
 
 
 @dataclass
@@ -46,6 +46,16 @@ def rate(work: Callable[[], int]) -> float:
     start = time.perf_counter()
     done = work()
     return done / (time.perf_counter() - start)
+
+
+def median_us(work: Callable[[], object], times: int = 300) -> float:
+    """Return the median of how long the work takes, in microseconds."""
+    found = []
+    for _ in range(times):
+        start = time.perf_counter()
+        work()
+        found.append(time.perf_counter() - start)
+    return statistics.median(found) * 1e6
 
 
 def report(title: str, figures: list[Figure]) -> None:

@@ -21,7 +21,7 @@ import pyarrow as pa
 from pyarrow import flight
 
 import penstock
-from bench._measure import Figure, rate, report
+from bench._measure import Figure, median_us, rate, report
 from penstock.embedded import open_store
 
 if TYPE_CHECKING:
@@ -189,16 +189,6 @@ def latency(folder: Path) -> Iterator[Figure]:
     ratio = statistics.median((trip + 1.5 * sync) / mine for trip, sync, mine in found)
     detail = {"us": ours, "bare round trip": trips, "bare sync": syncs}
     yield Figure("one durable event, p50: a bare round trip and 1.5 syncs against it", ratio, 1.0, detail)
-
-
-def median_us(work: Callable[[], object], times: int = 200) -> float:
-    """Return the median of how long the work takes, in microseconds."""
-    found = []
-    for _ in range(times):
-        start = time.perf_counter()
-        work()
-        found.append(time.perf_counter() - start)
-    return statistics.median(found) * 1e6
 
 
 def opening(folder: Path) -> Iterator[Figure]:

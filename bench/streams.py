@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from bench._measure import Figure, compare, rate, report
+from bench._measure import Figure, compare, median_us, rate, report
 from bench._peers import PeerMissing, kafka_documented_rate, kafka_write_rate, rabbitmq
 from penstock.embedded import open_store
 from penstock.log import PlogSizes
@@ -185,16 +185,6 @@ def slower_syncs(seconds: float) -> Iterator[None]:
         yield
     finally:
         os.fdatasync = before
-
-
-def median_us(work: Callable[[], object], times: int = 300) -> float:
-    """Return the median of how long the work takes, in microseconds."""
-    found = []
-    for _ in range(times):
-        start = time.perf_counter()
-        work()
-        found.append(time.perf_counter() - start)
-    return statistics.median(found) * 1e6
 
 
 def reads(folder: Path) -> Iterator[Figure]:
