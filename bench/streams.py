@@ -25,8 +25,12 @@ import pyarrow as pa
 
 from bench._measure import Figure, compare, median_us, rate, report
 from bench._peers import PeerMissing, kafka_documented_rate, kafka_write_rate, rabbitmq
+from penstock.cpo import open_cpo
 from penstock.embedded import open_store
-from penstock.log import PlogSizes
+from penstock.log import MetadataManager, PlogSizes
+from penstock.plog import FilePlogs
+from penstock.ports import OsDisk
+from penstock.stream import StreamStore
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -35,7 +39,6 @@ if TYPE_CHECKING:
 
     from bench._peers import RabbitMQ
     from penstock.model import EventPointer
-    from penstock.stream import StreamStore
 
 _numbers = count()
 EVENT_COUNTS = {100: 300_000, 10 << 10: 20_000}
@@ -299,14 +302,27 @@ def stream_costs(folder: Path, plogs: int) -> dict[str, float]:
             "open a writer": median_us(lambda: store.writer("bench/long").close(), 50),
             "open a reader": median_us(lambda: group.reader("reader").close(), 50),
             "write at the tail": median_us(append_with(store), 50),
-            "seek by pointer, never seen since it was opened": median_us(seek_with(store, pointers), 100),
-            "seek by pointer, again": median_us(seek_with(store, pointers), 100),
         }
+        median_us(seek_with(store, pointers), 100)  # which opens their plogs
+        costs["seek by pointer, its plog open"] = median_us(seek_with(store, pointers), 100)
         with group.reader("poll") as reader:
             while reader.read_next_event(0.0) is not None:
                 pass
             costs["poll at the tail"] = median_us(lambda: reader.read_next_event(0.0), 50)
+    with store_with_few_files(folder, sizes) as store:
+        costs["seek by pointer, its plog not open"] = median_us(seek_with(store, pointers * 2), 200)
     return costs | {"open the store (linear, as its metadata are)": opened}
+
+
+@contextmanager
+def store_with_few_files(folder: Path, sizes: PlogSizes) -> Iterator[StreamStore]:
+    """Open a store that keeps so few files open that hardly any seek finds one."""
+    with ExitStack() as resources:
+        plogs = resources.enter_context(FilePlogs(OsDisk(folder / "plogs"), open_files_max=4))
+        cpo = resources.enter_context(open_cpo(f"sqlite:{folder / 'cpo.db'}"))
+        manager = resources.enter_context(MetadataManager.open(plogs, cpo, "main", sizes=sizes))
+        with StreamStore(manager, resources=resources) as store:
+            yield store
 
 
 def fill(store: StreamStore, plogs: int) -> list[EventPointer]:
