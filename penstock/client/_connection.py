@@ -181,8 +181,7 @@ class Connection:
                 if self._closed:
                     raise StoreClosed("the store") from error
                 if time.monotonic() > deadline:
-                    reason = str(error.__cause__ or error)
-                    raise StoreUnreachable(self._finder.address, reason=reason) from error
+                    raise StoreUnreachable(self._finder.address, reason=_reason(error.__cause__ or error)) from error
                 time.sleep(_RETRY_S)
 
     def call(self, name: str, *args: object, again: bool = False) -> Any:  # noqa: ANN401 - as the operation says
@@ -213,6 +212,12 @@ class Connection:
             session, self._session = self._session, None
         if session is not None:
             session.close()
+
+
+def _reason(error: BaseException) -> str:
+    """Return what made a connection fail, without what only who wrote gRPC wants to know."""
+    text = str(error).partition(". gRPC client debug context")[0]
+    return text.rpartition("last error: ")[2].rpartition("with message: ")[2].removeprefix("UNKNOWN: ")
 
 
 class translated:  # noqa: N801 - reads like a word in a with statement
