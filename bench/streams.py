@@ -299,6 +299,7 @@ def stream_costs(folder: Path, plogs: int) -> dict[str, float]:
     with store:
         group = store.create_reader_group("group", ["bench/long"], start=store.tail("bench/long"))
         costs = {
+            "seek by pointer, as a store just opened finds it": median_us(seek_with(store, pointers), 100),
             "open a writer": median_us(lambda: store.writer("bench/long").close(), 50),
             "open a reader": median_us(lambda: group.reader("reader").close(), 50),
             "write at the tail": median_us(append_with(store), 50),

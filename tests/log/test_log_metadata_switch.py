@@ -66,7 +66,7 @@ def test_a_partition_of_many_logs_and_switches_survives_reopening_at_any_moment(
                 metadata_plogs.add(manager.partition.plog_id)
                 assert newest(cpo) == manager.partition.plog_id
         assert not leftovers(manager, disk), "old metadata plogs are deleted"
-    assert len(metadata_plogs) > 5, "the metadata log did not switch often enough to prove anything"  # some 10 to 12
+    assert len(metadata_plogs) > 5, "the metadata log did not switch often enough to prove anything"  # 8 to 13 seen
 
 
 def test_a_new_metadata_plog_starts_with_the_chain_and_full_records(manager: MetadataManager, cpo: Cpo) -> None:
