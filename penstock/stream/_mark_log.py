@@ -86,7 +86,8 @@ class MarkLog:
 
     def border(self, holds: Callable[[Watermark], bool]) -> Border:
         """Return where something ends that holds of the first watermarks, and of none behind the first without it."""
-        low, high, last, first = self._plog_with_border(holds)
+        low, high, first = self._plog_with_border(holds)
+        last = None
         while low < high:
             begin, watermark, end = self.at((low + high) // 2)
             if holds(watermark):
@@ -95,24 +96,22 @@ class MarkLog:
                 high, first = begin, watermark
         return Border(last, first, low)
 
-    def _plog_with_border(
-        self, holds: Callable[[Watermark], bool]
-    ) -> tuple[int, int, Watermark | None, Watermark | None]:
-        """Return from where up to where a border lies, in one plog, and the watermarks at both ends that are known.
+    def _plog_with_border(self, holds: Callable[[Watermark], bool]) -> tuple[int, int, Watermark | None]:
+        """Return from where up to where a border lies, in one plog, and the watermark that the next plog begins with.
 
         The first one of each plog is remembered once it was looked at, so that few plogs have to be opened.
         """
-        starts, last, first = self._log.plog_starts(), None, None
+        starts, first = self._log.plog_starts(), None
         low, high = 0, len(starts)
         while low < high:
             middle = (low + high) // 2
             watermark = self._first_at(starts[middle])
             if watermark is not None and holds(watermark):
-                low, last = middle + 1, watermark
+                low = middle + 1
             else:
-                high, first = middle, watermark or first
+                high, first = middle, watermark
         end = starts[low] if low < len(starts) else self.end
-        return max(starts[low - 1], self.start) if low else self.start, min(end, self.end), last, first
+        return max(starts[low - 1], self.start) if low else self.start, min(end, self.end), first
 
     def _first_at(self, start: int) -> Watermark | None:
         """Return the watermark that a plog begins with; None if it has none yet."""
