@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from penstock.client._connection import Finder, Session
     from penstock.client._seat import RemoteSeat
     from penstock.client._segment import News
-    from penstock.model import StreamConfig, StreamCut, StreamInfo, TimeWindow, Watermark
+    from penstock.model import Step, StreamConfig, StreamCut, StreamInfo, TimeWindow, Watermark
     from penstock.ports import Clock
     from penstock.stream._group_state import Key
     from penstock.stream.serializers import Serializer
@@ -178,6 +178,19 @@ class RemoteStore:
     ) -> list[SegmentRange]:
         """Return what parallel readers may read: parts of segments of about ``approx_bytes``, or whole ones."""
         return list(self._call("segment_ranges", name, start, end, approx_bytes, again=True))
+
+    def step(
+        self,
+        name: str,
+        start: StreamCut,
+        end: StreamCut | None = None,
+        *,
+        max_bytes: int | None = None,
+        max_events: int | None = None,
+        align: bool = False,
+    ) -> Step:
+        """Return how far to read next: from ``start`` up to ``end``, the tail by default, but not more than told."""
+        return self._call("step", name, start, end, max_bytes, max_events, align, again=True)  # type: ignore[no-any-return]
 
     def _segment_at(self, pointer: EventPointer) -> RemoteSegment:
         """Return a segment as it is now."""

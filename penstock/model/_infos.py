@@ -22,9 +22,13 @@ class SegmentInfo:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StreamInfo:
-    """A stream as it is now; ``segments`` are those that take events, none once the stream is sealed."""
+    """A stream as it is now; ``segments`` are those that take events, none once the stream is sealed.
+
+    ``uid`` tells it from another of the same name, before or after it.
+    """
 
     name: str
+    uid: int
     state: Literal["active", "sealed"]
     epoch: int
     segments: tuple[SegmentInfo, ...]

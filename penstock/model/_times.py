@@ -9,7 +9,7 @@ from penstock.errors import BadArgument
 from penstock.model._checks import shown
 from penstock.model._places import StreamCut  # noqa: TC001 - msgspec looks it up when it decodes
 
-__all__ = ["TIME_MAX", "TimeWindow", "Watermark", "check_time"]
+__all__ = ["TIME_MAX", "Step", "TimeWindow", "Watermark", "check_time"]
 
 TIME_MAX: Final = 253_402_300_799_999  # the end of the year 9999: what is later was given in other units
 
@@ -41,3 +41,11 @@ class TimeWindow:
 
     lower: int | None
     upper: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """Where the next batch of a stream ends, and the time that the writers have promised there, if any."""
+
+    cut: StreamCut
+    time: int | None

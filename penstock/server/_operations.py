@@ -80,6 +80,11 @@ def _cut_at_time(session: Session, name: str, time: int, bound: Any) -> Any:  # 
     return session.store.cut_at_time(name, time, bound=bound)
 
 
+def _step(session: Session, name: str, start: Any, end: Any, *limits: Any) -> Any:  # noqa: ANN401
+    size, events, align = limits
+    return session.store.step(name, start, end, max_bytes=size, max_events=events, align=align)
+
+
 def _segment_at(session: Session, pointer: Any) -> Any:  # noqa: ANN401
     segment = session.store.segment_at(pointer)
     return news_of(session.store.catalog.stream(pointer.stream), pointer.segment_id, segment)
@@ -260,6 +265,7 @@ OPERATIONS: Final[Mapping[str, Operation]] = {
     "head": Operation(_of_store("head"), "read"),
     "tail": Operation(_of_store("tail"), "read"),
     "segment_ranges": Operation(_of_store("segment_ranges"), "read"),
+    "step": Operation(_step, "read"),
     "watermarks": Operation(_of_store("watermarks"), "read"),
     "watermark": Operation(_of_store("watermark"), "read"),
     "cut_at_time": Operation(_cut_at_time, "read"),

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     FindLog = Callable[[], MarkLog | None]
 
-__all__ = ["NO_TIMES", "MarkTimes", "Steps", "event_window", "times_column", "window_at"]
+__all__ = ["NO_TIMES", "MarkTimes", "Steps", "event_window", "last_passed", "times_column", "window_at"]
 
 _NEVER: Final = (1 << 63) - 1
 
@@ -31,14 +31,16 @@ _NEVER: Final = (1 << 63) - 1
 def window_at(log: MarkLog, state: StreamState, position: Mapping[int, int]) -> TimeWindow | None:
     """Return between which times a reader at ``position`` is; None if nobody has given time yet."""
 
-    def is_passed(mark: Watermark) -> bool:
-        return not compare(state.segments, position, mark.cut.offsets).behind
-
     def is_not_ahead(mark: Watermark) -> bool:
         relation = compare(state.segments, position, mark.cut.offsets)
         return relation.ahead or not relation.behind
 
-    return _window(log, log.border(is_passed).last, log.border(is_not_ahead).first)
+    return _window(log, last_passed(log, state, position), log.border(is_not_ahead).first)
+
+
+def last_passed(log: MarkLog, state: StreamState, position: Mapping[int, int]) -> Watermark | None:
+    """Return the last watermark that a position has passed in all segments."""
+    return log.border(lambda mark: not compare(state.segments, position, mark.cut.offsets).behind).last
 
 
 def event_window(log: MarkLog, state: StreamState, segment: int, offset: int) -> TimeWindow | None:

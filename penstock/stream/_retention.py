@@ -117,7 +117,7 @@ def _advance(state: StreamState, reach: Reach) -> Cut:
         whole.update(ended)
         found |= {segment: _end(state, segment) if offset is None else offset for segment, offset in reached.items()}
         fresh = {}
-        for old, new in (_family(state, segment) for segment in ended):
+        for old, new in (state.family(segment) for segment in ended):
             if new and old <= whole and old <= found.keys():
                 for one in old:
                     del found[one]
@@ -129,16 +129,6 @@ def _end(state: StreamState, segment: int) -> int:
     end = state.segments[segment].end
     assert end is not None, "only what takes no more events can go whole"
     return end
-
-
-def _family(state: StreamState, segment: int) -> tuple[set[int], set[int]]:
-    """Return the segments that can only go together with this one, and those that follow them."""
-    old, new, found = set[int](), set[int](), {segment}
-    while found != old:
-        old = found
-        new = {after for one in old for after in state.segments[one].successors}
-        found = old | ({before for one in new for before in state.segments[one].predecessors} & state.segments.keys())
-    return old, new
 
 
 class _Marks:

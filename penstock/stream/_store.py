@@ -32,6 +32,7 @@ from penstock.model import (
     Fixed,
     SegmentInfo,
     SegmentRange,
+    Step,
     StreamConfig,
     StreamCut,
     StreamInfo,
@@ -62,6 +63,7 @@ from penstock.stream._records import (
     StreamUpdated,
 )
 from penstock.stream._segment import Segment
+from penstock.stream._step import Room, step_through
 from penstock.stream._transaction import EndedTransaction, TransactionalWriter, TransactionLogs
 from penstock.stream._upkeep import PASS_S, Upkeep
 from penstock.stream._watermarks import Watermarks
@@ -183,6 +185,7 @@ class StreamStore:
             segments = [SegmentInfo(one.segment_id, one.low, one.high) for one in state.current]
             return StreamInfo(
                 name=name,
+                uid=state.uid,
                 state="sealed" if state.sealed else "active",
                 epoch=state.epoch,
                 segments=() if state.sealed else tuple(segments),
@@ -441,6 +444,41 @@ class StreamStore:
             cuts = () if approx_bytes is None else part_marks(self.segment(name, segment), low, high, size=approx_bytes)
             parts += [SegmentRange(name, segment, a, b) for a, b in pairwise([low, *cuts, high]) if a < b]
         return parts
+
+    def step(
+        self,
+        name: str,
+        start: StreamCut,
+        end: StreamCut | None = None,
+        *,
+        max_bytes: int | None = None,
+        max_events: int | None = None,
+        align: bool = False,
+    ) -> Step:
+        """Return how far to read next: from ``start`` up to ``end``, the tail by default, but not more than told.
+
+        At least one event is, if there is any. With ``align`` a step ends at the cut of a watermark where it can; what
+        is behind the last one waits for the next, as long as there are writers that give time.
+        """
+        for what, limit in (("max_bytes", max_bytes), ("max_events", max_events)):
+            if limit is not None:
+                check_whole(what, limit, least=1)
+        check_kind("align", align, bool)
+        with self.catalog.lock:
+            state = self._state(name)
+            end = self.tail(name) if end is None else end
+            for what, cut in (("start", start), ("end", end)):
+                check_kind(what, cut, StreamCut)
+                self.check_cut(cut, stream=name)
+            ends = {
+                segment: self.segment(name, segment).tail if high is None else high
+                for segment, _, high in state.between(start.offsets, end.offsets)
+            }
+            families = [state.family(segment) for segment in ends if state.segments[segment].successors]
+        room = Room(max_bytes, max_events)
+        reached = step_through(start.offsets, ends, families, lambda segment: self.segment(name, segment), room)
+        with self.catalog.lock:
+            return self.marks.step(self._state(name), start.offsets, reached, align=align)
 
     # Writers, groups, consumers
 

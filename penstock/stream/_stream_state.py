@@ -9,7 +9,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from penstock.errors import BadArgument, DataTruncated, WrongCut
 from penstock.model import SEGMENTS_MAX, StreamCut
@@ -33,7 +33,9 @@ if TYPE_CHECKING:
 
     _Step = Callable[["SegmentState"], tuple[int, ...]]
 
-__all__ = ["SegmentState", "StreamState", "covers", "even_ranges"]
+__all__ = ["BATCH_WRITERS_MAX", "SegmentState", "StreamState", "covers", "even_ranges"]
+
+BATCH_WRITERS_MAX: Final = 10_000  # whose batch numbers a stream remembers
 
 
 @dataclass(slots=True)
@@ -89,6 +91,7 @@ class StreamState:
         self.head: dict[int, int] = {}
         self.consumers: dict[str, dict[int, int]] = {}
         self.writers: dict[str, WriterMarked] = {}  # who gives time, with the last mark on record
+        self.batch_numbers: dict[str, int] = {}  # of transactions committed together, by writer; last used last
         self.scaled_ms = 0
         self._add_segments(even_ranges(created.segments))
         self.head = dict.fromkeys(self.segments, 0)
@@ -155,6 +158,13 @@ class StreamState:
                 for writer in record.writers:
                     del self.writers[writer]
 
+    def note_batch(self, writer: str, number: int) -> None:
+        """Take in the number of transactions that were committed together; who was silent for longest is forgotten."""
+        self.batch_numbers.pop(writer, None)
+        self.batch_numbers[writer] = number
+        if len(self.batch_numbers) > BATCH_WRITERS_MAX:
+            del self.batch_numbers[next(iter(self.batch_numbers))]
+
     @property
     def current(self) -> list[SegmentState]:
         """The segments that take events, or did when the stream was sealed, by key range."""
@@ -217,6 +227,15 @@ class StreamState:
         """
         wanted = (start.keys() | self.after(start)) - self.after(end)
         return [(segment, start.get(segment, 0), end.get(segment)) for segment in sorted(wanted)]
+
+    def family(self, segment: int) -> tuple[set[int], set[int]]:
+        """Return the segments that can only be passed by together with this one, and those that follow them."""
+        old, new, found = set[int](), set[int](), {segment}
+        while found != old:
+            old = found
+            new = {after for one in old for after in self.segments[one].successors}
+            found = old | ({before for one in new for before in self.segments[one].predecessors} & self.segments.keys())
+        return old, new
 
     def _reach(self, segments: Iterable[int], step: _Step) -> set[int]:
         found: set[int] = set()

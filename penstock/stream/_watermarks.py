@@ -18,9 +18,9 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from penstock.errors import BadArgument, NoSuchStream, PenstockError
-from penstock.model import StreamCut, Watermark, check_name, check_time, shown
+from penstock.model import Step, StreamCut, Watermark, check_name, check_time, shown
 from penstock.stream._mark_log import MarkLog
-from penstock.stream._mark_times import MarkTimes, event_window, window_at
+from penstock.stream._mark_times import MarkTimes, event_window, last_passed, window_at
 from penstock.stream._marks import (
     MarkStatus,
     WriterMark,
@@ -250,6 +250,17 @@ class Watermarks:
         """Return between which times an event is; None if nobody has given time yet."""
         log = self.log_of(state)
         return None if log is None else event_window(log, state, segment, offset)
+
+    def step(self, state: StreamState, start: Mapping[int, int], end: Mapping[int, int], *, align: bool) -> Step:
+        """Return a step from one cut to another with its time, or with ``align`` to the last watermark before that."""
+        log = self.log_of(state)
+        passed = None if log is None else last_passed(log, state, end)
+        if align and log is not None:
+            ahead = [] if passed is None else [passed.cut.offsets]
+            aligned = bound_of(state, [], least_upper_bound(state.segments, [start, *ahead]))
+            if aligned != start or (passed == log.last and self.has_marks(state.uid)):
+                end = aligned
+        return Step(StreamCut.of(state.name, end), None if passed is None else passed.lower)
 
     def cut_at(self, state: StreamState, time: int, bound: str) -> StreamCut:
         """Return the cut of the last watermark whose lower or upper bound is not after a time."""

@@ -14,7 +14,7 @@ def test_infos_are_frozen_and_can_be_sent_elsewhere() -> None:
     """They are handed to other threads and, with Spark, to other processes."""
     cut = StreamCut.of("a/b", {0: 5})
     info = StreamInfo(
-        name="a/b", state="active", epoch=1, segments=(SegmentInfo(0, 0.0, 1.0),), config=StreamConfig(),
+        name="a/b", uid=1, state="active", epoch=1, segments=(SegmentInfo(0, 0.0, 1.0),), config=StreamConfig(),
         size_bytes=5, head=cut, tail=cut,
     )  # fmt: skip
     for value in (info, Checkpoint("c", "g", (cut,)), Lag(events=None, bytes=5, seconds=1.5)):
