@@ -7,7 +7,6 @@ least one event if there is any. What it costs depends on the step, and not on h
 
 from __future__ import annotations
 
-from collections import deque
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -34,14 +33,13 @@ class Room:
         self.bytes, self.events = size, events
         self.is_untouched = True
 
-    @property
     def is_empty(self) -> bool:
         """Whether nothing more may be taken."""
         return not self.is_untouched and (self.bytes == 0 or self.events == 0)
 
-    def share(self, parts: int) -> tuple[int | None, int | None]:
+    def share(self, parts: int) -> Room:
         """Return how much each of so many may take."""
-        return tuple(None if room is None else -(-room // parts) for room in (self.bytes, self.events))  # type: ignore[return-value]
+        return Room(*(None if room is None else max(room // parts, 1) for room in (self.bytes, self.events)))
 
     def take(self, size: int, events: int) -> None:
         """Note what was taken; a single event may be more than there was room for."""
@@ -64,7 +62,7 @@ def step_through(
         _fill({segment: ends.get(segment, place) for segment, place in found.items()}, found, segment_of, room)
         over = {segment for segment, place in found.items() if place >= ends.get(segment, place)}
         ready = [(old, new) for old, new in waiting if old <= over and new <= ends.keys()]
-        if not ready or room.is_empty:
+        if not ready or room.is_empty():
             return found
         waiting = [family for family in waiting if family not in ready]
         for old, new in ready:
@@ -76,26 +74,26 @@ def _fill(
     ends: Mapping[int, int], found: dict[int, int], segment_of: Callable[[int], ReadableSegment], room: Room
 ) -> None:
     """Move on in segments that are read side by side, as far as there is room."""
-    active = deque(segment for segment, end in sorted(ends.items()) if found[segment] < end)
-    while active and not room.is_empty:
-        size, events = room.share(len(active))
-        segment = active.popleft()
-        place, end = found[segment], ends[segment]
-        reached, count = _reach(segment_of(segment), place, end, size, events, at_least_one=room.is_untouched)
-        room.take(reached - place, count)
-        found[segment] = reached
-        if place < reached < end:
-            active.append(segment)
+    active = [segment for segment, end in sorted(ends.items()) if found[segment] < end]
+    while active and not room.is_empty():
+        share, moved = room.share(len(active)), []
+        for segment in active:
+            if room.is_empty():
+                return
+            place, end = found[segment], ends[segment]
+            reached, count = _reach(segment_of(segment), place, end, share, at_least_one=room.is_untouched)
+            room.take(reached - place, count)
+            found[segment] = reached
+            moved += [segment] if place < reached < end else []
+        active = moved
 
 
-def _reach(
-    segment: ReadableSegment, place: int, end: int, size: int | None, events: int | None, *, at_least_one: bool
-) -> tuple[int, int]:
-    """Return how far a part of so many bytes and events reaches, and how many events it has, if that matters."""
-    stop = end if size is None else _border(segment, place, min(place + size, end), end)
+def _reach(segment: ReadableSegment, place: int, end: int, share: Room, *, at_least_one: bool) -> tuple[int, int]:
+    """Return how far a share reaches, and how many events that are, if it matters."""
+    stop = end if share.bytes is None else _border(segment, place, min(place + share.bytes, end), end)
     if stop <= place and at_least_one:
         stop = _first_end(segment, place, end)
-    return (stop, 0) if events is None else _count(segment, place, stop, events)
+    return (stop, 0) if share.events is None else _count(segment, place, stop, share.events)
 
 
 def _border(segment: ReadableSegment, place: int, target: int, end: int) -> int:
