@@ -33,7 +33,7 @@
     │   ├── CasConflict, LeaseHeld, LeaseLost, NoSuchCluster, ClusterExists, CpoUnavailable
     └── StreamError                a stream, a writer, a reader or a group refused; nothing was changed
         ├── NoSuchStream, StreamExists, StreamSealed, StreamNotSealed, WrongCut, DataTruncated
-        ├── NoSuchEvent, EventTooLarge, NotDecodable, WriterFenced, WriterFailed
+        ├── NoSuchEvent, EventTooLarge, NotDecodable, EventMalformed, WriterFenced, WriterFailed
         ├── EventClosed (ValueError), EventAborted
         ├── NoSuchTransaction, TransactionEnded, CommitUnfinished
         ├── NoSuchGroup, GroupExists, NoSuchReader, ReaderInUse, ReaderOffline, CheckpointFailed
@@ -440,6 +440,17 @@ class NotDecodable(StreamError):
     def __init__(self, wanted: str, *, reason: str) -> None:
         super().__init__(f"an event is not {wanted} ({reason}): read it with the serializer that it was written with")
         self.wanted, self.reason = wanted, reason
+
+
+class EventMalformed(StreamError):
+    """An event does not have the format that a table wants."""
+
+    def __init__(self, place: str, *, wanted: str, reason: str) -> None:
+        super().__init__(
+            f"the event at {place} is no {wanted} ({reason}): mend what writes it, or keep such events in a column "
+            "of their own with the option on_corrupt=column"
+        )
+        self.place, self.wanted, self.reason = place, wanted, reason
 
 
 class WriterFenced(StreamError):

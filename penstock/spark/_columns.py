@@ -1,0 +1,187 @@
+"""Events as rows of Spark: Arrow batches of a store in, Arrow batches of the wanted columns out.
+
+Only the columns that the schema names are made. What is in an event can become columns, too: of ``json`` those that the
+schema names besides ours, of ``futoin`` the fields of an event of FTN18, written ``{"type": …, "ts": …, "data": …}``.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import (
+    BinaryType,
+    DataType,
+    LongType,
+    MapType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampType,
+    _parse_datatype_string,
+)
+
+from penstock.errors import BadArgument
+from penstock.model import EventPointer
+from penstock.spark._futoin import futoin_columns
+from penstock.spark._json import JsonColumns
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from penstock.client import Store
+    from penstock.spark._options import SourceOptions
+
+__all__ = ["CORRUPT", "Rows", "check_schema", "schema_of"]
+
+CORRUPT: Final = "_corrupt"
+_OURS: Final[Mapping[str, DataType]] = {
+    "event": BinaryType(),
+    "scope": StringType(),
+    "stream": StringType(),
+    "segment_id": LongType(),
+    "offset": LongType(),
+    "size": LongType(),
+    "pointer": StringType(),
+    "mark_time": TimestampType(),
+}
+_FUTOIN: Final[Mapping[str, DataType]] = {
+    "id": LongType(),
+    "type": StringType(),
+    "data": StringType(),
+    "ts": TimestampType(),
+}
+
+
+def schema_of(options: SourceOptions) -> StructType:
+    """Return the columns that a source has if nobody names others."""
+    ours = dict(_OURS)
+    found: dict[str, DataType] = {}
+    if options.format != "raw":
+        del ours["event"]
+    if options.format == "futoin":
+        found |= _FUTOIN
+    if options.format == "json":
+        found |= {one.name: one.dataType for one in _json_schema(options)}
+        if twice := sorted(found.keys() & ours.keys()):
+            raise BadArgument(
+                f"the option 'json_schema' names {twice[0]!r}, which is a column of the stream: "
+                "name the columns that you want with .schema(), ours or your own"
+            )
+    if options.format != "raw" and options.keep_corrupt:
+        found[CORRUPT] = StringType()
+    return StructType([StructField(name, kind) for name, kind in (found | ours).items()])
+
+
+def _json_schema(options: SourceOptions) -> StructType:
+    if options.json_schema is None:
+        raise BadArgument(
+            "the format 'json' needs to know the columns: give .schema(\"…\") or the option 'json_schema', "
+            'as in "sensor string, degrees double"'
+        )
+    try:
+        found = _parse_datatype_string(options.json_schema)
+    except Exception as error:  # noqa: BLE001 - whatever the parser says
+        raise BadArgument(f"the option 'json_schema' is no schema: {error}") from None
+    if not isinstance(found, StructType):
+        raise BadArgument("the option 'json_schema' is no schema: give names and types, as in 'sensor string'")
+    return found
+
+
+def check_schema(options: SourceOptions, schema: StructType) -> None:
+    """Refuse columns that the source does not have, or of another type."""
+    known = dict(_OURS) | (dict(_FUTOIN) if options.format == "futoin" else {}) | {CORRUPT: StringType()}
+    for one in schema.fields:
+        if one.name in known and (options.format != "json" or one.name not in _FUTOIN):
+            if one.dataType != known[one.name]:
+                wanted = known[one.name].simpleString()
+                raise BadArgument(f"the column {one.name!r} is of type {wanted}, not {one.dataType.simpleString()}")
+        elif options.format != "json":
+            raise BadArgument(
+                f"a source of format {options.format!r} has no column {one.name!r}: there are {', '.join(known)}"
+            )
+        elif isinstance(one.dataType, MapType | BinaryType):
+            raise BadArgument(f"the column {one.name!r} cannot be of type {one.dataType.simpleString()} in JSON")
+    if not options.keep_corrupt and CORRUPT in schema.fieldNames():
+        raise BadArgument(f"the column {CORRUPT!r} comes with the option on_corrupt=column")
+
+
+class Rows:
+    """Makes the rows of one partition; ``time`` is what the writers have promised at the end of its micro-batch."""
+
+    def __init__(self, store: Store, options: SourceOptions, schema: StructType, time: int | None = None) -> None:
+        self._store, self._options, self._time = store, options, time
+        self._schema = to_arrow_schema(schema, timezone="UTC")
+        scope, name = options.stream.split("/")
+        self._makers: dict[str, Callable[[pa.RecordBatch], pa.Array]] = {
+            "event": lambda batch: batch.column("event"),
+            "scope": lambda batch: pa.repeat(scope, len(batch)),
+            "stream": lambda batch: pa.repeat(name, len(batch)),
+            "segment_id": lambda batch: batch.column("segment_id"),
+            "offset": lambda batch: batch.column("offset"),
+            "size": self._sizes,
+            "pointer": self._pointers,
+            "mark_time": self._times,
+        }
+        self._json = JsonColumns(
+            [one for one in self._schema if one.name not in (*_OURS, CORRUPT)],
+            where=options.stream,
+            keep_corrupt=options.keep_corrupt,
+        )
+
+    def of(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """Return the rows of events."""
+        found = self._payload(batch)
+        arrays = [
+            found[one.name] if one.name in found else self._makers[one.name](batch).cast(one.type)
+            for one in self._schema
+        ]
+        return pa.record_batch(arrays, self._schema)
+
+    def mark(self) -> pa.RecordBatch:
+        """Return the row that only tells the time."""
+        arrays = [
+            pa.array([self._time], pa.timestamp("ms", "UTC")).cast(one.type)
+            if one.name == "mark_time"
+            else pa.nulls(1, one.type)
+            for one in self._schema
+        ]
+        return pa.record_batch(arrays, self._schema)
+
+    def _payload(self, batch: pa.RecordBatch) -> dict[str, pa.Array]:
+        """Return the columns of what is in the events."""
+        if self._options.format == "json":
+            return self._json.of(batch.column("event"), batch.column("offset"), corrupt=CORRUPT)
+        if self._options.format == "futoin":
+            return futoin_columns(
+                batch.column("event"),
+                batch.column("offset"),
+                where=self._options.stream,
+                corrupt=CORRUPT,
+                keep_corrupt=self._options.keep_corrupt,
+            )
+        return {}
+
+    def _sizes(self, batch: pa.RecordBatch) -> pa.Array:
+        """Return how large the events are; of those that were too large to be here, the store knows."""
+        events = batch.column("event")
+        sizes = pc.binary_length(events).cast(pa.int64())
+        if not events.null_count:
+            return sizes
+        places = zip(batch.column("segment_id").to_pylist(), batch.column("offset").to_pylist(), strict=True)
+        known = [
+            self._store.fetch_event_as_stream(EventPointer(self._options.stream, *place)).size if size is None else size
+            for place, size in zip(places, sizes.to_pylist(), strict=True)
+        ]
+        return pa.array(known, pa.int64())
+
+    def _pointers(self, batch: pa.RecordBatch) -> pa.Array:
+        prefix = f"{self._options.stream}:{batch.column('segment_id')[0]}@"
+        return pc.binary_join_element_wise(prefix, batch.column("offset").cast(pa.string()), "")
+
+    def _times(self, batch: pa.RecordBatch) -> pa.Array:
+        if self._time is None:
+            return batch.column("mark_time")
+        return pa.repeat(pa.scalar(self._time, pa.timestamp("ms", "UTC")), len(batch))

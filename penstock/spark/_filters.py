@@ -1,0 +1,61 @@
+"""Filters that the source takes over: on where events are, and on the type of FutoIn events."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql.datasource import EqualTo, GreaterThan, GreaterThanOrEqual, In, LessThan, LessThanOrEqual
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+
+    from pyspark.sql.datasource import Filter
+
+    from penstock.model import SegmentRange
+
+__all__ = ["is_wanted", "kept", "taken_over"]
+
+_COMPARE: Final[Mapping[type, Callable[[Any, Any], Any]]] = {
+    EqualTo: pc.equal,
+    GreaterThan: pc.greater,
+    GreaterThanOrEqual: pc.greater_equal,
+    LessThan: pc.less,
+    LessThanOrEqual: pc.less_equal,
+    In: lambda column, values: pc.is_in(column, pa.array(values, column.type)),
+}
+
+
+def taken_over(filters: Iterable[Filter], columns: Sequence[str]) -> list[Filter]:
+    """Return those that we apply ourselves: comparisons of these columns with values."""
+    return [one for one in filters if type(one) in _COMPARE and list(one.attribute) in [[name] for name in columns]]  # type: ignore[attr-defined]
+
+
+def is_wanted(part: SegmentRange, filters: Iterable[Filter]) -> bool:
+    """Whether there may be any event in a part that all filters let through."""
+    return all(_may_hold(part, one) for one in filters)
+
+
+def _may_hold(part: SegmentRange, one: Any) -> bool:  # noqa: ANN401 - filters share no type that has a value
+    [column] = one.attribute
+    if column == "segment_id":
+        return bool(pc.any(_COMPARE[type(one)](pa.array([part.segment_id]), one.value)).as_py())
+    if column != "offset":
+        return True
+    match one:
+        case EqualTo():
+            return bool(part.start <= one.value < part.end)
+        case In():
+            return any(part.start <= value < part.end for value in one.value)
+        case GreaterThan() | GreaterThanOrEqual():
+            return bool(part.end > one.value)
+        case _:
+            return bool(part.start <= one.value)
+
+
+def kept(batch: pa.RecordBatch, filters: Iterable[Any]) -> pa.RecordBatch:
+    """Return the rows that all filters let through."""
+    for one in filters:
+        batch = batch.filter(_COMPARE[type(one)](batch.column(one.attribute[0]), one.value))
+    return batch

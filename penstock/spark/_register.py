@@ -1,0 +1,53 @@
+"""What a user of Spark calls first, and what tasks call."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import TYPE_CHECKING, Final
+
+from pyspark import TaskContext
+
+from penstock.errors import BadArgument
+from penstock.model import EventPointer
+from penstock.spark._options import Address
+from penstock.spark._source import PenstockSource
+from penstock.spark._stores import shared
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from penstock.stream._large_read import EventInputStream
+
+__all__ = ["open_event", "register"]
+
+_STORE: Final = "penstock.store"
+
+
+def register(spark: SparkSession, store: str | os.PathLike[str] | None = None) -> None:
+    """Let a session of Spark read and write ``format("penstock")``.
+
+    ``store`` is where :func:`open_event` looks in tasks that this thread starts from now on.
+    """
+    context = spark.sparkContext
+    if context.pythonExec == "python3" and context.master.startswith("local"):
+        context.pythonExec = sys.executable  # or Spark takes the system's Python, which does not know Penstock
+    spark.dataSource.register(PenstockSource)
+    spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")
+    if store is not None:
+        text = os.fspath(store)
+        context.setLocalProperty(_STORE, text if "://" in text else os.path.abspath(text))
+
+
+def open_event(pointer: str | EventPointer, store: str | os.PathLike[str] | None = None) -> EventInputStream:
+    """Return an event as a file, in a task or anywhere: for those that are too large for a row.
+
+    ``store`` is by default the one that was given to :func:`register`.
+    """
+    if store is None:
+        context = TaskContext.get()
+        store = None if context is None else context.getLocalProperty(_STORE)
+        if store is None:
+            raise BadArgument("open_event does not know the store: give it, or register(spark, store=…) first")
+    one = pointer if isinstance(pointer, EventPointer) else EventPointer.parse(pointer)
+    return shared(Address(os.fspath(store))).fetch_event_as_stream(one)

@@ -1,0 +1,230 @@
+"""The sink: rows of Spark become events of a stream, each of them once, whatever is run again.
+
+Each task writes a transaction of its own and prepares it; few rows travel with its message instead. When all tasks are
+done, the driver commits the lot as one, under the query's id and the batch's number: a batch that was committed
+before is found to be there, and is dropped.
+"""
+
+from __future__ import annotations
+
+import uuid
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark import TaskContext
+from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
+from pyspark.sql.types import BinaryType, LongType, StringType, TimestampType
+
+from penstock.errors import BadArgument, PenstockError
+from penstock.spark._stores import open_at, shared
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from pyspark.sql.types import StructType
+
+    from penstock.client import Store
+    from penstock.spark._options import SinkOptions
+
+__all__ = ["PenstockStreamWriter", "PenstockWriter"]
+
+_INLINE_MAX: Final = 64 << 10  # of rows that travel with a task's message
+_LEASE_S: Final = 24 * 3600.0  # how long a batch may take; what is left over goes with the next commit
+_ROWS: Final = pa.schema([("event", pa.binary()), ("key", pa.binary())])
+
+
+@dataclass(frozen=True)
+class Message(WriterCommitMessage):
+    """What a task has written: few rows, or a transaction; of which query, and the latest time among them."""
+
+    query: str
+    rows: bytes = b""
+    transaction: str | None = None
+    time: int | None = None
+
+
+class _Writing:
+    """What both sinks do."""
+
+    def __init__(self, options: SinkOptions, schema: StructType, *, overwrite: bool) -> None:
+        self._options = options
+        if overwrite:
+            raise BadArgument("a stream is only ever appended to: use mode('append'), or outputMode('append')")
+        kinds = {"event": (BinaryType, StringType), "key": (BinaryType, StringType), "time": (TimestampType, LongType)}
+        for option, kind in kinds.items():
+            column = getattr(options, option)
+            if column is not None:
+                _check_column(schema, option, column, kind)
+        self._query = f"spark-{uuid.uuid4()}"
+
+    def _of_query(self) -> str:
+        """Return the name under which the batches are counted, in a task."""
+        return self._query
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> Message:
+        """Write the rows of a task."""
+        waiting: list[pa.RecordBatch] = []
+        part: _Part | None = None
+        latest: int | None = None
+        try:
+            for batch in iterator:
+                latest = _later(latest, self._latest(batch))
+                waiting.append(self._rows(batch))
+                if part is None and sum(one.nbytes for one in waiting) > _INLINE_MAX:
+                    part = _Part(shared(self._options.address), self._options.stream, self._of_query())
+                if part is not None:
+                    part.add(waiting)
+                    waiting = []
+            if part is not None:
+                return Message(self._of_query(), transaction=part.prepare(), time=latest)
+        except BaseException:
+            if part is not None:
+                part.drop()
+            raise
+        return Message(self._of_query(), rows=_packed(waiting), time=latest)
+
+    def _rows(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """Return events and keys of a batch."""
+        columns = [self._column(batch, "event"), self._column(batch, "key")]
+        return pa.record_batch(columns, _ROWS)
+
+    def _column(self, batch: pa.RecordBatch, option: str) -> pa.Array:
+        name = getattr(self._options, option)
+        if name is None:
+            return pa.nulls(len(batch), pa.binary())
+        column = batch.column(name)
+        if column.null_count:
+            raise BadArgument(
+                f"the column {name!r} has {column.null_count} nulls among {len(column)} rows, and is the {option} of "
+                f"each: drop such rows first, as in df.where({name!r} + ' IS NOT NULL')"
+            )
+        return column.cast(pa.binary())
+
+    def _latest(self, batch: pa.RecordBatch) -> int | None:
+        """Return the latest time of a batch, in milliseconds."""
+        if self._options.time is None or not len(batch):
+            return None
+        column = batch.column(self._options.time)
+        if pa.types.is_timestamp(column.type):
+            column = column.cast(pa.timestamp("ms", column.type.tz), safe=False).cast(pa.int64())
+        found: int | None = pc.max(column).as_py()
+        return found
+
+    def _commit(self, messages: Iterable[Message | None], number: int) -> None:
+        """Make all that the tasks have written part of the stream, unless it is."""
+        done = [one for one in messages if one is not None]
+        rows = [batch for one in done for batch in _unpacked(one.rows)]
+        prepared = [one.transaction for one in done if one.transaction is not None]
+        if not rows and not prepared:
+            return
+        with open_at(self._options.address) as store:
+            writer = store.transactional_writer(self._options.stream, done[0].query)
+            if rows:
+                part = _Part(store, self._options.stream, done[0].query)
+                part.add(rows)
+                prepared.append(part.prepare())
+            latest: int | None = None
+            for one in done:
+                latest = _later(latest, one.time)
+            writer.commit_all(prepared, number=number, timestamp=latest)
+
+    def _abort(self, messages: Iterable[Message | None]) -> None:
+        """Drop what the tasks have written."""
+        prepared = [one.transaction for one in messages if one is not None and one.transaction is not None]
+        if prepared:
+            with open_at(self._options.address) as store:
+                writer = store.transactional_writer(self._options.stream)
+                for transaction in prepared:
+                    with suppress(PenstockError):  # the lease ends it
+                        writer.get(transaction).abort()
+
+
+class PenstockWriter(_Writing, DataSourceArrowWriter):
+    """Writes a table."""
+
+    def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
+        """Make all rows part of the stream."""
+        self._commit(messages, 0)  # type: ignore[arg-type]
+
+    def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
+        """Drop all rows."""
+        self._abort(messages)  # type: ignore[arg-type]
+
+
+class PenstockStreamWriter(_Writing, DataSourceStreamArrowWriter):
+    """Writes micro-batches."""
+
+    def _of_query(self) -> str:
+        context = TaskContext.get()
+        found = None if context is None else context.getLocalProperty("sql.streaming.queryId")
+        assert found is not None, "a micro-batch is of a query"
+        return f"spark-{found}"
+
+    def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
+        """Make all rows part of the stream, unless the batch is."""
+        self._commit(messages, batchId)  # type: ignore[arg-type]
+
+    def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
+        """Drop all rows."""
+        del batchId
+        self._abort(messages)  # type: ignore[arg-type]
+
+
+class _Part:
+    """A transaction of one task."""
+
+    def __init__(self, store: Store, stream: str, query: str) -> None:
+        self._transaction = store.transactional_writer(stream, query).begin(_LEASE_S)
+
+    def add(self, rows: Iterable[pa.RecordBatch]) -> None:
+        """Write events."""
+        for batch in rows:
+            keys = batch.column("key")
+            self._transaction.write_batch(batch.column("event"), None if keys.null_count else keys)
+
+    def prepare(self) -> str:
+        """Make them durable, for whoever commits them; return the transaction's id."""
+        self._transaction.prepare()
+        return self._transaction.id
+
+    def drop(self) -> None:
+        """Forget them."""
+        with suppress(PenstockError):  # the lease ends it
+            self._transaction.abort()
+
+
+def _check_column(schema: StructType, option: str, name: str, kinds: tuple[type, ...]) -> None:
+    if name not in schema.fieldNames():
+        raise BadArgument(
+            f"there is no column {name!r} for the {option} of each row, only {', '.join(schema.fieldNames())}: "
+            f'name one with .option("{option}", "…")'
+        )
+    kind = schema[name].dataType
+    if not isinstance(kind, kinds):
+        wanted = " or ".join(one().simpleString() for one in kinds)
+        raise BadArgument(
+            f"the column {name!r} is of type {kind.simpleString()}, and the {option} of each row is {wanted}: "
+            "cast it, or make JSON of it with to_json(struct(…))"
+        )
+
+
+def _later(one: int | None, other: int | None) -> int | None:
+    return max((time for time in (one, other) if time is not None), default=None)
+
+
+def _packed(batches: Sequence[pa.RecordBatch]) -> bytes:
+    if not batches:
+        return b""
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, _ROWS) as writer:
+        for batch in batches:
+            writer.write_batch(batch)
+    packed: bytes = sink.getvalue().to_pybytes()
+    return packed
+
+
+def _unpacked(data: bytes) -> list[pa.RecordBatch]:
+    return [one for one in pa.ipc.open_stream(data) if len(one)] if data else []

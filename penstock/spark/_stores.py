@@ -1,0 +1,40 @@
+"""Stores in Spark's Python processes: opened once in each, however many tasks it runs."""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from contextlib import suppress
+from typing import TYPE_CHECKING, Final
+
+import penstock
+from penstock.errors import PenstockError
+
+if TYPE_CHECKING:
+    from penstock.client import Store
+    from penstock.spark._options import Address
+
+__all__ = ["open_at", "shared"]
+
+_OPEN_MAX: Final = 8
+_open: Final[OrderedDict[Address, Store]] = OrderedDict()  # the last used last
+_lock: Final = threading.Lock()
+
+
+def open_at(address: Address) -> Store:
+    """Open a store; the caller closes it."""
+    return penstock.connect(
+        address.store, user=address.user, password=address.password, token=address.token, tls_ca=address.tls_ca
+    )
+
+
+def shared(address: Address) -> Store:
+    """Return the store of this process at an address; it stays open for the tasks that come."""
+    with _lock:
+        store = _open.pop(address, None) or open_at(address)
+        _open[address] = store
+        if len(_open) > _OPEN_MAX:
+            _, oldest = _open.popitem(last=False)
+            with suppress(PenstockError):  # whoever used it was told
+                oldest.close()
+        return store
