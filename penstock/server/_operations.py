@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 from penstock.errors import NoSuchGroup, NoSuchStream, ReaderInUse, WriterFenced
 from penstock.model import check_name
 from penstock.server import _transactions as transactions
+from penstock.server._reach import end_proof, show_proof
 from penstock.server._readers import ClientReader
 from penstock.server._session import news_of
 from penstock.server._writers import ClientWriter, Upload
@@ -276,6 +277,8 @@ OPERATIONS: Final[Mapping[str, Operation]] = {
     "segment_at": Operation(_segment_at, "read", "pointer"),
     "watch": Operation(lambda session, *key: session.watch(key), "read"),
     "unwatch": Operation(lambda session, *key: session.unwatch(key), "read"),
+    "reach": Operation(show_proof, "read"),
+    "reach.end": Operation(end_proof, "read", "chosen"),
     "locate": Operation(_locate, "read"),
     "times": Operation(_times, "read"),
     "reader_groups": Operation(_groups, "read", "chosen"),
