@@ -8,6 +8,7 @@ if TYPE_CHECKING:
     from penstock.model import EventPointer
     from penstock.server._session import Session
     from penstock.stream import EventOutputStream
+    from penstock.stream._prepared import PreparedTransaction
     from penstock.stream._transaction import EndedTransaction, Transaction
 
 __all__ = [
@@ -97,5 +98,5 @@ def abort(session: Session, transaction: str, events: list[int]) -> None:
         session.drop(number)
 
 
-def _open(session: Session, transaction: str) -> Transaction | EndedTransaction:
+def _open(session: Session, transaction: str) -> Transaction | PreparedTransaction | EndedTransaction:
     return session.store.transaction(transaction)
