@@ -322,7 +322,7 @@ class Transaction:
             for place in (*large, len(array)):
                 self._add_some(array[done:place], positions[done:place])
                 if place < len(array):
-                    with self._begin_at(float(positions[place])) as output:
+                    with self.begin_at(float(positions[place])) as output:
                         output.write(memoryview(array[place].as_buffer()))
                 done = place + 1
 
@@ -356,9 +356,10 @@ class Transaction:
 
     def begin_write_event(self, key: str | bytes | None = None) -> EventOutputStream:
         """Begin an event of any size, to be written as a file; closing it makes it part of the transaction."""
-        return self._begin_at(self._position_of(key))
+        return self.begin_at(self._position_of(key))
 
-    def _begin_at(self, position: float) -> EventOutputStream:
+    def begin_at(self, position: float) -> EventOutputStream:
+        """Begin an event whose key belongs there."""
         with self._lock:
             self.ping()
             write = LargeWrite(self._logs.new_large_log, self._store.clock)
