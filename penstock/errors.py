@@ -35,7 +35,8 @@
         ├── NoSuchStream, StreamExists, StreamSealed, StreamNotSealed, WrongCut, DataTruncated
         ├── NoSuchEvent, EventTooLarge, NotDecodable, EventMalformed, WriterFenced, WriterFailed
         ├── EventClosed (ValueError), EventAborted
-        ├── NoSuchTransaction, TransactionEnded, CommitUnfinished
+        ├── NoSuchTransaction, TransactionEnded, TransactionPrepared (TransactionEnded), CommitUnfinished
+        ├── NotPrepared, TooManyPrepared
         ├── NoSuchGroup, GroupExists, NoSuchReader, ReaderInUse, ReaderOffline, CheckpointFailed
 """
 
@@ -499,6 +500,34 @@ class TransactionEnded(StreamError):
     def __init__(self, transaction: str, *, reason: str) -> None:
         super().__init__(f"transaction {transaction} has ended: {reason}; begin another one")
         self.transaction, self.reason = transaction, reason
+
+
+class TransactionPrepared(TransactionEnded):
+    """The transaction is prepared: it takes no more events."""
+
+    def __init__(self, transaction: str) -> None:
+        StreamError.__init__(
+            self, f"transaction {transaction} is prepared, and takes no more events: commit it, or abort it"
+        )
+        self.transaction, self.reason = transaction, "it is prepared"
+
+
+class NotPrepared(StreamError):
+    """Transactions are committed together once all of them are prepared; nothing was committed."""
+
+    def __init__(self, transaction: str, *, reason: str) -> None:
+        super().__init__(f"nothing was committed, because transaction {transaction} is not prepared: {reason}")
+        self.transaction, self.reason = transaction, reason
+
+
+class TooManyPrepared(StreamError):
+    """The store keeps no more prepared transactions; this one is still open."""
+
+    def __init__(self, transaction: str, *, limit: int) -> None:
+        super().__init__(
+            f"transaction {transaction} cannot be prepared, the store has {limit} that are: commit or abort some first"
+        )
+        self.transaction, self.limit = transaction, limit
 
 
 class CommitUnfinished(StreamError):

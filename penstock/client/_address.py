@@ -23,7 +23,6 @@ _PORT: Final = 9090
 class ServerFinder:
     """Finds a server, which stays where it is."""
 
-    is_local: Final = False
     patience_s: Final = 0.0
 
     def __init__(

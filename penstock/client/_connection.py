@@ -51,10 +51,6 @@ class Finder(Protocol):
         """The store's address, for messages."""
 
     @property
-    def is_local(self) -> bool:
-        """Whether its files may be within our reach."""
-
-    @property
     def patience_s(self) -> float:
         """How long to wait for it at first; who was there before is waited for longer."""
 
@@ -151,8 +147,9 @@ class Connection:
 
     def __init__(self, finder: Finder, push: Push, lost: Callable[[Session], None]) -> None:
         self._finder, self._push, self._lost = finder, push, lost
-        self.files: PlogFiles | None = PlogFiles() if finder.is_local else None
         self._lock = threading.Lock()
+        self._reach_lock = threading.Lock()  # held while it is found out whether files can be reached
+        self._reached: tuple[Session | None, PlogFiles | None] = (None, None)  # in which session, and what
         self._session: Session | None = None
         self._closed = False
 
@@ -205,6 +202,19 @@ class Connection:
             for chunk in session.client.do_get(ticket):
                 yield chunk.data
 
+    def files(self, stream: str, segment: int, offset: int) -> PlogFiles | None:
+        """Return the files of the store if they are within our reach, which is found out once a session."""
+        session = self.session
+        if self._reached[0] is not session:
+            with self._reach_lock:
+                if self._reached[0] is not session:
+                    self._reached = session, _reached(session, stream, segment, offset)
+        return self._reached[1]
+
+    def give_up_files(self) -> None:
+        """Have everything sent until the session ends."""
+        self._reached = self.session, None
+
     def close(self) -> None:
         """End the session, and begin no other."""
         self._closed = True  # first: who tries to connect stops trying
@@ -212,6 +222,17 @@ class Connection:
             session, self._session = self._session, None
         if session is not None:
             session.close()
+
+
+def _reached(session: Session, stream: str, segment: int, offset: int) -> PlogFiles | None:
+    """Look for the file that the server makes for us."""
+    shown = session.call("reach", stream, segment, offset)
+    if shown is None:
+        return None
+    number, path, content, place = shown
+    files = PlogFiles.reached(path, content, place)
+    session.call("reach.end", number)
+    return files
 
 
 def _reason(error: BaseException) -> str:

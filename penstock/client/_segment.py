@@ -8,6 +8,7 @@ from itertools import chain
 from typing import TYPE_CHECKING, Final
 
 from penstock.client._connection import ConnectionLost
+from penstock.errors import PlogCorrupt
 from penstock.plog import LocatedBlocks
 from penstock.stream._block import read_block
 from penstock.stream._mark_times import NO_TIMES, Steps, times_column
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
 __all__ = ["News", "RemoteSegment", "RemoteTimes"]
 
 _AHEAD: Final = 64 << 20
+_Known = tuple["PlogFiles | None", int, int, list[tuple[int, LocatedBlocks]]]
+"""In which files blocks are, from where on, up to where, and where each plog of them begins and is."""
 
 News = tuple[int, int, int | None]
 """Where a segment begins, how far it can be read and, if it is sealed, where it ends."""
@@ -46,7 +49,7 @@ class RemoteSegment:
         self._lock = threading.Lock()
         self._bells: list[Bell] = []
         self._flow: _Flow | None = None
-        self._known: tuple[int, int, list[tuple[int, LocatedBlocks]]] = (0, 0, [])  # from, up to, and where that is
+        self._known: _Known = (None, 0, 0, [])
 
     @property
     def tail(self) -> int:
@@ -63,22 +66,26 @@ class RemoteSegment:
 
     def _views(self, offset: int, stop: int) -> Iterator[tuple[int, memoryview]]:
         """Return the blocks of a range as they are stored, from the files where we can reach them."""
-        files = self._connection.files
+        found: list[tuple[int, memoryview]] = []
         try:
-            found = [] if files is None else self._located(files, offset, stop)
-        except OSError:
-            found = []  # removed at this very moment, or never within our reach
+            files = self._connection.files(*self.key, offset)
+            if files is not None:
+                found = self._located(files, offset, stop)
+        except PlogCorrupt:
+            self._connection.give_up_files()  # whether it is damaged is for the server to tell
+        except (ConnectionLost, OSError):
+            pass  # the file was removed at this very moment
         return iter(found) if found else self._sent(offset, stop)
 
     def _located(self, files: PlogFiles, offset: int, stop: int) -> list[tuple[int, memoryview]]:
         """Return the blocks of a range, from the files; where more of them are is asked for a good deal ahead."""
-        begin, end, _ = self._known
-        if not begin <= offset < stop <= end:
+        known_to, begin, end, _ = self._known
+        if known_to is not files or not begin <= offset < stop <= end:
             reach = max(stop, min(self.tail, offset + _AHEAD))
             answer = self._connection.call("locate", *self.key, offset, reach, again=True)
-            self._known = offset, reach, [(start, LocatedBlocks(*rest)) for start, *rest in answer]
+            self._known = files, offset, reach, [(start, LocatedBlocks(*rest)) for start, *rest in answer]
         blocks: list[tuple[int, memoryview]] = []
-        for start, located in self._known[2]:
+        for start, located in self._known[3]:
             if start < stop:
                 part = located.between(max(offset - start, 0), stop - start)
                 blocks += [(start + place, view) for place, view in files.read(part)]

@@ -1,7 +1,9 @@
 """Transactions of a store that another process has open: it has them, we send what is in them.
 
-Small events wait here until there are enough of them to be sent together, or the transaction is committed. A
-transaction ends with the process that has it: when another takes the store over, it was aborted.
+Small events wait here until there are enough of them to be sent together, or the transaction is committed. Batches are
+sent as they are: the lengths of the events, their bytes, and where their keys belong, each in one piece, as many in a
+message as would make a block. A transaction ends with the process that has it: when another takes the store over, it
+was aborted, unless it was prepared before.
 """
 
 from __future__ import annotations
@@ -9,20 +11,31 @@ from __future__ import annotations
 import threading
 from collections import deque
 from contextlib import suppress
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final
 
+import numpy as np
+
 from penstock.errors import BadArgument, PenstockError, StoreClosed, StoreUnreachable, TransactionEnded
-from penstock.model import check_time
+from penstock.model import check_many
 from penstock.ports import SystemClock
-from penstock.stream._keys import key_position
+from penstock.stream._batch import array_data, array_ends, array_lengths, as_array, block_marks, positions_of
+from penstock.stream._block import pack_lengths
+from penstock.stream._keys import key_position, pack_positions
 from penstock.stream._large_write import CHUNK_SIZE, EventOutputStream, LargeWrite
-from penstock.stream._transaction import EndedTransaction, as_event
+from penstock.stream._prepared import check_timestamp
+from penstock.stream._transaction import EndedTransaction, as_event, check_ids
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
     from types import TracebackType
     from typing import Self
 
+    import numpy.typing as npt
+    import pyarrow as pa
+
     from penstock.client._store import RemoteStore
+    from penstock.model import EventPointer
     from penstock.ports import Bytes
     from penstock.stream._transaction import Status
     from penstock.stream.serializers import Serializer
@@ -47,6 +60,7 @@ class RemoteTransaction:
         self._size = 0
         self._outputs: dict[int, EventOutputStream] = {}  # those that want to know where they will be
         self._writing = 0
+        self._is_prepared = False
         self.lost: Final[deque[_Upload]] = deque()  # events that nobody has any more
         self._is_given_up = False
 
@@ -55,7 +69,7 @@ class RemoteTransaction:
 
     @property
     def status(self) -> Status:
-        """Whether it is open, committed or aborted."""
+        """Whether it is open, prepared, committed or aborted."""
         found: Status = self._call("status", again=True)
         return found
 
@@ -85,12 +99,42 @@ class RemoteTransaction:
         if events:
             self._call("write", events, keys)
 
+    def write_batch(self, events: Iterable[object], keys: Iterable[str | bytes] | str | bytes | None = None) -> None:
+        """Add many events: a list of bytes or an Arrow array, with a key for each, one for all, or none."""
+        check_many("events", events, "bytes, or an Arrow array")
+        if self._serialize is not None:
+            events = [self._serialize(event) for event in events]
+        array = as_array(events)
+        positions = positions_of(keys, len(array), without=self.id)
+        with self._lock:
+            self._send()
+            if not len(array):
+                self._call("batch", b"", b"", b"")  # which tells whether it is open at all
+                return
+            done = 0
+            large = np.flatnonzero(array_lengths(array) > CHUNK_SIZE).tolist()
+            for place in (*large, len(array)):
+                self._send_some(array[done:place], positions[done:place])
+                if place < len(array):
+                    with self._begin_at(float(positions[place])) as output:
+                        output.write(memoryview(array[place].as_buffer()))
+                done = place + 1
+
+    def _send_some(self, array: pa.BinaryArray, positions: npt.NDArray[np.float64]) -> None:
+        """Send events none of which is large, as many in a message as would make a block."""
+        if not len(array):
+            return
+        for first, last in pairwise(block_marks(array_ends(array), size=CHUNK_SIZE)):
+            part, places = array[first:last], pack_positions(positions[first:last])
+            self._call("batch", pack_lengths(array_lengths(part)), bytes(array_data(part)), places)
+
     def begin_write_event(self, key: str | bytes | None = None) -> EventOutputStream:
         """Begin an event of any size, to be written as a file; closing it makes it part of the transaction."""
-        if key is not None:
-            key_position(key)
+        return self._begin_at(key_position(self.id if key is None else key))
+
+    def _begin_at(self, position: float) -> EventOutputStream:
         self.ping()
-        upload = _Upload(self, key)
+        upload = _Upload(self, position)
         write = LargeWrite(upload.open, SystemClock())
         with self._lock:
             self._writing += 1
@@ -109,33 +153,49 @@ class RemoteTransaction:
             self._send()
             return self._call(name, *args)
 
+    def prepare(self) -> None:
+        """Let it outlive this process and the store's owner: it takes no more events, and is committed or aborted."""
+        with self._lock:
+            self._send_rest()
+            self._call("prepare", again=True)
+            self._is_prepared = True
+
+    def _send_rest(self) -> None:
+        self._drop_lost()
+        if self._writing:
+            raise BadArgument(f"transaction {self.id} has {self._writing} events that are not closed")
+        self._send()
+
     def commit(self, timestamp: int | None = None) -> None:
         """Make all events part of the stream at once; returns when they are durable and can be read."""
-        if timestamp is not None:
-            check_time("timestamp", timestamp)
-            if self._writer_id is None:
-                raise BadArgument("time is kept under the writer's id: open the transactional writer with one")
+        check_timestamp(timestamp, self._writer_id)
         with self._lock:
-            self._drop_lost()
-            if self._writing:
-                raise BadArgument(f"transaction {self.id} has {self._writing} events that are not closed")
-            self._send()
+            self._send_rest()
             numbers = list(self._outputs)
-            try:
-                pointers = self._call("commit", timestamp, numbers)
-            except StoreUnreachable:
-                if numbers or not self._is_committed():
-                    raise
-                return
-            for number, pointer in zip(numbers, pointers, strict=True):
-                self._outputs.pop(number).place_at(pointer)
+            for number, pointer in zip(numbers, self._commit(timestamp, numbers), strict=True):
+                output = self._outputs.pop(number)
+                if pointer is not None:
+                    output.place_at(pointer)
 
-    def _is_committed(self) -> bool:
-        """Whether it was committed, although the connection was lost meanwhile."""
+    def _commit(self, timestamp: int | None, numbers: list[int]) -> list[EventPointer | None]:
+        while True:
+            try:
+                found: list[EventPointer | None] = self._call("commit", timestamp, numbers)
+            except StoreUnreachable:
+                status = self._status_now()
+                if status == "committed" and not numbers:
+                    return []
+                if status != "prepared":  # then it has outlived who was to commit it
+                    raise
+            else:
+                return found
+
+    def _status_now(self) -> Status | None:
+        """Return how it is after the connection was lost; None if nobody knows."""
         try:
-            return self.status == "committed"
+            return self.status
         except PenstockError:
-            return False
+            return None
 
     def abort(self) -> None:
         """Drop all of it; aborting again does nothing."""
@@ -158,11 +218,11 @@ class RemoteTransaction:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Commit, or abort."""
+        """Commit, or abort; who prepared it leaves that to others."""
         if error is not None:
             with suppress(PenstockError):
                 self.abort()
-        elif not self._is_given_up:
+        elif not self._is_given_up and not self._is_prepared:
             self._commit_unless_done()
 
     def _commit_unless_done(self) -> None:
@@ -179,13 +239,13 @@ class _Upload:
 
     name: Final = "an event of a transaction"
 
-    def __init__(self, transaction: RemoteTransaction, key: str | bytes | None) -> None:
-        self._transaction, self._key = transaction, key
+    def __init__(self, transaction: RemoteTransaction, position: float) -> None:
+        self._transaction, self._position = transaction, position
         self._number: int | None = None
 
     def open(self) -> _Upload:
         """Begin the event on the server."""
-        self._number = self._transaction.upload("event", self._key)
+        self._number = self._transaction.upload("event", self._position)
         return self
 
     def submit(self, *data: Bytes) -> _Upload:
@@ -240,7 +300,42 @@ class RemoteTransactionalWriter:
     def get(self, transaction: str) -> RemoteTransaction | EndedTransaction:
         """Return a transaction by its id; of one that has ended, how."""
         status = self._store.connection.call("transaction.status", transaction, again=True)
-        return self._of(transaction) if status == "open" else EndedTransaction(transaction, status)
+        return self._of(transaction) if status in {"open", "prepared"} else EndedTransaction(transaction, status)
+
+    @property
+    def last_number(self) -> int | None:
+        """The highest number under which :meth:`commit_all` has committed with this writer id; None if none was.
+
+        It is no event number: those of :attr:`StreamWriter.last_number` are others, also under the same id.
+        """
+        found: int | None = self._store.connection.call(
+            "transactions.last_number", self.stream, self.writer_id, again=True
+        )
+        return found
+
+    def commit_all(self, ids: Iterable[str], number: int | None = None, timestamp: int | None = None) -> bool:
+        """Commit prepared transactions of this stream as one: all their events can be read at once, in this order.
+
+        With a ``number`` that was there before, nothing is committed and False is returned; that may be the answer,
+        too, if the connection was lost while they were committed.
+        """
+        ids = check_ids(ids, number, self.writer_id)
+        check_timestamp(timestamp, self.writer_id)
+        if self._closed:
+            raise StoreClosed(f"the transactional writer of stream {self.stream!r}")
+        call = self._store.connection.call
+        args = ("transactions.commit_all", self.stream, self.writer_id, ids, number, timestamp)
+        while True:
+            try:
+                done: bool = call(*args, again=number is not None)
+            except StoreUnreachable:  # without a number, the first of them tells: all were committed, or none
+                status = call("transaction.status", ids[0], again=True) if ids and number is None else None
+                if status == "committed":
+                    return True
+                if status != "prepared":
+                    raise
+            else:
+                return done
 
     def _of(self, transaction: str) -> RemoteTransaction:
         return RemoteTransaction(self._store, transaction, self.writer_id, self._serializer)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 from penstock.errors import NoSuchGroup, NoSuchStream, ReaderInUse, WriterFenced
 from penstock.model import check_name
 from penstock.server import _transactions as transactions
+from penstock.server._reach import end_proof, show_proof
 from penstock.server._readers import ClientReader
 from penstock.server._session import news_of
 from penstock.server._writers import ClientWriter, Upload
@@ -276,6 +277,8 @@ OPERATIONS: Final[Mapping[str, Operation]] = {
     "segment_at": Operation(_segment_at, "read", "pointer"),
     "watch": Operation(lambda session, *key: session.watch(key), "read"),
     "unwatch": Operation(lambda session, *key: session.unwatch(key), "read"),
+    "reach": Operation(show_proof, "read"),
+    "reach.end": Operation(end_proof, "read", "chosen"),
     "locate": Operation(_locate, "read"),
     "times": Operation(_times, "read"),
     "reader_groups": Operation(_groups, "read", "chosen"),
@@ -307,10 +310,14 @@ OPERATIONS: Final[Mapping[str, Operation]] = {
     "writer.close": Operation(_close_writer, "write", "chosen"),
     "transactions.begin": Operation(transactions.begin, "write"),
     "transactions.close": Operation(transactions.close, "write"),
+    "transactions.commit_all": Operation(transactions.commit_all, "write"),
+    "transactions.last_number": Operation(transactions.last_number, "write"),
     "transaction.status": Operation(transactions.status, "write", "transaction"),
     "transaction.ping": Operation(_of_transaction("ping"), "write", "transaction"),
     "transaction.abort": Operation(transactions.abort, "write", "transaction"),
     "transaction.write": Operation(transactions.write, "write", "transaction"),
+    "transaction.batch": Operation(transactions.write_batch, "write", "transaction"),
+    "transaction.prepare": Operation(_of_transaction("prepare"), "write", "transaction"),
     "transaction.event": Operation(transactions.begin_event, "write", "transaction"),
     "transaction.chunk": Operation(transactions.write_chunk, "write", "transaction"),
     "transaction.end": Operation(transactions.end_event, "write", "transaction"),

@@ -10,7 +10,7 @@ from pyarrow import flight
 
 from penstock.client._wire import pack_error
 from penstock.errors import NotAuthenticated, NotPermitted
-from penstock.stream import Transaction
+from penstock.stream import PreparedTransaction, Transaction
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -116,7 +116,9 @@ def _of_group(session: Session, args: list[Any]) -> Iterable[str]:
 
 def _of_transaction(session: Session, args: list[Any]) -> Iterable[str]:
     found = session.store.transaction(args[0])
-    return [found.stream] if isinstance(found, Transaction) else []  # of one that has ended only how is told
+    if isinstance(found, Transaction | PreparedTransaction):
+        return [found.stream]
+    return []  # of one that has ended only how is told
 
 
 def _of_open(session: Session, args: list[Any]) -> Iterable[str]:

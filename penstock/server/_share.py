@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Final
 from penstock.embedded import open_store
 from penstock.errors import StoreLocked, StoreUnreachable
 from penstock.ports import owner_name
+from penstock.server._reach import remove_proofs
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -52,6 +53,7 @@ def open_shared(folder: Path, *, pass_s: float) -> StreamStore | RemoteStore:
 def open_owned(folder: Path, *, pass_s: float, alone: bool = False) -> StreamStore:
     """Open the store in a folder as its owner, and serve it to others, unless they are to stay outside."""
     store = open_store(folder, pass_s=pass_s)
+    remove_proofs(folder)
     try:
         store.before_close(_Door(store, folder, alone=alone).close)
     except OSError as error:
@@ -123,7 +125,6 @@ class _Door:
 class _FolderFinder:
     """Finds the owner of a folder, or becomes it."""
 
-    is_local: Final = True
     patience_s: Final = 10.0  # another process may just be opening it
 
     def __init__(self, folder: Path, pass_s: float) -> None:

@@ -4,11 +4,19 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
+from penstock.errors import BadArgument
+from penstock.stream import Transaction
+from penstock.stream._batch import array_of
+from penstock.stream._keys import unpack_positions
+
 if TYPE_CHECKING:
     from penstock.model import EventPointer
     from penstock.server._session import Session
     from penstock.stream import EventOutputStream
-    from penstock.stream._transaction import EndedTransaction, Transaction
+    from penstock.stream._prepared import PreparedTransaction
+    from penstock.stream._transaction import EndedTransaction
 
 __all__ = [
     "abort",
@@ -16,10 +24,13 @@ __all__ = [
     "begin_event",
     "close",
     "commit",
+    "commit_all",
     "drop_event",
     "end_event",
+    "last_number",
     "status",
     "write",
+    "write_batch",
     "write_chunk",
 ]
 
@@ -45,8 +56,20 @@ def close(session: Session, stream: str, writer_id: str) -> None:
     session.store.transactional_writer(stream, writer_id).close()
 
 
+def commit_all(  # noqa: PLR0917 - as they are sent
+    session: Session, stream: str, writer_id: str | None, ids: list[str], number: int | None, timestamp: int | None
+) -> bool:
+    """Commit prepared transactions of a stream as one; return False if the number was there."""
+    return session.store.transactional_writer(stream, writer_id).commit_all(ids, number, timestamp)
+
+
+def last_number(session: Session, stream: str, writer_id: str | None) -> int | None:
+    """Return the highest number under which a writer has committed transactions together."""
+    return session.store.transactional_writer(stream, writer_id).last_number
+
+
 def status(session: Session, transaction: str) -> str:
-    """Return whether it is open, committed or aborted."""
+    """Return whether it is open, prepared, committed or aborted."""
     return session.store.transaction(transaction).status
 
 
@@ -57,9 +80,28 @@ def write(session: Session, transaction: str, events: list[bytes], keys: list[An
         one.write_event(event, key)
 
 
-def begin_event(session: Session, transaction: str, key: str | bytes | None) -> int:
-    """Begin an event of any size; return its number."""
-    return session.keep(_Event(_open(session, transaction).begin_write_event(key)))
+def write_batch(session: Session, transaction: str, words: bytes, data: bytes, places: bytes) -> None:
+    """Add events, none of which is looked at: their lengths, their bytes, and where their keys belong."""
+    one = _open(session, transaction)
+    if not isinstance(one, Transaction):
+        one.write_batch([])  # which says why not
+        return
+    try:
+        lengths, positions = np.frombuffer(words, ">u4"), unpack_positions(places)
+    except (TypeError, ValueError) as error:
+        raise BadArgument(f"this is no batch ({error})") from error
+    if len(positions) != len(lengths) or int(lengths.sum(dtype=np.int64)) != len(data):
+        raise BadArgument("a batch whose events are not as long, or as many, as it says")
+    one.add_array(array_of(lengths, data), positions)
+
+
+def begin_event(session: Session, transaction: str, position: float) -> int:
+    """Begin an event of any size, whose key belongs there; return its number."""
+    if type(position) is not float or not 0 <= position < 1:
+        raise BadArgument(f"{position!r} is no place of a key")
+    one = _open(session, transaction)
+    output = one.begin_at(position) if isinstance(one, Transaction) else one.begin_write_event()
+    return session.keep(_Event(output))
 
 
 def write_chunk(session: Session, transaction: str, number: int, data: bytes) -> None:
@@ -81,13 +123,21 @@ def drop_event(session: Session, transaction: str, number: int) -> None:
     session.drop(number)
 
 
-def commit(session: Session, transaction: str, timestamp: int | None, events: list[int]) -> list[EventPointer]:
-    """Commit; return where those events are whose clients want to know."""
+def commit(session: Session, transaction: str, timestamp: int | None, events: list[int]) -> list[EventPointer | None]:
+    """Commit; return where those events are whose clients want to know, if they are of this session."""
     _open(session, transaction).commit(timestamp)
-    found = [session.get(number, _Event).output.pointer for number in events]
+    found = [_place_of(session, number) for number in events]
     for number in events:
         session.drop(number)
     return found
+
+
+def _place_of(session: Session, number: int) -> EventPointer | None:
+    """Return where an event is; of one that was prepared before the store's owner changed, nobody knows."""
+    try:
+        return session.get(number, _Event).output.pointer  # type: ignore[no-any-return]
+    except BadArgument:
+        return None
 
 
 def abort(session: Session, transaction: str, events: list[int]) -> None:
@@ -97,5 +147,5 @@ def abort(session: Session, transaction: str, events: list[int]) -> None:
         session.drop(number)
 
 
-def _open(session: Session, transaction: str) -> Transaction | EndedTransaction:
+def _open(session: Session, transaction: str) -> Transaction | PreparedTransaction | EndedTransaction:
     return session.store.transaction(transaction)

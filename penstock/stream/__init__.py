@@ -10,6 +10,7 @@ from penstock.stream._arrow import READ_SCHEMA
 from penstock.stream._group import ReaderGroup
 from penstock.stream._large_write import EventOutputStream
 from penstock.stream._marks import MarkStatus
+from penstock.stream._prepared import PreparedTransaction
 from penstock.stream._reader import EventRead, Reader
 from penstock.stream._store import StreamStore
 from penstock.stream._transaction import Transaction, TransactionalWriter
@@ -27,6 +28,7 @@ __all__ = [
     "EventPointers",
     "EventRead",
     "MarkStatus",
+    "PreparedTransaction",
     "Reader",
     "ReaderGroup",
     "StreamStore",

@@ -10,14 +10,26 @@ import pyarrow.compute as pc
 
 from penstock.errors import BadArgument
 from penstock.model import check_many
-from penstock.stream._keys import key_positions
+from penstock.stream._block import LENGTH_SIZE
+from penstock.stream._keys import key_position, key_positions
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     import numpy.typing as npt
 
-__all__ = ["array_data", "array_ends", "array_lengths", "as_array", "as_positions", "cut_marks"]
+__all__ = [
+    "array_data",
+    "array_ends",
+    "array_lengths",
+    "array_of",
+    "as_array",
+    "as_positions",
+    "block_marks",
+    "cut_marks",
+    "positions_of",
+    "split",
+]
 
 
 def as_array(events: object) -> pa.BinaryArray:
@@ -53,6 +65,30 @@ def as_positions(keys: object, count: int) -> npt.NDArray[np.float64]:
     return positions
 
 
+def positions_of(keys: object, count: int, *, without: str) -> npt.NDArray[np.float64]:
+    """Return the key position of each of ``count`` events: with a key for each, one for all, or none at all.
+
+    ``without`` is what those without a key go by.
+    """
+    if keys is None or isinstance(keys, str | bytes):
+        return np.full(count, key_position(without if keys is None else keys))
+    return as_positions(keys, count)
+
+
+def split(
+    array: pa.BinaryArray, which: npt.NDArray[np.integer]
+) -> Iterator[tuple[int, npt.NDArray[np.integer], pa.BinaryArray]]:
+    """Return each place that events go to, which of them do, and those; ``which`` is the place of each event."""
+    for place in np.unique(which):
+        chosen = np.flatnonzero(which == place)
+        yield int(place), chosen, array if len(chosen) == len(array) else array.take(chosen)
+
+
+def block_marks(ends: npt.NDArray[np.int64], *, size: int) -> list[int]:
+    """Return before which events to cut, and their number: blocks of at most ``size`` bytes, or of one event."""
+    return cut_marks(ends + LENGTH_SIZE * np.arange(1, len(ends) + 1), size=size)
+
+
 def cut_marks(ends: npt.NDArray[np.int64], *, size: int) -> list[int]:
     """Return before which events to cut, and their number: parts of at most ``size`` bytes, or of one event."""
     marks = [0]
@@ -80,6 +116,13 @@ def array_data(array: pa.BinaryArray) -> memoryview:
     """Return the bytes of all events, one after another, without a copy."""
     bounds, data = _bounds(array), array.buffers()[2]
     return memoryview(b"" if data is None else data)[int(bounds[0]) : int(bounds[-1])]
+
+
+def array_of(lengths: npt.NDArray[np.integer], data: bytes) -> pa.BinaryArray:
+    """Return events of these lengths as an array, without a copy."""
+    bounds = np.zeros(len(lengths) + 1, np.int32)
+    np.cumsum(lengths, out=bounds[1:])
+    return pa.Array.from_buffers(pa.binary(), len(lengths), [None, pa.py_buffer(bounds), pa.py_buffer(data)])
 
 
 def _bounds(array: pa.BinaryArray) -> npt.NDArray[np.int32]:

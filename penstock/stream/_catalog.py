@@ -34,6 +34,9 @@ from penstock.stream._records import (
     GroupCreated,
     GroupDeleted,
     GroupFull,
+    NumberFull,
+    Prepared,
+    PreparedFull,
     SegmentsFull,
     SnapshotBegin,
     SnapshotEnd,
@@ -43,6 +46,7 @@ from penstock.stream._records import (
     StreamFull,
     StreamRecord,
     Uncommitted,
+    Unprepared,
     WriterFull,
     decode_records,
     encode_records,
@@ -74,6 +78,7 @@ class CatalogState:
         self.groups: dict[str, GroupState] = {}
         self.commits: dict[str, Committing] = {}  # under way, by transaction
         self.committed: dict[str, None] = {}  # the last ones, in order
+        self.prepared: dict[str, Prepared] = {}
         self.newest_commit: Committed | None = None  # if nothing came behind it
         self.next_uid = 0
 
@@ -86,16 +91,17 @@ class CatalogState:
                 self.next_uid = record.uid + 1
             case StreamDeleted():
                 del self.streams[record.stream]
+                self.prepared = {key: one for key, one in self.prepared.items() if one.stream != record.stream}
                 for group in self.groups.values():
                     group.drop_stream(record.stream)
             case GroupCreated():
                 self.groups[record.group] = GroupState(record)
             case GroupDeleted():
                 del self.groups[record.group]
-            case Committing() | Committed() | Uncommitted():
-                self._apply_commit(record)
             case _ if isinstance(record, SnapshotRecord):
                 self._apply_full(record)
+            case Prepared() | Unprepared() | Committing() | Committed() | Uncommitted():
+                self._apply_commit(record)
             case _ if isinstance(record, StreamRecord):
                 self.streams[record.stream].apply(record)
             case _:
@@ -113,6 +119,10 @@ class CatalogState:
                 self.streams[record.stream].consumers[record.consumer] = record.cut
             case WriterFull():
                 self.streams[record.stream].writers[record.writer] = record
+            case NumberFull():
+                self.streams[record.stream].note_batch(record.writer, record.number)
+            case PreparedFull():
+                self.prepared[record.transaction] = record
             case GroupFull():
                 self.groups[record.group] = GroupState.restore(record)
             case CommitsFull():
@@ -121,18 +131,35 @@ class CatalogState:
             case SnapshotEnd():
                 pass
 
-    def _apply_commit(self, record: Committing | Committed | Uncommitted) -> None:
+    def _apply_commit(self, record: Prepared | Unprepared | Committing | Committed | Uncommitted) -> None:
         match record:
+            case Prepared():
+                self.prepared[record.transaction] = record
+            case Unprepared():
+                for transaction in record.transactions:
+                    del self.prepared[transaction]
             case Committing():
                 self.commits[record.transaction] = record
+                self._apply_together(record)
             case Uncommitted():
                 self.committed.pop(record.transaction, None)
             case Committed():
                 self.commits.pop(record.transaction, None)
                 if not record.implicit:
-                    self.committed[record.transaction] = None
-                if len(self.committed) > COMMITTED_MAX:
-                    del self.committed[next(iter(self.committed))]
+                    self._note_committed(record.transaction)
+
+    def _apply_together(self, record: Committing) -> None:
+        """Take in what is committed together: from here on it is, however long it takes to finish."""
+        for transaction in record.together:
+            del self.prepared[transaction]
+            self._note_committed(transaction)
+        if record.writer is not None and record.number is not None:
+            self.streams[record.stream].note_batch(record.writer, record.number)
+
+    def _note_committed(self, transaction: str) -> None:
+        self.committed[transaction] = None
+        if len(self.committed) > COMMITTED_MAX:
+            del self.committed[next(iter(self.committed))]
 
     def snapshot(self) -> Iterator[Record]:
         """Return the records that say it all."""
@@ -141,6 +168,8 @@ class CatalogState:
         for stream in self.streams.values():
             yield from _split(stream.full())
             yield from (WriterFull(*msgspec.structs.astuple(mark)) for mark in stream.writers.values())
+            yield from (NumberFull(stream.name, writer, number) for writer, number in stream.batch_numbers.items())
+        yield from (PreparedFull(*msgspec.structs.astuple(one)) for one in self.prepared.values())
         yield from (group.full() for group in self.groups.values())
         yield SnapshotEnd()
 
@@ -178,6 +207,16 @@ class Catalog:
     def committed(self) -> dict[str, None]:
         """The transactions that were committed last."""
         return self._state.committed
+
+    @property
+    def prepared(self) -> dict[str, Prepared]:
+        """The prepared transactions, by id."""
+        return self._state.prepared
+
+    @property
+    def is_failed(self) -> bool:
+        """Whether nobody knows what was kept of the last change: opening the store again tells."""
+        return self._failed is not None
 
     @property
     def newest_commit(self) -> Committed | None:

@@ -10,7 +10,9 @@ it is finished, which is tried again before anything else changes the stream's s
 
 A transaction that began before its stream was scaled may have logs for a key range that no single segment has any more.
 Then the segments that have it now end, one with the old range takes the logs and ends, and others with the present
-ranges go on: such a commit is a scale in passing.
+ranges go on: such a commit is a scale in passing. Prepared transactions that are committed together may have begun
+before and after a scale, so that their ranges overlap: then there are several such layers, one behind another, and what
+is to come first under a key lies in an earlier one.
 """
 
 from __future__ import annotations
@@ -19,7 +21,9 @@ import logging
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import TYPE_CHECKING, Final
+
+import msgspec
 
 from penstock.errors import CommitUnfinished, PenstockError, StreamSealed
 from penstock.stream._block import BlockHeader, read_header
@@ -38,14 +42,16 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from penstock.ports import Bytes
+    from penstock.stream._records import Record
     from penstock.stream._segment import PendingBlock, Segment
     from penstock.stream._store import StreamStore
     from penstock.stream._stream_state import SegmentState, StreamState
 
-T = TypeVar("T")
 _logger: Final = logging.getLogger("penstock.stream")
 
-__all__ = ["TransactionPart", "commit_copies", "commit_logs", "copies_of", "finish_commits", "recover_commits"]
+__all__ = ["LOGS_MAX", "TransactionPart", "commit_copies", "commit_logs", "finish_commits", "recover_commits"]
+
+LOGS_MAX: Final = 1024  # of one commit: taking them over is one append of metadata, at most 1,200 bytes for each
 
 
 @dataclass(slots=True)
@@ -147,22 +153,25 @@ def _finish(store: StreamStore, record: Committing, segments: Iterable[Segment])
 
 
 def commit_logs(
-    store: StreamStore, name: str, transaction: str, parts: Sequence[TransactionPart], *, implicit: bool
+    store: StreamStore, commit: Committing, parts: Sequence[TransactionPart], *before: Record
 ) -> list[tuple[int, int]]:
-    """Let segments take over the logs of a transaction, all or none; return segment and offset of each part.
+    """Let segments take over the logs of transactions, all or none; return segment and offset of each part.
 
-    The caller holds the catalog. Everything in the logs is durable.
+    ``commit`` says all but where the logs go, and ``before`` comes about together with it. Under any key, what is in an
+    earlier part comes first. The caller holds the catalog. Everything in the logs is durable.
     """
-    finish_commits(store, name)
-    state = store.catalog.stream(name)
+    finish_commits(store, commit.stream)
+    state = store.catalog.stream(commit.stream)
     if state.sealed:
-        raise StreamSealed(name)
+        raise StreamSealed(commit.stream)
     holders = [_segment_with(state, part) for part in parts]
     ending = _overlapping(state.current, [part for part, one in zip(parts, holders, strict=True) if one is None])
-    rolled = [part for part in parts if any(one.overlaps(part.low, part.high) for one in ending)]
+    rolled = {
+        place: part for place, part in enumerate(parts) if any(one.overlaps(part.low, part.high) for one in ending)
+    }
     roll = _Roll(store, state, ending, rolled)
     try:
-        targets = [roll.segments.get(part.low, one) for part, one in zip(parts, holders, strict=True)]
+        targets = [roll.segments.get(place, one) for place, one in enumerate(holders)]
         by_segment: dict[int, list[TransactionPart]] = {}
         for part, target in zip(parts, targets, strict=True):
             assert target is not None, "a part that no segment has all of is rolled"
@@ -170,13 +179,13 @@ def commit_logs(
         logged = [
             LoggedPart(target, [log for part in some for log in part.logs]) for target, some in by_segment.items()
         ]
-        record = Committing(name, transaction, [], logged, implicit)
-        store.catalog.commit(*roll.records, record)
+        record = msgspec.structs.replace(commit, logged=logged)
+        store.catalog.commit(*before, *roll.records, record)
     except BaseException:
         roll.undo()
         raise
     roll.ring()
-    with _on_record(transaction):
+    with _on_record(commit.transaction):
         starts = _take_over(store, record, by_segment)
     return _places([one for one in targets if one is not None], parts, starts)
 
@@ -234,12 +243,16 @@ def _take_over(
 class _Roll:
     """A scale in passing for parts that no segment can take: segments end, others take the parts, new ones go on.
 
-    All parts in the key space of an ending segment go this way, those that it could have taken, too: ``segments`` are
-    those that take them, by where they begin in the key space.
+    All parts in the key space of an ending segment go this way, those that it could have taken, too. ``parts`` are by
+    their place in the commit, and ``segments`` are those that take them.
     """
 
     def __init__(
-        self, store: StreamStore, state: StreamState, ending: Sequence[SegmentState], parts: Sequence[TransactionPart]
+        self,
+        store: StreamStore,
+        state: StreamState,
+        ending: Sequence[SegmentState],
+        parts: Mapping[int, TransactionPart],
     ) -> None:
         self._ending = {one.segment_id: store.segment(state.name, one.segment_id) for one in ending}
         try:
@@ -249,18 +262,20 @@ class _Roll:
             raise
         now_ms = int(store.clock.now() * 1000)
         self.records: list[StreamScaled] = []
-        self.segments: dict[float, int] = {}
-        if not parts:
-            return
-        between = _with_fillers([(one.low, one.high) for one in ending], [(part.low, part.high) for part in parts])
-        numbers = {low: state.next_segment + place for place, (low, _) in enumerate(between)}
-        sizes = {part.low: part.size for part in parts}
-        self.segments |= {low: numbers[low] for low in sizes}
-        between_ends = {segment: sizes.get(low, 0) for low, segment in numbers.items()}
-        self.records += [
-            StreamScaled(state.name, ends, between, now_ms),
-            StreamScaled(state.name, between_ends, [(one.low, one.high) for one in ending], now_ms),
-        ]
+        self.segments: dict[int, int] = {}
+        whole, first = [(one.low, one.high) for one in ending], state.next_segment
+        for layer in _layers(parts):
+            between = _with_fillers(whole, [(parts[some[0]].low, parts[some[0]].high) for some in layer])
+            numbers = {low: first + place for place, (low, _) in enumerate(between)}
+            self.records.append(StreamScaled(state.name, ends, between, now_ms))
+            ends = dict.fromkeys(numbers.values(), 0)
+            for some in layer:
+                segment = numbers[parts[some[0]].low]
+                self.segments |= dict.fromkeys(some, segment)
+                ends[segment] = sum(parts[place].size for place in some)
+            first += len(between)
+        if parts:
+            self.records.append(StreamScaled(state.name, ends, whole, now_ms))
 
     def undo(self) -> None:
         """Let the segments go on, because the change did not come about."""
@@ -271,6 +286,31 @@ class _Roll:
         """Let readers know that segments have ended."""
         for one in self._ending.values():
             one.ring()
+
+
+def _layers(parts: Mapping[int, TransactionPart]) -> list[list[list[int]]]:
+    """Return the places of parts in layers: in each, parts of one range together, and no others that overlap.
+
+    A part is in a later layer than those before it that overlap with it, unless they are of the same range.
+    """
+    found: list[list[list[int]]] = []
+    for place, part in parts.items():
+        depth = 0
+        for number, layer in enumerate(found):
+            for some in layer:
+                other = parts[some[0]]
+                if (other.low, other.high) == (part.low, part.high):
+                    depth = max(depth, number)
+                elif other.low < part.high and part.low < other.high:
+                    depth = max(depth, number + 1)
+        if depth == len(found):
+            found.append([])
+        same = [some for some in found[depth] if parts[some[0]].low == part.low]
+        if same:
+            same[0].append(place)
+        else:
+            found[depth].append([place])
+    return found
 
 
 def _with_fillers(
@@ -345,11 +385,3 @@ def _append_again(segment: Segment, part: CopiedPart) -> PendingBlock | None:
     if header in segment.headers(part.start):
         return None
     return segment.submit(header, part.block[len(header.pack()) :])
-
-
-def copies_of(events: Iterable[tuple[int, T]]) -> dict[int, list[T]]:
-    """Return events by segment."""
-    found: dict[int, list[T]] = {}
-    for segment, event in events:
-        found.setdefault(segment, []).append(event)
-    return found

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
-__all__ = ["key_position", "key_positions"]
+__all__ = ["key_position", "key_positions", "pack_positions", "unpack_positions"]
 
 _SPAN: Final = float(1 << 32)
 
@@ -46,6 +46,16 @@ def key_positions(keys: Sequence[str | bytes]) -> npt.NDArray[np.float64]:
     x *= np.uint32(0xC2B2AE35)
     x ^= x >> np.uint32(16)
     return x / _SPAN
+
+
+def pack_positions(positions: npt.NDArray[np.float64]) -> bytes:
+    """Return positions of keys in 4 bytes each, little-endian; nothing of them is lost."""
+    return (positions * _SPAN).astype("<u4").tobytes()
+
+
+def unpack_positions(data: bytes) -> npt.NDArray[np.float64]:
+    """Return the positions that were packed."""
+    return np.frombuffer(data, "<u4") / _SPAN
 
 
 def _as_bytes(key: str | bytes) -> bytes:

@@ -37,7 +37,11 @@ __all__ = [
     "GroupRecord",
     "GroupReset",
     "LoggedPart",
+    "NumberFull",
     "Places",
+    "Prepared",
+    "PreparedFull",
+    "PreparedPart",
     "ReaderGone",
     "ReaderJoined",
     "ReaderMoved",
@@ -60,6 +64,7 @@ __all__ = [
     "StreamTruncated",
     "StreamUpdated",
     "Uncommitted",
+    "Unprepared",
     "WriterFull",
     "WriterMarked",
     "WritersForgotten",
@@ -266,10 +271,37 @@ class LoggedPart(msgspec.Struct, array_like=True, frozen=True):
     logs: list[str]
 
 
+class PreparedPart(msgspec.Struct, array_like=True, frozen=True):
+    """What a prepared transaction has for one key range: logs, in order, all of whose bytes are durable."""
+
+    low: float
+    high: float
+    logs: list[str]
+    size: int
+    events: int
+
+
+class Prepared(msgspec.Struct, tag="prepared", array_like=True, frozen=True):
+    """A transaction outlives who wrote it: its logs are kept until it is committed or aborted, or its time is up."""
+
+    stream: str
+    transaction: str
+    writer: str | None
+    deadline_ms: int
+    parts: list[PreparedPart]
+
+
+class Unprepared(msgspec.Struct, tag="unprepared", array_like=True, frozen=True):
+    """Prepared transactions were aborted."""
+
+    transactions: list[str]
+
+
 class Committing(msgspec.Struct, tag="committing", array_like=True, frozen=True):
     """A transaction is being committed: whoever finds this has to see it through.
 
-    ``implicit`` is that of a large event by itself, which nobody will ask for.
+    ``implicit`` is that of a large event by itself, which nobody will ask for. ``together`` are the prepared
+    transactions that it is made of, and ``number`` is the one under which ``writer`` commits them, if any.
     """
 
     stream: str
@@ -277,6 +309,9 @@ class Committing(msgspec.Struct, tag="committing", array_like=True, frozen=True)
     copied: list[CopiedPart]
     logged: list[LoggedPart]
     implicit: bool = False
+    together: list[str] = []
+    writer: str | None = None
+    number: int | None = None
 
 
 class Committed(msgspec.Struct, tag="committed", array_like=True, frozen=True):
@@ -353,6 +388,18 @@ class WriterFull(WriterMarked, tag="writer-full", array_like=True, frozen=True):
     """A writer's last mark, of the stream before."""
 
 
+class NumberFull(msgspec.Struct, tag="number-full", array_like=True, frozen=True):
+    """The highest number under which a writer has committed transactions together, of the stream before."""
+
+    stream: str
+    writer: str
+    number: int
+
+
+class PreparedFull(Prepared, tag="prepared-full", array_like=True, frozen=True):
+    """A prepared transaction."""
+
+
 class GroupFull(msgspec.Struct, tag="group-full", array_like=True, frozen=True):
     """All there is to know of a group."""
 
@@ -396,12 +443,23 @@ GroupRecord = (
     | CheckpointDropped
 )
 SnapshotRecord = (
-    SnapshotBegin | StreamFull | SegmentsFull | ConsumerFull | WriterFull | GroupFull | CommitsFull | SnapshotEnd
+    SnapshotBegin
+    | StreamFull
+    | SegmentsFull
+    | ConsumerFull
+    | WriterFull
+    | NumberFull
+    | PreparedFull
+    | GroupFull
+    | CommitsFull
+    | SnapshotEnd
 )
 Record = (
     StreamRecord
     | GroupRecord
     | SnapshotRecord
+    | Prepared
+    | Unprepared
     | Committing
     | Committed
     | Uncommitted

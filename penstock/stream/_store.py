@@ -51,6 +51,7 @@ from penstock.stream._commit import finish_commits, recover_commits
 from penstock.stream._group import LiveGroup, ReaderGroup
 from penstock.stream._large_read import EventInputStream, event_at
 from penstock.stream._mark_log import MARK_LOG_SIZES
+from penstock.stream._prepared import PreparedTransaction, drop_prepared
 from penstock.stream._pump import Pump
 from penstock.stream._reader import EVENT_SIZE_DEFAULT
 from penstock.stream._records import (
@@ -85,7 +86,7 @@ if TYPE_CHECKING:
     from penstock.ports import Clock, Random
     from penstock.stream._mark_times import MarkTimes
     from penstock.stream._stream_state import SegmentState, StreamState
-    from penstock.stream._transaction import Transaction
+    from penstock.stream._transaction import Status, Transaction
     from penstock.stream._writer_host import KnownWriter
     from penstock.stream._writer_table import WriterTable
     from penstock.stream.serializers import Serializer
@@ -121,7 +122,7 @@ class StreamStore:
         self._opening = threading.Lock()  # held while a writer with an id is opened
         self._writers: dict[tuple[int, object], KnownWriter] = {}
         self.transactions: Final[dict[str, Transaction]] = {}
-        self._aborted: dict[str, str | None] = {}
+        self._aborted: dict[str, str] = {}
         self.abandoned: Final[deque[str]] = deque()  # logs of events that were lost sight of
         self._random = random or SystemRandom()
         self._closed = False
@@ -139,6 +140,7 @@ class StreamStore:
         alive = {(state.uid, segment) for state in self.catalog.streams.values() for segment in state.segments}
         streams = {state.uid for state in self.catalog.streams.values()}
         promised = {log for record in self.catalog.commits.values() for part in record.logged for log in part.logs}
+        promised |= {log for record in self.catalog.prepared.values() for part in record.parts for log in part.logs}
         for name in self._manager.logs():
             segment, marks = _SEGMENT_LOG.fullmatch(name), _MARK_LOG.fullmatch(name)
             gone = segment and (int(segment[1]), int(segment[2])) not in alive
@@ -251,7 +253,9 @@ class StreamStore:
             state = self._state(name)
             if not state.sealed:
                 raise StreamNotSealed(name)
+            prepared = [record for record in self.catalog.prepared.values() if record.stream == name]
             self.catalog.commit(StreamDeleted(name))
+            drop_prepared(self, prepared, "its stream was deleted")
             self._drop_segments(state, list(state.segments))
             self.marks.lose_stream(state.uid)
             self.delete_logs([_mark_log_name(state)])
@@ -586,11 +590,22 @@ class StreamStore:
         with self.catalog.lock:
             self.transactions.pop(transaction.id, None)
             if transaction.status == "aborted":
-                self._aborted[transaction.id] = transaction.why
-                if len(self._aborted) > _ABORTED_MAX:
-                    del self._aborted[next(iter(self._aborted))]
+                self._note_aborted(transaction.id, transaction.why)
 
-    def transaction(self, transaction: str) -> Transaction | EndedTransaction:
+    def end_prepared(self, transaction: str, status: Status, why: str) -> None:
+        """Note how a prepared transaction has ended; the caller holds the catalog."""
+        known = self.transactions.pop(transaction, None)
+        if known is not None:
+            known.note_end(status, why)
+        if status == "aborted":
+            self._note_aborted(transaction, why)
+
+    def _note_aborted(self, transaction: str, why: str) -> None:
+        self._aborted[transaction] = why
+        if len(self._aborted) > _ABORTED_MAX:
+            del self._aborted[next(iter(self._aborted))]
+
+    def transaction(self, transaction: str) -> Transaction | PreparedTransaction | EndedTransaction:
         """Return a transaction; of one that has ended, how."""
         check_kind("transaction", transaction, str)
         with self.catalog.lock:
@@ -598,6 +613,8 @@ class StreamStore:
                 return self.transactions[transaction]
             if transaction in self.catalog.committed or transaction in self.catalog.commits:
                 return EndedTransaction(transaction, "committed")
+            if transaction in self.catalog.prepared:
+                return PreparedTransaction(self, self.catalog.prepared[transaction])
             if transaction in self._aborted:
                 return EndedTransaction(transaction, "aborted", self._aborted[transaction])
             raise NoSuchTransaction(transaction)
@@ -623,6 +640,13 @@ class StreamStore:
             except PenstockError:
                 self.abandoned.append(name)
                 raise
+
+    def drop_logs(self, names: Sequence[str]) -> None:
+        """Delete those of some logs that are there, now or, if the disk does not let us, later."""
+        try:
+            self.delete_logs(names)
+        except PenstockError:  # it is tried again; at the latest when the store is opened
+            self.abandoned.extend(names)
 
     def delete_logs(self, names: Iterable[str]) -> None:
         """Delete those of some logs that are there."""

@@ -3,20 +3,19 @@
 What a small transaction writes waits in memory. Once that is more than fits into a block, and for large events, it goes
 into logs of the transaction, several for each key range that was a segment when it began. Committing is a matter of
 :mod:`penstock.stream._commit`. A transaction has a lease: if nobody pings it, it is aborted. It also ends when its
-store does.
+store does, unless it is prepared: see :mod:`penstock.stream._prepared`.
 """
 
 from __future__ import annotations
 
-import logging
-import struct
 import threading
 from bisect import bisect_right
 from contextlib import suppress
-from typing import TYPE_CHECKING, Final, Literal, NamedTuple, NoReturn
+from typing import TYPE_CHECKING, Final, Literal, NoReturn
 from weakref import WeakSet
 
 import msgspec
+import numpy as np
 
 from penstock.errors import (
     BadArgument,
@@ -26,23 +25,40 @@ from penstock.errors import (
     StoreClosed,
     StreamSealed,
     TransactionEnded,
+    TransactionPrepared,
 )
 from penstock.log import PlogSizes
-from penstock.model import EventPointer, check_time
+from penstock.model import EventPointer, as_list, check_kind, check_many, check_whole
 from penstock.ports import uninterrupted
-from penstock.stream._block import BLOCK_HEADER_SIZE, EXTENT, LENGTH_SIZE, BlockHeader, pack_extent
-from penstock.stream._commit import TransactionPart, commit_copies, commit_logs, copies_of
+from penstock.stream._batch import array_lengths, as_array, positions_of
+from penstock.stream._block import BLOCK_HEADER_SIZE, EXTENT, BlockHeader, pack_extent
+from penstock.stream._commit import LOGS_MAX, TransactionPart, commit_copies, commit_logs
 from penstock.stream._keys import key_position
 from penstock.stream._large_write import CHUNK_SIZE, EventOutputStream, LargeWrite
-from penstock.stream._records import Committed
+from penstock.stream._prepared import (
+    PreparedTransaction,
+    abort_prepared,
+    check_timestamp,
+    commit_prepared,
+    is_committed,
+    note_time,
+    record_prepared,
+)
+from penstock.stream._records import Committed, Committing
+from penstock.stream._waiting import Waiting
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Sequence
     from types import TracebackType
     from typing import Any, Self
 
+    import numpy.typing as npt
+    import pyarrow as pa
+
     from penstock.log import LogStream
     from penstock.log._stream import PendingLogAppend
+    from penstock.ports import Bytes
+    from penstock.stream._records import Prepared
     from penstock.stream._store import StreamStore
     from penstock.stream._stream_state import StreamState
     from penstock.stream.serializers import Serializer
@@ -55,14 +71,14 @@ __all__ = [
     "TransactionLogs",
     "TransactionalWriter",
     "as_event",
+    "check_ids",
 ]
 
-_logger: Final = logging.getLogger("penstock.stream")
 LEASE_MAX_S: Final = 24 * 3600.0
 _COPY_SIZE_MAX: Final = 256 << 10  # what is committed by copying it
-_LOGS_MAX: Final = 1024  # of one transaction: taking them over is one append of metadata, at most 1,200 bytes for each
+_LOGS_MAX: Final = LOGS_MAX
 _LARGE_PLOGS: Final = PlogSizes(first=(2 << 20) + 4096, largest=256 << 20)  # two chunks at first
-Status = Literal["open", "committed", "aborted"]
+Status = Literal["open", "prepared", "committed", "aborted"]
 
 
 class TransactionLogs:
@@ -121,11 +137,16 @@ class TransactionLogs:
         """Make a log for a large event: with few plogs, because each costs several syncs."""
         return self.new_log(_LARGE_PLOGS)
 
+    @property
+    def lows(self) -> Sequence[float]:
+        """Where each part begins in the key space."""
+        return self._lows
+
     def part_at(self, position: float) -> int:
         """Return which part has a place in the key space."""
         return bisect_right(self._lows, position) - 1
 
-    def append(self, part: int, header: BlockHeader, *data: bytes) -> int:
+    def append(self, part: int, header: BlockHeader, *data: Bytes) -> int:
         """Append a block to a part; return where in the part it begins."""
         log = self._open_log(part)
         self._last[log.name] = log.submit(header.pack(), *data)
@@ -160,8 +181,8 @@ class TransactionLogs:
         one.events += 1
         return offset
 
-    def commit(self) -> list[tuple[int, int]]:
-        """Make all of it part of the stream; return segment and offset of each part, and tell the outputs."""
+    def settle(self) -> list[TransactionPart]:
+        """See everything durable; return the parts that have anything."""
         now_ms = int(self._store.clock.now() * 1000)
         while self._extents:
             log, header, extent = self._extents[0]
@@ -169,18 +190,28 @@ class TransactionLogs:
             del self._extents[0]
         for pending in self._last.values():
             pending.result()
-        used = [part for part in self.parts if part.logs]
+        return [part for part in self.parts if part.logs]
+
+    def commit(self) -> list[tuple[int, int]]:
+        """Make all of it part of the stream; return segment and offset of each part, and tell the outputs."""
+        used = self.settle()
         if not used:
             self._store.catalog.commit(Committed(self._stream, self._transaction))
             return []
         with self._store.catalog.lock:
             self.stream_state()
-            places = commit_logs(self._store, self._stream, self._transaction, used, implicit=self._implicit)
-        by_part = {id(part): place for part, place in zip(used, places, strict=True)}
-        for part, offset, output in self._outputs:
-            segment, start = by_part[id(self.parts[part])]
-            output.place_at(EventPointer(self._stream, segment, start + offset))
+            commit = Committing(self._stream, self._transaction, [], [], self._implicit)
+            places = commit_logs(self._store, commit, used)
+        self.place(places)
         return places
+
+    def place(self, places: Sequence[tuple[int, int]]) -> None:
+        """Tell the outputs where their events are; ``places`` are segment and offset of each part that has anything."""
+        used = [number for number, part in enumerate(self.parts) if part.logs]
+        by_part = dict(zip(used, places, strict=True))
+        for part, offset, output in self._outputs:
+            segment, start = by_part[part]
+            output.place_at(EventPointer(self._stream, segment, start + offset))
 
     def commit_large(self, write: LargeWrite, header: BlockHeader, position: float) -> EventPointer:
         """Make one large event, all that there is, part of the stream; return where it is."""
@@ -204,20 +235,15 @@ class TransactionLogs:
         """Delete the logs that are there, and make no more; those of a commit that is on record stay."""
         with self._lock:
             self._is_dropped = True
-            if self._transaction in self._store.catalog.commits:
-                return
-            try:
-                self._store.delete_logs(self._names)
-            except PenstockError:  # it is tried again; at the latest when the store is opened
-                self._store.abandoned.extend(self._names)
+            if self._transaction not in self._store.catalog.commits:
+                self._store.drop_logs(self._names)
 
-
-class _Small(NamedTuple):
-    """An event that waits in memory: where its key belongs, its bytes, and who wants to know where it will be."""
-
-    position: float
-    event: bytes
-    output: EventOutputStream | None
+    def drop_unused(self) -> None:
+        """Delete the logs of events that were aborted, and make no more."""
+        used = {log for part in self.parts for log in part.logs}
+        with self._lock:
+            self._is_dropped = True
+            self._store.drop_logs([name for name in self._names if name not in used])
 
 
 class Transaction:
@@ -232,19 +258,21 @@ class Transaction:
         self._serialize = None if serializer is None else serializer.serialize
         self._lock = threading.RLock()
         self._logs = TransactionLogs(store, stream, self.id)
-        self._small: list[_Small] = []
-        self._small_size = 0
+        self._waiting = Waiting()
         self._writing = WeakSet[EventOutputStream]()  # of those that nobody has any more, nothing becomes
         self._status: Status = "open"
+        self._prepared: PreparedTransaction | None = None  # then who ends it holds the catalog, not the lock
         self._why = ""
         self._is_given_up = False  # by whoever has it, so that nobody need be told
         self._deadline = store.clock.now() + lease
 
     @property
     def status(self) -> Status:
-        """Whether it is open, committed or aborted."""
+        """Whether it is open, prepared, committed or aborted."""
         with self._lock:
             self.abort_if_expired(self._store.clock.now())
+            if self._status == "prepared" and self._prepared is not None:
+                return self._prepared.status
             return self._status
 
     @property
@@ -270,9 +298,41 @@ class Transaction:
             self._add_small(self._position_of(key), data, None)
 
     def _add_small(self, position: float, data: bytes, output: EventOutputStream | None) -> None:
-        self._small.append(_Small(position, data, output))
-        self._small_size += len(data) + LENGTH_SIZE
-        if self._small_size > _COPY_SIZE_MAX:
+        self._waiting.add(data, position, output)
+        if self._waiting.size > _COPY_SIZE_MAX:
+            self._spill()
+
+    def write_batch(self, events: Iterable[object], keys: Iterable[str | bytes] | str | bytes | None = None) -> None:
+        """Add many events: a list of bytes or an Arrow array, with a key for each, one for all, or none.
+
+        What is no event, or no key, is refused before any of them is added.
+        """
+        check_many("events", events, "bytes, or an Arrow array")
+        if self._serialize is not None:
+            events = [self._serialize(event) for event in events]
+        array = as_array(events)
+        self.add_array(array, positions_of(keys, len(array), without=self.id))
+
+    def add_array(self, array: pa.BinaryArray, positions: npt.NDArray[np.float64]) -> None:
+        """Add events, each with its place in the key space; large ones go into logs of their own, in their order."""
+        with self._lock:
+            self.ping()
+            done = 0
+            large = np.flatnonzero(array_lengths(array) > CHUNK_SIZE).tolist() if len(array) else []
+            for place in (*large, len(array)):
+                self._add_some(array[done:place], positions[done:place])
+                if place < len(array):
+                    with self.begin_at(float(positions[place])) as output:
+                        output.write(memoryview(array[place].as_buffer()))
+                done = place + 1
+
+    def _add_some(self, array: pa.BinaryArray, positions: npt.NDArray[np.float64]) -> None:
+        if not len(array):
+            return
+        if array.nbytes > _COPY_SIZE_MAX:
+            self._spill()  # first, so that nothing is copied only to be in one array with these
+        self._waiting.add_array(array, positions)
+        if self._waiting.size > _COPY_SIZE_MAX:
             self._spill()
 
     def _position_of(self, key: str | bytes | None) -> float:
@@ -281,25 +341,25 @@ class Transaction:
 
     def _spill(self) -> None:
         """Put what waits in memory into the transaction's logs; where that fails, nobody knows what is in them."""
-        by_part = copies_of((self._logs.part_at(one.position), one) for one in self._small)
-        self._small, self._small_size = [], 0
+        waiting, self._waiting = self._waiting, Waiting()
+        time_ms = int(self._store.clock.now() * 1000)
         try:
-            for part, events in by_part.items():
-                for some in _blocks_of(events):
-                    self._append(part, some)
+            for part, events in waiting.by_place(self._logs.lows).items():
+                for block in events.blocks(CHUNK_SIZE):
+                    header = BlockHeader(count=block.count, parts=0, time_ms=time_ms)
+                    start = self._logs.append(part, header, block.words, block.data)
+                    for output, offset in block.outputs:
+                        self._logs.add_output(part, start + offset, output)
         except BaseException as error:
             self._abort(f"writing to it failed ({error})")
             raise
 
-    def _append(self, part: int, events: list[_Small]) -> None:
-        header = BlockHeader(count=len(events), parts=0, time_ms=int(self._store.clock.now() * 1000))
-        start = self._logs.append(part, header, *_contents(events))
-        for output, offset in _offsets(events):
-            self._logs.add_output(part, start + offset, output)
-
     def begin_write_event(self, key: str | bytes | None = None) -> EventOutputStream:
         """Begin an event of any size, to be written as a file; closing it makes it part of the transaction."""
-        position = self._position_of(key)
+        return self.begin_at(self._position_of(key))
+
+    def begin_at(self, position: float) -> EventOutputStream:
+        """Begin an event whose key belongs there."""
         with self._lock:
             self.ping()
             write = LargeWrite(self._logs.new_large_log, self._store.clock)
@@ -332,19 +392,61 @@ class Transaction:
             self._writing.discard(output)
 
     @uninterrupted
+    def prepare(self) -> None:
+        """Let it outlive this process and the store's owner: it takes no more events, and is committed or aborted.
+
+        Anybody may do that who has its id, alone or with others (:meth:`TransactionalWriter.commit_all`). Its lease
+        begins anew, for the last time. Preparing again does nothing.
+        """
+        with self._lock:
+            if self._prepared is not None:
+                self._prepared.prepare()
+                return
+            self._check_closed()
+            self._spill()
+            parts = self._logs.settle()
+            try:
+                with self._store.catalog.lock:
+                    self._logs.stream_state()
+                    self._prepared = record_prepared(
+                        self._store,
+                        transaction=self.id,
+                        stream=self.stream,
+                        writer=self._writer_id,
+                        lease=self._lease,
+                        parts=parts,
+                    )
+                    self._status = "prepared"
+            except BaseException:
+                if self._store.catalog.is_failed:  # then its logs may be wanted once the store is opened again
+                    self._end("aborted", "nobody knows whether it is prepared: open the store again")
+                raise
+            self._logs.drop_unused()
+
+    def note_end(self, status: Status, why: str) -> None:
+        """Note how it ended after it was prepared, whoever did it; the caller holds the catalog."""
+        self._status, self._why = status, why
+
+    def _check_closed(self) -> None:
+        """Refuse what has ended, or has events that are still being written."""
+        self._check_open()
+        if self._writing:
+            raise BadArgument(f"transaction {self.id} has {len(self._writing)} events that are not closed")
+
+    @uninterrupted
     def commit(self, timestamp: int | None = None) -> None:
         """Make all events part of the stream at once; returns when they are durable and can be read.
 
         With a ``timestamp`` the writer notes that time, as :meth:`StreamWriter.note_time` does, behind them.
         """
-        if timestamp is not None:
-            self._check_time(timestamp)
+        check_timestamp(timestamp, self._writer_id)
         with self._lock:
-            self._check_open()
-            if self._writing:
-                raise BadArgument(f"transaction {self.id} has {len(self._writing)} events that are not closed")
+            if self._prepared is not None:
+                self._logs.place(self._prepared.commit_placed(timestamp))
+                return
+            self._check_closed()
             try:
-                if self._small and not self._logs.is_used:
+                if len(self._waiting) and not self._logs.is_used:
                     self._copy()
                 else:
                     self._spill()
@@ -355,31 +457,18 @@ class Transaction:
                 raise
             self._end("committed", "it was committed")
             self._logs.drop()  # those of events that were aborted
-            if timestamp is not None:
-                self._note(timestamp)
-
-    def _check_time(self, timestamp: object) -> None:
-        check_time("timestamp", timestamp)
-        if self._writer_id is None:
-            raise BadArgument("time is kept under the writer's id: open the transactional writer with one")
-
-    def _note(self, time: int) -> None:
-        """Note a time; if that fails the transaction is still committed, and time waits for the next."""
-        assert self._writer_id is not None, "it was asked for first"
-        try:
-            self._store.marks.note_behind(self.stream, self._logs.uid, self._writer_id, time)
-        except PenstockError as error:
-            _logger.warning("the time of transaction %s was not noted: %s", self.id, error)
+            note_time(self._store, self.stream, self._logs.uid, self._writer_id, timestamp)
 
     def _copy(self) -> None:
         store = self._store
         with store.catalog.lock:
-            state = self._logs.stream_state()
-            by_segment = copies_of((state.locate(one.position), one) for one in self._small)
-            contents = {segment: (len(events), *_contents(events)) for segment, events in by_segment.items()}
+            current = self._logs.stream_state().current
+            by_place = self._waiting.by_place([one.low for one in current])
+            blocks = {current[place].segment_id: events.in_one() for place, events in by_place.items()}
+            contents = {segment: (block.count, block.words, block.data) for segment, block in blocks.items()}
             starts = commit_copies(store, self.stream, self.id, contents)
-        for segment, events in by_segment.items():
-            for output, offset in _offsets(events):
+        for segment, block in blocks.items():
+            for output, offset in block.outputs:
                 output.place_at(EventPointer(self.stream, segment, starts[segment] + offset))
 
     @uninterrupted
@@ -389,6 +478,8 @@ class Transaction:
             if self._status == "committed":
                 raise TransactionEnded(self.id, reason=self._why)
             self._is_given_up = True
+            if self._status == "prepared" and self._prepared is not None:
+                self._prepared.abort()
             self._abort("it was aborted")
 
     def abort_if_expired(self, now: float) -> None:
@@ -409,12 +500,14 @@ class Transaction:
 
     def _end(self, status: Status, why: str) -> None:
         self._status, self._why = status, why
-        self._small = []
+        self._waiting = Waiting()
         self._store.forget_transaction(self)
 
     def _check_open(self) -> None:
-        self.abort_if_expired(self._store.clock.now())
-        if self._status != "open":
+        status = self.status
+        if status == "prepared":
+            raise TransactionPrepared(self.id)
+        if status != "open":
             raise TransactionEnded(self.id, reason=self._why)
 
     def __enter__(self) -> Self:
@@ -424,11 +517,11 @@ class Transaction:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Commit, or abort."""
+        """Commit, or abort; who prepared it leaves that to others."""
         if error is not None:
             with suppress(PenstockError):
                 self.abort()
-        elif self._status != "committed" and not self._is_given_up:
+        elif self._prepared is None and self._status != "committed" and not self._is_given_up:
             self.commit()
 
 
@@ -450,6 +543,15 @@ class EndedTransaction:
     def write_event(self, event: object, key: str | bytes | None = None) -> None:
         """Refuse."""
         del event, key
+        self._refuse()
+
+    def write_batch(self, events: object, keys: object = None) -> None:
+        """Refuse."""
+        del events, keys
+        self._refuse()
+
+    def prepare(self) -> None:
+        """Refuse."""
         self._refuse()
 
     def begin_write_event(self, key: str | bytes | None = None) -> NoReturn:
@@ -488,9 +590,64 @@ class TransactionalWriter:
         self._store.add_transaction(transaction)
         return transaction
 
-    def get(self, transaction: str) -> Transaction | EndedTransaction:
+    def get(self, transaction: str) -> Transaction | PreparedTransaction | EndedTransaction:
         """Return a transaction by its id; of one that has ended, how."""
         return self._store.transaction(transaction)
+
+    @property
+    def last_number(self) -> int | None:
+        """The highest number under which :meth:`commit_all` has committed with this writer id; None if none was.
+
+        It survives restarts. It is no event number: those of :attr:`StreamWriter.last_number` are others, also under
+        the same id.
+        """
+        if self.writer_id is None:
+            return None
+        with self._store.catalog.lock:
+            return self._state().batch_numbers.get(self.writer_id)
+
+    def _state(self) -> StreamState:
+        state = self._store.catalog.stream(self.stream)
+        if state.uid != self._uid:
+            raise NoSuchStream(self.stream)  # another one of the same name
+        return state
+
+    @uninterrupted
+    def commit_all(self, ids: Iterable[str], number: int | None = None, timestamp: int | None = None) -> bool:
+        """Commit prepared transactions of this stream as one: all their events can be read at once, in this order.
+
+        A ``number``, higher with every call, is kept under the writer's id together with the events. If one as high was
+        there before, nothing is committed, these transactions are aborted, and False is returned. Otherwise all other
+        prepared transactions of this writer id are aborted: they were left by attempts that failed.
+        """
+        ids = check_ids(ids, number, self.writer_id)
+        check_timestamp(timestamp, self.writer_id)
+        if self._closed:
+            raise StoreClosed(f"the transactional writer of stream {self.stream!r}")
+        with self._store.catalog.lock:
+            self._state()
+            is_new = not is_committed(self._store, self.stream, self.writer_id, number)
+            if is_new:
+                commit_prepared(self._store, self.stream, ids, uid=self._uid, writer=self.writer_id, number=number)
+        if is_new:
+            note_time(self._store, self.stream, self._uid, self.writer_id, timestamp)
+        else:
+            self._abort_all(ids, f"number {number} of {self.writer_id} was committed before")
+        return is_new
+
+    def _abort_all(self, ids: Iterable[str], why: str) -> None:
+        """Abort those transactions of this stream that have not ended: what they hold is there already."""
+        store = self._store
+        with store.catalog.lock:
+            mine = [one for one in ids if self._is_mine(store.catalog.prepared.get(one) or store.transactions.get(one))]
+            still_open = [store.transactions[one] for one in mine if one not in store.catalog.prepared]
+            abort_prepared(store, mine, why)
+        for transaction in still_open:  # each has a lock of its own, which is taken before the catalog's
+            with suppress(TransactionEnded):
+                transaction.abort()
+
+    def _is_mine(self, found: Prepared | Transaction | None) -> bool:
+        return found is not None and found.stream == self.stream
 
     def close(self) -> None:
         """Begin no more transactions, and give no more time under this id; those that are open end by themselves."""
@@ -514,38 +671,23 @@ def _check_lease(lease: object) -> None:
         raise BadArgument(f"a lease of {lease!r} s cannot be: from above 0 to {LEASE_MAX_S:g}")
 
 
+def check_ids(ids: Iterable[str], number: object, writer_id: str | None) -> list[str]:
+    """Return the ids of transactions as a list; what cannot be committed together, under this number, is refused."""
+    found = as_list("ids", ids, "transaction ids, texts")
+    for one in found:
+        check_kind("ids", one, str)
+    if len(set(found)) != len(found):
+        raise BadArgument("ids cannot be these: a transaction is there twice")
+    if number is not None:
+        check_whole("number", number)
+        if writer_id is None:
+            raise BadArgument("a number is kept under the writer's id: open the transactional writer with one")
+    return found
+
+
 def as_event(event: object) -> bytes:
     """Return an event as bytes; what is none is refused."""
     try:
         return event if type(event) is bytes else bytes(memoryview(event))  # type: ignore[arg-type]
     except TypeError:
         raise BadArgument(f"{type(event).__name__} is no event: give bytes, or use a serializer") from None
-
-
-def _blocks_of(events: list[_Small]) -> list[list[_Small]]:
-    """Return events in groups that fit into a block each."""
-    found: list[list[_Small]] = [[]]
-    room = CHUNK_SIZE
-    for one in events:
-        size = len(one.event) + LENGTH_SIZE
-        if size > room and found[-1]:
-            found.append([])
-            room = CHUNK_SIZE
-        found[-1].append(one)
-        room -= size
-    return found
-
-
-def _contents(events: list[_Small]) -> tuple[bytes, bytes]:
-    """Return the length words and the bytes of a block."""
-    words = struct.pack(f">{len(events)}I", *(len(one.event) for one in events))
-    return words, b"".join(one.event for one in events)
-
-
-def _offsets(events: list[_Small]) -> Iterator[tuple[EventOutputStream, int]]:
-    """Return the outputs that want to know, with how far behind the beginning of the block their events are."""
-    offset = BLOCK_HEADER_SIZE
-    for one in events:
-        if one.output is not None:
-            yield one.output, offset
-        offset += LENGTH_SIZE + len(one.event)

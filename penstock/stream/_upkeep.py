@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 from penstock.errors import PenstockError
 from penstock.model import ByConsumption, BySize, ByTime, Fixed, StreamCut
 from penstock.stream._commit import finish_commits
+from penstock.stream._prepared import expire_prepared
 from penstock.stream._retention import by_consumption, by_size, by_time
 from penstock.stream._scaling import Meter, decide
 
@@ -46,7 +47,8 @@ class Upkeep:
 
     def _is_wanted(self) -> bool:
         with self._store.catalog.lock:
-            if self._store.transactions or self._store.catalog.commits or self._store.time_writers():
+            catalog = self._store.catalog
+            if self._store.transactions or catalog.commits or catalog.prepared or self._store.time_writers():
                 return True
             return any(map(self._wants_upkeep, self._store.catalog.streams.values()))
 
@@ -61,7 +63,7 @@ class Upkeep:
         """Do for every stream what its configuration asks for, and clear away what was given up."""
         catalog, now = self._store.catalog, self._store.clock.now()
         with catalog.lock:
-            transactions = list(self._store.transactions.values())
+            transactions, prepared = list(self._store.transactions.values()), list(catalog.prepared)
             unfinished = {record.stream for record in catalog.commits.values()}
             names = [name for name, state in catalog.streams.items() if self._wants_upkeep(state)]
             scaled = {state.uid for state in catalog.streams.values() if _is_scaled(state)}
@@ -71,6 +73,7 @@ class Upkeep:
         _attempt("deleting logs that were given up", self._store.delete_abandoned)
         for transaction in transactions:
             _attempt(f"transaction {transaction.id}", partial(transaction.abort_if_expired, now))
+        _attempt("prepared transactions", partial(expire_prepared, self._store, prepared))
         for writer in self._store.time_writers():
             writer.note_by_itself(int(now * 1000))
         for name in names:

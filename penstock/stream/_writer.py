@@ -32,7 +32,7 @@ from penstock.errors import (
 from penstock.model import check_many, check_method, check_name, check_time, shown
 from penstock.ports import uninterrupted
 from penstock.stream._acks import Ack, ArrayRun, BatchAck, DoneAck, EventPointers, ListRun, Place, Run
-from penstock.stream._batch import array_data, array_ends, array_lengths, as_array, as_positions, cut_marks
+from penstock.stream._batch import array_data, array_ends, array_lengths, as_array, as_positions, block_marks, split
 from penstock.stream._bell import as_timeout
 from penstock.stream._block import BLOCK_HEADER_SIZE, EXTENT, LENGTH_SIZE, NO_WRITER, BlockHeader, pack_lengths
 from penstock.stream._keys import key_position
@@ -445,9 +445,7 @@ class StreamWriter:
         which = np.searchsorted(self._lows, positions, side="right") - 1
         runs: list[Run] = []
         run_of, index = np.zeros(len(array), np.int32), np.zeros(len(array), np.int64)
-        for number in np.unique(which):
-            chosen = np.flatnonzero(which == number)
-            part = array if len(chosen) == len(array) else array.take(chosen)
+        for number, chosen, part in split(array, which):
             run, first = self._put(self._lanes[number], part, positions[chosen])
             run_of[chosen], index[chosen] = len(runs), everything[: len(chosen)] + first
             runs.append(run)
@@ -753,8 +751,7 @@ def _cut(run: Run) -> list[_Piece]:
     else:
         assert isinstance(run, ArrayRun)
         ends = array_ends(run.array)
-    with_words = ends + LENGTH_SIZE * np.arange(1, len(ends) + 1)
-    return [_Piece(run, first, last) for first, last in pairwise(cut_marks(with_words, size=_BLOCK_SIZE))]
+    return [_Piece(run, first, last) for first, last in pairwise(block_marks(ends, size=_BLOCK_SIZE))]
 
 
 def _contents(piece: _Piece) -> tuple[bytes, Bytes]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -10,13 +12,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.errors import PlogCorrupt, ReadOutOfRange
-from penstock.plog import FilePlogs, LocatedBlocks, map_file, read_located
+from penstock.plog import FilePlogs, LocatedBlocks, copy_located, map_file, read_located
 from penstock.ports import OsDisk
 from penstock.testing import MemoryDisk
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
     from penstock.plog import PlogId
 
@@ -38,7 +39,12 @@ def filled(plogs: FilePlogs) -> PlogId:
 
 def read(plogs: FilePlogs, plog_id: PlogId, offset: int, size: int) -> list[tuple[int, bytes]]:
     located = plogs.locate(plog_id, offset, size)
-    return [(place, bytes(view)) for place, view in read_located(located, map_file(located.path), set())]
+    return [(place, bytes(view)) for place, view in read_located(located, mapped(located), set())]
+
+
+def mapped(located: LocatedBlocks) -> memoryview:
+    with Path(located.path).open("rb") as file:
+        return map_file(file.fileno())
 
 
 @pytest.mark.parametrize(("offset", "size"), [(0, 1), (0, 5000), (777, 1), (777, 4000), (100, 0)])
@@ -53,7 +59,7 @@ def test_what_was_located_stays_good_when_the_plog_is_sealed_and_deleted(plogs: 
     """Who has the file mapped needs nobody any more."""
     plog_id = filled(plogs)
     located = plogs.locate(plog_id, 0, plogs.info(plog_id).length)
-    image = map_file(located.path)
+    image = mapped(located)
     plogs.seal(plog_id, plogs.info(plog_id).length)
     plogs.delete(plog_id)
     assert [bytes(view) for _, view in read_located(located, image, set())] == BLOCKS
@@ -63,7 +69,7 @@ def test_a_damaged_block_is_never_returned(plogs: FilePlogs, tmp_path: Path) -> 
     """A reader in another process checks each block, once."""
     plog_id = filled(plogs)
     located = plogs.locate(plog_id, 0, plogs.info(plog_id).length)
-    image, verified = map_file(located.path), set[int]()
+    image, verified = mapped(located), set[int]()
     list(read_located(located.between(0, 10), image, verified))
     assert verified == {0, 1}
     with (tmp_path / located.path).open("r+b") as file:
@@ -71,6 +77,37 @@ def test_a_damaged_block_is_never_returned(plogs: FilePlogs, tmp_path: Path) -> 
         file.write(b"\xff")
     with pytest.raises(PlogCorrupt, match=f"block {len(BLOCKS) - 1} fails its checksum"):
         list(read_located(located, image, verified))
+
+
+def test_blocks_are_copied_as_they_are_mapped(plogs: FilePlogs) -> None:
+    """From anywhere in the file, and checked."""
+    plog_id = filled(plogs)
+    for low, high in ((0, 1), (777, 4000), (0, plogs.info(plog_id).length)):
+        located = plogs.locate(plog_id, low, high - low)
+        with Path(located.path).open("rb") as file:
+            copied = list(copy_located(located, file.fileno()))
+        assert copied == list(read_located(located, mapped(located), set()))
+        other = replace(located, key=bytes(24))
+        with Path(located.path).open("rb") as file, pytest.raises(PlogCorrupt, match=f"at byte {located.begin} "):
+            list(copy_located(other, file.fileno()))
+
+
+def test_a_block_of_another_size_is_not_the_one_that_was_located(plogs: FilePlogs) -> None:
+    """It may be whole, and of the same plog, in a copy of the folder that went on in its own way."""
+    plog_id = plogs.create(size=1 << 20)
+    plogs.append(plog_id, 0, b"abc")
+    located = replace(plogs.locate(plog_id, 0, 3), offsets=np.array([0, 2], "<u4").tobytes())
+    with pytest.raises(PlogCorrupt):
+        list(read_located(located, mapped(located), set()))
+
+
+def test_an_empty_file_holds_no_block(plogs: FilePlogs, tmp_path: Path) -> None:
+    """The system does not map what is empty."""
+    located = plogs.locate(filled(plogs), 0, 10)
+    empty = tmp_path / "empty"
+    empty.touch()
+    with pytest.raises(PlogCorrupt):
+        list(read_located(located, mapped(replace(located, path=str(empty))), set()))
 
 
 def test_what_is_not_acknowledged_is_not_located() -> None:

@@ -62,7 +62,6 @@ class Outside(RemoteStore):
 class Fixed:
     """Who knows where the store is served, because it does not move."""
 
-    is_local = False
     patience_s = 0.0
 
     def __init__(self, address: str) -> None:

@@ -1,0 +1,77 @@
+"""Whether a client can reach the files of plogs: it looks for one that was made for it just now.
+
+A path proves nothing. In a container, or on another machine, the same path is another folder, maybe a copy of this one
+that went on in its own way. But a file that is a moment old, with bytes that nobody can guess, is in this folder only.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+from contextlib import suppress
+from hashlib import blake2b
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from penstock.errors import BadArgument, NoSuchStream
+from penstock.plog import folder_place
+
+if TYPE_CHECKING:
+    from penstock.server._session import Session
+
+__all__ = ["Proof", "end_proof", "remove_proofs", "show_proof"]
+
+_PREFIX: Final = "reach-"
+
+
+class Proof:
+    """A file for one session, next to the plogs; there is one at most."""
+
+    def __init__(self, folder: Path, session_id: str) -> None:
+        self.path: Final = folder / (_PREFIX + blake2b(session_id.encode(), digest_size=16).hexdigest())
+        self.content: Final = secrets.token_bytes(32)
+        fd = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644)
+        try:
+            os.write(fd, self.content)
+        finally:
+            os.close(fd)
+
+    def abandon(self) -> None:
+        """Remove it: the client has seen it, or is gone."""
+        with suppress(OSError):
+            self.path.unlink()
+
+
+def show_proof(session: Session, stream: str, segment: int, offset: int) -> list[Any] | None:
+    """Make a file next to those of a stream; return its number, path and bytes, and which folder that is here.
+
+    None where there are no files.
+    """
+    try:
+        located = session.store.segment(stream, segment).locate(offset, offset + 1)
+    except (KeyError, NoSuchStream):
+        located = []
+    if not located:
+        raise BadArgument(f"there is no segment {segment} of stream {stream} with a byte at {offset} any more")
+    folder = Path(located[0][1].path).parent
+    if not folder.is_absolute():
+        return None  # the store is in memory
+    try:
+        proof = Proof(folder, session.id)
+        place = folder_place(folder)
+    except OSError:
+        return None
+    return [session.keep(proof), str(proof.path), proof.content, place]
+
+
+def end_proof(session: Session, number: int) -> None:
+    """Remove a file that was made for a client."""
+    session.get(number, Proof).abandon()
+    session.drop(number)
+
+
+def remove_proofs(folder: Path) -> None:
+    """Remove what an owner has left that was killed."""
+    for path in folder.glob(f"plogs/{_PREFIX}*"):
+        with suppress(OSError):
+            path.unlink()

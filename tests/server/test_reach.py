@@ -1,0 +1,311 @@
+"""Clients read the files of plogs themselves where they can reach them, and are sent them where they cannot."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import pytest
+
+import penstock
+from penstock.client import RemoteStore, ServerFinder
+from penstock.client._connection import Session
+from penstock.client._files import PlogFiles
+from penstock.embedded import open_store
+from penstock.errors import BadArgument, NotPermitted
+from penstock.server._service import FlightService
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from penstock.server._permissions import Visitor
+    from penstock.stream import StreamStore
+
+STREAM: Final = "plant/readings"
+EVENTS: Final = [b"%d" % number * 100 for number in range(2000)]
+
+
+class Ways:
+    """How often blocks were sent, and read from files."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.sent = self.direct = 0
+        send, read = FlightService._blocks, PlogFiles.read
+
+        def counted_send(*args: Any) -> object:  # noqa: ANN401 - as they come
+            self.sent += 1
+            return send(*args)
+
+        def counted_read(*args: Any) -> object:  # noqa: ANN401 - as they come
+            self.direct += 1
+            return read(*args)
+
+        monkeypatch.setattr(FlightService, "_blocks", counted_send)
+        monkeypatch.setattr(PlogFiles, "read", counted_read)
+
+    @property
+    def used(self) -> list[str]:
+        return [name for name, count in vars(self).items() if count]
+
+
+@pytest.fixture
+def ways(monkeypatch: pytest.MonkeyPatch) -> Ways:
+    return Ways(monkeypatch)
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[StreamStore]:
+    with open_store(tmp_path / "data") as store:
+        write(store, STREAM, EVENTS)
+        yield store
+
+
+@pytest.fixture
+def far(store: StreamStore) -> Iterator[RemoteStore]:
+    """The store, as a client over TCP sees it."""
+    service = FlightService(store, "grpc://127.0.0.1:0")
+    with RemoteStore(ServerFinder(f"penstock://127.0.0.1:{service.port}")) as far:
+        yield far
+    service.shutdown()
+
+
+def write(store: StreamStore | RemoteStore, stream: str, events: list[bytes]) -> None:
+    store.create_stream(stream, exist_ok=True)
+    with store.writer(stream) as writer:
+        writer.write_batch(events).result()
+
+
+def events_of(store: RemoteStore, stream: str = STREAM) -> list[bytes]:
+    return [event for batch in store.read(stream) for event in batch["event"].to_pylist()]
+
+
+def proofs(folder: Path) -> list[Path]:
+    return list(folder.glob("data/plogs/reach-*"))
+
+
+def see(monkeypatch: pytest.MonkeyPatch, change: Callable[[str, list[Any]], tuple[str, list[Any]]]) -> None:
+    """Let the client be somewhere else, where paths lead to other places."""
+    reached = PlogFiles.reached
+
+    def elsewhere(path: str, content: bytes, place: list[Any]) -> PlogFiles | None:
+        path, place = change(path, place)
+        return reached(path, content, place)
+
+    monkeypatch.setattr(PlogFiles, "reached", elsewhere)
+
+
+def test_files_within_reach_are_read_and_nothing_is_sent(far: RemoteStore, ways: Ways, tmp_path: Path) -> None:
+    """Events that lie on this machine need not go through two processes."""
+    assert events_of(far) == EVENTS
+    write(far, STREAM, [b"more"])
+    assert events_of(far) == [*EVENTS, b"more"]
+    assert ways.used == ["direct"]
+    assert proofs(tmp_path) == []
+
+
+def test_a_client_through_the_folder_reads_files_too(ways: Ways, tmp_path: Path) -> None:
+    """It finds out in the same way as any other."""
+    with penstock.connect(tmp_path / "data") as owner, penstock.connect(tmp_path / "data") as near:
+        assert isinstance(near, RemoteStore)
+        write(owner, STREAM, EVENTS)
+        assert events_of(near) == EVENTS
+    assert ways.used == ["direct"]
+
+
+def test_through_a_shared_mount_files_are_copied(far: RemoteStore, ways: Ways, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A mapped file that another machine removes would end the process."""
+    see(monkeypatch, lambda path, place: (path, ["another machine", *place[1:]]))
+    monkeypatch.setattr("penstock.client._files.map_file", None)
+    assert events_of(far) == EVENTS
+    assert ways.used == ["direct"]
+
+
+def test_a_folder_that_is_not_there_is_not_read(
+    far: RemoteStore, ways: Ways, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """The ordinary case: the client is on another machine."""
+    see(monkeypatch, lambda path, place: (path.replace("data", "nowhere"), place))
+    assert events_of(far) == EVENTS
+    assert ways.used == ["sent"]
+    assert proofs(tmp_path) == []
+
+
+def test_another_folder_at_the_same_path_is_not_read(
+    far: RemoteStore, ways: Ways, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """A container may have a copy there that went on in its own way: same files, same blocks, other events."""
+    shutil.copytree(tmp_path / "data", tmp_path / "copy")
+    with open_store(tmp_path / "copy") as copy:
+        write(copy, STREAM, [b"theirs"])
+    write(far, STREAM, [b"ours"])
+    see(monkeypatch, lambda path, place: (path.replace("data", "copy"), place))
+    assert events_of(far) == [*EVENTS, b"ours"]
+    assert ways.used == ["sent"]
+
+
+def test_what_was_made_for_another_session_proves_nothing(
+    far: RemoteStore, ways: Ways, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A copy may hold the file of a client that was there when it was made."""
+    reached = PlogFiles.reached
+
+    def stale(path: str, content: bytes, place: list[Any]) -> PlogFiles | None:
+        Path(path).write_bytes(bytes(len(content)))
+        return reached(path, content, place)
+
+    monkeypatch.setattr(PlogFiles, "reached", stale)
+    assert events_of(far) == EVENTS
+    assert ways.used == ["sent"]
+
+
+def test_what_is_put_in_the_place_of_the_folder_later_is_not_read(far: RemoteStore, ways: Ways, tmp_path: Path) -> None:
+    """What was proven is the folder, not its path."""
+    assert events_of(far) == EVENTS
+    write(far, "plant/other", [b"ours"])
+    (tmp_path / "data").rename(tmp_path / "moved")
+    assert events_of(far, "plant/other") == [b"ours"]
+    assert ways.used == ["direct"]
+    (tmp_path / "moved").rename(tmp_path / "data")
+
+
+def test_a_file_that_vanishes_is_sent(far: RemoteStore, ways: Ways, tmp_path: Path) -> None:
+    """Retention removes files at any moment; who has them open still has the events."""
+    assert events_of(far) == EVENTS
+    write(far, "plant/other", EVENTS)
+    for path in tmp_path.glob("data/plogs/*.plog"):
+        path.unlink()
+    assert events_of(far, "plant/other") == EVENTS
+    assert ways.sent
+    ways.direct = ways.sent = 0
+    assert events_of(far) == EVENTS, "mapped before"
+    assert ways.used == ["direct"]
+
+
+@pytest.mark.parametrize("damage", [b"", b"garbage" * 10_000], ids=["emptied", "overwritten"])
+def test_a_file_that_was_replaced_is_not_believed(far: RemoteStore, ways: Ways, tmp_path: Path, damage: bytes) -> None:
+    """Every block is checked before it is returned; what fails is asked of the server, from then on."""
+    assert events_of(far) == EVENTS
+    write(far, "plant/other", EVENTS)
+    for path in tmp_path.glob("data/plogs/*.plog"):
+        other = path.with_suffix(".new")
+        other.write_bytes(damage)
+        other.replace(path)
+    assert events_of(far, "plant/other") == EVENTS
+    ways.direct = ways.sent = 0
+    assert events_of(far) == EVENTS
+    assert ways.used == ["sent"]
+
+
+def test_a_new_session_finds_out_anew(far: RemoteStore, ways: Ways, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It may be with another server."""
+    assert events_of(far) == EVENTS
+    see(monkeypatch, lambda path, place: (path.replace("data", "nowhere"), place))
+    far.connection.session.hang_up()
+    ways.direct = ways.sent = 0
+    assert events_of(far) == EVENTS
+    assert ways.used == ["sent"]
+
+
+def test_readers_at_the_tail_read_files(far: RemoteStore, ways: Ways) -> None:
+    """Tailing is reading, too."""
+    group = far.create_reader_group("group", [STREAM])
+    with group.reader("reader") as reader:
+        reads = [reader.read_next_event(timeout=60) for _ in EVENTS]
+        assert [read.event for read in reads if read is not None] == EVENTS
+        write(far, STREAM, [b"more"])
+        read = reader.read_next_event(timeout=60)
+        assert read is not None
+        assert read.event == b"more"
+    assert ways.used == ["direct"]
+
+
+class Anna:
+    """Somebody who may write, and read nothing."""
+
+    name = "anna"
+
+    def may(self, permission: str, stream: str) -> bool:
+        del stream
+        return permission == "write"
+
+
+def test_who_may_not_read_a_stream_is_not_told_where_it_is(store: StreamStore, tmp_path: Path) -> None:
+    """Neither the path of the folder nor that there is one."""
+
+    def guard(_: str | None) -> Visitor:
+        return Anna()
+
+    service = FlightService(store, "grpc://127.0.0.1:0", guard=guard)
+    with RemoteStore(ServerFinder(f"penstock://127.0.0.1:{service.port}")) as far:
+        for name, *args in (("reach", 0), ("locate", 0, 1)):
+            with pytest.raises(NotPermitted):
+                far.connection.call(name, STREAM, 0, *args)
+    service.shutdown()
+    assert proofs(tmp_path) == []
+
+
+@pytest.mark.parametrize("place", [("no/such", 0, 0), (STREAM, 7, 0), (STREAM, 0, 1 << 40)])
+def test_nothing_is_made_for_what_is_not_there(far: RemoteStore, tmp_path: Path, place: tuple[str, int, int]) -> None:
+    """A stream may be deleted while it is read; the next one may be within reach."""
+    with pytest.raises(BadArgument, match="any more"):
+        far.connection.call("reach", *place)
+    assert proofs(tmp_path) == []
+
+
+def test_a_client_leaves_one_file_at_most_and_none_when_it_is_gone(far: RemoteStore, tmp_path: Path) -> None:
+    """Whatever it calls, it fills no folder."""
+    contents = [far.connection.call("reach", STREAM, 0, 0)[2] for _ in range(3)]
+    assert len(set(contents)) == 3
+    (path,) = proofs(tmp_path)
+    assert path.read_bytes() == contents[-1]
+    far.close()
+    assert proofs(tmp_path) == []
+
+
+def test_files_of_an_owner_that_was_killed_are_removed(tmp_path: Path) -> None:
+    """Nobody else ever would."""
+    penstock.connect(tmp_path / "data").close()
+    (tmp_path / "data" / "plogs" / "reach-0123").write_bytes(b"left")
+    penstock.connect(tmp_path / "data").close()
+    assert proofs(tmp_path) == []
+
+
+def test_a_folder_that_takes_no_file_is_not_read(far: RemoteStore, ways: Ways, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A full disk stops writers, and must not stop readers."""
+
+    def fail(*_: object, **__: object) -> int:
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("penstock.server._reach.os.write", fail)
+        assert events_of(far) == EVENTS
+    assert ways.used == ["sent"]
+
+
+def test_a_connection_that_is_lost_while_it_is_found_out_is_made_again(
+    far: RemoteStore, ways: Ways, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As with every other call of a reader."""
+    call = Session.call
+
+    def lose(session: Session, name: str, *args: object) -> object:
+        if name == "reach":
+            monkeypatch.setattr(Session, "call", call)
+            session.hang_up()
+        return call(session, name, *args)
+
+    monkeypatch.setattr(Session, "call", lose)
+    assert events_of(far) == EVENTS
+    assert ways.used
+
+
+def test_folders_are_let_go(far: RemoteStore) -> None:
+    """A process that connects again and again keeps no more open than it needs."""
+    assert events_of(far) == EVENTS
+    before = len(os.listdir("/proc/self/fd"))
+    for _ in range(5):
+        far.connection.session.hang_up()
+        assert events_of(far) == EVENTS
+    assert len(os.listdir("/proc/self/fd")) <= before + 2
