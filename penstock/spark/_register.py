@@ -30,7 +30,7 @@ def register(spark: SparkSession, store: str | os.PathLike[str] | None = None) -
     ``store`` is where :func:`open_event` looks in tasks that this thread starts from now on.
     """
     context = spark.sparkContext
-    if context.pythonExec == "python3" and context.master.startswith("local"):
+    if context.pythonExec == "python3" and str(context.master).startswith("local"):
         context.pythonExec = sys.executable  # or Spark takes the system's Python, which does not know Penstock
     spark.dataSource.register(PenstockSource)
     spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")

@@ -19,6 +19,7 @@ from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowW
 from pyspark.sql.types import BinaryType, LongType, StringType, TimestampType
 
 from penstock.errors import BadArgument, PenstockError
+from penstock.spark._errors import plain
 from penstock.spark._stores import open_at, shared
 
 if TYPE_CHECKING:
@@ -64,6 +65,7 @@ class _Writing:
         """Return the name under which the batches are counted, in a task."""
         return self._query
 
+    @plain
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Message:
         """Write the rows of a task."""
         waiting: list[pa.RecordBatch] = []
@@ -145,10 +147,12 @@ class _Writing:
 class PenstockWriter(_Writing, DataSourceArrowWriter):
     """Writes a table."""
 
+    @plain
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         """Make all rows part of the stream."""
         self._commit(messages, 0)  # type: ignore[arg-type]
 
+    @plain
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         """Drop all rows."""
         self._abort(messages)  # type: ignore[arg-type]
@@ -163,10 +167,12 @@ class PenstockStreamWriter(_Writing, DataSourceStreamArrowWriter):
         assert found is not None, "a micro-batch is of a query"
         return f"spark-{found}"
 
+    @plain
     def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
         """Make all rows part of the stream, unless the batch is."""
         self._commit(messages, batchId)  # type: ignore[arg-type]
 
+    @plain
     def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
         """Drop all rows."""
         del batchId

@@ -18,6 +18,7 @@ from pyspark.sql.streaming.datasource import (
 from penstock.errors import BadArgument, DataTruncated
 from penstock.model import SegmentRange, StreamCut
 from penstock.spark._columns import Rows, check_schema, schema_of
+from penstock.spark._errors import plain
 from penstock.spark._filters import is_wanted, kept, taken_over
 from penstock.spark._options import sink_options, source_options
 from penstock.spark._sink import PenstockStreamWriter, PenstockWriter
@@ -52,6 +53,7 @@ class PenstockSource(DataSource):
         """Return what stands in ``format()``."""
         return "penstock"
 
+    @plain
     def schema(self) -> StructType:
         """Return the columns, if nobody named others; this is where a stream that is not there is told of first."""
         options = source_options(self.options)
@@ -59,6 +61,7 @@ class PenstockSource(DataSource):
             store.stream(options.stream)
         return schema_of(options)
 
+    @plain
     def reader(self, schema: StructType) -> PenstockReader:
         """Return what reads once."""
         options = source_options(self.options)
@@ -67,6 +70,7 @@ class PenstockSource(DataSource):
         check_schema(options, schema)
         return PenstockReader(options, schema)
 
+    @plain
     def streamReader(self, schema: StructType) -> PenstockStreamReader:  # noqa: N802 - Spark's name
         """Return what reads without end."""
         options = source_options(self.options)
@@ -75,10 +79,12 @@ class PenstockSource(DataSource):
         check_schema(options, schema)
         return PenstockStreamReader(options, schema)
 
+    @plain
     def writer(self, schema: StructType, overwrite: bool) -> PenstockWriter:
         """Return what writes once."""
         return PenstockWriter(sink_options(self.options), schema, overwrite=overwrite)
 
+    @plain
     def streamWriter(self, schema: StructType, overwrite: bool) -> PenstockStreamWriter:  # noqa: N802
         """Return what writes a micro-batch at a time."""
         return PenstockStreamWriter(sink_options(self.options), schema, overwrite=overwrite)
@@ -145,6 +151,7 @@ class _Reading:
 class PenstockReader(_Reading, DataSourceReader):
     """Reads from one place of a stream to another."""
 
+    @plain
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802 - Spark's name
         """Take over those filters that spare reading; return the others."""
         names = [
@@ -155,6 +162,7 @@ class PenstockReader(_Reading, DataSourceReader):
         self._filters = taken_over(filters, names)
         return [one for one in filters if not any(one is other for other in self._filters)]
 
+    @plain
     def partitions(self) -> Sequence[InputPartition]:
         """Return what the tasks read."""
         with open_at(self._options.address) as store:
@@ -178,6 +186,7 @@ class PenstockStreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAvai
     def _store(self) -> Store:
         return open_at(self._options.address)
 
+    @plain
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name
         """Return where a new query begins."""
         name, start = self._options.stream, self._options.start
@@ -195,10 +204,12 @@ class PenstockStreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAvai
             return ReadMaxRows(self._options.max_events_per_trigger)
         return ReadAllAvailable()
 
+    @plain
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's name
         """Read no further than what is there now."""
         self._end = self._store.tail(self._options.stream)
 
+    @plain
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
         """Return where the next micro-batch ends."""
         is_limited = not isinstance(limit, ReadAllAvailable)
@@ -238,10 +249,12 @@ class PenstockStreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAvai
             )
         return cut
 
+    @plain
     def reportLatestOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name
         """Return where the stream ends now."""
         return {"cut": str(self._store.tail(self._options.stream))}
 
+    @plain
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         """Return what the tasks read."""
         first, last, time = self._there(start), self._cut(end), end.get("time")
@@ -254,6 +267,7 @@ class PenstockStreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAvai
         one = parts[0] if parts else Part(time=time)
         return [Part(range=one.range, time=time, tells_time=True), *parts[1:]]
 
+    @plain
     def commit(self, end: dict[str, Any]) -> None:
         """Note how far the query has come, so that retention may go by it."""
         try:

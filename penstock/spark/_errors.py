@@ -1,0 +1,45 @@
+"""Errors on their way from Spark's Python processes to the user: as text, through the JVM."""
+
+from __future__ import annotations
+
+import re
+from functools import wraps
+from typing import TYPE_CHECKING, Final, ParamSpec, TypeVar
+
+from penstock import errors
+from penstock.errors import PenstockError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+__all__ = ["plain", "told_by"]
+
+P = ParamSpec("P")
+T = TypeVar("T")
+_OURS: Final = re.compile(
+    r"^penstock\.errors\.(\w+): (.*?)(?=\n\s*(?:SQLSTATE|\tat |===|JVM )|\n\n|\Z)", re.MULTILINE | re.DOTALL
+)
+
+
+def plain(call: Callable[P, T]) -> Callable[P, T]:
+    """Let an error of ours be the message, without the lines of code that led to it."""
+
+    @wraps(call)
+    def called(*args: P.args, **kwargs: P.kwargs) -> T:
+        try:
+            return call(*args, **kwargs)
+        except PenstockError as error:
+            raise error.with_traceback(None) from None
+
+    return called
+
+
+def told_by(error: BaseException) -> PenstockError | None:
+    """Return the error of ours that an error of Spark's tells of, if any; its fields are lost, its text is not."""
+    found = _OURS.search(str(error))
+    if found is None:
+        return None
+    kind = getattr(errors, found[1], PenstockError)
+    told: PenstockError = kind.__new__(kind)
+    Exception.__init__(told, found[2].strip())
+    return told

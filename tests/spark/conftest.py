@@ -1,0 +1,53 @@
+"""One Spark for all tests: it takes seconds to start."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+from pyspark.sql import SparkSession
+
+import penstock
+from penstock.spark import register
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from penstock.client import Store
+
+STREAM = "plant/readings"
+PASS_S = 0.05
+
+
+@pytest.fixture(scope="session")
+def spark() -> Iterator[SparkSession]:
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    session = (
+        SparkSession.builder.master("local[2]")
+        .config("spark.ui.enabled", "false")
+        .config("spark.sql.shuffle.partitions", "2")
+        .config("spark.sql.session.timeZone", "UTC")
+        .config("spark.sql.streaming.stopTimeout", "60s")
+        .config("spark.log.level", "OFF")
+        .config("spark.ui.showConsoleProgress", "false")
+        .getOrCreate()
+    )
+    register(session)
+    yield session
+    session.stop()
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return tmp_path / "data"
+
+
+@pytest.fixture
+def store(folder: Path) -> Iterator[Store]:
+    """A store that this process owns, with a stream of two segments; Spark's processes share it."""
+    with penstock.connect(folder, pass_s=PASS_S) as store:
+        store.create_stream(STREAM, segments=2)
+        yield store
