@@ -60,7 +60,9 @@ class JsonColumns:
             return self._schema.empty_table()
         if not pc.all(pc.match_substring_regex(events, _OBJECT)).as_py():
             raise pa.ArrowInvalid("no object")
-        text = pc.binary_join(pa.array([events]), b"\n")[0].as_buffer()
+        events.cast(pa.string())  # the reader takes any bytes for text, Spark does not
+        lines = pa.ListArray.from_arrays(pa.array([0, len(events)], pa.int32()), events)
+        text = pc.binary_join(lines, b"\n")[0].as_buffer()
         table = arrow_json.read_json(
             pa.BufferReader(text),
             read_options=arrow_json.ReadOptions(use_threads=False, block_size=len(text) + 1),
