@@ -7,6 +7,7 @@ the client raises the same class. Nothing here is ever evaluated: what is unknow
 
 from __future__ import annotations
 
+import struct
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
@@ -18,6 +19,8 @@ from penstock.errors import BadArgument, PenstockError, ServerError
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from penstock.ports import Bytes
+
 __all__ = [
     "APPENDS",
     "BLOCKS_MAX",
@@ -25,6 +28,8 @@ __all__ = [
     "ENDED",
     "NOT_BEGUN",
     "PROTOCOL",
+    "cell",
+    "column_of",
     "pack",
     "pack_error",
     "unpack",
@@ -59,6 +64,7 @@ APPENDS: Final = pa.schema(
 )
 ENDED: Final = -1  # in place of where a block begins: its segment takes no more
 BLOCKS_MAX: Final = 64  # that are acknowledged together
+_BOUNDS: Final = struct.Struct("<ii")
 _encoder: Final = msgspec.msgpack.Encoder()
 
 
@@ -144,6 +150,25 @@ def _from_call(code: int, data: memoryview) -> object:
 
 _decoder: Final = msgspec.msgpack.Decoder(ext_hook=_from_sent)
 _call_decoder: Final = msgspec.msgpack.Decoder(ext_hook=_from_call)
+
+
+def column_of(data: Bytes) -> pa.Array:
+    """Return a column of one row, without a copy."""
+    bounds = pa.py_buffer(bytes(4) + len(data).to_bytes(4, "little"))
+    return pa.Array.from_buffers(pa.binary(), 1, [None, bounds, pa.py_buffer(data)])
+
+
+def cell(column: pa.Array) -> memoryview:
+    """Return the bytes in the only row of a column, without a copy, and without trust in what was sent.
+
+    Arrow's own way makes a copy, and looks wherever the column says.
+    """
+    _, bounds, data = (memoryview(b"" if one is None else one).cast("B") for one in column.buffers())
+    assert not column.offset, "it comes from a message"
+    low, high = _BOUNDS.unpack_from(bounds)
+    if not 0 <= low <= high <= len(data):
+        raise BadArgument("a column that does not hold what it says")
+    return data[low:high]
 
 
 def pack_error(error: PenstockError) -> bytes:

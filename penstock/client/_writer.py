@@ -18,7 +18,7 @@ from pyarrow import flight
 
 from penstock.client._connection import ConnectionLost, translated
 from penstock.client._errand import Errand
-from penstock.client._wire import APPENDS, BLOCKS_MAX, ENDED, pack, unpack, unpack_error
+from penstock.client._wire import APPENDS, BLOCKS_MAX, ENDED, column_of, pack, unpack, unpack_error
 from penstock.stream._segment import SegmentEnded
 from penstock.stream._writer_host import OpenLane
 from penstock.stream._writer_table import writer_hash
@@ -336,11 +336,5 @@ class _Done:
 
 def _as_batch(block: _Block) -> pa.RecordBatch:
     words, data = (*block.parts, b"", b"")[:2]
-    columns = [pa.array([block.segment_id], pa.int64()), *map(_cell, (block.header.pack(), words, data))]
+    columns = [pa.array([block.segment_id], pa.int64()), *map(column_of, (block.header.pack(), words, data))]
     return pa.record_batch(columns, APPENDS)
-
-
-def _cell(data: Bytes) -> pa.Array:
-    """Return a column of one row, without a copy."""
-    bounds = pa.py_buffer(bytes(4) + len(data).to_bytes(4, "little"))
-    return pa.Array.from_buffers(pa.binary(), 1, [None, bounds, pa.py_buffer(data)])

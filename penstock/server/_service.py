@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 import pyarrow as pa
 from pyarrow import flight
 
-from penstock.client._wire import END, NOT_BEGUN, PROTOCOL, pack, pack_error, unpack_call
+from penstock.client._wire import END, NOT_BEGUN, PROTOCOL, column_of, pack, pack_error, unpack_call
 from penstock.errors import BadArgument, NoSuchStream, PenstockError, ServerError
 from penstock.server import _plain as plain
 from penstock.server._operations import OPERATIONS, Operation
@@ -103,9 +103,7 @@ class FlightService(flight.FlightServerBase):  # type: ignore[misc]
             except (KeyError, NoSuchStream):  # which is for readers to tell: they know what they have missed
                 raise BadArgument(f"there is no segment {segment} of stream {stream} any more") from None
             for start, view in found.views(offset, end):
-                bounds = pa.py_buffer(bytes(4) + len(view).to_bytes(4, "little"))
-                block = pa.Array.from_buffers(pa.binary(), 1, [None, bounds, pa.py_buffer(view)])
-                yield pa.record_batch([pa.array([start], pa.int64()), block], _BLOCKS)
+                yield pa.record_batch([pa.array([start], pa.int64()), column_of(view)], _BLOCKS)
 
     def do_put(
         self,
