@@ -23,9 +23,12 @@ if TYPE_CHECKING:
 
 __all__ = [
     "APPENDS",
+    "ARE_YOU_THERE",
     "BLOCKS_MAX",
+    "BUSY",
     "END",
     "ENDED",
+    "HERE",
     "NOT_BEGUN",
     "PROTOCOL",
     "cell",
@@ -39,6 +42,9 @@ __all__ = [
 
 PROTOCOL: Final = 1
 END: Final = "end"  # the call that ends a session
+HERE: Final = "here"  # the call that does nothing: who makes it is there
+ARE_YOU_THERE: Final = "here?"  # what a client is told that should make it
+BUSY: Final = b"busy"  # goes with a refusal: nothing was done, and a moment later it may be
 NOT_BEGUN: Final = b"not begun"  # goes with a refusal: nothing was done of what was called
 _CODES: Final[Mapping[type, int]] = {  # sent, so a code is never given a new meaning
     model.EventPointer: 1,

@@ -70,6 +70,12 @@ class ClientWriter:
                 except PenstockError as error:
                     self._refusal = error
 
+    def settle(self) -> None:
+        """See durable what came since the last time; it is acknowledged with what follows."""
+        with self._lock:
+            blocks = list(self._under_way)
+        _durable(blocks)
+
     def acknowledge(self) -> bytes:
         """Return where the blocks begin that came since the last time, once they are durable, or why they are not."""
         with self._lock:
