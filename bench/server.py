@@ -22,10 +22,11 @@ from pyarrow import flight
 
 import penstock
 from bench._measure import Figure, median_us, rate, report
+from penstock.client import RemoteStore, ServerFinder
 from penstock.embedded import open_store
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
 
     from penstock.client import Store
 
@@ -141,18 +142,34 @@ def throughput(folder: Path) -> Iterator[Figure]:
                 with store.writer("bench/long") as writer:
                     for _ in range(BATCHES):
                         writer.write_batch(batch)
-            reads = [
-                (read_rate(near, "bench/long"), read_rate(far, "bench/long"), read_rate(embedded, "bench/long"),
-                 bare_read_rate(bare))
-                for _ in range(ROUNDS)
-            ]  # fmt: skip
-    for what, found in (("batch writes", writes), ("Arrow reads", reads)):
-        figures = [statistics.median(column) for column in zip(*found, strict=True)]
-        ratios = [[statistics.median(row[one] / row[other] for row in found) for other in (2, 3)] for one in (0, 1)]
-        rates = dict(zip(("folder/s", "TCP/s", "embedded/s", "bare Flight/s"), figures, strict=True))
-        yield Figure(f"{what} through another process's folder, against embedded", ratios[0][0], 0.5, rates)
-        yield Figure(f"{what} over TCP, against embedded", ratios[1][0], 0.5)
-        yield Figure(f"{what} over TCP, against a bare Flight server", ratios[1][1], 0.7)
+            with RemoteStore(ServerFinder(f"penstock://127.0.0.1:{port}")) as sent:
+                sent.connection.give_up_files()
+                reads = [
+                    (
+                        read_rate(near, "bench/long"),
+                        read_rate(far, "bench/long"),
+                        read_rate(sent, "bench/long"),
+                        read_rate(embedded, "bench/long"),
+                        bare_read_rate(bare),
+                    )
+                    for _ in range(ROUNDS)
+                ]
+    yield from compared("batch writes", ["through another process's folder", "over TCP"], writes)
+    ways = ["through another process's folder", "over TCP, files reachable", "over TCP, files not reachable"]
+    yield from compared("Arrow reads", ways, reads)
+
+
+def compared(what: str, ways: Sequence[str], found: Sequence[Sequence[float]]) -> Iterator[Figure]:
+    """Compare rates of several ways with those embedded, and the last way with a bare Flight server: the last two."""
+    rates = [statistics.median(column) for column in zip(*found, strict=True)]
+    for number, way in enumerate(ways):
+        ratio = statistics.median(row[number] / row[-2] for row in found)
+        yield Figure(f"{what} {way}, against embedded", ratio, 0.5, {"/s": rates[number], "embedded/s": rates[-2]})
+    if what == "batch writes":
+        bound = statistics.median(row[-2] / row[-1] for row in found)
+        yield Figure("  embedded, which syncs, against a bare Flight server, which discards", bound)
+    ratio = statistics.median(row[len(ways) - 1] / row[-1] for row in found)
+    yield Figure(f"{what} {ways[-1]}, against a bare Flight server", ratio, 0.7, {"bare Flight/s": rates[-1]})
 
 
 def latency(folder: Path) -> Iterator[Figure]:

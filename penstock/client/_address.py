@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 __all__ = ["ServerFinder"]
 
 _PORT: Final = 9090
+_FRAME_SIZE: Final = 1 << 20  # a block comes in one or two pieces, not in sixty-four
 
 
 class ServerFinder:
@@ -39,7 +40,7 @@ class ServerFinder:
         self.address: Final = address
         is_tls = tls_ca is not None or (not _is_loopback(host) if tls is None else tls)
         self._location = f"{'grpc+tls' if is_tls else 'grpc'}://{host}:{port}"
-        self._options: dict[str, Any] = {}
+        self._options: dict[str, Any] = {"generic_options": [("grpc.http2.max_frame_size", _FRAME_SIZE)]}
         if tls_ca is not None:
             self._options["tls_root_certs"] = _read(tls_ca)
         said = _authorization(user, password, token)

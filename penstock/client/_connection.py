@@ -17,7 +17,8 @@ import pyarrow as pa
 from pyarrow import flight
 
 from penstock.client._files import PlogFiles
-from penstock.client._wire import END, NOT_BEGUN, PROTOCOL, pack, unpack, unpack_error
+from penstock.client._room import Room
+from penstock.client._wire import BUSY, END, NOT_BEGUN, PROTOCOL, pack, unpack, unpack_error
 from penstock.errors import PenstockError, ServerError, StoreClosed, StoreUnreachable
 
 if TYPE_CHECKING:
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 __all__ = ["Connection", "ConnectionLost", "Finder", "Session"]
 
 _RETRY_S: Final = 0.02
+_BUSY_S: Final = 0.1
 _PATIENCE_S: Final = 30.0
 _GOODBYE_S: Final = 5.0
 _LOST: Final = (flight.FlightUnavailableError, flight.FlightCancelledError, OSError)  # the last when writing fails
@@ -38,6 +40,10 @@ class ConnectionLost(Exception):
     """The session ended while something was under way; nobody knows what became of it, unless it was not begun."""
 
     is_begun = True
+
+
+class ServerBusy(ServerError):
+    """The server has too much to do to say who we are."""
 
 
 class Finder(Protocol):
@@ -72,8 +78,9 @@ class Session:
         with translated(self):
             hello = flight.FlightDescriptor.for_command(pack(["session", PROTOCOL, before]))
             self._writer, self._reader = self.client.do_exchange(hello)
-            kind, self.id = self._receive()
+            kind, self.id, inflight = self._receive()
         assert kind == "welcome", "what else"
+        self.room: Final = Room(inflight)  # for blocks that are sent and not acknowledged, of all writers
         self._listener = threading.Thread(target=self._listen, name="penstock-client", daemon=True)
         self._listener.start()
 
@@ -111,9 +118,7 @@ class Session:
         Returns when everything was passed on that the server told before it answered: what a call has brought about is
         known here when it is over.
         """
-        action = flight.Action(name, pack([self.id, list(args)]))
-        with translated(self):
-            (answer,) = self.client.do_action(action)
+        answer = self._answer(flight.Action(name, pack([self.id, list(args)])))
         told, value = unpack(answer.body.to_pybytes())
         if self._heard < told:
             with self._change:
@@ -121,6 +126,20 @@ class Session:
             if self._heard < told:
                 raise ConnectionLost
         return value
+
+    def _answer(self, action: flight.Action) -> flight.Result:
+        """Return what the server answers, which may be too busy for a while."""
+        deadline = time.monotonic() + _PATIENCE_S
+        while True:
+            try:
+                with translated(self):
+                    (answer,) = self.client.do_action(action)
+            except ServerBusy:
+                if time.monotonic() > deadline:
+                    raise
+                time.sleep(_BUSY_S)
+            else:
+                return answer
 
     def close(self) -> None:
         """End the session; nothing of it is left on the server then."""
@@ -170,7 +189,8 @@ class Connection:
         """Connect, for as long as patience lasts: whoever serves the store may just be changing."""
         if before is not None:
             before.hang_up()
-        deadline = time.monotonic() + (self._finder.patience_s if before is None else _PATIENCE_S)
+        begun = time.monotonic()
+        deadline = begun + (self._finder.patience_s if before is None else _PATIENCE_S)
         while True:
             try:
                 return Session(self._finder.open(), self._push, self._lost, None if before is None else before.id)
@@ -180,6 +200,12 @@ class Connection:
                 if time.monotonic() > deadline:
                     raise StoreUnreachable(self._finder.address, reason=_reason(error.__cause__ or error)) from error
                 time.sleep(_RETRY_S)
+            except ServerBusy as error:
+                if self._closed:
+                    raise StoreClosed("the store") from error
+                if time.monotonic() > begun + _PATIENCE_S:
+                    raise
+                time.sleep(_BUSY_S)
 
     def call(self, name: str, *args: object, again: bool = False) -> Any:  # noqa: ANN401 - as the operation says
         """Call an operation; with ``again`` once more if the connection is lost on the way."""
@@ -199,8 +225,12 @@ class Connection:
         """Return the batches that an operation gives."""
         ticket = flight.Ticket(pack([what, session.id, list(args)]))
         with translated(session):
-            for chunk in session.client.do_get(ticket):
-                yield chunk.data
+            reader = session.client.do_get(ticket)
+            try:
+                for chunk in reader:
+                    yield chunk.data
+            finally:
+                reader.cancel()  # or, broken off, it would be sent for as long as anybody holds on to it
 
     def files(self, stream: str, segment: int, offset: int) -> PlogFiles | None:
         """Return the files of the store if they are within our reach, which is found out once a session."""
@@ -255,6 +285,8 @@ class translated:  # noqa: N801 - reads like a word in a with statement
         if not isinstance(error, pa.ArrowException | OSError) or isinstance(error, PenstockError):
             return
         told = getattr(error, "extra_info", b"")
+        if told == BUSY:
+            raise ServerBusy(str(error).partition(". gRPC client debug context")[0]) from error
         if told == NOT_BEGUN:
             self._session.is_lost = True
             lost = ConnectionLost()

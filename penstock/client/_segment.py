@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import threading
-from contextlib import suppress
-from itertools import chain
 from typing import TYPE_CHECKING, Final
 
 from penstock.client._connection import ConnectionLost
+from penstock.client._wire import cell
 from penstock.errors import PlogCorrupt
 from penstock.plog import LocatedBlocks
 from penstock.stream._block import read_block
@@ -94,10 +93,13 @@ class RemoteSegment:
     def _sent(self, offset: int, stop: int) -> Iterator[tuple[int, memoryview]]:
         """Return the blocks of a range as they are sent; where the connection is lost, the rest from another."""
         while offset < stop:
-            with suppress(ConnectionLost):
+            try:
                 for start, view in self._flow_at(offset, stop).until(stop):
                     yield start, view
                     offset = start + len(view)
+            except ConnectionLost:
+                self._flow = None  # nothing more comes of it
+            else:
                 return  # all there is
 
     def _flow_at(self, offset: int, stop: int) -> _Flow:
@@ -143,7 +145,7 @@ class _Flow:
     """Blocks on their way, from ``place`` up to ``end``."""
 
     def __init__(self, batches: Iterator[pa.RecordBatch], place: int, end: int) -> None:
-        self._blocks = chain.from_iterable(map(_blocks_of, batches))
+        self._blocks = map(_block_of, batches)
         self._next: tuple[int, memoryview] | None = None
         self.place, self.end = place, end
 
@@ -158,10 +160,9 @@ class _Flow:
             yield start, view
 
 
-def _blocks_of(batch: pa.RecordBatch) -> Iterator[tuple[int, memoryview]]:
-    starts, blocks = batch.columns
-    for start, block in zip(starts.to_pylist(), blocks, strict=True):
-        yield start, memoryview(block.as_buffer()).cast("B")  # Arrow takes bytes for signed
+def _block_of(batch: pa.RecordBatch) -> tuple[int, memoryview]:
+    start, block = batch.columns
+    return start[0].as_py(), cell(block)
 
 
 def _nothing() -> None:

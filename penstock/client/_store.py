@@ -11,9 +11,11 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 from weakref import WeakSet
 
 from penstock.client._connection import Connection, ConnectionLost
+from penstock.client._errand import Errand
 from penstock.client._group import RemoteGroup, as_cuts
 from penstock.client._segment import RemoteSegment, RemoteTimes
 from penstock.client._transaction import RemoteTransactionalWriter
+from penstock.client._wire import ARE_YOU_THERE, HERE
 from penstock.client._writer import RemoteHost
 from penstock.errors import BadArgument, PenstockError
 from penstock.model import EventPointer, SegmentRange, as_list, check_kind, check_whole
@@ -273,10 +275,16 @@ class RemoteStore:
                 stream, number, news = rest
                 if (stream, number) in self._watched:
                     self._watched[stream, number].hear(_as_news(news))
+            elif what == ARE_YOU_THERE:
+                self.pump.add(Errand(self._say_here))
             elif rest[0] in self.hosts:
                 self.hosts[rest[0]].hear(what, *rest[1:])
             elif rest[0] in self.seats:
                 self.seats[rest[0]].hear(what, *rest[1:])
+
+    def _say_here(self) -> None:
+        with suppress(PenstockError):  # who needs the server is told
+            self._call(HERE, again=True)
 
     def _lose(self, session: Session) -> None:
         """Note that a session is over: who waits looks around, and takes up what it had in another."""

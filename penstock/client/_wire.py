@@ -7,6 +7,7 @@ the client raises the same class. Nothing here is ever evaluated: what is unknow
 
 from __future__ import annotations
 
+import struct
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
@@ -18,13 +19,20 @@ from penstock.errors import BadArgument, PenstockError, ServerError
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from penstock.ports import Bytes
+
 __all__ = [
     "APPENDS",
+    "ARE_YOU_THERE",
     "BLOCKS_MAX",
+    "BUSY",
     "END",
     "ENDED",
+    "HERE",
     "NOT_BEGUN",
     "PROTOCOL",
+    "cell",
+    "column_of",
     "pack",
     "pack_error",
     "unpack",
@@ -34,6 +42,9 @@ __all__ = [
 
 PROTOCOL: Final = 1
 END: Final = "end"  # the call that ends a session
+HERE: Final = "here"  # the call that does nothing: who makes it is there
+ARE_YOU_THERE: Final = "here?"  # what a client is told that should make it
+BUSY: Final = b"busy"  # goes with a refusal: nothing was done, and a moment later it may be
 NOT_BEGUN: Final = b"not begun"  # goes with a refusal: nothing was done of what was called
 _CODES: Final[Mapping[type, int]] = {  # sent, so a code is never given a new meaning
     model.EventPointer: 1,
@@ -59,6 +70,7 @@ APPENDS: Final = pa.schema(
 )
 ENDED: Final = -1  # in place of where a block begins: its segment takes no more
 BLOCKS_MAX: Final = 64  # that are acknowledged together
+_BOUNDS: Final = struct.Struct("<ii")
 _encoder: Final = msgspec.msgpack.Encoder()
 
 
@@ -144,6 +156,25 @@ def _from_call(code: int, data: memoryview) -> object:
 
 _decoder: Final = msgspec.msgpack.Decoder(ext_hook=_from_sent)
 _call_decoder: Final = msgspec.msgpack.Decoder(ext_hook=_from_call)
+
+
+def column_of(data: Bytes) -> pa.Array:
+    """Return a column of one row, without a copy."""
+    bounds = pa.py_buffer(bytes(4) + len(data).to_bytes(4, "little"))
+    return pa.Array.from_buffers(pa.binary(), 1, [None, bounds, pa.py_buffer(data)])
+
+
+def cell(column: pa.Array) -> memoryview:
+    """Return the bytes in the only row of a column, without a copy, and without trust in what was sent.
+
+    Arrow's own way makes a copy, and looks wherever the column says.
+    """
+    _, bounds, data = (memoryview(b"" if one is None else one).cast("B") for one in column.buffers())
+    assert not column.offset, "it comes from a message"
+    low, high = _BOUNDS.unpack_from(bounds)
+    if not 0 <= low <= high <= len(data):
+        raise BadArgument("a column that does not hold what it says")
+    return data[low:high]
 
 
 def pack_error(error: PenstockError) -> bytes:

@@ -11,6 +11,7 @@ import secrets
 import threading
 from contextlib import suppress
 from functools import partial
+from itertools import accumulate
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
@@ -18,7 +19,8 @@ from pyarrow import flight
 
 from penstock.client._connection import ConnectionLost, translated
 from penstock.client._errand import Errand
-from penstock.client._wire import APPENDS, BLOCKS_MAX, ENDED, pack, unpack, unpack_error
+from penstock.client._wire import APPENDS, BLOCKS_MAX, ENDED, column_of, pack, unpack, unpack_error
+from penstock.stream._block import BLOCK_HEADER_SIZE
 from penstock.stream._segment import SegmentEnded
 from penstock.stream._writer_host import OpenLane
 from penstock.stream._writer_table import writer_hash
@@ -185,7 +187,8 @@ class RemoteHost:
                 if may_be_there:
                     self._find(session, blocks)
                 may_be_there = True
-                self._exchange(session, [block for block in blocks if block.answer is None][:BLOCKS_MAX])
+                waiting = [block for block in blocks if block.answer is None]
+                self._exchange(session, waiting[: _fitting(waiting, session.room.limit / 2)])
             except ConnectionLost as error:
                 patience -= 1
                 if not patience:
@@ -202,7 +205,7 @@ class RemoteHost:
     def _exchange(self, session: Session, blocks: Sequence[_Block]) -> None:
         if not blocks:
             return
-        with self._put_lock, translated(session):
+        with session.room.held(sum(map(_size, blocks))), self._put_lock, translated(session):
             if session is not self._session or self._put is None:
                 raise ConnectionLost
             for left, block in zip(range(len(blocks) - 1, -1, -1), blocks, strict=True):
@@ -334,13 +337,17 @@ class _Done:
         return 0
 
 
+def _size(block: _Block) -> int:
+    return sum(map(len, block.parts)) + BLOCK_HEADER_SIZE
+
+
+def _fitting(blocks: Sequence[_Block], limit: float) -> int:
+    """Return how many of the blocks go together: one at least."""
+    sizes = accumulate(map(_size, blocks[:BLOCKS_MAX]))
+    return max(1, sum(size <= limit for size in sizes))
+
+
 def _as_batch(block: _Block) -> pa.RecordBatch:
     words, data = (*block.parts, b"", b"")[:2]
-    columns = [pa.array([block.segment_id], pa.int64()), *map(_cell, (block.header.pack(), words, data))]
+    columns = [pa.array([block.segment_id], pa.int64()), *map(column_of, (block.header.pack(), words, data))]
     return pa.record_batch(columns, APPENDS)
-
-
-def _cell(data: Bytes) -> pa.Array:
-    """Return a column of one row, without a copy."""
-    bounds = pa.py_buffer(bytes(4) + len(data).to_bytes(4, "little"))
-    return pa.Array.from_buffers(pa.binary(), 1, [None, bounds, pa.py_buffer(data)])

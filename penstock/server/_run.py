@@ -19,6 +19,7 @@ from queue import SimpleQueue
 from typing import TYPE_CHECKING, Final, Protocol
 
 from penstock.ports import SystemClock
+from penstock.server._limits import Limits
 from penstock.server._listen import listen
 from penstock.server._logs import logging_to
 
@@ -154,7 +155,8 @@ def start_service(store: StreamStore, config: Config, users: Users | None, certi
     tls = None if certificate is None else [(certificate.cert, certificate.key)]
     location = f"{'grpc' if tls is None else 'grpc+tls'}://{_host(config)}:{config.port}"
     guard = None if users is None else partial(login, users)
-    return FlightService(store, location, guard=guard, tls=tls, sessions_max=config.max_connections)
+    sessions_max, limits = config.max_connections, Limits.of(config)
+    return FlightService(store, location, guard=guard, tls=tls, sessions_max=sessions_max, limits=limits)
 
 
 def _host(config: Config) -> str:

@@ -13,17 +13,20 @@ from typing import TYPE_CHECKING, Any, Final
 import pyarrow as pa
 from pyarrow import flight
 
-from penstock.client._wire import END, NOT_BEGUN, PROTOCOL, pack, pack_error, unpack_call
+from penstock.client._wire import END, HERE, NOT_BEGUN, PROTOCOL, column_of, pack, pack_error, unpack_call
 from penstock.errors import BadArgument, NoSuchStream, PenstockError, ServerError
 from penstock.server import _plain as plain
+from penstock.server._limits import UNLIMITED, Limits
 from penstock.server._operations import OPERATIONS, Operation
 from penstock.server._permissions import Door, check, visitor_of
 from penstock.server._session import Session, SessionOver
+from penstock.server._watch import Ledger, Watch
 from penstock.server._writers import ClientWriter
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from penstock.client._room import Room
     from penstock.server._permissions import Guard
     from penstock.stream import StreamStore
 
@@ -47,19 +50,25 @@ class FlightService(flight.FlightServerBase):  # type: ignore[misc]
         guard: Guard | None = None,
         tls: list[tuple[bytes, bytes]] | None = None,
         sessions_max: int = SESSIONS_MAX,
+        limits: Limits = UNLIMITED,
     ) -> None:
-        self._store, self._sessions_max = store, sessions_max
+        self._store, self._sessions_max, self._limits = store, sessions_max, limits
+        self._ledger = Ledger()
         self._sessions: dict[str, Session] = {}
         self._lock = threading.Lock()
         self._is_over = False
         super().__init__(location, tls_certificates=tls, middleware=Door.at(guard))
+        self._watch = None if limits is UNLIMITED else Watch(self.port, limits, self._ledger, self._end_silent)
 
     def do_action(self, context: flight.ServerCallContext, action: flight.Action) -> list[bytes]:
         """Call an operation."""
-        session_id, args = _understood(action.body.to_pybytes())
+        self._count(context, action.body.size)
+        session_id, args = _understood(action.body)
         session = self._session(session_id)
         if action.type == END:
             self._end(session)
+            return [pack([0, None])]
+        if action.type == HERE:
             return [pack([0, None])]
         with _told(session):
             operation = OPERATIONS.get(action.type)
@@ -72,7 +81,7 @@ class FlightService(flight.FlightServerBase):  # type: ignore[misc]
 
     def list_flights(self, context: flight.ServerCallContext, criteria: bytes) -> Iterator[flight.FlightInfo]:
         """Return the streams, for any Flight client."""
-        del criteria
+        self._count(context, len(criteria))
         with _told(None):
             yield from plain.flights(self._store, visitor_of(context))
 
@@ -80,11 +89,13 @@ class FlightService(flight.FlightServerBase):  # type: ignore[misc]
         self, context: flight.ServerCallContext, descriptor: flight.FlightDescriptor
     ) -> flight.FlightInfo:
         """Return one stream, for any Flight client."""
+        self._count(context)
         with _told(None):
             return plain.flight_of(self._store, visitor_of(context), plain.name_in(descriptor))
 
     def do_get(self, context: flight.ServerCallContext, ticket: flight.Ticket) -> flight.FlightDataStream:
         """Return blocks of a segment; or, for any Flight client, events."""
+        self._count(context, len(ticket.ticket))
         if plain.is_ticket(ticket.ticket):
             with _told(None):
                 return plain.read(self._store, visitor_of(context), ticket.ticket)
@@ -103,9 +114,7 @@ class FlightService(flight.FlightServerBase):  # type: ignore[misc]
             except (KeyError, NoSuchStream):  # which is for readers to tell: they know what they have missed
                 raise BadArgument(f"there is no segment {segment} of stream {stream} any more") from None
             for start, view in found.views(offset, end):
-                bounds = pa.py_buffer(bytes(4) + len(view).to_bytes(4, "little"))
-                block = pa.Array.from_buffers(pa.binary(), 1, [None, bounds, pa.py_buffer(view)])
-                yield pa.record_batch([pa.array([start], pa.int64()), block], _BLOCKS)
+                yield pa.record_batch([pa.array([start], pa.int64()), column_of(view)], _BLOCKS)
 
     def do_put(
         self,
@@ -120,21 +129,29 @@ class FlightService(flight.FlightServerBase):  # type: ignore[misc]
         """
         if descriptor.descriptor_type == flight.DescriptorType.PATH:
             with _told(None):
-                count = plain.append(self._store, visitor_of(context), plain.name_in(descriptor), reader)
+                name, chunks = plain.name_in(descriptor), self._counted(context, reader)
+                count = plain.append(self._store, visitor_of(context), name, chunks)
                 writer.write(pa.py_buffer(str(count).encode()))
             return
         _, session_id, number = _understood(descriptor.command)
         session = self._session(session_id)
         with _told(session):
             client: ClientWriter = session.get(number, ClientWriter)
-            for chunk in reader:
-                check(session, visitor_of(context), "append", _APPENDING, [number])
-                client.submit(chunk.data)
-                if int.from_bytes(chunk.app_metadata.to_pybytes(), "big") == 0:
-                    answer = client.acknowledge()
-                    if session.is_over:
-                        raise SessionOver("the session is over")
-                    writer.write(pa.py_buffer(answer))
+            under_way = _UnderWay(session.room, client)
+            try:
+                for chunk in self._counted(context, reader):
+                    session.hear()
+                    check(session, visitor_of(context), "append", _APPENDING, [number])
+                    under_way.take(chunk.data.nbytes)
+                    client.submit(chunk.data)
+                    if int.from_bytes(chunk.app_metadata.to_pybytes(), "big") == 0:
+                        answer = client.acknowledge()
+                        under_way.end()
+                        if session.is_over:
+                            raise SessionOver("the session is over")
+                        writer.write(pa.py_buffer(answer))
+            finally:
+                under_way.end()
 
     def do_exchange(
         self,
@@ -145,7 +162,15 @@ class FlightService(flight.FlightServerBase):  # type: ignore[misc]
     ) -> None:
         """Keep a client's channel open."""
         del reader
-        session = Session(self._store, visitor_of(context), is_cancelled=context.is_cancelled)
+        self._count(context)
+        limits = self._limits
+        session = Session(
+            self._store,
+            visitor_of(context),
+            is_cancelled=context.is_cancelled,
+            inflight=limits.max_inflight_bytes,
+            silent_s=limits.idle_timeout_s,
+        )
         try:
             with _told(session):
                 what, version, before = _understood(descriptor.command)
@@ -156,7 +181,7 @@ class FlightService(flight.FlightServerBase):  # type: ignore[misc]
                 if before in self._sessions and self._sessions[before].user == session.user:
                     self._end(self._sessions[before])
                 self._begin(session)
-                writer.write_metadata(pack(["welcome", session.id]))
+                writer.write_metadata(pack(["welcome", session.id, limits.max_inflight_bytes]))
                 session.run(writer.write_metadata)
         finally:
             self._end(session)
@@ -177,7 +202,30 @@ class FlightService(flight.FlightServerBase):  # type: ignore[misc]
         session = self._sessions.get(session_id) if isinstance(session_id, str) else None
         if session is None or session.is_over:
             raise SessionOver("the session is over", extra_info=NOT_BEGUN)
+        session.hear()
         return session
+
+    def _end_silent(self) -> None:
+        """End the sessions of clients that are not there any more, though their channels are not broken."""
+        for session in list(self._sessions.values()):
+            if session.is_silent():
+                self._end(session)
+
+    def _count(self, context: flight.ServerCallContext, size: int = 0) -> None:
+        """Note a message that was let in; refuse one that is too large."""
+        if self._limits is not UNLIMITED:
+            self._ledger.account(context.peer()).add(size)
+            with _told(None):
+                self._limits.check_message(size)
+
+    def _counted(
+        self, context: flight.ServerCallContext, reader: flight.MetadataRecordBatchReader
+    ) -> Iterator[flight.FlightStreamChunk]:
+        """Return the messages of a stream, counted."""
+        self._count(context)
+        for chunk in reader:
+            self._count(context, 0 if chunk.data is None else chunk.data.nbytes)
+            yield chunk
 
     def connections(self) -> int:
         """Return how many clients are connected."""
@@ -187,6 +235,8 @@ class FlightService(flight.FlightServerBase):  # type: ignore[misc]
         """Serve no more: clients are told, and have a moment to hang up; who is stuck does not hold up the end."""
         with self._lock:
             self._is_over = True
+        if self._watch is not None:
+            self._watch.end()
         for session in list(self._sessions.values()):
             self._end(session)
         last = threading.Thread(target=super().shutdown, name="penstock-shutdown", daemon=True)
@@ -194,7 +244,31 @@ class FlightService(flight.FlightServerBase):  # type: ignore[misc]
         last.join(_HANG_UP_S)
 
 
-def _understood(data: bytes) -> Any:  # noqa: ANN401 - whatever was sent
+class _UnderWay:
+    """What a writer was sent and is not durable yet: it takes room of its client.
+
+    Who finds none sees what it has durable first: so nobody who waits for room holds any.
+    """
+
+    def __init__(self, room: Room, writer: ClientWriter) -> None:
+        self._room, self._writer = room, writer
+        self._size = 0
+
+    def take(self, size: int) -> None:
+        """Take room for another block."""
+        if not self._room.take(size, wait=False):
+            self._writer.settle()
+            self.end()
+            self._room.take(size)
+        self._size += size
+
+    def end(self) -> None:
+        """Give it back: what it was for is durable, or given up."""
+        size, self._size = self._size, 0
+        self._room.give(size)
+
+
+def _understood(data: bytes | memoryview) -> Any:  # noqa: ANN401 - whatever was sent
     with _told(None):
         return unpack_call(data)
 

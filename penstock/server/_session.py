@@ -9,13 +9,15 @@ that knows all that came before.
 from __future__ import annotations
 
 import logging
+import math
 import secrets
 import threading
 from typing import TYPE_CHECKING, Any, Final
 
 from pyarrow import flight
 
-from penstock.client._wire import pack
+from penstock.client._room import Room
+from penstock.client._wire import ARE_YOU_THERE, pack
 from penstock.errors import BadArgument, PenstockError
 from penstock.stream._bell import Bell
 
@@ -40,9 +42,20 @@ SessionOver = flight.FlightUnavailableError
 
 
 class Session:
-    """One client, of a ``visitor``; ``is_cancelled`` tells whether its channel is broken."""
+    """One client, of a ``visitor``; ``is_cancelled`` tells whether its channel is broken.
 
-    def __init__(self, store: StreamStore, visitor: Visitor, *, is_cancelled: Callable[[], bool]) -> None:
+    It may have ``inflight`` bytes under way, and is asked whether it is there when it was ``silent_s`` silent for half.
+    """
+
+    def __init__(
+        self,
+        store: StreamStore,
+        visitor: Visitor,
+        *,
+        is_cancelled: Callable[[], bool],
+        inflight: float = math.inf,
+        silent_s: float = math.inf,
+    ) -> None:
         self.id: Final = secrets.token_hex(16)
         self.store, self.visitor, self.user = store, visitor, visitor.name
         self._lock = threading.Lock()
@@ -55,7 +68,23 @@ class Session:
         self._ended: dict[int, PenstockError] = {}
         self._last = secrets.randbits(48)  # so that what was open in another session is not found in this one
         self._is_cancelled = is_cancelled
+        self.room: Final = Room(inflight)
+        self._silent_s, self._heard, self._is_asked = silent_s, store.clock.now(), False
         self.is_over = False
+
+    # Whether it is there
+
+    def hear(self) -> None:
+        """Note that the client said something."""
+        self._heard, self._is_asked = self.store.clock.now(), False
+
+    def is_silent(self) -> bool:
+        """Whether the client was silent for too long; at half that time it is asked to say something."""
+        silence = self.store.clock.now() - self._heard
+        if silence > self._silent_s / 2 and not self._is_asked:
+            self._is_asked = True
+            self.tell(ARE_YOU_THERE, [ARE_YOU_THERE])
+        return silence > self._silent_s
 
     # What it has open
 
@@ -131,7 +160,7 @@ class Session:
                 known.segment.unwatch(known)
             if self.is_over:
                 self.unwatch(key)  # who ended it may not have seen this one
-        self.hear(watch)
+        self.note(watch)
 
     def unwatch(self, key: Key) -> None:
         """Tell of a segment no more."""
@@ -140,7 +169,7 @@ class Session:
         if watch is not None:
             watch.segment.unwatch(watch)
 
-    def hear(self, watch: _Watch) -> None:
+    def note(self, watch: _Watch) -> None:
         """Note that something happened to a segment."""
         self._tell(watch.key, watch)
 
@@ -188,7 +217,7 @@ class _Watch(Bell):
 
     def ring(self) -> None:
         """Tell the client."""
-        self._session.hear(self)
+        self._session.note(self)
 
     def message(self) -> list[Any]:
         """Return what to tell."""

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from penstock.client._wire import APPENDS, BLOCKS_MAX, ENDED, pack, pack_error
+from penstock.client._wire import APPENDS, BLOCKS_MAX, ENDED, cell, pack, pack_error
 from penstock.errors import BadArgument, NoSuchStream, PenstockError, StoreClosed, WriterFenced
 from penstock.stream._block import EVENTS, EXTENT, read_header
 from penstock.stream._large_write import LargeWrite
@@ -70,6 +70,12 @@ class ClientWriter:
                 except PenstockError as error:
                     self._refusal = error
 
+    def settle(self) -> None:
+        """See durable what came since the last time; it is acknowledged with what follows."""
+        with self._lock:
+            blocks = list(self._under_way)
+        _durable(blocks)
+
     def acknowledge(self) -> bytes:
         """Return where the blocks begin that came since the last time, once they are durable, or why they are not."""
         with self._lock:
@@ -84,26 +90,26 @@ class ClientWriter:
         """Append a block; None if its segment has ended."""
         if batch.schema != APPENDS or len(batch) != 1 or any(column.null_count for column in batch.columns):
             raise BadArgument("this is no block")
-        first, *parts = (column[0] for column in batch.columns)
-        segment_id = first.as_py()
+        first, *parts = batch.columns
+        segment_id = first[0].as_py()
         pending = None
         if segment_id not in self._ended:
-            pending = self._append(segment_id, *(part.as_buffer() for part in parts))
+            pending = self._append(segment_id, *map(cell, parts))
         if pending is None:
             self._ended.add(segment_id)
         return pending
 
-    def _append(self, segment_id: int, head: pa.Buffer, words: pa.Buffer, data: pa.Buffer) -> PendingBlock | None:
+    def _append(self, segment_id: int, head: memoryview, words: memoryview, data: memoryview) -> PendingBlock | None:
         try:
             segment = self._store.segment(self.stream, segment_id)
         except KeyError:
             return None  # it has ended, and was truncated away
-        header = read_header(memoryview(head), where=segment.where, start=segment.tail)
+        header = read_header(head, where=segment.where, start=segment.tail)
         if header.kind != EVENTS or header.writer != self.identity:
             raise BadArgument("a client appends blocks of events, and under its own name")
         _check_lengths(header.count, words, data)
         try:
-            return segment.submit(header, words.to_pybytes(), memoryview(data))
+            return segment.submit(header, words, data)
         except SegmentEnded:
             return None
 
@@ -171,10 +177,10 @@ def _durable(blocks: Sequence[PendingBlock | None]) -> PenstockError | None:
     return error
 
 
-def _check_lengths(count: int, words: pa.Buffer, data: pa.Buffer) -> None:
+def _check_lengths(count: int, words: memoryview, data: memoryview) -> None:
     """Refuse a block whose events are not as long as it says."""
     lengths = np.frombuffer(words, ">u4")
-    if len(lengths) != count or int(lengths.sum(dtype=np.int64)) != data.size:
+    if len(lengths) != count or int(lengths.sum(dtype=np.int64)) != len(data):
         raise BadArgument("a block whose events are not as long as it says")
 
 

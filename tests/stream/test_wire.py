@@ -5,10 +5,12 @@ from __future__ import annotations
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from penstock.client._connection import Connection, ConnectionLost
 from penstock.client._store import RemoteStore
 from penstock.client._wire import pack_error, unpack_error
 from penstock.embedded import open_store
@@ -354,3 +356,23 @@ def test_errors_keep_their_class_their_text_and_their_fields(error: Exception) -
     found = unpack_error(pack_error(error))  # type: ignore[arg-type]
     assert (type(found), str(found)) == (type(error), str(error))
     assert vars(found) == {name: one for name, one in vars(error).items() if name != "cause"}
+
+
+def test_a_read_of_much_goes_on_when_the_connection_is_lost_in_its_midst(
+    wire: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """More was on its way than had been asked for; that is asked for again, and nothing is left out."""
+    events = [b"%d" % (number % 10) * 500_000 for number in range(12)]
+    put(wire.inside, *events)
+    get, left = Connection.get, iter([2, 3])
+
+    def lose(self: Connection, *args: Any) -> Iterator[Any]:  # noqa: ANN401 - as they come
+        batches = get(self, *args)
+        count = next(left, None)
+        yield from batches if count is None else islice(batches, count)
+        if count is not None:
+            raise ConnectionLost
+
+    monkeypatch.setattr(Connection, "get", lose)
+    assert events_of(wire.connect()) == events
+    assert next(left, None) is None, "it was lost twice"

@@ -1,0 +1,50 @@
+"""Room for bytes that are under way: who finds none waits until others have arrived."""
+
+from __future__ import annotations
+
+import threading
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+__all__ = ["Room"]
+
+
+class Room:
+    """So many bytes may be under way at a time; what is larger than that goes alone."""
+
+    def __init__(self, limit: float) -> None:
+        self.limit = limit
+        self._used = 0
+        self._change = threading.Condition()
+
+    def take(self, size: int, *, wait: bool = True) -> bool:
+        """Take room, as soon as there is some; without ``wait``, return whether there was."""
+        with self._change:
+            if wait:
+                self._change.wait_for(lambda: self._fits(size))
+            if not self._fits(size):
+                return False
+            self._used += size
+            return True
+
+    def _fits(self, size: int) -> bool:
+        return not self._used or self._used + size <= self.limit
+
+    def give(self, size: int) -> None:
+        """Give room back."""
+        with self._change:
+            self._used -= size
+            assert self._used >= 0, "what is given back was taken"
+            self._change.notify_all()
+
+    @contextmanager
+    def held(self, size: int) -> Iterator[None]:
+        """Have room for the duration of a block."""
+        self.take(size)
+        try:
+            yield
+        finally:
+            self.give(size)

@@ -1,0 +1,41 @@
+"""What one client may cost: how much it has under way, how large a message is, how long it may be silent."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from penstock.errors import BadArgument
+
+if TYPE_CHECKING:
+    from penstock.server._config import Config
+
+__all__ = ["UNLIMITED", "Limits"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """The settings of those names."""
+
+    max_connections: float = math.inf
+    max_message_bytes: float = math.inf
+    max_inflight_bytes: float = math.inf
+    idle_timeout_s: float = math.inf
+    header_timeout_s: float = math.inf
+
+    @classmethod
+    def of(cls, config: Config) -> Limits:
+        """Return those of a server."""
+        return cls(**{name: getattr(config, name) for name in cls.__slots__})
+
+    def check_message(self, size: int) -> None:
+        """Refuse a message that is too large."""
+        if size > self.max_message_bytes:
+            raise BadArgument(
+                f"a message of {size} bytes: this server takes at most {self.max_message_bytes}, its max_message_bytes"
+            )
+
+
+UNLIMITED: Final = Limits()
+"""For processes of the same user on the same machine, which could have it all in other ways."""

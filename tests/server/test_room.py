@@ -1,0 +1,44 @@
+"""Room for bytes that are under way."""
+
+from __future__ import annotations
+
+import threading
+
+from penstock.client._room import Room
+
+
+def test_there_is_room_up_to_the_limit() -> None:
+    """And again for what was given back."""
+    room = Room(10)
+    assert room.take(6, wait=False)
+    assert room.take(4, wait=False)
+    assert not room.take(1, wait=False)
+    room.give(4)
+    assert room.take(3, wait=False)
+
+
+def test_what_is_larger_than_the_room_goes_alone() -> None:
+    """It would never go otherwise."""
+    room = Room(10)
+    assert room.take(11, wait=False)
+    assert not room.take(1, wait=False)
+    room.give(11)
+    assert room.take(10, wait=False)
+
+
+def test_who_finds_no_room_waits_for_it() -> None:
+    """And has it as soon as somebody else has not."""
+    room, entered = Room(10), threading.Event()
+
+    def enter() -> None:
+        with room.held(5):
+            entered.set()
+
+    room.take(8)
+    thread = threading.Thread(target=enter)
+    thread.start()
+    assert not entered.is_set()
+    room.give(8)
+    thread.join()
+    assert entered.is_set()
+    assert room.take(10, wait=False)
