@@ -10,6 +10,7 @@ from __future__ import annotations
 import uuid
 from contextlib import suppress
 from dataclasses import dataclass
+from itertools import groupby
 from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
@@ -117,21 +118,25 @@ class _Writing:
 
     def _commit(self, messages: Iterable[Message | None], number: int) -> None:
         """Make all that the tasks have written part of the stream, unless it is."""
-        done = [one for one in messages if one is not None]
-        rows = [batch for one in done for batch in _unpacked(one.rows)]
-        prepared = [one.transaction for one in done if one.transaction is not None]
-        if not rows and not prepared:
+        done = [one for one in messages if one is not None and (one.rows or one.transaction)]
+        if not done:
             return
+        query, latest = done[0].query, None
         with open_at(self._options.address) as store:
-            writer = store.transactional_writer(self._options.stream, done[0].query)
-            if rows:
-                part = _Part(store, self._options.stream, done[0].query)
-                part.add(rows)
-                prepared.append(part.prepare())
-            latest: int | None = None
+            prepared: list[str] = []
+            for is_inline, some in groupby(done, key=lambda one: one.transaction is None):
+                found = list(some)
+                prepared += [self._gathered(store, found)] if is_inline else [str(one.transaction) for one in found]
             for one in done:
                 latest = _later(latest, one.time)
-            writer.commit_all(prepared, number=number, timestamp=latest)
+            store.transactional_writer(self._options.stream, query).commit_all(prepared, number, latest)
+
+    def _gathered(self, store: Store, messages: Sequence[Message]) -> str:
+        """Write the rows that came with messages, in a transaction as those of tasks are."""
+        part = _Part(store, self._options.stream, messages[0].query)
+        for one in messages:
+            part.add(_unpacked(one.rows))
+        return part.prepare()
 
     def _abort(self, messages: Iterable[Message | None]) -> None:
         """Drop what the tasks have written."""
@@ -222,7 +227,7 @@ def _later(one: int | None, other: int | None) -> int | None:
 
 
 def _packed(batches: Sequence[pa.RecordBatch]) -> bytes:
-    if not batches:
+    if not any(map(len, batches)):
         return b""
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, _ROWS) as writer:
@@ -233,4 +238,4 @@ def _packed(batches: Sequence[pa.RecordBatch]) -> bytes:
 
 
 def _unpacked(data: bytes) -> list[pa.RecordBatch]:
-    return [one for one in pa.ipc.open_stream(data) if len(one)] if data else []
+    return list(pa.ipc.open_stream(data))

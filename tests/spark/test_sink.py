@@ -1,0 +1,231 @@
+"""The sink: rows become events, each of them once, whatever is run again or killed."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections import Counter
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from pyspark.errors import PySparkException
+from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
+
+import penstock
+from penstock.errors import BadArgument, NoSuchStream, StreamSealed
+from penstock.spark._errors import told_by
+from tests.spark.conftest import STREAM
+from tests.spark.spark_harness import load_stream, note_all, write_at
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from pyspark.sql import DataFrame, SparkSession
+
+    from penstock.client import Store
+
+OUT = "plant/out"
+
+
+def save(df: DataFrame, folder: Path, stream: str = STREAM, mode: str = "append", **options: str) -> None:
+    """Write a table to a stream."""
+    writer = df.write.format("penstock").mode(mode).option("store", str(folder)).option("stream", stream)
+    for name, value in options.items():
+        writer = writer.option(name, value)
+    writer.save()
+
+
+def events_of(store: Store, stream: str = STREAM) -> Counter[bytes]:
+    """Return all events of a stream."""
+    return Counter(event for batch in store.read(stream) for event in batch.column("event").to_pylist())
+
+
+def test_a_table_becomes_events(spark: SparkSession, store: Store, folder: Path) -> None:
+    """Few rows or many, of texts or bytes, from several tasks: every row once, all of them at once."""
+    df = spark.range(100_000, numPartitions=3).selectExpr("concat('event ', id, repeat('.', 50)) AS event")
+    save(df, folder)
+    save(spark.createDataFrame([(bytearray(b"\xff\x00"),)], "data binary"), folder, event="data")
+    save(df.limit(0), folder)
+    expected = Counter(b"event %d" % number + b"." * 50 for number in range(100_000))
+    assert events_of(store) == expected + Counter([b"\xff\x00"])
+
+
+def test_keys_go_where_a_writer_would_put_them(spark: SparkSession, store: Store, folder: Path) -> None:
+    """So the order of a key's events holds between those of Spark and all others."""
+    store.create_stream(OUT, segments=2)
+    keys = [f"sensor-{number}" for number in range(500)]
+    with store.writer(OUT) as writer:
+        writer.write_batch([key.encode() for key in keys], keys=keys)
+    rows = spark.createDataFrame([(key,) for key in keys], "key string").selectExpr("key", "key AS event")
+    save(rows, folder, key="key")
+
+    def places(stream: str) -> set[tuple[int, bytes]]:
+        return {
+            (segment, event)
+            for batch in store.read(stream)
+            for segment, event in zip(
+                batch.column("segment_id").to_pylist(), batch.column("event").to_pylist(), strict=True
+            )
+        }
+
+    assert places(STREAM) == places(OUT)
+
+
+@pytest.mark.parametrize(
+    ("columns", "options", "words"),
+    [
+        ("id", {}, "no column 'event'"),
+        ("id AS event", {}, "type bigint"),
+        ("'a' AS event", {"key": "name"}, "no column 'name'"),
+        ("'a' AS event, id AS key", {"key": "key"}, "type bigint"),
+        ("'a' AS event", {"keys": "event"}, "do you mean 'key'"),
+        ("'a' AS event", {"time": "event"}, "type string"),
+    ],
+)
+def test_what_is_no_event_is_refused_at_once(  # noqa: PLR0917
+    spark: SparkSession, store: Store, folder: Path, columns: str, options: dict[str, str], words: str
+) -> None:
+    """With the columns there are, or the type that is wanted; nothing is written."""
+    with pytest.raises(PySparkException) as failed:
+        save(spark.range(3).selectExpr(*columns.split(", ")), folder, **options)
+    told = told_by(failed.value)
+    assert isinstance(told, BadArgument)
+    assert words in str(told)
+    assert not events_of(store)
+
+
+def test_nulls_are_refused_and_nothing_is_written(spark: SparkSession, store: Store, folder: Path) -> None:
+    """Neither by the task that finds one nor by the others."""
+    rows = spark.range(200_000, numPartitions=4)
+    bad_event = rows.selectExpr("IF(id = 150000, NULL, concat(id, repeat('.', 20))) AS event", "'k' AS key")
+    bad_key = rows.selectExpr("concat(id, '') AS event", "IF(id = 150000, NULL, 'k') AS key")
+    for df, column in ((bad_event, "event"), (bad_key, "key")):
+        with pytest.raises(PySparkException) as failed:
+            save(df, folder, key="key")
+        told = told_by(failed.value)
+        assert isinstance(told, BadArgument)
+        assert f"the column '{column}' has 1 nulls" in str(told)
+    assert not events_of(store)
+
+
+def test_streams_that_cannot_be_written_are_told(spark: SparkSession, store: Store, folder: Path) -> None:
+    """One that is not there, one that is sealed, one that is to be overwritten."""
+    rows = spark.range(3).selectExpr("'a' AS event")
+    store.create_stream(OUT)
+    store.seal_stream(OUT)
+    for stream, mode, kind in (
+        ("plant/none", "append", NoSuchStream),
+        (OUT, "append", StreamSealed),
+        (STREAM, "overwrite", BadArgument),
+    ):
+        with pytest.raises(PySparkException) as failed:
+            save(rows, folder, stream, mode)
+        assert isinstance(told_by(failed.value), kind)
+    assert not events_of(store)
+
+
+def copy_all(spark: SparkSession, folder: Path, checkpoint: Path, **options: object) -> None:
+    """Copy a stream to another, as far as it is there."""
+    df = load_stream(spark, folder, STREAM, **options).where("event IS NOT NULL").select("event")
+    writer = df.writeStream.format("penstock").option("store", str(folder)).option("stream", OUT)
+    writer.option("checkpointLocation", str(checkpoint)).trigger(availableNow=True).start().awaitTermination()
+
+
+@pytest.mark.parametrize("size", [10, 300])
+def test_a_batch_that_is_run_again_finds_itself_there(
+    spark: SparkSession, store: Store, folder: Path, tmp_path: Path, size: int
+) -> None:
+    """As after a crash between the sink's commit and Spark's own note of it, for small and for large batches."""
+    store.create_stream(OUT, segments=2)
+    written = [b"%d:" % number + bytes(size) for number in range(2500)]
+    with store.writer(STREAM) as writer:
+        writer.write_batch(written, keys=[str(number) for number in range(2500)])
+    copy_all(spark, folder, tmp_path / "checkpoint", max_events_per_trigger=1000)
+    notes = tmp_path / "checkpoint" / "commits"
+    last = max(int(path.name) for path in notes.iterdir() if path.name.isdigit())
+    assert last == 2
+    for path in (notes / str(last), notes / f".{last}.crc"):
+        path.unlink()
+    copy_all(spark, folder, tmp_path / "checkpoint", max_events_per_trigger=1000)
+    assert events_of(store, OUT) == Counter(written)
+
+
+def test_queries_with_checkpoints_of_their_own_do_not_meet(
+    spark: SparkSession, store: Store, folder: Path, tmp_path: Path
+) -> None:
+    """Two of them write all events twice: batches are counted by query."""
+    store.create_stream(OUT)
+    with store.writer(STREAM) as writer:
+        writer.write_batch([b"a", b"b"])
+    for name in ("one", "two"):
+        copy_all(spark, folder, tmp_path / name)
+    assert events_of(store, OUT) == Counter({b"a": 2, b"b": 2})
+
+
+def test_the_output_gets_the_time_that_is_passed_through(
+    spark: SparkSession, store: Store, folder: Path, tmp_path: Path
+) -> None:
+    """Who reads the output knows how late it is there."""
+    store.create_stream(OUT)
+    writer = store.writer(STREAM, "w")
+    write_at(writer, 1, 2)
+    note_all(store, STREAM, 5, writer)
+    df = load_stream(spark, folder, STREAM).where("event IS NOT NULL").select("event", "mark_time")
+    sink = df.writeStream.format("penstock").option("store", str(folder)).option("stream", OUT)
+    sink = sink.option("time", "mark_time").option("checkpointLocation", str(tmp_path / "checkpoint"))
+    sink.trigger(availableNow=True).start().awaitTermination()
+    while (mark := store.watermark(OUT)) is None:
+        store.maintain()
+    assert mark.lower == 5000
+    assert mark.cut == store.tail(OUT)
+
+
+def test_an_output_mode_that_replaces_is_refused(
+    spark: SparkSession, store: Store, folder: Path, tmp_path: Path
+) -> None:
+    """A stream has no rows that could be replaced."""
+    store.create_stream(OUT)
+    counted = load_stream(spark, folder, STREAM).groupBy("segment_id").count()
+    df = counted.select(F.to_json(F.struct("*")).alias("event"))
+    sink = df.writeStream.format("penstock").option("store", str(folder)).option("stream", OUT)
+    sink = sink.option("checkpointLocation", str(tmp_path / "checkpoint")).outputMode("complete")
+    with pytest.raises(PySparkException) as failed:
+        sink.start().awaitTermination()
+    assert isinstance(told_by(failed.value), BadArgument)
+
+
+def test_a_driver_that_is_killed_goes_on_and_writes_nothing_twice(folder: Path, tmp_path: Path) -> None:
+    """Killed with all its processes, one of which owns the store, twice; then it is let run to its end."""
+    written = [b"%05d:" % number + bytes(200) for number in range(24_000)]
+    with penstock.connect(folder) as store:
+        store.create_stream("plant/in", segments=2)
+        store.create_stream(OUT, segments=2)
+        with store.writer("plant/in") as writer:
+            writer.write_batch(written, keys=[str(number) for number in range(24_000)])
+    checkpoint = tmp_path / "checkpoint"
+    for batches in (2, 5):
+        job = start_job(folder, checkpoint)
+        while job.poll() is None and done(checkpoint) < batches:
+            with suppress(subprocess.TimeoutExpired):
+                job.wait(0.01)
+        assert job.poll() is None, "it was killed while it ran"
+        os.killpg(job.pid, signal.SIGKILL)
+        job.wait()
+    assert start_job(folder, checkpoint).wait() == 0
+    with penstock.connect(folder) as store:
+        assert events_of(store, OUT) == Counter(written)
+
+
+def start_job(folder: Path, checkpoint: Path) -> subprocess.Popen[Any]:
+    """Start a job in a group of processes of its own."""
+    command = [sys.executable, "-m", "tests.spark.sink_job", str(folder), str(checkpoint)]
+    return subprocess.Popen(command, start_new_session=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+
+
+def done(checkpoint: Path) -> int:
+    """Return how many batches a query has finished."""
+    notes = checkpoint / "commits"
+    return sum(path.name.isdigit() for path in notes.iterdir()) if notes.exists() else 0
