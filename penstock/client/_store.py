@@ -190,9 +190,11 @@ class RemoteStore:
         max_bytes: int | None = None,
         max_events: int | None = None,
         align: bool = False,
+        skip_truncated: bool = False,
     ) -> Step:
         """Return how far to read next: from ``start`` up to ``end``, the tail by default, but not more than told."""
-        return self._call("step", name, start, end, max_bytes, max_events, align, again=True)  # type: ignore[no-any-return]
+        limits = (max_bytes, max_events, align, skip_truncated)
+        return self._call("step", name, start, end, *limits, again=True)  # type: ignore[no-any-return]
 
     def _segment_at(self, pointer: EventPointer) -> RemoteSegment:
         """Return a segment as it is now."""

@@ -82,8 +82,8 @@ def _cut_at_time(session: Session, name: str, time: int, bound: Any) -> Any:  # 
 
 
 def _step(session: Session, name: str, start: Any, end: Any, *limits: Any) -> Any:  # noqa: ANN401
-    size, events, align = limits
-    return session.store.step(name, start, end, max_bytes=size, max_events=events, align=align)
+    size, events, align, skip = limits
+    return session.store.step(name, start, end, max_bytes=size, max_events=events, align=align, skip_truncated=skip)
 
 
 def _segment_at(session: Session, pointer: Any) -> Any:  # noqa: ANN401

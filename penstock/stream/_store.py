@@ -51,6 +51,7 @@ from penstock.stream._commit import finish_commits, recover_commits
 from penstock.stream._group import LiveGroup, ReaderGroup
 from penstock.stream._large_read import EventInputStream, event_at
 from penstock.stream._mark_log import MARK_LOG_SIZES
+from penstock.stream._marks import bound_of
 from penstock.stream._prepared import PreparedTransaction, drop_prepared
 from penstock.stream._pump import Pump
 from penstock.stream._reader import EVENT_SIZE_DEFAULT
@@ -458,22 +459,26 @@ class StreamStore:
         max_bytes: int | None = None,
         max_events: int | None = None,
         align: bool = False,
+        skip_truncated: bool = False,
     ) -> Step:
         """Return how far to read next: from ``start`` up to ``end``, the tail by default, but not more than told.
 
         At least one event is, if there is any. With ``align`` a step ends at the cut of a watermark where it can; what
-        is behind the last one waits for the next, as long as there are writers that give time.
+        is behind the last one waits for the next, as long as there are writers that give time. With ``skip_truncated``
+        a cut may have been truncated away: it is moved on to the head, in those segments only that are not there.
         """
         for what, limit in (("max_bytes", max_bytes), ("max_events", max_events)):
             if limit is not None:
                 check_whole(what, limit, least=1)
-        check_kind("align", align, bool)
+        for what, flag in (("align", align), ("skip_truncated", skip_truncated)):
+            check_kind(what, flag, bool)
         with self.catalog.lock:
             state = self._state(name)
             end = self.tail(name) if end is None else end
             for what, cut in (("start", start), ("end", end)):
                 check_kind(what, cut, StreamCut)
-                self.check_cut(cut, stream=name)
+            check = self._moved_on if skip_truncated else self._checked
+            start, end = check(state, start), check(state, end)
             ends = {
                 segment: self.segment(name, segment).tail if high is None else high
                 for segment, _, high in state.between(start.offsets, end.offsets)
@@ -483,6 +488,17 @@ class StreamStore:
         reached = step_through(start.offsets, ends, families, lambda segment: self.segment(name, segment), room)
         with self.catalog.lock:
             return self.marks.step(self._state(name), start.offsets, reached, align=align)
+
+    def _checked(self, state: StreamState, cut: StreamCut) -> StreamCut:
+        self.check_cut(cut, stream=state.name)
+        return cut
+
+    def _moved_on(self, state: StreamState, cut: StreamCut) -> StreamCut:
+        """Return a cut, but not before the head."""
+        try:
+            return self._checked(state, cut)
+        except DataTruncated:
+            return StreamCut.of(state.name, bound_of(state, [], cut.offsets))
 
     # Writers, groups, consumers
 

@@ -136,11 +136,38 @@ def test_a_step_refuses_what_makes_no_sense(store: StreamStore) -> None:
         store.step(STREAM, head, max_events=-1)
     with pytest.raises(BadArgument, match="align"):
         store.step(STREAM, head, align="watermark")  # type: ignore[arg-type]
+    with pytest.raises(BadArgument, match="skip_truncated"):
+        store.step(STREAM, head, skip_truncated=1)  # type: ignore[arg-type]
     with pytest.raises(WrongCut):
         store.step(STREAM, StreamCut.of("other/stream", {0: 0}))
     store.truncate_stream(STREAM, tail)
     with pytest.raises(DataTruncated):
         store.step(STREAM, head)
+
+
+def test_a_step_may_skip_what_was_truncated_but_reads_nothing_twice(timed: Timed) -> None:
+    """A stream may begin in one segment behind the step's start, in another before it, and be scaled besides."""
+    store = timed.store
+    write(store, [b"%d" % number for number in range(40)])
+    cut = store.step(STREAM, store.head(STREAM), max_events=20).cut
+    middle = store.step(STREAM, cut, max_events=10).cut
+    store.scale_stream(STREAM, seal=[1], ranges=[(0.5, 0.75), (0.75, 1.0)])
+    write(store, [b"new %d" % number for number in range(40)])
+    old = StreamCut.of(STREAM, {0: cut.offsets[0], 2: 0, 3: 0})
+    head = StreamCut.of(STREAM, {0: middle.offsets[0], 1: middle.offsets[1]})
+    store.truncate_stream(STREAM, head)
+    with pytest.raises(DataTruncated):
+        store.step(STREAM, old, old)
+    step = store.step(STREAM, old, old, skip_truncated=True)
+    assert step.cut == StreamCut.of(STREAM, {0: middle.offsets[0], 2: 0, 3: 0})
+    assert store.step(STREAM, cut, cut, skip_truncated=True).cut == head
+    assert store.step(STREAM, middle, middle, skip_truncated=True).cut == middle
+    tail = store.tail(STREAM)
+    assert store.step(STREAM, cut, tail, skip_truncated=True).cut == tail
+    store.truncate_stream(STREAM, tail)
+    assert store.step(STREAM, cut, cut, skip_truncated=True).cut == tail
+    with pytest.raises(WrongCut):
+        store.step(STREAM, StreamCut.of("other/stream", {0: 0}), skip_truncated=True)
 
 
 @pytest.fixture(params=["embedded", "remote"])
