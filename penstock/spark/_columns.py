@@ -12,15 +12,18 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import (
+    ArrayType,
     BinaryType,
+    BooleanType,
     DataType,
+    DateType,
     LongType,
-    MapType,
+    NumericType,
     StringType,
     StructField,
     StructType,
+    TimestampNTZType,
     TimestampType,
-    _parse_datatype_string,
 )
 
 from penstock.errors import BadArgument
@@ -29,7 +32,7 @@ from penstock.spark._futoin import futoin_columns
 from penstock.spark._json import JsonColumns
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable
 
     from penstock.client import Store
     from penstock.spark._options import SourceOptions
@@ -37,7 +40,7 @@ if TYPE_CHECKING:
 __all__ = ["CORRUPT", "Rows", "check_schema", "schema_of"]
 
 CORRUPT: Final = "_corrupt"
-_OURS: Final[Mapping[str, DataType]] = {
+_OURS: Final[dict[str, DataType]] = {
     "event": BinaryType(),
     "scope": StringType(),
     "stream": StringType(),
@@ -47,7 +50,7 @@ _OURS: Final[Mapping[str, DataType]] = {
     "pointer": StringType(),
     "mark_time": TimestampType(),
 }
-_FUTOIN: Final[Mapping[str, DataType]] = {
+_FUTOIN: Final[dict[str, DataType]] = {
     "id": LongType(),
     "type": StringType(),
     "data": StringType(),
@@ -55,46 +58,33 @@ _FUTOIN: Final[Mapping[str, DataType]] = {
 }
 
 
-def schema_of(options: SourceOptions) -> StructType:
-    """Return the columns that a source has if nobody names others."""
-    ours = dict(_OURS)
-    found: dict[str, DataType] = {}
-    if options.format != "raw":
-        del ours["event"]
-    if options.format == "futoin":
-        found |= _FUTOIN
-    if options.format == "json":
-        found |= {one.name: one.dataType for one in _json_schema(options)}
-        if twice := sorted(found.keys() & ours.keys()):
-            raise BadArgument(
-                f"the option 'json_schema' names {twice[0]!r}, which is a column of the stream: "
-                "name the columns that you want with .schema(), ours or your own"
-            )
-    if options.format != "raw" and options.keep_corrupt:
-        found[CORRUPT] = StringType()
-    return StructType([StructField(name, kind) for name, kind in (found | ours).items()])
-
-
-def _json_schema(options: SourceOptions) -> StructType:
+def schema_of(options: SourceOptions) -> StructType | str:
+    """Return the columns that a source has if nobody names others: as text if Spark has to read a part of them."""
+    ours = {name: kind for name, kind in _OURS.items() if name != "event" or options.format == "raw"}
+    corrupt = {CORRUPT: StringType()} if options.format != "raw" and options.keep_corrupt else {}
+    if options.format != "json":
+        found = (_FUTOIN if options.format == "futoin" else {}) | corrupt | ours
+        return StructType([StructField(name, kind) for name, kind in found.items()])
     if options.json_schema is None:
         raise BadArgument(
             "the format 'json' needs to know the columns: give .schema(\"…\") or the option 'json_schema', "
             'as in "sensor string, degrees double"'
         )
-    try:
-        found = _parse_datatype_string(options.json_schema)
-    except Exception as error:  # noqa: BLE001 - whatever the parser says
-        raise BadArgument(f"the option 'json_schema' is no schema: {error}") from None
-    if not isinstance(found, StructType):
-        raise BadArgument("the option 'json_schema' is no schema: give names and types, as in 'sensor string'")
-    return found
+    return ", ".join(
+        [options.json_schema, *(f"`{name}` {kind.simpleString()}" for name, kind in (corrupt | ours).items())]
+    )
 
 
 def check_schema(options: SourceOptions, schema: StructType) -> None:
     """Refuse columns that the source does not have, or of another type."""
-    known = dict(_OURS) | (dict(_FUTOIN) if options.format == "futoin" else {}) | {CORRUPT: StringType()}
+    known = _OURS | (_FUTOIN if options.format == "futoin" else {}) | {CORRUPT: StringType()}
     for one in schema.fields:
-        if one.name in known and (options.format != "json" or one.name not in _FUTOIN):
+        if schema.fieldNames().count(one.name) > 1:
+            raise BadArgument(
+                f"there is more than one column {one.name!r}: 'json_schema' names columns besides those of the stream, "
+                "and .schema() all that you want, ours or your own"
+            )
+        if one.name in known:
             if one.dataType != known[one.name]:
                 wanted = known[one.name].simpleString()
                 raise BadArgument(f"the column {one.name!r} is of type {wanted}, not {one.dataType.simpleString()}")
@@ -102,21 +92,47 @@ def check_schema(options: SourceOptions, schema: StructType) -> None:
             raise BadArgument(
                 f"a source of format {options.format!r} has no column {one.name!r}: there are {', '.join(known)}"
             )
-        elif isinstance(one.dataType, MapType | BinaryType):
-            raise BadArgument(f"the column {one.name!r} cannot be of type {one.dataType.simpleString()} in JSON")
+        elif not _is_in_json(one.dataType):
+            raise BadArgument(
+                f"the column {one.name!r} cannot be read from JSON as {one.dataType.simpleString()}: use texts, "
+                "numbers, booleans, dates, timestamps, and arrays and structs of them"
+            )
     if not options.keep_corrupt and CORRUPT in schema.fieldNames():
         raise BadArgument(f"the column {CORRUPT!r} comes with the option on_corrupt=column")
 
 
-class Rows:
-    """Makes the rows of one partition; ``time`` is what the writers have promised at the end of its micro-batch."""
+def _is_in_json(kind: DataType) -> bool:
+    match kind:
+        case ArrayType():
+            return _is_in_json(kind.elementType)
+        case StructType():
+            return all(_is_in_json(one.dataType) for one in kind.fields)
+        case StringType() | NumericType() | BooleanType() | DateType() | TimestampType() | TimestampNTZType():
+            return True
+    return False
 
-    def __init__(self, store: Store, options: SourceOptions, schema: StructType, time: int | None = None) -> None:
-        self._store, self._options, self._time = store, options, time
+
+class Rows:
+    """Makes the rows of one partition.
+
+    ``time`` is what the writers have promised at the end of its micro-batch, the same for all rows, because segments
+    run at different paces; outside of one (``in_batch`` false) a row has the time of its own place.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        options: SourceOptions,
+        schema: StructType,
+        *,
+        time: int | None = None,
+        in_batch: bool = False,
+    ) -> None:
+        self._store, self._options, self._time, self._in_batch = store, options, time, in_batch
         self._schema = to_arrow_schema(schema, timezone="UTC")
         scope, name = options.stream.split("/")
         self._makers: dict[str, Callable[[pa.RecordBatch], pa.Array]] = {
-            "event": lambda batch: batch.column("event"),
+            "event": self._events,
             "scope": lambda batch: pa.repeat(scope, len(batch)),
             "stream": lambda batch: pa.repeat(name, len(batch)),
             "segment_id": lambda batch: batch.column("segment_id"),
@@ -150,13 +166,19 @@ class Rows:
         ]
         return pa.record_batch(arrays, self._schema)
 
+    def _events(self, batch: pa.RecordBatch) -> pa.Array:
+        """Return the events; null are those above the limit, of which the store leaves out only those in chunks."""
+        events = batch.column("event")
+        is_large = pc.greater(pc.binary_length(events), self._options.max_event_size)
+        return pc.if_else(is_large, None, events) if pc.any(is_large).as_py() else events
+
     def _payload(self, batch: pa.RecordBatch) -> dict[str, pa.Array]:
         """Return the columns of what is in the events."""
         if self._options.format == "json":
-            return self._json.of(batch.column("event"), batch.column("offset"), corrupt=CORRUPT)
+            return self._json.of(self._events(batch), batch.column("offset"), corrupt=CORRUPT)
         if self._options.format == "futoin":
             return futoin_columns(
-                batch.column("event"),
+                self._events(batch),
                 batch.column("offset"),
                 where=self._options.stream,
                 corrupt=CORRUPT,
@@ -182,6 +204,6 @@ class Rows:
         return pc.binary_join_element_wise(prefix, batch.column("offset").cast(pa.string()), "")
 
     def _times(self, batch: pa.RecordBatch) -> pa.Array:
-        if self._time is None:
+        if not self._in_batch:
             return batch.column("mark_time")
         return pa.repeat(pa.scalar(self._time, pa.timestamp("ms", "UTC")), len(batch))

@@ -23,8 +23,13 @@ _COMPARE: Final[Mapping[type, Callable[[Any, Any], Any]]] = {
     GreaterThanOrEqual: pc.greater_equal,
     LessThan: pc.less,
     LessThanOrEqual: pc.less_equal,
-    In: lambda column, values: pc.is_in(column, pa.array(values, column.type)),
+    In: lambda column, values: pc.is_in(column, pa.array(_known(values), column.type)),
 }
+
+
+def _known(values: Iterable[Any]) -> list[Any]:
+    """Return the values that anything can be equal to: in SQL nothing is equal to NULL."""
+    return [value for value in values if value is not None]
 
 
 def taken_over(filters: Iterable[Filter], columns: Sequence[str]) -> list[Filter]:
@@ -44,14 +49,13 @@ def _may_hold(part: SegmentRange, one: Any) -> bool:  # noqa: ANN401 - filters s
     if column != "offset":
         return True
     match one:
-        case EqualTo():
-            return bool(part.start <= one.value < part.end)
-        case In():
-            return any(part.start <= value < part.end for value in one.value)
+        case EqualTo() | In():
+            values = one.value if isinstance(one, In) else [one.value]
+            return any(part.start <= value < part.end for value in _known(values))
         case GreaterThan() | GreaterThanOrEqual():
-            return bool(part.end > one.value)
+            return bool(_COMPARE[type(one)](part.end - 1, one.value).as_py())
         case _:
-            return bool(part.start <= one.value)
+            return bool(_COMPARE[type(one)](part.start, one.value).as_py())
 
 
 def kept(batch: pa.RecordBatch, filters: Iterable[Any]) -> pa.RecordBatch:

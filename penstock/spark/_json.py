@@ -2,11 +2,13 @@
 
 Arrow's reader takes lines. Events become lines of one text; that they stay one row each is sure if every one of them
 begins with a brace and ends with one: then no line can go on in the next, because a comma would have to come between.
-Events that are not JSON, or of other types than the columns, are found by halving.
+It refuses all if one is not JSON, or of other types than the columns. Those are found with Python's reader as far as it
+can tell, which is quick where there are many, and the rest by halving; what is right is for Arrow's reader to say.
 """
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
@@ -14,13 +16,15 @@ import pyarrow.compute as pc
 from pyarrow import json as arrow_json
 
 from penstock.errors import EventMalformed
+from penstock.spark._texts import readable
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
 __all__ = ["JsonColumns"]
 
 _OBJECT: Final = r"(?s)\A\s*\{.*\}\s*\z"
+_NO_FIELD: Final = pa.field("\0", pa.null())  # the reader counts rows of columns only
 
 
 class JsonColumns:
@@ -28,36 +32,27 @@ class JsonColumns:
 
     def __init__(self, fields: Sequence[pa.Field], *, where: str, keep_corrupt: bool) -> None:
         self._fields, self._where, self._keep_corrupt = fields, where, keep_corrupt
-        self._schema = pa.schema([pa.field(one.name, _as_read(one.type)) for one in fields])
+        self._schema = pa.schema([pa.field(one.name, _as_read(one.type)) for one in fields] or [_NO_FIELD])
+        self._kinds = {one.name: _python_kinds(one.type) for one in self._schema}
 
     def of(self, events: pa.Array, offsets: pa.Array, *, corrupt: str) -> dict[str, pa.Array]:
         """Return a column for each field, and one with the events that are none; null where there is no event."""
-        there = pc.is_valid(events)
-        table = self._read(events.filter(there), offsets.filter(there), corrupt)
-        if events.null_count:
-            table = table.take(pc.if_else(there, pc.subtract(pc.cumulative_sum(there.cast(pa.int64())), 1), None))
-        found = {one.name: _whole(table.column(one.name)).cast(one.type) for one in self._fields}
-        return found | {corrupt: _whole(table.column(corrupt))}
-
-    def _read(self, events: pa.Array, offsets: pa.Array, corrupt: str) -> pa.Table:
-        """Return a row for each event."""
+        good = there = pc.is_valid(events)
         try:
-            table = self._parse(events)
-        except pa.ArrowInvalid as error:
-            if len(events) == 1:
-                if not self._keep_corrupt:
-                    raise EventMalformed(
-                        f"{self._where}@{offsets[0]}", wanted="JSON of the schema", reason=str(error)
-                    ) from None
-                return self._corrupt(events, corrupt)
-            half = len(events) // 2
-            parts = (slice(None, half), slice(half, None))
-            return pa.concat_tables([self._read(events[part], offsets[part], corrupt) for part in parts])
-        return table.append_column(corrupt, pa.nulls(len(events), pa.string()))
+            columns = self._parse(events.filter(good))
+        except pa.ArrowInvalid:
+            if not self._keep_corrupt:
+                self._refuse(events.filter(there), offsets.filter(there))
+            good = self._good(events)
+            columns = self._parse(events.filter(good))
+        if not pc.all(good, min_count=0).as_py():
+            rows = pc.if_else(good, pc.subtract(pc.cumulative_sum(good.cast(pa.int64())), 1), None)
+            columns = {name: column.take(rows) for name, column in columns.items()}
+        return columns | {corrupt: readable(pc.if_else(pc.and_not(there, good), events, None))}
 
-    def _parse(self, events: pa.Array) -> pa.Table:
+    def _parse(self, events: pa.Array) -> dict[str, pa.Array]:
         if not len(events):
-            return self._schema.empty_table()
+            return {one.name: pa.nulls(0, one.type) for one in self._fields}
         if not pc.all(pc.match_substring_regex(events, _OBJECT)).as_py():
             raise pa.ArrowInvalid("no object")
         events.cast(pa.string())  # the reader takes any bytes for text, Spark does not
@@ -72,19 +67,70 @@ class JsonColumns:
         )
         if len(table) != len(events):
             raise pa.ArrowInvalid("more than one object")
-        for one in self._fields:
-            table.column(one.name).cast(one.type)
-        return table
+        return {one.name: _whole(table.column(one.name)).cast(one.type) for one in self._fields}
 
-    def _corrupt(self, event: pa.Array, corrupt: str) -> pa.Table:
-        text = event[0].as_py().decode(errors="replace")
-        table = pa.table([pa.nulls(1, one.type) for one in self._schema], self._schema)
-        return table.append_column(corrupt, pa.array([text], pa.string()))
+    def _refuse(self, events: pa.Array, offsets: pa.Array) -> None:
+        """Raise what is wrong with the first event that cannot be read, if there is one."""
+        try:
+            self._parse(events)
+        except pa.ArrowInvalid as error:
+            if len(events) == 1:
+                raise EventMalformed(
+                    f"{self._where}@{offsets[0]}", wanted="JSON of the schema", reason=str(error)
+                ) from None
+            half = len(events) // 2
+            self._refuse(events[:half], offsets[:half])
+            self._refuse(events[half:], offsets[half:])
+
+    def _good(self, events: pa.Array) -> pa.Array:
+        """Return which events can be read."""
+        maybe = pa.array([place for place, one in enumerate(events.to_pylist()) if self._may_be_good(one)], pa.int64())
+        found = pa.array(list(self._sift(events, maybe)), pa.int64())
+        return pc.is_in(pa.array(range(len(events)), pa.int64()), found)
+
+    def _may_be_good(self, event: bytes | None) -> bool:
+        """Whether Python's reader finds nothing wrong with an event."""
+        try:
+            row = None if event is None else json.loads(event.decode())
+        except (json.JSONDecodeError, UnicodeDecodeError):
+            return False
+        except (RecursionError, ValueError):  # its own limits, on depth and digits
+            return True
+        return isinstance(row, dict) and all(
+            row.get(name) is None or type(row[name]) in kinds for name, kinds in self._kinds.items()
+        )
+
+    def _sift(self, events: pa.Array, places: pa.Array) -> Iterator[int]:
+        """Return those of some places whose events can be read."""
+        try:
+            self._parse(events.take(places))
+        except pa.ArrowInvalid:
+            half = len(places) // 2
+            if half:
+                yield from self._sift(events, places[:half])
+                yield from self._sift(events, places[half:])
+        else:
+            yield from places.to_pylist()
 
 
 def _as_read(kind: pa.DataType) -> pa.DataType:
     """Return the type that Arrow's reader makes of JSON; it has no dates."""
+    if pa.types.is_struct(kind):
+        return pa.struct([pa.field(one.name, _as_read(one.type)) for one in kind])
+    if pa.types.is_list(kind):
+        return pa.list_(_as_read(kind.value_type))
     return pa.string() if pa.types.is_date(kind) else kind
+
+
+def _python_kinds(kind: pa.DataType) -> tuple[type, ...]:
+    """Return what Python's reader makes of JSON that can be of a type."""
+    if pa.types.is_struct(kind) or pa.types.is_list(kind):
+        return (dict,) if pa.types.is_struct(kind) else (list,)
+    if pa.types.is_boolean(kind) or pa.types.is_integer(kind):
+        return (bool,) if pa.types.is_boolean(kind) else (int,)
+    if pa.types.is_floating(kind) or pa.types.is_decimal(kind):
+        return (int, float) if pa.types.is_floating(kind) else (int, float, str)
+    return (str,)
 
 
 def _whole(column: pa.ChunkedArray) -> pa.Array:

@@ -21,6 +21,7 @@ _SIZE: Final = re.compile(r"([0-9]{1,18})([kmgt]?)b?", re.IGNORECASE)
 _UNITS: Final = {"": 0, "k": 10, "m": 20, "g": 30, "t": 40}
 _OF_SPARK: Final = frozenset({"checkpointlocation", "queryname", "mode", "schema"})  # which it hands on to us
 _EVENT_SIZE: Final = 1 << 20
+_LONG_MAX: Final = (1 << 63) - 1  # of Spark
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +86,10 @@ def _read(
     for name in ("store", "stream"):
         if not texts.get(name):
             raise BadArgument(f'the option {name!r} is missing: .option("{name}", "{_EXAMPLES[name]}")')
-    values = {attribute: reader(name, texts[name]) for name, (attribute, reader) in readers.items() if texts.get(name)}
+    for name in sorted(texts.keys() & known):
+        if not texts[name]:
+            raise BadArgument(f"the option {name!r} cannot be '': leave it out, or give it a value")
+    values = {attribute: reader(name, texts[name]) for name, (attribute, reader) in readers.items() if name in texts}
     return kind(address=_address(texts), **values)
 
 
@@ -127,9 +131,10 @@ def _whole(name: str, text: str) -> int:
 
 def _size(name: str, text: str) -> int:
     found = _SIZE.fullmatch(text.strip())
-    if found is None or int(found[1]) < 1:
+    size = 0 if found is None else int(found[1]) << _UNITS[found[2].lower()]
+    if not 0 < size <= _LONG_MAX:
         raise BadArgument(f"the option {name!r} cannot be {shown(text)}: give bytes, as in 1048576 or 64m")
-    return int(found[1]) << _UNITS[found[2].lower()]
+    return size
 
 
 def _flag(name: str, text: str) -> bool:

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
     from penstock.client import Store
+    from penstock.model import Step
     from penstock.spark._options import SourceOptions
 
 __all__ = ["PenstockSource"]
@@ -54,7 +55,7 @@ class PenstockSource(DataSource):
         return "penstock"
 
     @plain
-    def schema(self) -> StructType:
+    def schema(self) -> StructType | str:
         """Return the columns, if nobody named others; this is where a stream that is not there is told of first."""
         options = source_options(self.options)
         with open_at(options.address) as store:
@@ -65,8 +66,9 @@ class PenstockSource(DataSource):
     def reader(self, schema: StructType) -> PenstockReader:
         """Return what reads once."""
         options = source_options(self.options)
-        if options.max_bytes_per_trigger or options.max_events_per_trigger or options.align:
-            raise BadArgument("max_bytes_per_trigger, max_events_per_trigger and align are for readStream only")
+        for name in ("max_bytes_per_trigger", "max_events_per_trigger", "align", "consumer"):
+            if getattr(options, name):
+                raise BadArgument(f"the option {name!r} is for spark.readStream only: spark.read reads all at once")
         check_schema(options, schema)
         return PenstockReader(options, schema)
 
@@ -105,6 +107,8 @@ class Part(InputPartition):
 class _Reading:
     """What both readers do in tasks: parts in, Arrow batches out."""
 
+    _in_batches = False
+
     def __init__(self, options: SourceOptions, schema: StructType) -> None:
         self._options, self._schema = options, schema
         self._filters: list[Filter] = []
@@ -114,7 +118,7 @@ class _Reading:
         if not isinstance(partition, Part):
             return  # an empty stream is one part, of nothing
         store = shared(self._options.address)
-        rows = Rows(store, self._options, self._schema, partition.time)
+        rows = Rows(store, self._options, self._schema, time=partition.time, in_batch=self._in_batches)
         is_empty = True
         for batch in self._events(store, partition.range):
             is_empty = is_empty and not len(batch)
@@ -130,8 +134,10 @@ class _Reading:
             except DataTruncated:
                 if self._options.fail_on_data_loss:
                     raise
-                head = store.head(part.stream).offsets.get(part.segment_id, part.end)
-                part = SegmentRange(part.stream, part.segment_id, min(head, part.end), part.end)
+                head = min(store.head(part.stream).offsets.get(part.segment_id, part.end), part.end)
+                if head <= part.start:
+                    raise
+                part = SegmentRange(part.stream, part.segment_id, head, part.end)
             else:
                 return
 
@@ -179,7 +185,8 @@ class PenstockStreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAvai
     query is registered as a consumer: made when the query starts for the first time, it stays in its checkpoint.
     """
 
-    _end: StreamCut | None = None
+    _in_batches = True
+    _end: Step | None = None
     _registered = False
 
     @cached_property
@@ -192,9 +199,9 @@ class PenstockStreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAvai
         name, start = self._options.stream, self._options.start
         info = self._store.stream(name)
         cut = {"earliest": info.head, "latest": info.tail}[start] if isinstance(start, str) else start
-        time = self._store.step(name, cut, cut).time
+        begin = self._store.step(name, cut, cut, skip_truncated=not self._options.fail_on_data_loss)
         consumer = self._options.consumer or f"spark-{uuid.uuid4()}"
-        return _offset({"uid": info.uid, "consumer": consumer}, cut, time)
+        return self._offset({"uid": info.uid, "consumer": consumer}, begin.cut, begin.time)
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 - Spark's name
         """Return how much a micro-batch may read; Spark knows one limit, we keep to both."""
@@ -206,8 +213,9 @@ class PenstockStreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAvai
 
     @plain
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's name
-        """Read no further than what is there now."""
-        self._end = self._store.tail(self._options.stream)
+        """Read no further than what is there now, in events and in time: idle writers may promise on for ever."""
+        tail = self._store.tail(self._options.stream)
+        self._end = self._store.step(self._options.stream, tail, tail)
 
     @plain
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
@@ -216,29 +224,31 @@ class PenstockStreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAvai
         step = self._store.step(
             self._options.stream,
             self._there(start),
-            self._end,
+            None if self._end is None else self._end.cut,
             max_bytes=self._options.max_bytes_per_trigger if is_limited else None,
             max_events=self._options.max_events_per_trigger if is_limited else None,
             align=self._options.align,
         )
-        times = [time for time in (start.get("time"), step.time) if time is not None]
-        return _offset(start, step.cut, max(times, default=None))
+        time = step.time
+        if self._end is not None and time is not None:
+            time = None if self._end.time is None else min(time, self._end.time)
+        times = [one for one in (start.get("time"), time) if one is not None]
+        return self._offset(start, step.cut, max(times, default=None))
+
+    def _offset(self, base: dict[str, Any], cut: StreamCut, time: int | None) -> dict[str, Any]:
+        """Return an offset of the same query; without a time if no row can tell it."""
+        known = {name: base[name] for name in ("uid", "consumer")} | {"cut": str(cut)}
+        is_told = time is not None and "mark_time" in self._schema.fieldNames()
+        return known | ({"time": time} if is_told else {})
 
     def _there(self, offset: dict[str, Any]) -> StreamCut:
-        """Return the cut of an offset; if it was truncated away, that is an error, or the stream's head."""
+        """Return the cut of an offset; if it was truncated away, that is an error, or the next that is there."""
         cut = self._cut(offset)
-        info = self._store.stream(cut.stream)
-        if info.uid != offset["uid"]:
+        if self._store.stream(cut.stream).uid != offset["uid"]:
             raise BadArgument(
                 f"the checkpoint is of another stream {cut.stream!r}, which was deleted: start with a new checkpoint"
             )
-        try:
-            self._store.step(cut.stream, cut, cut)
-        except DataTruncated:
-            if self._options.fail_on_data_loss:
-                raise
-            return info.head
-        return cut
+        return self._store.step(cut.stream, cut, cut, skip_truncated=not self._options.fail_on_data_loss).cut
 
     def _cut(self, offset: dict[str, Any]) -> StreamCut:
         cut = StreamCut.parse(offset["cut"])
@@ -257,7 +267,7 @@ class PenstockStreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAvai
     @plain
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         """Return what the tasks read."""
-        first, last, time = self._there(start), self._cut(end), end.get("time")
+        first, last, time = self._there(start), self._there(end), end.get("time")
         if not self._registered:
             self._store.register_consumer(self._options.stream, start["consumer"], first)
             self._registered = True
@@ -270,19 +280,9 @@ class PenstockStreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAvai
     @plain
     def commit(self, end: dict[str, Any]) -> None:
         """Note how far the query has come, so that retention may go by it."""
-        try:
-            self._store.register_consumer(self._options.stream, end["consumer"], self._cut(end))
-        except DataTruncated:
-            if self._options.fail_on_data_loss:
-                raise
+        self._store.register_consumer(self._options.stream, end["consumer"], self._there(end))
 
     def stop(self) -> None:
         """Close the store."""
         if "_store" in self.__dict__:
             self._store.close()
-
-
-def _offset(base: dict[str, Any], cut: StreamCut, time: int | None) -> dict[str, Any]:
-    """Return an offset of the same query."""
-    known = {name: base[name] for name in ("uid", "consumer")}
-    return known | {"cut": str(cut)} | ({} if time is None else {"time": time})

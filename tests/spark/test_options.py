@@ -1,0 +1,192 @@
+"""The options of ``format("penstock")``."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+import pytest
+
+from penstock import StreamCut
+from penstock.errors import BadArgument
+from penstock.spark._options import Address, SourceOptions, sink_options, source_options
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+GIVEN = {"store": "/data", "stream": "plant/readings"}
+
+
+def test_what_is_not_given_has_a_default() -> None:
+    """Store and stream are all that one must say."""
+    assert source_options(GIVEN) == SourceOptions(address=Address("/data"), stream="plant/readings")
+    assert (source_options(GIVEN).start, source_options(GIVEN).fail_on_data_loss) == ("earliest", True)
+
+
+def test_every_option_of_a_source_is_read() -> None:
+    """The documents name them; none may be taken and then forgotten."""
+    cut = StreamCut("plant/readings", ((0, 17), (1, 0)))
+    found = source_options(
+        GIVEN
+        | {
+            "start": "latest",
+            "end": str(cut),
+            "max_bytes_per_trigger": "64m",
+            "max_events_per_trigger": "1000",
+            "align": "watermark",
+            "max_event_size": "2MB",
+            "format": "json",
+            "json_schema": "a string",
+            "on_corrupt": "column",
+            "min_partitions": "16",
+            "fail_on_data_loss": "false",
+            "consumer": "nightly-report",
+            "user": "ada",
+            "password": "hunter2",
+            "token": "t0k3n",
+            "tls_ca": "/ca.pem",
+        }
+    )
+    assert found == SourceOptions(
+        address=Address("/data", "ada", "hunter2", "t0k3n", "/ca.pem"),
+        stream="plant/readings",
+        start="latest",
+        end=cut,
+        max_bytes_per_trigger=64 << 20,
+        max_events_per_trigger=1000,
+        align=True,
+        max_event_size=2 << 20,
+        format="json",
+        json_schema="a string",
+        keep_corrupt=True,
+        min_partitions=16,
+        fail_on_data_loss=False,
+        consumer="nightly-report",
+    )
+
+
+def test_every_option_of_a_sink_is_read() -> None:
+    """The sink shares the address with the source, and has columns besides."""
+    found = sink_options(GIVEN | {"event": "body", "key": "sensor", "time": "at"})
+    assert (found.stream, found.event, found.key, found.time) == ("plant/readings", "body", "sensor", "at")
+    assert found.address == Address("/data")
+
+
+def test_names_and_words_may_be_written_in_any_case() -> None:
+    """Spark itself hands on names in small letters."""
+    found = source_options({"Store": "/data", "STREAM": "plant/readings", "Align": "WATERMARK", "START": "Latest"})
+    assert (found.address.store, found.stream, found.align, found.start) == ("/data", "plant/readings", True, "latest")
+
+
+def test_a_cut_is_where_to_start() -> None:
+    """What a reader or a store gave can be given to Spark."""
+    cut = StreamCut("plant/readings", ((3, 4096),))
+    assert source_options(GIVEN | {"start": str(cut)}).start == cut
+    assert source_options(GIVEN | {"end": "latest"}).end is None
+
+
+@pytest.mark.parametrize(
+    ("text", "size"), [("1", 1), ("10b", 10), ("3k", 3 << 10), ("3kb", 3 << 10), ("2G", 2 << 30), (" 1t ", 1 << 40)]
+)
+def test_sizes_may_have_a_suffix(text: str, size: int) -> None:
+    """As they have elsewhere in Spark."""
+    assert source_options(GIVEN | {"max_bytes_per_trigger": text}).max_bytes_per_trigger == size
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("start", "yesterday"),
+        ("start", "plant/readings:"),
+        ("start", ""),
+        ("end", "earliest"),
+        ("end", "0@17"),
+        ("max_bytes_per_trigger", "0"),
+        ("max_bytes_per_trigger", "lots"),
+        ("max_bytes_per_trigger", "1.5g"),
+        ("max_bytes_per_trigger", "-1"),
+        ("max_bytes_per_trigger", "999999999999999999t"),
+        ("max_events_per_trigger", "0"),
+        ("max_events_per_trigger", "1k"),
+        ("max_events_per_trigger", "1" * 30),
+        ("align", "true"),
+        ("align", "time"),
+        ("max_event_size", "big"),
+        ("format", "avro"),
+        ("on_corrupt", "drop"),
+        ("min_partitions", "few"),
+        ("min_partitions", "-3"),
+        ("fail_on_data_loss", "no"),
+        ("consumer", "a b"),
+        ("consumer", ""),
+        ("stream", "readings"),
+        ("stream", "../readings"),
+        ("user", ""),
+    ],
+)
+def test_a_value_that_cannot_be_is_told_with_the_options_name(name: str, text: str) -> None:
+    """There may be a dozen options; the one to look at is named, and so is what it was."""
+    with pytest.raises(BadArgument, match=f"(?s){name}.*") as caught:
+        source_options(GIVEN | {name: text})
+    assert repr(text) in str(caught.value)
+
+
+@pytest.mark.parametrize("name", ["key", "event", "time"])
+def test_a_sinks_column_has_a_name(name: str) -> None:
+    """No name would mean the default, which is another column."""
+    with pytest.raises(BadArgument, match=name):
+        sink_options(GIVEN | {name: ""})
+
+
+def test_an_option_that_there_is_not_is_told_with_the_one_that_is_meant() -> None:
+    """Spark says nothing about options that nobody reads; a query that starts at the wrong end is found out late."""
+    with pytest.raises(BadArgument, match=r"'max_event_per_trigger' is no option .*'max_events_per_trigger'\?"):
+        source_options(GIVEN | {"max_event_per_trigger": "5"})
+    with pytest.raises(BadArgument, match=r"'xyzzy' is no option to read .*there are .*start, store, stream"):
+        source_options(GIVEN | {"xyzzy": "5"})
+    with pytest.raises(BadArgument, match=r"'startingoffsets' is no option"):
+        source_options(GIVEN | {"startingOffsets": "earliest"})
+
+
+def test_options_of_the_source_are_not_those_of_the_sink() -> None:
+    """A key to read with means nothing, and neither does a place to start writing at."""
+    with pytest.raises(BadArgument, match="'key' is no option to read"):
+        source_options(GIVEN | {"key": "sensor"})
+    with pytest.raises(BadArgument, match="'start' is no option to write"):
+        sink_options(GIVEN | {"start": "earliest"})
+
+
+def test_what_spark_hands_on_is_passed_over() -> None:
+    """A sink is given the checkpoint's place and the query's name with its own options."""
+    assert sink_options(GIVEN | {"checkpointLocation": "/c", "queryName": "q", "mode": "append"}).event == "event"
+
+
+@pytest.mark.parametrize("name", ["store", "stream"])
+def test_store_and_stream_are_needed(name: str) -> None:
+    """The message shows how to give them."""
+    with pytest.raises(BadArgument, match=rf'the option {name!r} is missing: \.option\("{name}", '):
+        source_options({other: text for other, text in GIVEN.items() if other != name})
+    with pytest.raises(BadArgument, match=name):
+        source_options(GIVEN | {name: ""})
+
+
+def test_a_store_in_memory_is_refused() -> None:
+    """Each of Spark's processes would have an empty one of its own."""
+    with pytest.raises(BadArgument, match="memory:"):
+        source_options(GIVEN | {"store": "memory:"})
+
+
+def test_a_folder_becomes_a_whole_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Spark's processes run in folders of their own."""
+    monkeypatch.chdir(tmp_path)
+    assert source_options(GIVEN | {"store": "./data"}).address.store == str(tmp_path / "data")
+    assert source_options(GIVEN | {"store": "~/data"}).address.store == os.path.expanduser("~/data")
+    assert source_options(GIVEN | {"store": "penstock://host:9090"}).address.store == "penstock://host:9090"
+
+
+def test_secrets_are_not_shown() -> None:
+    """Options are written to logs."""
+    found = source_options(GIVEN | {"user": "ada", "password": "hunter2", "token": "t0k3n"})
+    assert "ada" in repr(found)
+    assert "hunter2" not in repr(found)
+    assert "t0k3n" not in repr(found)
