@@ -77,7 +77,11 @@ def schema_of(options: SourceOptions) -> StructType | str:
 
 def check_schema(options: SourceOptions, schema: StructType) -> None:
     """Refuse columns that the source does not have, or of another type."""
-    known = _OURS | (_FUTOIN if options.format == "futoin" else {}) | {CORRUPT: StringType()}
+    known = _OURS | (_FUTOIN if options.format == "futoin" else {})
+    if options.format != "raw" and options.keep_corrupt:
+        known[CORRUPT] = StringType()
+    elif CORRUPT in schema.fieldNames():
+        raise BadArgument(f"the column {CORRUPT!r} comes with on_corrupt=column, of the formats 'json' and 'futoin'")
     for one in schema.fields:
         if schema.fieldNames().count(one.name) > 1:
             raise BadArgument(
@@ -97,8 +101,6 @@ def check_schema(options: SourceOptions, schema: StructType) -> None:
                 f"the column {one.name!r} cannot be read from JSON as {one.dataType.simpleString()}: use texts, "
                 "numbers, booleans, dates, timestamps, and arrays and structs of them"
             )
-    if not options.keep_corrupt and CORRUPT in schema.fieldNames():
-        raise BadArgument(f"the column {CORRUPT!r} comes with the option on_corrupt=column")
 
 
 def _is_in_json(kind: DataType) -> bool:
@@ -143,7 +145,6 @@ class Rows:
         }
         self._json = JsonColumns(
             [one for one in self._schema if one.name not in (*_OURS, CORRUPT)],
-            where=options.stream,
             keep_corrupt=options.keep_corrupt,
         )
 
@@ -174,13 +175,14 @@ class Rows:
 
     def _payload(self, batch: pa.RecordBatch) -> dict[str, pa.Array]:
         """Return the columns of what is in the events."""
+        where = self._segment(batch)
         if self._options.format == "json":
-            return self._json.of(self._events(batch), batch.column("offset"), corrupt=CORRUPT)
+            return self._json.of(self._events(batch), batch.column("offset"), where=where, corrupt=CORRUPT)
         if self._options.format == "futoin":
             return futoin_columns(
                 self._events(batch),
                 batch.column("offset"),
-                where=self._options.stream,
+                where=where,
                 corrupt=CORRUPT,
                 keep_corrupt=self._options.keep_corrupt,
             )
@@ -200,8 +202,11 @@ class Rows:
         return pa.array(known, pa.int64())
 
     def _pointers(self, batch: pa.RecordBatch) -> pa.Array:
-        prefix = f"{self._options.stream}:{batch.column('segment_id')[0]}@"
-        return pc.binary_join_element_wise(prefix, batch.column("offset").cast(pa.string()), "")
+        return pc.binary_join_element_wise(f"{self._segment(batch)}@", batch.column("offset").cast(pa.string()), "")
+
+    def _segment(self, batch: pa.RecordBatch) -> str:
+        """Return the segment that all events of a batch are in, as pointers name it."""
+        return f"{self._options.stream}:{batch.column('segment_id')[0]}"
 
     def _times(self, batch: pa.RecordBatch) -> pa.Array:
         if not self._in_batch:

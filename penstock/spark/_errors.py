@@ -10,9 +10,9 @@ from penstock import errors
 from penstock.errors import PenstockError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
-__all__ = ["plain", "told_by"]
+__all__ = ["plain", "plain_each", "told_by"]
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -28,6 +28,19 @@ def plain(call: Callable[P, T]) -> Callable[P, T]:
     def called(*args: P.args, **kwargs: P.kwargs) -> T:
         try:
             return call(*args, **kwargs)
+        except PenstockError as error:
+            raise error.with_traceback(None) from None
+
+    return called
+
+
+def plain_each(call: Callable[P, Iterator[T]]) -> Callable[P, Iterator[T]]:
+    """Do the same for what is returned bit by bit."""
+
+    @wraps(call)
+    def called(*args: P.args, **kwargs: P.kwargs) -> Iterator[T]:
+        try:
+            yield from call(*args, **kwargs)
         except PenstockError as error:
             raise error.with_traceback(None) from None
 

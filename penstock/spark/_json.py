@@ -30,19 +30,22 @@ _NO_FIELD: Final = pa.field("\0", pa.null())  # the reader counts rows of column
 class JsonColumns:
     """Reads columns out of events; with ``keep_corrupt``, what cannot be read is kept in a column of its own."""
 
-    def __init__(self, fields: Sequence[pa.Field], *, where: str, keep_corrupt: bool) -> None:
-        self._fields, self._where, self._keep_corrupt = fields, where, keep_corrupt
+    def __init__(self, fields: Sequence[pa.Field], *, keep_corrupt: bool) -> None:
+        self._fields, self._keep_corrupt = fields, keep_corrupt
         self._schema = pa.schema([pa.field(one.name, _as_read(one.type)) for one in fields] or [_NO_FIELD])
         self._kinds = {one.name: _python_kinds(one.type) for one in self._schema}
 
-    def of(self, events: pa.Array, offsets: pa.Array, *, corrupt: str) -> dict[str, pa.Array]:
-        """Return a column for each field, and one with the events that are none; null where there is no event."""
+    def of(self, events: pa.Array, offsets: pa.Array, *, where: str, corrupt: str) -> dict[str, pa.Array]:
+        """Return a column for each field, and one with the events that are none; null where there is no event.
+
+        ``where`` is the segment that the offsets are in.
+        """
         good = there = pc.is_valid(events)
         try:
             columns = self._parse(events.filter(good))
         except pa.ArrowInvalid:
             if not self._keep_corrupt:
-                self._refuse(events.filter(there), offsets.filter(there))
+                self._refuse(events.filter(there), offsets.filter(there), where)
             good = self._good(events)
             columns = self._parse(events.filter(good))
         if not pc.all(good, min_count=0).as_py():
@@ -69,18 +72,17 @@ class JsonColumns:
             raise pa.ArrowInvalid("more than one object")
         return {one.name: _whole(table.column(one.name)).cast(one.type) for one in self._fields}
 
-    def _refuse(self, events: pa.Array, offsets: pa.Array) -> None:
+    def _refuse(self, events: pa.Array, offsets: pa.Array, where: str) -> None:
         """Raise what is wrong with the first event that cannot be read, if there is one."""
         try:
             self._parse(events)
         except pa.ArrowInvalid as error:
             if len(events) == 1:
-                raise EventMalformed(
-                    f"{self._where}@{offsets[0]}", wanted="JSON of the schema", reason=str(error)
-                ) from None
+                place = f"{where}@{offsets[0]}"
+                raise EventMalformed(place, wanted="JSON of the schema", reason=str(error)) from None
             half = len(events) // 2
-            self._refuse(events[:half], offsets[:half])
-            self._refuse(events[half:], offsets[half:])
+            self._refuse(events[:half], offsets[:half], where)
+            self._refuse(events[half:], offsets[half:], where)
 
     def _good(self, events: pa.Array) -> pa.Array:
         """Return which events can be read."""

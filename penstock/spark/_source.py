@@ -15,10 +15,10 @@ from pyspark.sql.streaming.datasource import (
     SupportsTriggerAvailableNow,
 )
 
-from penstock.errors import BadArgument, DataTruncated
+from penstock.errors import BadArgument, DataTruncated, PenstockError
 from penstock.model import SegmentRange, StreamCut
 from penstock.spark._columns import Rows, check_schema, schema_of
-from penstock.spark._errors import plain
+from penstock.spark._errors import plain, plain_each
 from penstock.spark._filters import is_wanted, kept, taken_over
 from penstock.spark._options import sink_options, source_options
 from penstock.spark._sink import PenstockStreamWriter, PenstockWriter
@@ -72,9 +72,14 @@ class PenstockSource(DataSource):
         check_schema(options, schema)
         return PenstockReader(options, schema)
 
-    @plain
-    def streamReader(self, schema: StructType) -> PenstockStreamReader:  # noqa: N802 - Spark's name
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's name
         """Return what reads without end."""
+        try:
+            return self._stream_reader(schema)
+        except PenstockError as error:
+            return RefusedStreamReader(error)
+
+    def _stream_reader(self, schema: StructType) -> PenstockStreamReader:
         options = source_options(self.options)
         if options.end is not None:
             raise BadArgument("the option 'end' is for spark.read only: a streaming query ends when it is stopped")
@@ -113,6 +118,7 @@ class _Reading:
         self._options, self._schema = options, schema
         self._filters: list[Filter] = []
 
+    @plain_each
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Return the rows of a part."""
         if not isinstance(partition, Part):
@@ -141,10 +147,15 @@ class _Reading:
             else:
                 return
 
+    def _still_there(self, store: Store, cut: StreamCut) -> StreamCut:
+        """Return a cut; if it was truncated away, that is an error, or the next that is there."""
+        is_lenient = not self._options.fail_on_data_loss
+        return store.step(self._options.stream, cut, cut, skip_truncated=is_lenient).cut
+
     def _parts(self, ranges: Iterable[SegmentRange], time: int | None = None) -> list[Part]:
         return [Part(range=one, time=time) for one in ranges]
 
-    def _ranges(self, store: Store, start: StreamCut | None, end: StreamCut | None) -> list[SegmentRange]:
+    def _ranges(self, store: Store, start: StreamCut, end: StreamCut) -> list[SegmentRange]:
         """Return what tasks read: parts that are about equally large, and neither tiny nor huge."""
         name, wanted = self._options.stream, self._options.min_partitions
         whole = sum(one.size for one in store.segment_ranges(name, start, end))
@@ -172,9 +183,10 @@ class PenstockReader(_Reading, DataSourceReader):
     def partitions(self) -> Sequence[InputPartition]:
         """Return what the tasks read."""
         with open_at(self._options.address) as store:
-            name, start, end = self._options.stream, self._options.start, self._options.end
-            begin = {"earliest": store.head, "latest": store.tail}[start](name) if isinstance(start, str) else start
-            ranges = self._ranges(store, begin, end)
+            name, start = self._options.stream, self._options.start
+            first = {"earliest": store.head, "latest": store.tail}[start](name) if isinstance(start, str) else start
+            last = store.tail(name) if self._options.end is None else self._options.end
+            ranges = self._ranges(store, *(self._still_there(store, cut) for cut in (first, last)))
         return self._parts(one for one in ranges if is_wanted(one, self._filters))
 
 
@@ -242,13 +254,13 @@ class PenstockStreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAvai
         return known | ({"time": time} if is_told else {})
 
     def _there(self, offset: dict[str, Any]) -> StreamCut:
-        """Return the cut of an offset; if it was truncated away, that is an error, or the next that is there."""
+        """Return the cut of an offset of this very stream."""
         cut = self._cut(offset)
         if self._store.stream(cut.stream).uid != offset["uid"]:
             raise BadArgument(
                 f"the checkpoint is of another stream {cut.stream!r}, which was deleted: start with a new checkpoint"
             )
-        return self._store.step(cut.stream, cut, cut, skip_truncated=not self._options.fail_on_data_loss).cut
+        return self._still_there(self._store, cut)
 
     def _cut(self, offset: dict[str, Any]) -> StreamCut:
         cut = StreamCut.parse(offset["cut"])
@@ -286,3 +298,31 @@ class PenstockStreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAvai
         """Close the store."""
         if "_store" in self.__dict__:
             self._store.close()
+
+
+class RefusedStreamReader(DataSourceStreamReader):
+    """Tells what is wrong when it is first asked; an error before that, Spark covers with one of its own."""
+
+    def __init__(self, error: PenstockError) -> None:
+        self._error = error
+
+    @plain
+    def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name
+        """Tell what is wrong with a new query."""
+        raise self._error
+
+    @plain
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
+        """Tell what is wrong with a query that goes on."""
+        del start, limit
+        raise self._error
+
+    @plain
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
+        """Tell what is wrong with a query that goes on in the middle of a micro-batch."""
+        del start, end
+        raise self._error
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Nothing is ever read."""
+        raise AssertionError(partition)

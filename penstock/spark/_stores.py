@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from collections import OrderedDict
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 import penstock
-from penstock.errors import PenstockError
+from penstock.errors import PenstockError, StoreUnreachable
 
 if TYPE_CHECKING:
     from penstock.client import Store
@@ -22,7 +23,9 @@ _lock: Final = threading.Lock()
 
 
 def open_at(address: Address) -> Store:
-    """Open a store; the caller closes it."""
+    """Open a store; the caller closes it. Nobody makes one by misspelling its folder."""
+    if "://" not in address.store and not os.path.isdir(address.store):
+        raise StoreUnreachable(address.store, reason="there is no such folder on this machine")
     return penstock.connect(
         address.store, user=address.user, password=address.password, token=address.token, tls_ca=address.tls_ca
     )

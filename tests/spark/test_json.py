@@ -24,9 +24,9 @@ POINT = pa.struct([("x", pa.int64()), ("tags", pa.list_(pa.string()))])
 
 def read(events: Sequence[bytes | None], *, keep: bool = True, **kinds: pa.DataType) -> dict[str, list[Any]]:
     """Return the columns of events whose offsets are 0, 10, 20 and so on."""
-    reader = JsonColumns([pa.field(*one) for one in kinds.items()], where="plant/readings", keep_corrupt=keep)
+    reader = JsonColumns([pa.field(*one) for one in kinds.items()], keep_corrupt=keep)
     offsets = pa.array(range(0, 10 * len(events), 10), pa.int64())
-    found = reader.of(pa.array(events, pa.binary()), offsets, corrupt=CORRUPT)
+    found = reader.of(pa.array(events, pa.binary()), offsets, where="plant/readings:3", corrupt=CORRUPT)
     for name, column in found.items():
         column.validate(full=True)
         assert column.type == kinds.get(name, pa.string()), name
@@ -140,7 +140,7 @@ def test_the_first_event_that_is_wrong_is_told_with_its_place() -> None:
     """Of a million events, that is the one to look at."""
     events = [b'{"n": %d}' % number for number in range(100)]
     events[37], events[80] = b'{"n": "x"}', b"nonsense"
-    with pytest.raises(EventMalformed, match=r"the event at plant/readings@370 is no JSON of the schema"):
+    with pytest.raises(EventMalformed, match=r"the event at plant/readings:3@370 is no JSON of the schema"):
         read(events, keep=False, n=pa.int64())
 
 
