@@ -1,0 +1,234 @@
+"""Jobs: whole pipelines that are started with one call, and started again where they were stopped.
+
+Each is exactly-once: what it has written of a batch, it writes again or leaves as it is, and never twice.
+"""
+
+from __future__ import annotations
+
+import os
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+from pyspark.errors import PySparkException
+from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
+
+from penstock.errors import BadArgument
+from penstock.model import ByConsumption
+from penstock.spark._errors import told_by
+from penstock.spark._options import source_options
+from penstock.spark._progress import Looks, Progress, end_cuts
+from penstock.spark._register import register
+from penstock.spark._stores import open_at
+from penstock.spark._tables import LARGE, delta_writer, large_copier, parquet_writer
+from penstock.spark._watermark import with_writer_watermark
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
+    from pyspark.sql.streaming.readwriter import DataStreamWriter
+
+    from penstock.spark._options import SourceOptions
+
+    Watch = Callable[[Progress], object]
+
+__all__ = ["aggregate", "archive", "windows"]
+
+_EVENT_SIZE: Final = "64m"  # in a row of the archive; what is larger becomes a file
+_BATCH_SIZE: Final = "256m"
+_LOOK_S: Final = 0.5
+
+
+def archive(
+    spark: SparkSession,
+    store: str | os.PathLike[str],
+    stream: str,
+    table: str | os.PathLike[str],
+    *,
+    date: str = "coalesce(mark_time, current_timestamp())",
+    delta: bool = False,
+    discard: bool = False,
+    consumer: str = "archive",
+    follow: bool = False,
+    checkpoint: str | os.PathLike[str] | None = None,
+    watch: Watch | None = None,
+    options: Mapping[str, str] | None = None,
+) -> Progress:
+    """Move the events of a stream to a table of Parquet, or Delta, that is partitioned by date.
+
+    ``date`` is an expression of SQL over the source's columns: by default the day that the stream's writers have come
+    to. Events that are too large for a row become files in the table's folder, which the column ``file`` names. The
+    archive is registered as a consumer. With ``discard`` the stream is kept by consumption from now on: what the
+    archive and all other consumers have passed is let go. Without ``follow`` the job ends when it has all that is
+    there. ``options`` are more options of the source.
+    """
+    folder = os.fspath(table)
+    given = {"max_event_size": _EVENT_SIZE, "max_bytes_per_trigger": _BATCH_SIZE, "consumer": consumer}
+    settings = given | _settings(store, stream) | dict(options or {})
+    source = source_options(settings)
+    _discard_what_is_passed(source, discard=discard)
+    df = _load(spark, settings)
+    df = df.where("offset IS NOT NULL").withColumn("date", F.to_date(F.expr(date)))
+    is_large = F.col("size") > source.max_event_size
+    file = F.concat(F.lit(f"{LARGE}/"), F.col("segment_id"), F.lit("-"), F.col("offset"))
+    df = df.withColumn("file", F.when(is_large, file))
+    write = delta_writer(folder, consumer) if delta else parquet_writer(folder)
+    query = df.writeStream.foreachBatch(large_copier(write, folder, source.address))
+    return _run(query, checkpoint or Path(folder, "_checkpoint"), source, follow=follow, watch=watch)
+
+
+def aggregate(
+    spark: SparkSession,
+    store: str | os.PathLike[str],
+    streams: Sequence[str],
+    into: str,
+    *,
+    key: str = "concat(scope, '/', stream)",
+    follow: bool = False,
+    checkpoint: str | os.PathLike[str] | None = None,
+    watch: Watch | None = None,
+    options: Mapping[str, str] | None = None,
+) -> Progress:
+    """Merge the events of several streams into one, where they have places, and so ids, of its own.
+
+    ``key`` is an expression of SQL over the source's columns: by default all events of one stream stay in order.
+    Events that are too large for a row are an error: raise ``max_event_size`` with ``options``.
+    """
+    if not streams or into in streams:
+        raise BadArgument("name the streams to merge, and another to merge them into")
+    settings = [{"max_bytes_per_trigger": _BATCH_SIZE} | _settings(store, one) | dict(options or {}) for one in streams]
+    sources = [source_options(one) for one in settings]
+    with open_at(sources[0].address) as opened:
+        opened.stream(into)
+    tables = [_load(spark, one).where("offset IS NOT NULL").selectExpr("event", f"{key} AS key") for one in settings]
+    df = tables[0]
+    for other in tables[1:]:
+        df = df.unionAll(other)
+    query = _to_stream(df, settings[0], into).option("key", "key")
+    place = checkpoint or _checkpoint(sources[0], f"aggregate-{into}")
+    return _run(query, place, *sources, follow=follow, watch=watch)
+
+
+def windows(
+    spark: SparkSession,
+    store: str | os.PathLike[str],
+    stream: str,
+    *,
+    time: str,
+    length: str,
+    slide: str | None = None,
+    group_by: Sequence[str] = (),
+    values: Sequence[str] = ("count(*) AS events",),
+    table: str | os.PathLike[str] | None = None,
+    into: str | None = None,
+    follow: bool = False,
+    checkpoint: str | os.PathLike[str] | None = None,
+    watch: Watch | None = None,
+    options: Mapping[str, str] | None = None,
+) -> Progress:
+    """Add up the events of every window of time, and write each window when the writers have promised it is over.
+
+    ``time``, ``group_by`` and ``values`` are expressions of SQL over the source's columns: when an event happened, what
+    it belongs to, and what to add up. ``length`` and ``slide`` are as in "10 minutes". Windows become rows of a table
+    of Parquet, or JSON events of the stream ``into``, whose writers' time then is the end of the last window.
+    """
+    if (table is None) == (into is None):
+        raise BadArgument("windows go to a table or into a stream: name one of them")
+    settings = _settings(store, stream) | dict(options or {})
+    source = source_options(settings)
+    df = with_writer_watermark(_load(spark, settings), "_time", F.expr(time))
+    window = F.window("_time", length, slide)
+    counted = df.groupBy(window, *map(F.expr, group_by)).agg(*map(F.expr, values))
+    rows = counted.select("window.start", "window.end", *(one for one in counted.columns if one != "window"))
+    if table is not None:
+        folder = os.fspath(table)
+        dated = rows.withColumn("date", F.to_date("start"))
+        query = dated.writeStream.foreachBatch(parquet_writer(folder))
+        place = checkpoint or Path(folder, "_checkpoint")
+    else:
+        assert into is not None, "one of them is given"
+        events = rows.select(F.to_json(F.struct("*")).alias("event"), F.col("end").alias("time"))
+        query = _to_stream(events, settings, into).option("time", "time")
+        place = checkpoint or _checkpoint(source, f"windows-{into}")
+    return _run(query.outputMode("append"), place, source, follow=follow, watch=watch)
+
+
+def _settings(store: str | os.PathLike[str], stream: str) -> dict[str, str]:
+    return {"store": os.fspath(store), "stream": stream}
+
+
+def _load(spark: SparkSession, settings: Mapping[str, str]) -> DataFrame:
+    register(spark)
+    reader = spark.readStream.format("penstock").options(**settings)
+    try:
+        return reader.load()
+    except PySparkException as error:
+        raise told_by(error) or error from None
+
+
+def _to_stream(df: DataFrame, settings: Mapping[str, str], into: str) -> DataStreamWriter:
+    """Return what writes to a stream of the same store, as the same user."""
+    names = ("store", "user", "password", "token", "tls_ca")
+    known = {name: value for name, value in settings.items() if name in names}
+    return df.writeStream.format("penstock").options(**known | {"stream": into})
+
+
+def _checkpoint(source: SourceOptions, name: str) -> Path:
+    """Return where a job that writes to a stream keeps its checkpoint, if the store is a folder."""
+    if "://" in source.address.store:
+        raise BadArgument("the store is not a folder: say where the job keeps its checkpoint, with checkpoint=")
+    return Path(source.address.store, "checkpoints", name.replace("/", "."))
+
+
+def _discard_what_is_passed(source: SourceOptions, *, discard: bool) -> None:
+    """Keep a stream by consumption, from now on."""
+    with open_at(source.address) as store:
+        config = store.stream(source.stream).config
+        if not discard or isinstance(config.retention, ByConsumption):
+            return
+        if config.retention is not None:
+            kept = type(config.retention).__name__
+            raise BadArgument(f"stream {source.stream!r} is kept {kept}: change that, or leave out discard")
+        store.update_stream(source.stream, msgspec.structs.replace(config, retention=ByConsumption()))
+
+
+def _run(
+    writer: DataStreamWriter,
+    checkpoint: str | os.PathLike[str],
+    *sources: SourceOptions,
+    follow: bool,
+    watch: Watch | None,
+) -> Progress:
+    """Run a query to its end, or until it is interrupted; errors of ours come out as they are."""
+    writer = writer.option("checkpointLocation", os.fspath(checkpoint))
+    try:
+        query = (writer if follow else writer.trigger(availableNow=True)).start()
+        looks = Looks(query)
+        with suppress(KeyboardInterrupt):
+            _watch_to_the_end(query, looks, watch)
+        _note_end(query, sources)
+    except PySparkException as error:
+        raise told_by(error) or error from None
+    return looks.look()
+
+
+def _watch_to_the_end(query: StreamingQuery, looks: Looks, watch: Watch | None) -> None:
+    try:
+        while not query.awaitTermination(_LOOK_S):  # type: ignore[arg-type]
+            if watch is not None:
+                watch(looks.look())
+    finally:
+        query.stop()
+
+
+def _note_end(query: StreamingQuery, sources: Sequence[SourceOptions]) -> None:
+    """Note how far the job has come: Spark tells a source of a batch only when the next one begins."""
+    cuts = end_cuts(query)
+    for source in sources:
+        if source.stream in cuts:
+            with open_at(source.address) as store:
+                consumer, cut = cuts[source.stream]
+                store.register_consumer(source.stream, consumer, cut)

@@ -1,0 +1,81 @@
+"""How a running query is doing: rows, how far behind it is, and the time that it has come to."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+from penstock.model import StreamCut
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from pyspark.sql.streaming.listener import StreamingQueryProgress
+    from pyspark.sql.streaming.query import StreamingQuery
+
+__all__ = ["Looks", "Progress", "end_cuts"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Progress:
+    """How far a query has come; ``watermark`` is in milliseconds, None as long as nobody has promised anything."""
+
+    batches: int = 0
+    rows: int = 0
+    rows_per_second: float = 0.0
+    lag_bytes: int = 0
+    watermark: int | None = None
+
+
+class Looks:
+    """Looks at a running query from time to time: Spark remembers only its last batches."""
+
+    def __init__(self, query: StreamingQuery) -> None:
+        self._query = query
+        self._next_batch = self._batches = self._rows = 0
+
+    def look(self) -> Progress:
+        """Return how the query is doing."""
+        for one in self._query.recentProgress:
+            if one.batchId >= self._next_batch and one.numInputRows:
+                self._batches, self._rows = self._batches + 1, self._rows + one.numInputRows
+                self._next_batch = one.batchId + 1
+        last = self._query.lastProgress
+        if last is None:
+            return Progress()
+        return Progress(
+            batches=self._batches,
+            rows=self._rows,
+            rows_per_second=last.processedRowsPerSecond or 0.0,
+            lag_bytes=sum(map(_lag, last.sources)),
+            watermark=_watermark(last),
+        )
+
+
+def end_cuts(query: StreamingQuery) -> dict[str, tuple[str, StreamCut]]:
+    """Return where the last batch of a query ended: consumer and cut, by stream."""
+    last = query.lastProgress
+    offsets = [] if last is None else [_offset(source.endOffset) for source in last.sources]
+    cuts = [(one["consumer"], StreamCut.parse(one["cut"])) for one in offsets if "cut" in one]
+    return {cut.stream: (consumer, cut) for consumer, cut in cuts}
+
+
+def _offset(text: Any) -> Mapping[str, Any]:  # noqa: ANN401 - Spark gives the JSON as it is, or None
+    found = json.loads(text) if isinstance(text, str) and text not in ("", "null") else text
+    return found if isinstance(found, dict) else {}
+
+
+def _lag(source: Any) -> int:  # noqa: ANN401 - of a class that Spark does not export
+    end, latest = (_offset(one).get("cut") for one in (source.endOffset, source.latestOffset))
+    if end is None or latest is None:
+        return 0
+    reached = StreamCut.parse(end).offsets
+    return sum(max(offset - reached.get(segment, 0), 0) for segment, offset in StreamCut.parse(latest).places)
+
+
+def _watermark(last: StreamingQueryProgress) -> int | None:
+    text = last.eventTime.get("watermark")
+    time = None if text is None else int(datetime.fromisoformat(text).timestamp() * 1000)
+    return time or None

@@ -1,0 +1,171 @@
+"""Jobs: archive, aggregate, windows; each stopped and started again."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from typing import TYPE_CHECKING
+
+import pyarrow.dataset as ds
+import pytest
+
+from penstock.errors import BadArgument, NoSuchStream
+from penstock.model import ByTime, StreamConfig
+from penstock.spark import Progress, aggregate, archive, windows
+from tests.spark.conftest import STREAM
+from tests.spark.spark_harness import note_all, write_at
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from pyspark.sql import SparkSession
+
+    from penstock.client import Store
+
+OUT = "plant/out"
+TIME = "timestamp_millis(cast(get_json_object(cast(event AS string), '$.at') AS bigint))"
+
+
+def write(store: Store, *events: bytes, stream: str = STREAM) -> None:
+    with store.writer(stream) as writer:
+        writer.write_batch(list(events), keys=[event[:10].decode() for event in events])
+
+
+@pytest.mark.parametrize("delta", [False, True])
+def test_an_archive_has_every_event_once_and_the_stream_lets_them_go(
+    spark: SparkSession, store: Store, folder: Path, tmp_path: Path, *, delta: bool
+) -> None:
+    """Over several runs, one of which Spark believes was not finished; whoever reads the table finds the same."""
+    table = tmp_path / "table"
+    seen: list[Progress] = []
+
+    def run() -> Progress:
+        options = {"max_events_per_trigger": "40"}
+        return archive(
+            spark, folder, STREAM, table, date="date'2026-11-15'", delta=delta, discard=True, watch=seen.append,
+            options=options,
+        )  # fmt: skip
+
+    first = [b"%03d" % number for number in range(100)]
+    write(store, *first)
+    done = run()
+    assert (done.batches, done.rows, done.lag_bytes) == (3, 100, 0)
+    notes = sorted((table / "_checkpoint" / "commits").glob("[0-9]"))
+    notes[-1].unlink()
+    (notes[-1].parent / f".{notes[-1].name}.crc").unlink()
+    second = [b"%03d" % number for number in range(100, 130)]
+    write(store, *second)
+    run()
+    assert run().rows == 0
+    assert archived(table, delta=delta) == Counter([*first, *second])
+    store.maintain()
+    assert store.head(STREAM) != store.tail(STREAM) or not list(store.read(STREAM))
+    assert seen[-1].rows <= 40
+
+
+def archived(table: Path, *, delta: bool) -> Counter[bytes]:
+    """Return the events of a table, as somebody without Spark reads them."""
+    if delta:
+        from deltalake import DeltaTable  # noqa: PLC0415 - only here
+
+        found = DeltaTable(str(table)).to_pyarrow_table()
+    else:
+        found = ds.dataset(table, partitioning="hive", ignore_prefixes=["_", "."]).to_table()
+    assert {str(date) for date in found.column("date").to_pylist()} == {"2026-11-15"}
+    return Counter(found.column("event").to_pylist())
+
+
+def test_what_the_archive_has_is_let_go(spark: SparkSession, store: Store, folder: Path, tmp_path: Path) -> None:
+    """Once all other consumers have it, too; a stream that is kept in another way is left alone."""
+    events = [b"%06d" % number + bytes(5000) for number in range(5000)]
+    write(store, *events)
+    before = store.stream(STREAM).size_bytes
+    archive(spark, folder, STREAM, tmp_path / "table", discard=True)
+    store.maintain()
+    assert store.stream(STREAM).size_bytes < before / 2
+    store.create_stream(OUT, config=StreamConfig(retention=ByTime(60)))
+    with pytest.raises(BadArgument, match="ByTime"):
+        archive(spark, folder, OUT, tmp_path / "other", discard=True)
+
+
+def test_large_events_become_files_of_the_archive(
+    spark: SparkSession, store: Store, folder: Path, tmp_path: Path
+) -> None:
+    """The table names them; nothing of them goes through a row."""
+    large = bytes(range(256)) * (3 << 12)
+    with store.writer(STREAM) as writer:
+        writer.write_event(b"small")
+        with writer.begin_write_event("camera") as out:
+            out.write(large)
+    table = tmp_path / "table"
+    archive(spark, folder, STREAM, table, options={"max_event_size": "1m"})
+    rows = ds.dataset(table, partitioning="hive", ignore_prefixes=["_", "."]).to_table().to_pylist()
+    by_size = {row["size"]: row for row in rows}
+    assert by_size[5]["event"] == b"small"
+    assert by_size[5]["file"] is None
+    assert by_size[len(large)]["event"] is None
+    assert (table / by_size[len(large)]["file"]).read_bytes() == large
+
+
+def test_streams_become_one_with_ids_of_its_own(spark: SparkSession, store: Store, folder: Path) -> None:
+    """Each event once, over several runs; those of one stream in their order."""
+    store.create_stream("plant/other", segments=1)
+    store.create_stream(OUT, segments=2)
+    here, there = [b"h%d" % number for number in range(50)], [b"t%d" % number for number in range(50)]
+    for part in (slice(0, 30), slice(30, 50)):
+        write(store, *here[part])
+        with store.writer("plant/other") as writer:
+            writer.write_batch(there[part])
+        done = aggregate(spark, folder, [STREAM, "plant/other"], OUT)
+        assert done.rows == 2 * len(here[part])
+    found = [event for batch in store.read(OUT) for event in batch.column("event").to_pylist()]
+    assert Counter(found) == Counter(here + there)
+    assert [event for event in found if event[:1] == b"t"] == there
+
+
+def test_windows_are_written_when_the_writers_say_they_are_over(
+    spark: SparkSession, store: Store, folder: Path, tmp_path: Path
+) -> None:
+    """To a table, and into a stream that tells its readers the time."""
+    store.create_stream(OUT)
+    writer = store.writer(STREAM, "w")
+    note_all(store, STREAM, 0.001, writer)
+    table = tmp_path / "table"
+
+    def run() -> None:
+        length, group = "10 seconds", ["substr(get_json_object(cast(event AS string), '$.id'), 1, 1) AS kind"]
+        windows(spark, folder, STREAM, time=TIME, length=length, group_by=group, table=table)
+        windows(spark, folder, STREAM, time=TIME, length=length, group_by=group, into=OUT)
+
+    write_at(writer, 1, 2, 11)
+    write_at(writer, 3, name="x")
+    note_all(store, STREAM, 10, writer)
+    run()
+    write_at(writer, 12)
+    note_all(store, STREAM, 20, writer)
+    run()
+    rows = ds.dataset(table, partitioning="hive", ignore_prefixes=["_", "."]).to_table().to_pylist()
+    found = sorted((row["start"].second, row["kind"], row["events"]) for row in rows)
+    assert found == [(0, "e", 2), (0, "x", 1), (10, "e", 2)]
+    events = [json.loads(event) for batch in store.read(OUT) for event in batch.column("event").to_pylist()]
+    assert sorted((one["start"][17:19], one["kind"], one["events"]) for one in events) == [
+        ("00", "e", 2), ("00", "x", 1), ("10", "e", 2),
+    ]  # fmt: skip
+    while (mark := store.watermark(OUT)) is None or mark.lower < 20_000:
+        store.maintain()
+    assert mark.lower == 20_000
+
+
+def test_jobs_refuse_what_makes_no_sense(spark: SparkSession, store: Store, folder: Path, tmp_path: Path) -> None:
+    """With our own errors, and before anything is begun."""
+    del store
+    with pytest.raises(NoSuchStream, match="plant/none"):
+        archive(spark, folder, "plant/none", tmp_path / "table")
+    with pytest.raises(BadArgument, match="another"):
+        aggregate(spark, folder, [STREAM], STREAM)
+    with pytest.raises(NoSuchStream):
+        aggregate(spark, folder, [STREAM], "plant/none")
+    with pytest.raises(BadArgument, match="one of them"):
+        windows(spark, folder, STREAM, time="mark_time", length="1 second")
+    with pytest.raises(BadArgument, match="max_evnt"):
+        archive(spark, folder, STREAM, tmp_path / "table", options={"max_evnt": "3"})
