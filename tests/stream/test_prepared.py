@@ -245,10 +245,10 @@ def test_a_prepared_transaction_that_nobody_ends_is_aborted_when_its_lease_is_ov
     assert transaction.status == "prepared"
     clock.advance(0.1)
     store.maintain()
+    assert len(transaction_logs(inside(store)._manager)) == 1, "upkeep has come by, and nobody has asked yet"
     assert (transaction.status, status_of(writer, late)) == ("aborted", "prepared")
     with pytest.raises(TransactionEnded, match="within its lease"):
         transaction.write_event(b"more")
-    assert len(transaction_logs(inside(store)._manager)) == 1
     clock.advance(30)  # and nobody keeps up the store
     with pytest.raises(NotPrepared, match=f"{late} is not prepared: it was aborted"):
         writer.commit_all([late])
@@ -686,8 +686,9 @@ def test_prepared_transactions_go_with_their_stream(store: StreamStore, disk: Me
             query(store).commit_all([gone])
     assert status_of(query(store, "query", OTHER), kept) == "prepared"
     embedded_only(store, "a writer over the wire is asked for by name")
-    with pytest.raises(NoSuchStream):
-        writer.commit_all([], 5)
+    for late in (lambda: writer.commit_all([], 5), lambda: number_of(writer)):
+        with pytest.raises(NoSuchStream):
+            late()
 
 
 def test_threads_that_commit_the_same_batch_commit_it_once(store: StreamStore) -> None:

@@ -12,7 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.embedded import open_store
-from penstock.errors import BadArgument
+from penstock.errors import BadArgument, TransactionEnded
+from penstock.stream import _transaction
 from penstock.stream._batch import array_of
 from penstock.stream._keys import key_positions, pack_positions, unpack_positions
 from penstock.stream._large_write import EventOutputStream
@@ -154,6 +155,22 @@ def test_a_batch_that_is_wrong_is_refused_and_nothing_of_it_is_added(
     transaction.write_batch([b"after"], "key")
     transaction.commit()
     assert events_of(store) == [b"before", b"after"]
+
+
+@pytest.mark.usefixtures("small")
+def test_a_batch_that_fails_on_the_way_leaves_nothing_that_could_be_committed(
+    store: StreamStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Half of it is in the transaction by then; who goes on all the same must not lose the other half."""
+    monkeypatch.setattr(_transaction, "_LOGS_MAX", 3)
+    store.create_stream(STREAM)
+    transaction = begin(store)
+    with pytest.raises(BadArgument, match="and may have no more"):
+        transaction.write_batch([b"a", bytes(500), b"b", bytes(500), b"c"], "key")
+    for late in (transaction.commit, transaction.prepare):
+        with pytest.raises(TransactionEnded):
+            late()
+    assert (transaction.status, events_of(store)) == ("aborted", [])
 
 
 def test_a_batch_goes_through_the_serializer(store: StreamStore) -> None:

@@ -15,10 +15,12 @@ from penstock.client._store import RemoteStore
 from penstock.client._wire import pack_error, unpack_error
 from penstock.embedded import open_store
 from penstock.errors import (
+    BadArgument,
     DataTruncated,
     NoSuchTransaction,
     ReaderInUse,
     ReaderOffline,
+    StoreClosed,
     StoreUnreachable,
     TransactionEnded,
     WriterFailed,
@@ -27,7 +29,7 @@ from penstock.errors import (
 from penstock.model import EventPointer, StreamCut
 from penstock.server._writers import ClientWriter
 from penstock.stream._reader import READER_LEASE_S
-from penstock.stream._transaction import Transaction
+from penstock.stream._transaction import Transaction, TransactionalWriter
 from tests.log.harness import SECONDS_MAX
 from tests.stream.harness import STREAM
 from tests.stream.large_harness import events_of, make_limits_small
@@ -277,6 +279,88 @@ def test_a_commit_whose_answer_was_lost_is_asked_for(wire: Served, monkeypatch: 
         wire.end_sessions()
 
     monkeypatch.setattr(Transaction, "commit", lose)
+    transaction.commit()
+    assert events_of(wire.inside) == [b"a"]
+
+
+def lose_answer(wire: Served, patch: pytest.MonkeyPatch, kind: type, name: str) -> None:
+    """Let the connection be lost right after the next call of a method in the owner."""
+    method = getattr(kind, name)
+
+    def lose(*args: object, **named: object) -> None:
+        patch.setattr(kind, name, method)
+        method(*args, **named)
+        wire.end_sessions()
+        raise StoreClosed("the session")
+
+    patch.setattr(kind, name, lose)
+
+
+@pytest.mark.parametrize("how", ["event", "batch"])
+def test_a_transaction_that_may_not_be_there_in_full_is_not_committed(
+    wire: Served, monkeypatch: pytest.MonkeyPatch, how: str
+) -> None:
+    """Nobody knows whether the owner got the events: who goes on all the same might commit it without them."""
+    transaction = wire.connect().transactional_writer(STREAM).begin()
+    lose_answer(wire, monkeypatch, Transaction, "write_event" if how == "event" else "add_array")
+    with pytest.raises(StoreUnreachable):
+        transaction.write_event(b"a") if how == "event" else transaction.write_batch([b"a"])
+    for late in (transaction.commit, transaction.prepare):
+        with pytest.raises(TransactionEnded, match="not all that was written to it was sent"):
+            late()
+    assert events_of(wire.inside) == []
+
+
+@pytest.mark.parametrize("number", [None, 5])
+def test_a_commit_of_many_whose_answer_was_lost_is_done_once(
+    wire: Served, monkeypatch: pytest.MonkeyPatch, number: int | None
+) -> None:
+    """And so is their preparation. With a number the answer may be that it was there, which is as good."""
+    writer = wire.connect().transactional_writer(STREAM, "query")
+    transaction = writer.begin()
+    transaction.write_batch([b"a", b"b"])
+    lose_answer(wire, monkeypatch, Transaction, "prepare")
+    transaction.prepare()
+    assert transaction.status == "prepared"
+    lose_answer(wire, monkeypatch, TransactionalWriter, "commit_all")
+    assert writer.commit_all([transaction.id], number) is (number is None)
+    assert (events_of(wire.inside), writer.last_number) == ([b"a", b"b"], number)
+
+
+def test_a_prepared_transaction_is_committed_alone_although_the_connection_was_lost_before(
+    wire: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is asked for: as it is still prepared, nothing was done, and it is done again."""
+    transaction = wire.connect().transactional_writer(STREAM).begin()
+    transaction.write_event(b"a")
+    transaction.prepare()
+    commit, calls = Transaction.commit, []
+
+    def lose_first(one: Transaction, timestamp: int | None = None) -> None:
+        calls.append(one)
+        if len(calls) == 1:
+            wire.end_sessions()
+            raise StoreClosed("the session")
+        commit(one, timestamp)
+
+    monkeypatch.setattr(Transaction, "commit", lose_first)
+    transaction.commit()
+    assert (len(calls), events_of(wire.inside)) == (2, [b"a"])
+
+
+@pytest.mark.parametrize(
+    ("words", "data", "places"),
+    [(b"123", b"", b""), (bytes(4), b"", b""), (bytes(8), b"x", bytes(8)), (bytes(4), b"", bytes(3)), (5, b"", b"")],
+)
+def test_a_batch_that_is_none_is_refused_by_the_owner(
+    wire: Served, words: object, data: object, places: object
+) -> None:
+    """Whoever sends it: a length that is wrong would be another event's bytes."""
+    client = wire.connect()
+    transaction = client.transactional_writer(STREAM).begin()
+    with pytest.raises(BadArgument, match="batch"):
+        client.connection.call("transaction.batch", transaction.id, words, data, places)
+    transaction.write_batch([b"a"])
     transaction.commit()
     assert events_of(wire.inside) == [b"a"]
 
