@@ -13,6 +13,7 @@ from penstock.cpo import open_cpo
 from penstock.errors import (
     BadArgument,
     CommitUnfinished,
+    DiskFailed,
     DiskFull,
     NoSuchStream,
     NoSuchTransaction,
@@ -686,9 +687,10 @@ def test_prepared_transactions_go_with_their_stream(store: StreamStore, disk: Me
             query(store).commit_all([gone])
     assert status_of(query(store, "query", OTHER), kept) == "prepared"
     embedded_only(store, "a writer over the wire is asked for by name")
-    for late in (lambda: writer.commit_all([], 5), lambda: number_of(writer)):
-        with pytest.raises(NoSuchStream):
-            late()
+    with pytest.raises(NoSuchStream):
+        writer.commit_all([], 5)
+    with pytest.raises(NoSuchStream):
+        number_of(writer)
 
 
 def test_threads_that_commit_the_same_batch_commit_it_once(store: StreamStore) -> None:
@@ -747,6 +749,32 @@ def test_a_commit_that_the_disk_interrupts_is_on_record_with_its_number(cpo: Cpo
         store.maintain()
         assert names_of(store) == in_all("a", "b")
         assert not transaction_logs(manager)
+
+
+def test_a_transaction_of_which_nobody_knows_whether_it_is_prepared_keeps_its_logs(
+    disk: MemoryDisk, cpo: Cpo, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The record may be durable although the disk said otherwise; then whoever opens the store finds all of it."""
+    with store_and_manager(disk, cpo) as (store, _):
+        store.create_stream(STREAM, 2)
+        transaction = written(query(store), "a")
+        submit = store.catalog._log.submit
+
+        class Failing:
+            def __init__(self, *data: bytes) -> None:
+                self._pending = submit(*data)
+
+            def result(self) -> int:
+                self._pending.result()
+                raise DiskFailed("catalog", reason="it says so", stopped=False)
+
+        monkeypatch.setattr(store.catalog._log, "submit", Failing)
+        with pytest.raises(DiskFailed):
+            transaction.prepare()
+    assert transaction.status == "aborted"
+    with store_and_manager(disk, cpo) as (store, _):
+        assert query(store).commit_all([transaction.id], 0)
+        assert names_of(store) == in_all("a")
 
 
 @pytest.mark.parametrize("fault", Fault)
