@@ -142,9 +142,8 @@ class FlightService(flight.FlightServerBase):  # type: ignore[misc]
                 for chunk in self._counted(context, reader):
                     session.hear()
                     check(session, visitor_of(context), "append", _APPENDING, [number])
-                    under_way.take(chunk.data.nbytes)
-                    client.submit(chunk.data)
-                    if int.from_bytes(chunk.app_metadata.to_pybytes(), "big") == 0:
+                    under_way.take(_size(chunk))
+                    if client.submit(chunk) == 0:
                         answer = client.acknowledge()
                         under_way.end()
                         if session.is_over:
@@ -224,7 +223,7 @@ class FlightService(flight.FlightServerBase):  # type: ignore[misc]
         """Return the messages of a stream, counted."""
         self._count(context)
         for chunk in reader:
-            self._count(context, 0 if chunk.data is None else chunk.data.nbytes)
+            self._count(context, _size(chunk))
             yield chunk
 
     def connections(self) -> int:
@@ -266,6 +265,11 @@ class _UnderWay:
         """Give it back: what it was for is durable, or given up."""
         size, self._size = self._size, 0
         self._room.give(size)
+
+
+def _size(chunk: flight.FlightStreamChunk) -> int:
+    batch, metadata = chunk.data, chunk.app_metadata
+    return (0 if batch is None else batch.nbytes) + (0 if metadata is None else metadata.size)
 
 
 def _understood(data: bytes | memoryview) -> Any:  # noqa: ANN401 - whatever was sent

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from penstock.client._connection import Connection, ConnectionLost
+from penstock.client._small_block import SmallBlock
 from penstock.client._store import RemoteStore
 from penstock.client._wire import pack_error, unpack_error
 from penstock.embedded import open_store
@@ -18,6 +19,7 @@ from penstock.errors import (
     BadArgument,
     DataTruncated,
     NoSuchTransaction,
+    PenstockError,
     ReaderInUse,
     ReaderOffline,
     StoreClosed,
@@ -36,7 +38,7 @@ from tests.stream.large_harness import events_of, make_limits_small
 from tests.stream.wire_harness import Fixed, come_to_rest, served
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from penstock.server._service import FlightService
     from penstock.stream import Reader, StreamStore
@@ -460,3 +462,45 @@ def test_a_read_of_much_goes_on_when_the_connection_is_lost_in_its_midst(
     monkeypatch.setattr(Connection, "get", lose)
     assert events_of(wire.connect()) == events
     assert next(left, None) is None, "it was lost twice"
+
+
+def test_blocks_of_any_size_arrive(wire: Served) -> None:
+    """Small ones and large ones go over the wire in different ways."""
+    events = [bytes([size % 251]) * size for size in range(16_200, 16_400)]
+    client = wire.connect()
+    with client.writer(STREAM) as writer:
+        for event in events:
+            pointer = writer.write_event(event).result()
+            assert client.fetch_event(pointer) == event
+        small = [b"x" * (number % 7) for number in range(100)]
+        writer.write_batch(small).result()
+    assert events_of(wire.inside) == [*events, *small]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda message: b"",
+        lambda message: message[:60],
+        lambda message: message + b"x",
+        lambda message: message[:-1],
+        lambda message: message[:16] + b"\xff\xff\xff\xff" + message[20:],
+        lambda message: message[:16] + b"\0\0\0\2" + message[20:],
+        lambda message: message[:12] + b"\3" + message[13:],
+        lambda message: message[:28] + bytes(16) + message[44:],
+    ],
+    ids=["empty", "short", "longer", "shorter", "huge count", "other count", "a chunk", "another writer"],
+)
+def test_a_small_block_that_is_none_is_refused_and_nothing_is_written(
+    wire: Served, monkeypatch: pytest.MonkeyPatch, change: Callable[[bytes], bytes]
+) -> None:
+    """A client may be anything that speaks Flight."""
+    writer = wire.connect().writer(STREAM)
+    writer.write_event(b"before").result()
+    pack = SmallBlock.pack
+    monkeypatch.setattr(SmallBlock, "pack", lambda *args: change(pack(*args)))
+    with pytest.raises(PenstockError):
+        writer.write_event(b"event").result()
+    monkeypatch.undo()
+    put(wire.inside, b"after")
+    assert events_of(wire.inside) == [b"before", b"after"]
