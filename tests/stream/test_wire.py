@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from penstock.client._connection import Connection, ConnectionLost
+from penstock.client._connection import Connection, ConnectionLost, Session
 from penstock.client._small_block import SmallBlock
 from penstock.client._store import RemoteStore
 from penstock.client._wire import pack_error, unpack_error
@@ -504,3 +504,28 @@ def test_a_small_block_that_is_none_is_refused_and_nothing_is_written(
     monkeypatch.undo()
     put(wire.inside, b"after")
     assert events_of(wire.inside) == [b"before", b"after"]
+
+
+def test_a_reader_at_the_tail_asks_for_nothing_but_the_next_block(
+    wire: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two hundred readers that also ask whether there is more to come are two hundred calls for every event."""
+    client = wire.connect()
+    with client.create_reader_group("g", [STREAM]).reader("r") as reader:
+        put(wire.inside, b"before")
+        assert take(reader, 1) == [b"before"]
+        call, names = Session.call, list[str]()
+
+        def noted(session: Session, name: str, *args: object) -> object:
+            names.append(name)
+            return call(session, name, *args)
+
+        monkeypatch.setattr(Session, "call", noted)
+        for event in (b"one", b"two"):
+            put(wire.inside, event)
+            assert take(reader, 1) == [event]
+            assert reader.read_next_event(timeout=0) is None
+        assert names == []
+        wire.inside.seal_stream(STREAM)
+        assert reader.read_next_event(timeout=SECONDS_MAX) is None
+        assert names[-1] == "reader.finished", "the segment is over, and so may everything be"
