@@ -30,7 +30,17 @@ from penstock.model import StreamConfig
 from penstock.stream import PreparedTransaction
 from penstock.stream._catalog import CatalogState
 from penstock.stream._keys import key_position
-from penstock.stream._records import Committing, StreamCreated, decode_records, encode_records
+from penstock.stream._records import (
+    Committing,
+    LoggedPart,
+    NumberFull,
+    Prepared,
+    PreparedPart,
+    StreamCreated,
+    Unprepared,
+    decode_records,
+    encode_records,
+)
 from penstock.testing import Fault, FaultyDisk, MemoryDisk
 from tests.log.harness import SECONDS_MAX, leftovers
 from tests.stream.harness import STREAM, embedded_only, inside
@@ -575,6 +585,25 @@ def test_the_lease_of_a_prepared_transaction_goes_on_while_the_store_is_closed(
             query(store).commit_all([second])
         assert not transaction_logs(manager)
         assert names_of(store) == in_all("a")
+
+
+RECORDS: Final = [
+    Prepared("a/b", "t", "q", 5, [PreparedPart(0.0, 0.5, ["t.0", "t.1"], 100, 7)]),
+    Unprepared(["t"]),
+    NumberFull("a/b", "q", 3),
+    Committing("a/b", "t", [], [LoggedPart(1, ["t.0"])], False, ["t"], "q", 3),
+]
+STORED: Final = bytes.fromhex(
+    "9496a87072657061726564a3612f62a174a171059195cb0000000000000000cb3fe000000000000092a3742e30a3742e3164"
+    "0792aa756e707265706172656491a17494ab6e756d6265722d66756c6ca3612f62a1710399aa636f6d6d697474696e67a361"
+    "2f62a1749091920191a3742e30c291a174a17103"
+)
+
+
+def test_records_are_read_as_they_were_written() -> None:
+    """By every Penstock from here on: stores are older than the programs that open them."""
+    assert encode_records(RECORDS) == STORED
+    assert decode_records(STORED) == RECORDS
 
 
 def test_records_of_before_there_were_prepared_transactions_are_understood() -> None:
