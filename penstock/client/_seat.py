@@ -180,7 +180,10 @@ class RemoteSeat:
     @property
     def finished(self) -> bool:
         """Whether the group has read everything; not while this reader has a segment: of its loss it would be told."""
-        return not self._held and bool(self._connection.call("reader.finished", self._group, again=True))
+        reader = self._reader
+        if self._held and reader is not None and reader.error is None:
+            return False
+        return bool(self._connection.call("reader.finished", self._group, again=True))
 
 
 def _as_sent(places: Mapping[Key, int]) -> list[list[object]]:

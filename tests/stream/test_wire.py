@@ -529,3 +529,16 @@ def test_a_reader_at_the_tail_asks_for_nothing_but_the_next_block(
         wire.inside.seal_stream(STREAM)
         assert reader.read_next_event(timeout=SECONDS_MAX) is None
         assert names[-1] == "reader.finished", "the segment is over, and so may everything be"
+
+
+def test_a_reader_that_was_ended_knows_when_others_have_read_everything(wire: Served) -> None:
+    """What it had then, it has no more."""
+    group = wire.connect().create_reader_group("g", [STREAM])
+    put(wire.inside, b"event")
+    with group.reader("r") as reader:
+        assert take(reader, 1) == [b"event"]
+    assert not reader.finished
+    wire.inside.seal_stream(STREAM)
+    with group.reader("other") as other:
+        assert other.read_next_event(timeout=SECONDS_MAX) is None
+    assert reader.finished
