@@ -8,11 +8,12 @@ from __future__ import annotations
 import os
 import shutil
 import statistics
+import struct
 import subprocess
 import sys
 import tempfile
 import time
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from penstock.client import Store
 
 BATCH, BATCHES, ROUNDS = 160_000, 6, 5  # of 100 B: 16 MB a batch
+TAIL_EVENTS = 20
 _numbers = count()
 
 SERVE = """
@@ -59,18 +61,86 @@ print(server.port, flush=True)
 server.serve()
 """
 
+COUNTED = """
+import sys, threading
+from penstock.plog import FilePlogs
+from penstock.server import Config, run
+
+reads = 0
+def counted(method):
+    def call(*args):
+        global reads
+        reads += 1
+        return method(*args)
+    return call
+
+def ready(server):
+    FilePlogs.blocks, FilePlogs.locate = counted(FilePlogs.blocks), counted(FilePlogs.locate)
+    print(server.port, flush=True)
+    threading.Thread(target=lambda: [print(reads, flush=True) for _ in sys.stdin], daemon=True).start()
+
+run(Config(store=sys.argv[1], port=0, http_port=0, anonymous=True, pass_s=3600), ready=ready)
+"""
+TAILS = """
+import struct, sys, threading, time
+import penstock
+port, name, readers, events, reaches = sys.argv[1], sys.argv[2], *map(int, sys.argv[3:])
+store = penstock.connect(f"penstock://127.0.0.1:{port}")
+if not reaches:
+    store.connection.give_up_files()
+late = [[] for _ in range(events)]
+tail = store.tail("bench/tail")
+groups = [store.create_reader_group(f"{name}-{number}", ["bench/tail"], tail) for number in range(readers)]
+ready = threading.Barrier(readers + 1)
+
+def follow(group):
+    with group.reader("reader") as reader:
+        reader.read_next_event(timeout=0)
+        ready.wait()
+        for number in range(events):
+            begun, = struct.unpack("d", reader.read_next_event(timeout=60).event)
+            late[number].append(time.perf_counter() - begun)
+
+threads = [threading.Thread(target=follow, args=(group,)) for group in groups]
+for thread in threads:
+    thread.start()
+ready.wait()
+print(0, flush=True)
+for thread in threads:
+    thread.join()
+print(*(max(one) for one in late), flush=True)
+store.close()
+"""
+
 
 @contextmanager
 def process(code: str, *args: str) -> Iterator[int]:
     """Run a server in a process of its own; give its port."""
-    one = subprocess.Popen([sys.executable, "-c", code, *args], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+    with started(code, *args) as one:
+        yield int(said(one))
+
+
+@contextmanager
+def started(code: str, *args: str) -> Iterator[subprocess.Popen[str]]:
+    """Run a process of our own, and end it."""
+    one = subprocess.Popen(
+        [sys.executable, "-c", code, *args],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+    )
+    with one:
+        try:
+            yield one
+        finally:
+            one.terminate()
+
+
+def said(one: subprocess.Popen[str]) -> str:
+    """Return the next line that a process prints."""
     assert one.stdout is not None
-    try:
-        yield int(one.stdout.readline())
-    finally:
-        one.terminate()
-        one.wait()
-        one.stdout.close()
+    return one.stdout.readline()
 
 
 def write_rate(store: Store, batch: pa.Array) -> float:
@@ -208,6 +278,46 @@ def latency(folder: Path) -> Iterator[Figure]:
     yield Figure("one durable event, p50: a bare round trip and 1.5 syncs against it", ratio, 1.0, detail)
 
 
+def tails(folder: Path) -> Iterator[Figure]:
+    """Show how often the owner reads a block that many follow, and when the last of them has it."""
+    for reaches in (1, 0):
+        way = "files reachable" if reaches else "files not reachable"
+        for readers in (1, 20, 200):
+            reads, last = followed(folder / f"tail-{reaches}-{readers}", readers, reaches)
+            detail = {"reads or look-ups a block": reads, "ms until the last has it, p50": last}
+            yield Figure(f"{readers} readers at the tail, {way}", detail=detail)
+
+
+def followed(folder: Path, readers: int, reaches: int) -> tuple[float, float]:
+    """Return both for readers in up to four processes, each in a group of its own."""
+    processes = min(readers, 4)
+    with started(COUNTED, str(folder)) as server, ExitStack() as stack:
+        port = int(said(server))
+        store = stack.enter_context(RemoteStore(ServerFinder(f"penstock://127.0.0.1:{port}")))
+        store.create_stream("bench/tail")
+        writer = stack.enter_context(store.writer("bench/tail"))
+        writer.write_event(bytes(8)).result()
+        args = (str(readers // processes), str(TAIL_EVENTS), str(reaches))
+        clients = [stack.enter_context(started(TAILS, str(port), str(name), *args)) for name in range(processes)]
+        for client in clients:
+            said(client)
+        before = count_of(server)
+        for _ in range(TAIL_EVENTS):
+            writer.write_event(struct.pack("d", time.perf_counter())).result()
+            time.sleep(0.2)
+        late = [[float(one) for one in said(client).split()] for client in clients]
+        reads = count_of(server) - before
+    return reads / TAIL_EVENTS, statistics.median(map(max, zip(*late, strict=True))) * 1e3
+
+
+def count_of(server: subprocess.Popen[str]) -> int:
+    """Return how often the server has read blocks, or told where they are."""
+    assert server.stdin is not None
+    server.stdin.write("\n")
+    server.stdin.flush()
+    return int(said(server))
+
+
 def opening(folder: Path) -> Iterator[Figure]:
     """Show what it takes to open a folder: alone, as an owner that can be asked, and as a user of another's."""
     where = folder / "opening"
@@ -233,7 +343,7 @@ def main() -> None:
     folder = Path(sys.argv[1] if len(sys.argv) > 1 else tempfile.mkdtemp(prefix="penstock-bench-", dir=Path.cwd()))
     folder.mkdir(exist_ok=True, parents=True)
     try:
-        report("server", [figure for part in (opening, latency, throughput) for figure in part(folder)])
+        report("server", [figure for part in (opening, latency, throughput, tails) for figure in part(folder)])
     finally:
         shutil.rmtree(folder)
 

@@ -19,6 +19,7 @@ import typer
 from typer.core import TyperGroup
 
 from penstock._version import __version__
+from penstock.cli._credentials import with_credentials
 from penstock.errors import BadArgument, PenstockError
 
 if TYPE_CHECKING:
@@ -98,7 +99,7 @@ def _typer() -> typer.Typer:
 
 def _add(app: typer.Typer, name: str, module: ModuleType) -> None:
     # The mark keeps the help from breaking the line: it is there to be copied.
-    app.command(name, epilog=f"\b\nExample: {module.EXAMPLE}")(getattr(module, name))
+    app.command(name, epilog=f"\b\nExample: {module.EXAMPLE}")(with_credentials(getattr(module, name)))
 
 
 class _Group(TyperGroup):

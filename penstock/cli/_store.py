@@ -19,7 +19,10 @@ __all__ = ["STORE_DEFAULT", "StoreOption", "existing_store", "new_store", "parse
 STORE_DEFAULT: Final = "./penstock-data"
 
 StoreOption = Annotated[
-    str, typer.Option("--store", envvar="PENSTOCK_STORE", metavar="PATH", help="The folder of the store.")
+    str,
+    typer.Option(
+        "--store", envvar="PENSTOCK_STORE", metavar="STORE", help="The folder of the store, or penstock://host:port."
+    ),
 ]
 
 
@@ -37,6 +40,10 @@ def new_store(address: str) -> Store:
 
     if address == "memory:":
         raise BadArgument("a store in memory would be gone with this command: name a folder")
+    if address.startswith("penstock://"):
+        from penstock.cli._credentials import credentials
+
+        return penstock.connect(address, **credentials())
     return penstock.connect(address)
 
 

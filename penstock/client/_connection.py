@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 __all__ = ["Connection", "ConnectionLost", "Finder", "Session"]
 
 _RETRY_S: Final = 0.02
-_BUSY_S: Final = 0.1
+_BUSY_S: Final = 0.05
 _PATIENCE_S: Final = 30.0
 _GOODBYE_S: Final = 5.0
 _LOST: Final = (flight.FlightUnavailableError, flight.FlightCancelledError, OSError)  # the last when writing fails

@@ -37,6 +37,7 @@ class RemoteSeat:
         self.clock: Final = store.clock
         self._lock = threading.RLock()  # held while the seat is taken
         self._ends: dict[Key, int | None] = {}
+        self._held: set[Key] = set()  # as far as is known here
         self._segments: dict[Key, RemoteSegment] = {}
         self._session: Session | None = None
         self._number = 0
@@ -110,8 +111,8 @@ class RemoteSeat:
         if found is None:
             return None
         checkpoint, held = found
-        held_keys = {(stream, segment) for stream, segment, _, _ in held}
-        self._segments = {key: one for key, one in self._segments.items() if key in held_keys}
+        self._held = {(stream, segment) for stream, segment, _, _ in held}
+        self._segments = {key: one for key, one in self._segments.items() if key in self._held}
         self._ends = {(stream, segment): end for stream, segment, _, end in held}
         return Look(checkpoint, {(stream, segment): place for stream, segment, place, _ in held})
 
@@ -122,6 +123,7 @@ class RemoteSeat:
     def finish_segment(self, key: Key, place: int) -> None:
         """Note that a segment is read to its end."""
         self._call("reader.finish_segment", *key, place)
+        self._held.discard(key)
 
     def leave(self, places: Mapping[Key, int]) -> None:
         """Leave the group, from these places."""
@@ -177,7 +179,10 @@ class RemoteSeat:
 
     @property
     def finished(self) -> bool:
-        """Whether the group has read everything."""
+        """Whether the group has read everything; not while this reader has a segment: of its loss it would be told."""
+        reader = self._reader
+        if self._held and reader is not None and reader.error is None:
+            return False
         return bool(self._connection.call("reader.finished", self._group, again=True))
 
 

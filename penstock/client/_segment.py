@@ -6,6 +6,7 @@ import threading
 from typing import TYPE_CHECKING, Final
 
 from penstock.client._connection import ConnectionLost
+from penstock.client._newest import Newest
 from penstock.client._wire import cell
 from penstock.errors import PlogCorrupt
 from penstock.plog import LocatedBlocks
@@ -49,6 +50,7 @@ class RemoteSegment:
         self._bells: list[Bell] = []
         self._flow: _Flow | None = None
         self._known: _Known = (None, 0, 0, [])
+        self._newest = Newest[tuple[int, memoryview]]()
 
     @property
     def tail(self) -> int:
@@ -60,8 +62,15 @@ class RemoteSegment:
         stop = min(self.tail, offset + size, *(() if end is None else (end,)))
         if offset >= stop:
             return
-        for start, view in self._views(offset, stop):
+        is_followed = self.claims > 1 and stop == self.tail
+        views = self._newest.between(offset, stop, self._fetched) if is_followed else self._views(offset, stop)
+        for start, view in views:
             yield read_block(view, where=self.where, start=start)
+
+    def _fetched(self, offset: int, stop: int) -> Iterator[tuple[int, int, tuple[int, memoryview]]]:
+        """Return the blocks of a range, and where each begins and ends."""
+        for start, view in self._views(offset, stop):
+            yield start, start + len(view), (start, view)
 
     def _views(self, offset: int, stop: int) -> Iterator[tuple[int, memoryview]]:
         """Return the blocks of a range as they are stored, from the files where we can reach them."""

@@ -61,6 +61,7 @@ class RemoteTransaction:
         self._outputs: dict[int, EventOutputStream] = {}  # those that want to know where they will be
         self._writing = 0
         self._is_prepared = False
+        self._is_broken = False  # not all that was written may have been sent
         self.lost: Final[deque[_Upload]] = deque()  # events that nobody has any more
         self._is_given_up = False
 
@@ -96,8 +97,13 @@ class RemoteTransaction:
     def _send(self) -> None:
         events, keys = self._events, self._keys
         self._events, self._keys, self._size = [], [], 0
-        if events:
+        if not events:
+            return
+        try:
             self._call("write", events, keys)
+        except StoreUnreachable:
+            self._is_broken = True
+            raise
 
     def write_batch(self, events: Iterable[object], keys: Iterable[str | bytes] | str | bytes | None = None) -> None:
         """Add many events: a list of bytes or an Arrow array, with a key for each, one for all, or none."""
@@ -108,17 +114,30 @@ class RemoteTransaction:
         positions = positions_of(keys, len(array), without=self.id)
         with self._lock:
             self._send()
-            if not len(array):
-                self._call("batch", b"", b"", b"")  # which tells whether it is open at all
-                return
-            done = 0
-            large = np.flatnonzero(array_lengths(array) > CHUNK_SIZE).tolist()
-            for place in (*large, len(array)):
-                self._send_some(array[done:place], positions[done:place])
-                if place < len(array):
-                    with self._begin_at(float(positions[place])) as output:
-                        output.write(memoryview(array[place].as_buffer()))
-                done = place + 1
+            try:
+                self._send_all(array, positions)
+            except TransactionEnded:
+                raise
+            except BaseException:
+                with suppress(PenstockError):
+                    self.abort()  # or half a batch might be committed
+                self._is_given_up = False
+                self._is_broken = True
+                raise
+
+    def _send_all(self, array: pa.BinaryArray, positions: npt.NDArray[np.float64]) -> None:
+        """Send events in their order; large ones by themselves."""
+        if not len(array):
+            self._call("batch", b"", b"", b"")  # which tells whether it is open at all
+            return
+        done = 0
+        large = np.flatnonzero(array_lengths(array) > CHUNK_SIZE).tolist()
+        for place in (*large, len(array)):
+            self._send_some(array[done:place], positions[done:place])
+            if place < len(array):
+                with self._begin_at(float(positions[place])) as output:
+                    output.write(memoryview(array[place].as_buffer()))
+            done = place + 1
 
     def _send_some(self, array: pa.BinaryArray, positions: npt.NDArray[np.float64]) -> None:
         """Send events none of which is large, as many in a message as would make a block."""
@@ -161,6 +180,8 @@ class RemoteTransaction:
             self._is_prepared = True
 
     def _send_rest(self) -> None:
+        if self._is_broken:
+            raise TransactionEnded(self.id, reason="not all that was written to it was sent")
         self._drop_lost()
         if self._writing:
             raise BadArgument(f"transaction {self.id} has {self._writing} events that are not closed")

@@ -35,6 +35,7 @@ __all__ = [
     "column_of",
     "pack",
     "pack_error",
+    "pack_plain",
     "unpack",
     "unpack_call",
     "unpack_error",
@@ -83,6 +84,11 @@ def pack(value: object) -> bytes:
         return _encoder.encode(_as_sent(value))
     except (TypeError, ValueError, OverflowError, RecursionError) as error:  # inside of a value of the model
         raise BadArgument(f"this cannot be sent to the store: {error}") from error
+
+
+def pack_plain(value: object) -> bytes:
+    """Return figures, texts and bytes as bytes, and lists of them: what :func:`pack` does, and sooner."""
+    return _encoder.encode(value)
 
 
 def unpack(data: bytes | memoryview) -> Any:  # noqa: ANN401 - whatever was packed

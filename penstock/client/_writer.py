@@ -19,6 +19,7 @@ from pyarrow import flight
 
 from penstock.client._connection import ConnectionLost, translated
 from penstock.client._errand import Errand
+from penstock.client._small_block import LEFT_SIZE, SmallBlock
 from penstock.client._wire import APPENDS, BLOCKS_MAX, ENDED, column_of, pack, unpack, unpack_error
 from penstock.stream._block import BLOCK_HEADER_SIZE
 from penstock.stream._segment import SegmentEnded
@@ -209,7 +210,7 @@ class RemoteHost:
             if session is not self._session or self._put is None:
                 raise ConnectionLost
             for left, block in zip(range(len(blocks) - 1, -1, -1), blocks, strict=True):
-                self._put.write_with_metadata(_as_batch(block), left.to_bytes(4, "big"))
+                _put(self._put, block, left)
             answer = self._acks.read()
         if answer is None:
             session.is_lost = True
@@ -347,7 +348,16 @@ def _fitting(blocks: Sequence[_Block], limit: float) -> int:
     return max(1, sum(size <= limit for size in sizes))
 
 
-def _as_batch(block: _Block) -> pa.RecordBatch:
+def _put(put: flight.FlightStreamWriter, block: _Block, left: int) -> None:
+    """Send a block, behind which ``left`` others are acknowledged together with it."""
+    header = block.header.pack()
+    if SmallBlock.fits(sum(map(len, block.parts))):
+        put.write_metadata(SmallBlock.pack(left, block.segment_id, header, block.parts))
+    else:
+        put.write_with_metadata(_as_batch(block, header), left.to_bytes(LEFT_SIZE, "big"))
+
+
+def _as_batch(block: _Block, header: bytes) -> pa.RecordBatch:
     words, data = (*block.parts, b"", b"")[:2]
-    columns = [pa.array([block.segment_id], pa.int64()), *map(column_of, (block.header.pack(), words, data))]
+    columns = [pa.array([block.segment_id], pa.int64()), *map(column_of, (header, words, data))]
     return pa.record_batch(columns, APPENDS)

@@ -19,7 +19,7 @@ from starlette.routing import Route
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from penstock._version import __version__
-from penstock.errors import NotAuthenticated
+from penstock.errors import NotAuthenticated, ServerError
 from penstock.server._listen import listen
 from penstock.server._login import login
 
@@ -67,6 +67,8 @@ def _refusal(users: Users, request: Request) -> Response | None:
     """Return what to say to somebody who may not read every stream."""
     try:
         user = login(users, request.headers.get("authorization"))
+    except ServerError as error:
+        return JSONResponse({"error": str(error)}, 503, {"Retry-After": "1"})
     except NotAuthenticated as error:
         return JSONResponse({"error": str(error)}, 401, {"WWW-Authenticate": 'Basic realm="penstock"'})
     if not user.may("read", "*"):

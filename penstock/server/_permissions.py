@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from pyarrow import flight
 
-from penstock.client._wire import pack_error
-from penstock.errors import NotAuthenticated, NotPermitted
+from penstock.client._wire import BUSY, pack_error
+from penstock.errors import NotAuthenticated, NotPermitted, ServerError
 from penstock.stream import PreparedTransaction, Transaction
 
 if TYPE_CHECKING:
@@ -35,7 +35,8 @@ class Visitor(Protocol):
 
 
 Guard = Callable[["str | None"], Visitor]
-"""Returns who somebody is, by the ``Authorization`` header; ``NotAuthenticated`` if they do not say so rightly."""
+"""Returns who somebody is, by the ``Authorization`` header; ``NotAuthenticated`` if they do not say so rightly, and
+``ServerError`` if that cannot be told at the moment."""
 
 
 class _Everybody:
@@ -67,6 +68,8 @@ class Door(flight.ServerMiddlewareFactory):  # type: ignore[misc]
             self._guard(said)
         except NotAuthenticated as error:
             raise flight.FlightUnauthenticatedError(str(error), extra_info=pack_error(error)) from error
+        except ServerError as error:  # which has not looked yet
+            raise flight.FlightUnavailableError(str(error), extra_info=BUSY) from error
         return _Admitted(partial(self._guard, said))
 
     @classmethod

@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING, Any, Final
 import pyarrow as pa
 from pyarrow import flight
 
-from penstock.client._wire import END, HERE, NOT_BEGUN, PROTOCOL, column_of, pack, pack_error, unpack_call
+from penstock.client._wire import END, HERE, NOT_BEGUN, PROTOCOL, pack, pack_error, unpack_call
 from penstock.errors import BadArgument, NoSuchStream, PenstockError, ServerError
 from penstock.server import _plain as plain
+from penstock.server._blocks import BLOCKS, Blocks
 from penstock.server._limits import UNLIMITED, Limits
 from penstock.server._operations import OPERATIONS, Operation
 from penstock.server._permissions import Door, check, visitor_of
@@ -32,7 +33,6 @@ if TYPE_CHECKING:
 
 __all__ = ["FlightService"]
 
-_BLOCKS: Final = pa.schema([pa.field("start", pa.int64()), pa.field("block", pa.binary())])
 _HANG_UP_S: Final = 5.0
 _READING: Final = Operation(lambda: None, "read")
 _APPENDING: Final = Operation(lambda: None, "write", "open")
@@ -57,6 +57,7 @@ class FlightService(flight.FlightServerBase):  # type: ignore[misc]
         self._sessions: dict[str, Session] = {}
         self._lock = threading.Lock()
         self._is_over = False
+        self._blocks_of = Blocks()
         super().__init__(location, tls_certificates=tls, middleware=Door.at(guard))
         self._watch = None if limits is UNLIMITED else Watch(self.port, limits, self._ledger, self._end_silent)
 
@@ -105,7 +106,7 @@ class FlightService(flight.FlightServerBase):  # type: ignore[misc]
             if what != "blocks":
                 raise BadArgument(f"there is nothing called {what!r} to get")
             check(session, visitor_of(context), what, _READING, args)
-            return flight.GeneratorStream(_BLOCKS, self._blocks(session, *args))
+            return flight.GeneratorStream(BLOCKS, self._blocks(session, *args))
 
     def _blocks(self, session: Session, stream: str, segment: int, offset: int, end: int) -> Iterator[pa.RecordBatch]:
         with _told(session):
@@ -113,8 +114,7 @@ class FlightService(flight.FlightServerBase):  # type: ignore[misc]
                 found = self._store.segment(stream, segment)
             except (KeyError, NoSuchStream):  # which is for readers to tell: they know what they have missed
                 raise BadArgument(f"there is no segment {segment} of stream {stream} any more") from None
-            for start, view in found.views(offset, end):
-                yield pa.record_batch([pa.array([start], pa.int64()), column_of(view)], _BLOCKS)
+            yield from self._blocks_of.between(found, offset, end)
 
     def do_put(
         self,
@@ -142,9 +142,8 @@ class FlightService(flight.FlightServerBase):  # type: ignore[misc]
                 for chunk in self._counted(context, reader):
                     session.hear()
                     check(session, visitor_of(context), "append", _APPENDING, [number])
-                    under_way.take(chunk.data.nbytes)
-                    client.submit(chunk.data)
-                    if int.from_bytes(chunk.app_metadata.to_pybytes(), "big") == 0:
+                    under_way.take(_size(chunk))
+                    if client.submit(chunk) == 0:
                         answer = client.acknowledge()
                         under_way.end()
                         if session.is_over:
@@ -224,7 +223,7 @@ class FlightService(flight.FlightServerBase):  # type: ignore[misc]
         """Return the messages of a stream, counted."""
         self._count(context)
         for chunk in reader:
-            self._count(context, 0 if chunk.data is None else chunk.data.nbytes)
+            self._count(context, _size(chunk))
             yield chunk
 
     def connections(self) -> int:
@@ -266,6 +265,11 @@ class _UnderWay:
         """Give it back: what it was for is durable, or given up."""
         size, self._size = self._size, 0
         self._room.give(size)
+
+
+def _size(chunk: flight.FlightStreamChunk) -> int:
+    batch, metadata = chunk.data, chunk.app_metadata
+    return (0 if batch is None else batch.nbytes) + (0 if metadata is None else metadata.size)
 
 
 def _understood(data: bytes | memoryview) -> Any:  # noqa: ANN401 - whatever was sent

@@ -5,8 +5,10 @@ was not granted is denied. The file is read again when it has changed, so a serv
 what ``penstock user`` has done.
 
 Telling that somebody is unknown takes as long as telling that a password is wrong, so nobody learns names from it. A
-password that was right is remembered for a minute, as a hash with a key that no file has: not every call costs the
-64 MiB and the tenth of a second that make argon2 what it is, and no more than two at a time do.
+password that was right is remembered until it was not used for a minute, as a hash with a key that no file has: not
+every call costs the 64 MiB and the tenth of a second that make argon2 what it is, and no more than two at a time do.
+Few others wait for their turn, and few of them for one name; who comes then is told to try again, without being
+checked. So a flood of wrong passwords takes neither threads nor those who are remembered, or have a token.
 """
 
 from __future__ import annotations
@@ -15,13 +17,15 @@ import hashlib
 import os
 import secrets
 import threading
+from collections import Counter
+from contextlib import contextmanager
 from hmac import compare_digest
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple, get_args
 
 import argon2
 import msgspec
 
-from penstock.errors import BadArgument, NoSuchUser, NotAuthenticated, UserExists, UsersCorrupt
+from penstock.errors import BadArgument, NoSuchUser, NotAuthenticated, ServerError, UserExists, UsersCorrupt
 from penstock.model import check_kind, check_name, check_positive, check_stream_name
 from penstock.ports import SystemClock
 from penstock.server._files import alone_in, replace_file
@@ -33,7 +37,7 @@ if TYPE_CHECKING:
 
     from penstock.ports import Clock
 
-__all__ = ["USERS_FILE", "Grant", "Permission", "User", "Users"]
+__all__ = ["USERS_FILE", "Grant", "LoginsBusy", "Permission", "User", "Users"]
 
 Permission = Literal["read", "write", "admin"]
 
@@ -43,8 +47,17 @@ TOKENS_MAX: Final = 1000  # of one user, that have not expired
 _FILE_SIZE_MAX: Final = 64 << 20
 _REMEMBERED_S: Final = 60.0
 _HASHES_AT_ONCE: Final = 2
+WAITING_MAX: Final = 16  # with those that are checked: the last of them waits for about a second
+WAITING_FOR_NAME_MAX: Final = 4
 _NOBODY: Final = "$argon2id$v=19$m=65536,t=3,p=4$OXkRyLLE9gPXGbj+58+U8Q$O8XuDekkwAp7SVu/tLnGp/1FguU/2s2P9g2ZOqkjoks"
 """A hash that no password is known for: what is checked for who is not there."""
+
+
+class LoginsBusy(ServerError):
+    """As many passwords are being checked as can be; nothing was checked, and a moment later it may be."""
+
+    def __init__(self) -> None:
+        super().__init__("the server is busy with the passwords of others: try again, or use a token")
 
 
 class Grant(msgspec.Struct, frozen=True, array_like=True, order=True):
@@ -99,13 +112,37 @@ class _Proof(NamedTuple):
     until: float
 
 
+class _Queue:
+    """Those whose passwords are checked, and those who wait for that."""
+
+    def __init__(self) -> None:
+        self._at_once: Final = threading.Semaphore(_HASHES_AT_ONCE)
+        self._lock = threading.Lock()
+        self._waiting: Counter[str] = Counter()  # by name
+
+    @contextmanager
+    def turn(self, name: str) -> Iterator[None]:
+        """Wait for one's turn; ``LoginsBusy`` if too many do."""
+        with self._lock:
+            if self._waiting.total() >= WAITING_MAX or self._waiting[name] >= WAITING_FOR_NAME_MAX:
+                raise LoginsBusy
+            self._waiting[name] += 1
+        try:
+            with self._at_once:
+                yield
+        finally:
+            with self._lock:
+                self._waiting[name] -= 1
+                self._waiting = +self._waiting  # without names that nobody waits for
+
+
 class Users:
     """The users of one store; see the module."""
 
     def __init__(self, path: Path, *, clock: Clock | None = None) -> None:
         self._path, self._clock = path, clock or SystemClock()
         self._hasher: Final = argon2.PasswordHasher()
-        self._at_once: Final = threading.Semaphore(_HASHES_AT_ONCE)
+        self._queue: Final = _Queue()
         self._key: Final = secrets.token_bytes(32)
         self._proofs: dict[str, _Proof] = {}
         self._seen: tuple[_Content, tuple[int, ...] | None] = (_Content(), None)  # in one piece: threads read it
@@ -134,19 +171,23 @@ class Users:
             and proof.of == known.password
             and self._clock.now() < proof.until
         ):
-            return User(name, known.grants)
-        if not self._is_right(_NOBODY if known is None else known.password, password) or known is None:
+            return self._remembered(name, known, digest)
+        with self._queue.turn(name):
+            is_right = self._is_right(_NOBODY if known is None else known.password, password)
+        if not is_right or known is None:
             raise NotAuthenticated
+        return self._remembered(name, known, digest)
+
+    def _remembered(self, name: str, known: _User, digest: bytes) -> User:
         self._proofs[name] = _Proof(digest, known.password, self._clock.now() + _REMEMBERED_S)
         return User(name, known.grants)
 
     def _is_right(self, hashed: str, password: str) -> bool:
         tried = password if len(password) <= PASSWORD_SIZE_MAX else ""  # which nobody has
-        with self._at_once:
-            try:
-                return self._hasher.verify(hashed, _encoded(tried))
-            except (argon2.exceptions.VerificationError, argon2.exceptions.InvalidHashError):
-                return False
+        try:
+            return self._hasher.verify(hashed, _encoded(tried))
+        except (argon2.exceptions.VerificationError, argon2.exceptions.InvalidHashError):
+            return False
 
     def authenticate_token(self, token: str) -> User:
         """Return the user that a token was made for, unless it has expired."""

@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from penstock.client._wire import APPENDS, BLOCKS_MAX, ENDED, cell, pack, pack_error
+from penstock.client._small_block import LEFT_SIZE, SmallBlock
+from penstock.client._wire import APPENDS, BLOCKS_MAX, ENDED, cell, pack_error, pack_plain
 from penstock.errors import BadArgument, NoSuchStream, PenstockError, StoreClosed, WriterFenced
-from penstock.stream._block import EVENTS, EXTENT, read_header
+from penstock.stream._block import EVENTS, EXTENT, LENGTH_SIZE, read_header
 from penstock.stream._large_write import LargeWrite
 from penstock.stream._segment import SegmentEnded
 
@@ -21,10 +22,11 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     import pyarrow as pa
+    from pyarrow import flight
 
     from penstock.model import EventPointer
     from penstock.server._session import Session
-    from penstock.stream._segment import PendingBlock
+    from penstock.stream._segment import PendingBlock, Segment
 
 __all__ = ["ClientWriter", "Upload"]
 
@@ -43,6 +45,7 @@ class ClientWriter:
         self._under_way: list[PendingBlock | None] = []  # blocks that are not acknowledged
         self._refusal: PenstockError | None = None  # of a block among them
         self._ended: set[int] = set()  # segments that took no more; if they did again, it would be out of order
+        self._segments: dict[int, Segment] = {}  # those that it writes to
         self._trouble: PenstockError | None = None
         self.number: Final = session.keep(self)
 
@@ -58,17 +61,22 @@ class ClientWriter:
 
     # What the client calls
 
-    def submit(self, batch: pa.RecordBatch) -> None:
-        """Append a block without waiting; behind one that was refused, nothing."""
+    def submit(self, message: flight.FlightStreamChunk) -> int:
+        """Append a block without waiting; return how many follow that are acknowledged together with it.
+
+        Behind one that was refused, nothing is appended.
+        """
+        metadata = b"" if message.app_metadata is None else message.app_metadata.to_pybytes()
         with self._lock:
             if self._refusal is None:
                 try:
                     self.check()
                     if len(self._under_way) >= BLOCKS_MAX:
                         raise BadArgument(f"at most {BLOCKS_MAX} blocks are acknowledged together")
-                    self._under_way.append(self._submit(batch))
+                    self._under_way.append(self._submit(*_block_in(message.data, metadata)))
                 except PenstockError as error:
                     self._refusal = error
+        return int.from_bytes(metadata[:LEFT_SIZE], "big")
 
     def settle(self) -> None:
         """See durable what came since the last time; it is acknowledged with what follows."""
@@ -84,33 +92,32 @@ class ClientWriter:
         with self._lock:
             self._under_way, self._refusal, self._ended = [], None, set()
         starts = [] if error is not None else [ENDED if one is None else one.start for one in blocks]
-        return pack([starts, None if error is None else pack_error(error)])
+        return pack_plain([starts, None if error is None else pack_error(error)])
 
-    def _submit(self, batch: pa.RecordBatch) -> PendingBlock | None:
+    def _submit(self, segment_id: int, head: memoryview, *body: memoryview) -> PendingBlock | None:
         """Append a block; None if its segment has ended."""
-        if batch.schema != APPENDS or len(batch) != 1 or any(column.null_count for column in batch.columns):
-            raise BadArgument("this is no block")
-        first, *parts = batch.columns
-        segment_id = first[0].as_py()
         pending = None
         if segment_id not in self._ended:
-            pending = self._append(segment_id, *map(cell, parts))
+            pending = self._append(segment_id, head, body)
         if pending is None:
             self._ended.add(segment_id)
         return pending
 
-    def _append(self, segment_id: int, head: memoryview, words: memoryview, data: memoryview) -> PendingBlock | None:
-        try:
-            segment = self._store.segment(self.stream, segment_id)
-        except KeyError:
-            return None  # it has ended, and was truncated away
+    def _append(self, segment_id: int, head: memoryview, body: Sequence[memoryview]) -> PendingBlock | None:
+        segment = self._segments.get(segment_id)
+        if segment is None:
+            try:
+                segment = self._segments[segment_id] = self._store.segment(self.stream, segment_id)
+            except KeyError:
+                return None  # it has ended, and was truncated away
         header = read_header(head, where=segment.where, start=segment.tail)
         if header.kind != EVENTS or header.writer != self.identity:
             raise BadArgument("a client appends blocks of events, and under its own name")
-        _check_lengths(header.count, words, data)
+        _check_lengths(header.count, body)
         try:
-            return segment.submit(header, words, data)
+            return segment.submit(header, *body)
         except SegmentEnded:
+            del self._segments[segment_id]
             return None
 
     def check(self) -> None:
@@ -177,11 +184,27 @@ def _durable(blocks: Sequence[PendingBlock | None]) -> PenstockError | None:
     return error
 
 
-def _check_lengths(count: int, words: memoryview, data: memoryview) -> None:
+def _block_in(batch: pa.RecordBatch | None, metadata: bytes) -> tuple[int, memoryview, *tuple[memoryview, ...]]:
+    """Return the block in a message: its segment, its header, and its body in one or two parts."""
+    if batch is None:
+        small = SmallBlock.unpack(metadata)
+        return small.segment_id, small.header, small.body
+    if batch.schema != APPENDS or len(batch) != 1 or any(column.null_count for column in batch.columns):
+        raise BadArgument("this is no block")
+    segment, *parts = batch.columns
+    return (segment[0].as_py(), *map(cell, parts))
+
+
+def _check_lengths(count: int, body: Sequence[memoryview]) -> None:
     """Refuse a block whose events are not as long as it says."""
-    lengths = np.frombuffer(words, ">u4")
-    if len(lengths) != count or int(lengths.sum(dtype=np.int64)) != len(data):
+    first, words, size = body[0], LENGTH_SIZE * count, sum(map(len, body))
+    if len(first) < words or size != words + _total(first[:words], count):
         raise BadArgument("a block whose events are not as long as it says")
+
+
+def _total(words: memoryview, count: int) -> int:
+    """Return how long the events are together: most often there is one."""
+    return int.from_bytes(words, "big") if count == 1 else int(np.frombuffer(words, ">u4").sum(dtype=np.int64))
 
 
 class Upload:

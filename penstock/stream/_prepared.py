@@ -16,12 +16,10 @@ from typing import TYPE_CHECKING, Final, NoReturn
 from penstock.errors import (
     BadArgument,
     CommitUnfinished,
-    NoSuchStream,
     NoSuchTransaction,
     NotPrepared,
     PenstockError,
     StreamCorrupt,
-    StreamSealed,
     TooManyPrepared,
     TransactionEnded,
     TransactionPrepared,
@@ -87,7 +85,7 @@ class PreparedTransaction:
         with self._store.catalog.lock:
             self._check()
             uid = self._store.catalog.stream(self.stream).uid
-            places = commit_prepared(self._store, self.stream, [self.id], uid=uid)
+            places = commit_prepared(self._store, self.stream, [self.id])
         note_time(self._store, self.stream, uid, self._writer_id, timestamp)
         return places
 
@@ -177,7 +175,6 @@ def commit_prepared(
     stream: str,
     ids: Sequence[str],
     *,
-    uid: int,
     writer: str | None = None,
     number: int | None = None,
 ) -> _Places:
@@ -185,11 +182,6 @@ def commit_prepared(
 
     The caller holds the catalog. Return where each part of each of them is.
     """
-    state = store.catalog.stream(stream)
-    if state.uid != uid:
-        raise NoSuchStream(stream)  # another one of the same name
-    if state.sealed:
-        raise StreamSealed(stream)
     expire_prepared(store, ids)
     records = [_prepared(store, stream, one) for one in ids]
     parts = [

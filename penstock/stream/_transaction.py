@@ -305,7 +305,8 @@ class Transaction:
     def write_batch(self, events: Iterable[object], keys: Iterable[str | bytes] | str | bytes | None = None) -> None:
         """Add many events: a list of bytes or an Arrow array, with a key for each, one for all, or none.
 
-        What is no event, or no key, is refused before any of them is added.
+        What is no event, or no key, is refused before any of them is added. After any other error nothing of the
+        transaction is left.
         """
         check_many("events", events, "bytes, or an Arrow array")
         if self._serialize is not None:
@@ -314,17 +315,25 @@ class Transaction:
         self.add_array(array, positions_of(keys, len(array), without=self.id))
 
     def add_array(self, array: pa.BinaryArray, positions: npt.NDArray[np.float64]) -> None:
-        """Add events, each with its place in the key space; large ones go into logs of their own, in their order."""
+        """Add events, each with its place in the key space; if that fails the transaction is aborted, not half full."""
         with self._lock:
             self.ping()
-            done = 0
-            large = np.flatnonzero(array_lengths(array) > CHUNK_SIZE).tolist() if len(array) else []
-            for place in (*large, len(array)):
-                self._add_some(array[done:place], positions[done:place])
-                if place < len(array):
-                    with self.begin_at(float(positions[place])) as output:
-                        output.write(memoryview(array[place].as_buffer()))
-                done = place + 1
+            try:
+                self._add_all(array, positions)
+            except BaseException as error:
+                self._abort(f"a batch could not be added ({error})")
+                raise
+
+    def _add_all(self, array: pa.BinaryArray, positions: npt.NDArray[np.float64]) -> None:
+        """Add events in their order; large ones go into logs of their own."""
+        done = 0
+        large = np.flatnonzero(array_lengths(array) > CHUNK_SIZE).tolist() if len(array) else []
+        for place in (*large, len(array)):
+            self._add_some(array[done:place], positions[done:place])
+            if place < len(array):
+                with self.begin_at(float(positions[place])) as output:
+                    output.write(memoryview(array[place].as_buffer()))
+            done = place + 1
 
     def _add_some(self, array: pa.BinaryArray, positions: npt.NDArray[np.float64]) -> None:
         if not len(array):
@@ -628,7 +637,7 @@ class TransactionalWriter:
             self._state()
             is_new = not is_committed(self._store, self.stream, self.writer_id, number)
             if is_new:
-                commit_prepared(self._store, self.stream, ids, uid=self._uid, writer=self.writer_id, number=number)
+                commit_prepared(self._store, self.stream, ids, writer=self.writer_id, number=number)
         if is_new:
             note_time(self._store, self.stream, self._uid, self.writer_id, timestamp)
         else:

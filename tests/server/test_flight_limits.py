@@ -2,15 +2,9 @@
 
 from __future__ import annotations
 
-import json
-import re
 import socket
-import subprocess
-import sys
-import textwrap
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
-from pathlib import Path
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
@@ -21,47 +15,17 @@ import penstock
 from penstock.client._wire import PROTOCOL, pack, unpack
 from penstock.errors import BadArgument
 from penstock.server import Config, Server
+from tests.server.apart import memory_peak, server_apart
 from tests.server.http2 import Call
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from pathlib import Path
 
     from penstock.client import RemoteStore
 
 STREAM: Final = "plant/readings"
 MIB: Final = 1 << 20
-SMALL: Final = {"max_message_bytes": 2 * MIB, "max_inflight_bytes": 4 * MIB}
-SERVE: Final = """
-    import json, sys
-    from penstock.server import Config, run
-    config = Config(port=0, http_port=0, anonymous=True, **json.loads(sys.argv[1]))
-    run(config, ready=lambda server: print(server.port, flush=True))
-"""
-
-
-@contextmanager
-def server_apart(folder: Path, **settings: object) -> Iterator[tuple[int, int]]:
-    """A server in a process of its own, whose memory is its own: its port, and its process."""
-    given = json.dumps({"store": str(folder), **settings})
-    process = subprocess.Popen(
-        [sys.executable, "-c", textwrap.dedent(SERVE), given],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        text=True,
-    )
-    assert process.stdout is not None
-    with process.stdout:
-        try:
-            yield int(process.stdout.readline()), process.pid
-        finally:
-            process.kill()
-            process.wait()
-
-
-def memory_peak(pid: int) -> int:
-    found = re.search(r"VmHWM:\s+(\d+) kB", Path(f"/proc/{pid}/status").read_text())
-    assert found is not None
-    return int(found[1]) << 10
+SMALL: Final[dict[str, Any]] = {"anonymous": True, "max_message_bytes": 2 * MIB, "max_inflight_bytes": 4 * MIB}
 
 
 @pytest.fixture
@@ -70,7 +34,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 def serving(folder: Path, **settings: Any) -> Server:  # noqa: ANN401 - whatever there is to set
-    return Server(Config(store=str(folder), port=0, http_port=0, anonymous=True, **settings))
+    return Server(Config(**{"store": str(folder), "port": 0, "http_port": 0, "anonymous": True, **settings}))
 
 
 def opened(port: int) -> RemoteStore:
@@ -112,7 +76,7 @@ def test_a_message_that_is_too_large_is_refused_with_its_size(folder: Path) -> N
 
 def test_a_length_that_is_only_declared_costs_nothing(folder: Path) -> None:
     """Memory is taken for what comes, not for what is said to come."""
-    with server_apart(folder) as (port, pid):
+    with server_apart(folder, anonymous=True) as (port, pid):
         before = memory_peak(pid)
         calls = [Call(port) for _ in range(100)]
         for call in calls:

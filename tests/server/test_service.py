@@ -211,6 +211,27 @@ def test_every_operation_asks_for_what_it_needs(guarded: tuple[Server, Users], r
 
 
 @pytest.mark.parametrize("role", ROLES)
+def test_a_prepared_transaction_asks_for_what_its_stream_needs(guarded: tuple[Server, Users], role: str) -> None:
+    """Nobody commits or aborts what others have prepared, not by its id, nor among those of a stream of their own."""
+    server, _ = guarded
+    with as_user(server, "root") as root, as_user(server, role) as store:
+        for stream in (OWN, OTHER):
+            transaction = root.transactional_writer(stream, "query").begin()
+            transaction.write_event(b"event")
+            transaction.prepare()
+            allowed = stream == OWN and "write" in ROLES[role]
+            for name in ("transaction.status", "transaction.prepare", "transaction.ping", "transaction.batch"):
+                assert is_refused(store, name, [transaction.id]) is not allowed
+            for number in (None, 0):
+                refused = is_refused(store, "transactions.commit_all", [OWN, "query", [transaction.id], number, None])
+                assert refused is ("write" not in ROLES[role])
+            if not allowed:
+                assert is_refused(store, "transaction.commit", [transaction.id, None, []])
+                assert is_refused(store, "transaction.abort", [transaction.id, []])
+            assert transaction.status == ("committed" if allowed else "prepared")
+
+
+@pytest.mark.parametrize("role", ROLES)
 def test_what_is_open_asks_again_with_every_call(guarded: tuple[Server, Users], role: str) -> None:
     """What was granted may be taken back while a client has something open."""
     server, users = guarded

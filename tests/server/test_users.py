@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
+from queue import SimpleQueue
 from typing import TYPE_CHECKING
 
 import argon2
@@ -21,7 +22,7 @@ from penstock.errors import (
     UsersCorrupt,
 )
 from penstock.server import _users
-from penstock.server._users import Grant, User, Users
+from penstock.server._users import Grant, LoginsBusy, User, Users
 from penstock.testing import ManualClock
 
 if TYPE_CHECKING:
@@ -132,13 +133,17 @@ def test_unknown_user_costs_a_check_as_a_known_one_does(users: Users, checks: li
     assert not REAL_HASHER().check_needs_rehash(_users._NOBODY), "it costs what the others cost"
 
 
-def test_right_password_is_remembered_for_a_minute(users: Users, checks: list[str], clock: ManualClock) -> None:
-    """A client sends it with every call, and a check takes as long as a hundred calls."""
+def test_right_password_is_remembered_until_it_is_not_used(users: Users, checks: list[str], clock: ManualClock) -> None:
+    """A client sends it with every call, and a check takes as long as a hundred calls, and waits for others."""
     for _ in range(3):
         users.authenticate("anna", "secret")
     assert len(checks) == 1
     assert refused(users, "anna", "wrong")
     assert len(checks) == 2, "only the right one is remembered"
+    for _ in range(3):
+        clock.advance(59)
+        users.authenticate("anna", "secret")
+    assert len(checks) == 2
     clock.advance(61)
     users.authenticate("anna", "secret")
     assert len(checks) == 3
@@ -175,12 +180,42 @@ def test_few_passwords_are_checked_at_once(users: Users, monkeypatch: pytest.Mon
         return False
 
     monkeypatch.setattr(REAL_HASHER, "verify", lambda _, hashed, password: verify(hashed, password))
-    threads = [threading.Thread(target=refused, args=(users, "anna", "wrong")) for _ in range(8)]
+    threads = [threading.Thread(target=refused, args=(users, f"user-{number}", "wrong")) for number in range(8)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
     assert most == _users._HASHES_AT_ONCE
+
+
+@pytest.mark.parametrize(
+    ("names", "most"),
+    [
+        (["anna"], _users.WAITING_FOR_NAME_MAX),
+        ([f"user-{number}" for number in range(50)], _users.WAITING_MAX),
+    ],
+)
+def test_few_wait_for_a_check(users: Users, monkeypatch: pytest.MonkeyPatch, names: list[str], most: int) -> None:
+    """Each who waits has a thread; and while names are guessed, the rest come to their turn."""
+    gate = threading.Event()
+    monkeypatch.setattr(REAL_HASHER, "verify", lambda *_: not gate.wait(30))
+    told: SimpleQueue[type[Exception]] = SimpleQueue()
+
+    def try_it(name: str) -> None:
+        try:
+            users.authenticate(name, "wrong")
+        except PenstockError as error:
+            told.put(type(error))
+
+    threads = [threading.Thread(target=try_it, args=(names[number % len(names)],)) for number in range(50)]
+    for thread in threads:
+        thread.start()
+    assert [told.get(timeout=30) for _ in range(50 - most)] == [LoginsBusy] * (50 - most)
+    gate.set()
+    for thread in threads:
+        thread.join()
+    assert [told.get() for _ in range(most)] == [NotAuthenticated] * most
+    assert refused(users, "anna", "wrong"), "there is room again"
 
 
 # Tokens

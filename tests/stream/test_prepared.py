@@ -13,6 +13,7 @@ from penstock.cpo import open_cpo
 from penstock.errors import (
     BadArgument,
     CommitUnfinished,
+    DiskFailed,
     DiskFull,
     NoSuchStream,
     NoSuchTransaction,
@@ -29,7 +30,17 @@ from penstock.model import StreamConfig
 from penstock.stream import PreparedTransaction
 from penstock.stream._catalog import CatalogState
 from penstock.stream._keys import key_position
-from penstock.stream._records import Committing, StreamCreated, decode_records, encode_records
+from penstock.stream._records import (
+    Committing,
+    LoggedPart,
+    NumberFull,
+    Prepared,
+    PreparedPart,
+    StreamCreated,
+    Unprepared,
+    decode_records,
+    encode_records,
+)
 from penstock.testing import Fault, FaultyDisk, MemoryDisk
 from tests.log.harness import SECONDS_MAX, leftovers
 from tests.stream.harness import STREAM, embedded_only, inside
@@ -245,10 +256,10 @@ def test_a_prepared_transaction_that_nobody_ends_is_aborted_when_its_lease_is_ov
     assert transaction.status == "prepared"
     clock.advance(0.1)
     store.maintain()
+    assert len(transaction_logs(inside(store)._manager)) == 1, "upkeep has come by, and nobody has asked yet"
     assert (transaction.status, status_of(writer, late)) == ("aborted", "prepared")
     with pytest.raises(TransactionEnded, match="within its lease"):
         transaction.write_event(b"more")
-    assert len(transaction_logs(inside(store)._manager)) == 1
     clock.advance(30)  # and nobody keeps up the store
     with pytest.raises(NotPrepared, match=f"{late} is not prepared: it was aborted"):
         writer.commit_all([late])
@@ -576,6 +587,25 @@ def test_the_lease_of_a_prepared_transaction_goes_on_while_the_store_is_closed(
         assert names_of(store) == in_all("a")
 
 
+RECORDS: Final = [
+    Prepared("a/b", "t", "q", 5, [PreparedPart(0.0, 0.5, ["t.0", "t.1"], 100, 7)]),
+    Unprepared(["t"]),
+    NumberFull("a/b", "q", 3),
+    Committing("a/b", "t", [], [LoggedPart(1, ["t.0"])], False, ["t"], "q", 3),
+]
+STORED: Final = bytes.fromhex(
+    "9496a87072657061726564a3612f62a174a171059195cb0000000000000000cb3fe000000000000092a3742e30a3742e3164"
+    "0792aa756e707265706172656491a17494ab6e756d6265722d66756c6ca3612f62a1710399aa636f6d6d697474696e67a361"
+    "2f62a1749091920191a3742e30c291a174a17103"
+)
+
+
+def test_records_are_read_as_they_were_written() -> None:
+    """By every Penstock from here on: stores are older than the programs that open them."""
+    assert encode_records(RECORDS) == STORED
+    assert decode_records(STORED) == RECORDS
+
+
 def test_records_of_before_there_were_prepared_transactions_are_understood() -> None:
     """Stores that were written then are opened; what is new in a record has a default."""
     [old] = decode_records(encode_records([Committing(STREAM, "t", [], [])])[:-4].replace(b"\x99", b"\x95", 1))
@@ -688,6 +718,8 @@ def test_prepared_transactions_go_with_their_stream(store: StreamStore, disk: Me
     embedded_only(store, "a writer over the wire is asked for by name")
     with pytest.raises(NoSuchStream):
         writer.commit_all([], 5)
+    with pytest.raises(NoSuchStream):
+        number_of(writer)
 
 
 def test_threads_that_commit_the_same_batch_commit_it_once(store: StreamStore) -> None:
@@ -746,6 +778,32 @@ def test_a_commit_that_the_disk_interrupts_is_on_record_with_its_number(cpo: Cpo
         store.maintain()
         assert names_of(store) == in_all("a", "b")
         assert not transaction_logs(manager)
+
+
+def test_a_transaction_of_which_nobody_knows_whether_it_is_prepared_keeps_its_logs(
+    disk: MemoryDisk, cpo: Cpo, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The record may be durable although the disk said otherwise; then whoever opens the store finds all of it."""
+    with store_and_manager(disk, cpo) as (store, _):
+        store.create_stream(STREAM, 2)
+        transaction = written(query(store), "a")
+        submit = store.catalog._log.submit
+
+        class Failing:
+            def __init__(self, *data: bytes) -> None:
+                self._pending = submit(*data)
+
+            def result(self) -> int:
+                self._pending.result()
+                raise DiskFailed("catalog", reason="it says so", stopped=False)
+
+        monkeypatch.setattr(store.catalog._log, "submit", Failing)
+        with pytest.raises(DiskFailed):
+            transaction.prepare()
+    assert transaction.status == "aborted"
+    with store_and_manager(disk, cpo) as (store, _):
+        assert query(store).commit_all([transaction.id], 0)
+        assert names_of(store) == in_all("a")
 
 
 @pytest.mark.parametrize("fault", Fault)

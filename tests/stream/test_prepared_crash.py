@@ -61,6 +61,13 @@ class Committed:
 
 
 @dataclass(frozen=True)
+class Aborted:
+    """A transaction was aborted after it was prepared."""
+
+    transaction: str
+
+
+@dataclass(frozen=True)
 class Created:
     """The stream is there."""
 
@@ -106,6 +113,7 @@ class Life:
         tasks = BATCHES[number]
         if number == 1:
             run_task(writer, 0, "small")  # an attempt that failed, and is aborted with the next number
+            self._abort(writer, run_task(writer, 0, "spilled"))
         ids = []
         for task in tasks:
             ids.append(run_task(writer, number, task))
@@ -122,6 +130,10 @@ class Life:
             raise
         self._note(Committed(number))
 
+    def _abort(self, writer: TransactionalWriter, transaction: str) -> None:
+        writer.get(transaction).abort()
+        self._note(Aborted(transaction))
+
 
 def check(store: StreamStore, notes: Sequence[object], where: str) -> None:
     """See that every batch is there wholly or not at all, with its number; and that the query can go on."""
@@ -135,6 +147,11 @@ def check(store: StreamStore, notes: Sequence[object], where: str) -> None:
             assert note.number <= last, f"lost batch {note.number}: {where}"
         if isinstance(note, Prepared):
             check_prepared(writer, note, last, where)
+        if isinstance(note, Aborted):
+            assert note.transaction not in store.catalog.prepared, f"{note} came back: {where}"
+    for record in store.catalog.prepared.values():
+        logs = [log for part in record.parts for log in part.logs]
+        assert len(store.existing_logs(logs)) == len(logs), f"{record.transaction} has lost its logs: {where}"
     run_again(store, writer, notes, last, where)
 
 

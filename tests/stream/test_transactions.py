@@ -720,6 +720,7 @@ class ScaledStream:
             self.write,
             self.write_plainly,
             self.commit,
+            self.commit_together,
             self.scale,
             self.scale,
         ]
@@ -729,13 +730,18 @@ class ScaledStream:
         self._open.append((begin(self._store), []))
 
     def write(self) -> None:
-        """Write events under some keys; under all of them more often than not."""
+        """Write events under some keys, one by one or as a batch; under all of them more often than not."""
         if not self._open:
             self.begin()
         transaction, events = self._open[self._data.draw(st.integers(0, len(self._open) - 1))]
         size = self._data.draw(st.sampled_from([0, 30, SMALL_CHUNK, 3 * SMALL_CHUNK]))
         keys = self._data.draw(st.just(KEYS) | st.lists(st.sampled_from(KEYS), min_size=1))
         as_files = self._data.draw(st.booleans())
+        if self._data.draw(st.booleans()):
+            batch = [self._event(key, size) for key in keys]
+            events += batch
+            transaction.write_batch(batch, keys)
+            return
         for key in keys:
             events.append(self._event(key, size))
             if as_files:
@@ -761,6 +767,15 @@ class ScaledStream:
                 self.expected += events
             else:
                 transaction.abort()
+
+    def commit_together(self) -> None:
+        """Prepare some, whenever they began, and commit them in any order."""
+        some = self._data.draw(st.permutations(self._open))[: self._data.draw(st.integers(0, len(self._open)))]
+        for transaction, _ in some:
+            transaction.prepare()
+        self._store.transactional_writer(STREAM).commit_all([transaction.id for transaction, _ in some])
+        self._open = [one for one in self._open if one not in some]
+        self.expected += [event for _, events in some for event in events]
 
     def scale(self) -> None:
         """End some neighbours, and cut what they had anew."""

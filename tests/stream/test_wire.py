@@ -10,15 +10,19 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from penstock.client._connection import Connection, ConnectionLost
+from penstock.client._connection import Connection, ConnectionLost, Session
+from penstock.client._small_block import SmallBlock
 from penstock.client._store import RemoteStore
 from penstock.client._wire import pack_error, unpack_error
 from penstock.embedded import open_store
 from penstock.errors import (
+    BadArgument,
     DataTruncated,
     NoSuchTransaction,
+    PenstockError,
     ReaderInUse,
     ReaderOffline,
+    StoreClosed,
     StoreUnreachable,
     TransactionEnded,
     WriterFailed,
@@ -27,14 +31,14 @@ from penstock.errors import (
 from penstock.model import EventPointer, StreamCut
 from penstock.server._writers import ClientWriter
 from penstock.stream._reader import READER_LEASE_S
-from penstock.stream._transaction import Transaction
+from penstock.stream._transaction import Transaction, TransactionalWriter
 from tests.log.harness import SECONDS_MAX
 from tests.stream.harness import STREAM
 from tests.stream.large_harness import events_of, make_limits_small
 from tests.stream.wire_harness import Fixed, come_to_rest, served
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from penstock.server._service import FlightService
     from penstock.stream import Reader, StreamStore
@@ -281,6 +285,88 @@ def test_a_commit_whose_answer_was_lost_is_asked_for(wire: Served, monkeypatch: 
     assert events_of(wire.inside) == [b"a"]
 
 
+def lose_answer(wire: Served, patch: pytest.MonkeyPatch, kind: type, name: str) -> None:
+    """Let the connection be lost right after the next call of a method in the owner."""
+    method = getattr(kind, name)
+
+    def lose(*args: object, **named: object) -> None:
+        patch.setattr(kind, name, method)
+        method(*args, **named)
+        wire.end_sessions()
+        raise StoreClosed("the session")
+
+    patch.setattr(kind, name, lose)
+
+
+@pytest.mark.parametrize("how", ["event", "batch"])
+def test_a_transaction_that_may_not_be_there_in_full_is_not_committed(
+    wire: Served, monkeypatch: pytest.MonkeyPatch, how: str
+) -> None:
+    """Nobody knows whether the owner got the events: who goes on all the same might commit it without them."""
+    transaction = wire.connect().transactional_writer(STREAM).begin()
+    lose_answer(wire, monkeypatch, Transaction, "write_event" if how == "event" else "add_array")
+    with pytest.raises(StoreUnreachable):
+        transaction.write_event(b"a") if how == "event" else transaction.write_batch([b"a"])
+    for late in (transaction.commit, transaction.prepare):
+        with pytest.raises(TransactionEnded, match="not all that was written to it was sent"):
+            late()
+    assert events_of(wire.inside) == []
+
+
+@pytest.mark.parametrize("number", [None, 5])
+def test_a_commit_of_many_whose_answer_was_lost_is_done_once(
+    wire: Served, monkeypatch: pytest.MonkeyPatch, number: int | None
+) -> None:
+    """And so is their preparation. With a number the answer may be that it was there, which is as good."""
+    writer = wire.connect().transactional_writer(STREAM, "query")
+    transaction = writer.begin()
+    transaction.write_batch([b"a", b"b"])
+    lose_answer(wire, monkeypatch, Transaction, "prepare")
+    transaction.prepare()
+    assert transaction.status == "prepared"
+    lose_answer(wire, monkeypatch, TransactionalWriter, "commit_all")
+    assert writer.commit_all([transaction.id], number) is (number is None)
+    assert (events_of(wire.inside), writer.last_number) == ([b"a", b"b"], number)
+
+
+def test_a_prepared_transaction_is_committed_alone_although_the_connection_was_lost_before(
+    wire: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is asked for: as it is still prepared, nothing was done, and it is done again."""
+    transaction = wire.connect().transactional_writer(STREAM).begin()
+    transaction.write_event(b"a")
+    transaction.prepare()
+    commit, calls = Transaction.commit, []
+
+    def lose_first(one: Transaction, timestamp: int | None = None) -> None:
+        calls.append(one)
+        if len(calls) == 1:
+            wire.end_sessions()
+            raise StoreClosed("the session")
+        commit(one, timestamp)
+
+    monkeypatch.setattr(Transaction, "commit", lose_first)
+    transaction.commit()
+    assert (len(calls), events_of(wire.inside)) == (2, [b"a"])
+
+
+@pytest.mark.parametrize(
+    ("words", "data", "places"),
+    [(b"123", b"", b""), (bytes(4), b"", b""), (bytes(8), b"x", bytes(8)), (bytes(4), b"", bytes(3)), (5, b"", b"")],
+)
+def test_a_batch_that_is_none_is_refused_by_the_owner(
+    wire: Served, words: object, data: object, places: object
+) -> None:
+    """Whoever sends it: a length that is wrong would be another event's bytes."""
+    client = wire.connect()
+    transaction = client.transactional_writer(STREAM).begin()
+    with pytest.raises(BadArgument, match="batch"):
+        client.connection.call("transaction.batch", transaction.id, words, data, places)
+    transaction.write_batch([b"a"])
+    transaction.commit()
+    assert events_of(wire.inside) == [b"a"]
+
+
 def test_events_of_a_transaction_are_not_kept_for_longer_than_it_lasts(
     wire: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -376,3 +462,83 @@ def test_a_read_of_much_goes_on_when_the_connection_is_lost_in_its_midst(
     monkeypatch.setattr(Connection, "get", lose)
     assert events_of(wire.connect()) == events
     assert next(left, None) is None, "it was lost twice"
+
+
+def test_blocks_of_any_size_arrive(wire: Served) -> None:
+    """Small ones and large ones go over the wire in different ways."""
+    events = [bytes([size % 251]) * size for size in range(16_200, 16_400)]
+    client = wire.connect()
+    with client.writer(STREAM) as writer:
+        for event in events:
+            pointer = writer.write_event(event).result()
+            assert client.fetch_event(pointer) == event
+        small = [b"x" * (number % 7) for number in range(100)]
+        writer.write_batch(small).result()
+    assert events_of(wire.inside) == [*events, *small]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda message: b"",
+        lambda message: message[:60],
+        lambda message: message + b"x",
+        lambda message: message[:-1],
+        lambda message: message[:16] + b"\xff\xff\xff\xff" + message[20:],
+        lambda message: message[:16] + b"\0\0\0\2" + message[20:],
+        lambda message: message[:12] + b"\3" + message[13:],
+        lambda message: message[:28] + bytes(16) + message[44:],
+    ],
+    ids=["empty", "short", "longer", "shorter", "huge count", "other count", "a chunk", "another writer"],
+)
+def test_a_small_block_that_is_none_is_refused_and_nothing_is_written(
+    wire: Served, monkeypatch: pytest.MonkeyPatch, change: Callable[[bytes], bytes]
+) -> None:
+    """A client may be anything that speaks Flight."""
+    writer = wire.connect().writer(STREAM)
+    writer.write_event(b"before").result()
+    pack = SmallBlock.pack
+    monkeypatch.setattr(SmallBlock, "pack", lambda *args: change(pack(*args)))
+    with pytest.raises(PenstockError):
+        writer.write_event(b"event").result()
+    monkeypatch.undo()
+    put(wire.inside, b"after")
+    assert events_of(wire.inside) == [b"before", b"after"]
+
+
+def test_a_reader_at_the_tail_asks_for_nothing_but_the_next_block(
+    wire: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two hundred readers that also ask whether there is more to come are two hundred calls for every event."""
+    client = wire.connect()
+    with client.create_reader_group("g", [STREAM]).reader("r") as reader:
+        put(wire.inside, b"before")
+        assert take(reader, 1) == [b"before"]
+        call, names = Session.call, list[str]()
+
+        def noted(session: Session, name: str, *args: object) -> object:
+            names.append(name)
+            return call(session, name, *args)
+
+        monkeypatch.setattr(Session, "call", noted)
+        for event in (b"one", b"two"):
+            put(wire.inside, event)
+            assert take(reader, 1) == [event]
+            assert reader.read_next_event(timeout=0) is None
+        assert names == []
+        wire.inside.seal_stream(STREAM)
+        assert reader.read_next_event(timeout=SECONDS_MAX) is None
+        assert names[-1] == "reader.finished", "the segment is over, and so may everything be"
+
+
+def test_a_reader_that_was_ended_knows_when_others_have_read_everything(wire: Served) -> None:
+    """What it had then, it has no more."""
+    group = wire.connect().create_reader_group("g", [STREAM])
+    put(wire.inside, b"event")
+    with group.reader("r") as reader:
+        assert take(reader, 1) == [b"event"]
+    assert not reader.finished
+    wire.inside.seal_stream(STREAM)
+    with group.reader("other") as other:
+        assert other.read_next_event(timeout=SECONDS_MAX) is None
+    assert reader.finished

@@ -13,8 +13,11 @@ from penstock.errors import BadArgument
 if TYPE_CHECKING:
     from penstock.server._users import Users
 
-__all__ = ["NameArgument", "PatternArgument", "PermissionArgument", "open_users", "read_password"]
+__all__ = ["FolderOption", "NameArgument", "PatternArgument", "PermissionArgument", "open_users", "read_password"]
 
+FolderOption = Annotated[
+    str, typer.Option("--store", envvar="PENSTOCK_STORE", metavar="PATH", help="The folder of the store.")
+]
 NameArgument = Annotated[str, typer.Argument(metavar="USER", help="The user's name.")]
 PermissionArgument = Annotated[
     Literal["read", "write", "admin"], typer.Argument(help="Who may administer may read and write, too.")

@@ -4,8 +4,8 @@ from typing import Annotated
 
 import typer
 
-from penstock.cli._store import STORE_DEFAULT, StoreOption
-from penstock.cli.user._users import NameArgument, open_users, read_password
+from penstock.cli._store import STORE_DEFAULT
+from penstock.cli.user._users import FolderOption, NameArgument, open_users, read_password
 
 EXAMPLE = "penstock user add bert"
 
@@ -14,7 +14,7 @@ def add(
     name: NameArgument,
     *,
     replace: Annotated[bool, typer.Option("--replace", help="Give a user that is there another password.")] = False,
-    store: StoreOption = STORE_DEFAULT,
+    store: FolderOption = STORE_DEFAULT,
 ) -> None:
     """Let somebody in, who may do nothing at first; the password is asked for, or read from the standard input."""
     open_users(store).add(name, read_password(), replace=replace)

@@ -1,13 +1,13 @@
 """``penstock user ls``: list the users."""
 
 from penstock.cli._output import JsonOption, print_json, print_rows
-from penstock.cli._store import STORE_DEFAULT, StoreOption
-from penstock.cli.user._users import open_users
+from penstock.cli._store import STORE_DEFAULT
+from penstock.cli.user._users import FolderOption, open_users
 
 EXAMPLE = "penstock user ls"
 
 
-def ls(*, store: StoreOption = STORE_DEFAULT, as_json: JsonOption = False) -> None:
+def ls(*, store: FolderOption = STORE_DEFAULT, as_json: JsonOption = False) -> None:
     """List the users, and what they may do."""
     users = list(open_users(store))
     if as_json:

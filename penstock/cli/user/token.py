@@ -5,9 +5,9 @@ from typing import Annotated
 import typer
 
 from penstock.cli._output import JsonOption, print_json
-from penstock.cli._store import STORE_DEFAULT, StoreOption
+from penstock.cli._store import STORE_DEFAULT
 from penstock.cli._values import parse_duration
-from penstock.cli.user._users import NameArgument, open_users
+from penstock.cli.user._users import FolderOption, NameArgument, open_users
 
 EXAMPLE = "penstock user token anna --lifetime 30d"
 
@@ -16,7 +16,7 @@ def token(
     name: NameArgument,
     *,
     lifetime: Annotated[str, typer.Option(metavar="TIME", help="How long it is good for: ms, s, m, h, d, w.")] = "30d",
-    store: StoreOption = STORE_DEFAULT,
+    store: FolderOption = STORE_DEFAULT,
     as_json: JsonOption = False,
 ) -> None:
     """Make a token, which programs use instead of a password; it is printed here and kept nowhere."""

@@ -1,0 +1,43 @@
+"""The newest blocks of a segment: those who follow it ask for the same ones, which are fetched once for all."""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from typing import TYPE_CHECKING, Final, Generic, TypeVar
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+__all__ = ["NEWEST_SIZE", "Newest"]
+
+T = TypeVar("T")
+
+NEWEST_SIZE: Final = 1 << 20  # bytes that are kept of a segment, or one block
+
+
+class Newest(Generic[T]):
+    """Blocks one behind another: where each begins and ends, and what it is."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._blocks: deque[tuple[int, int, T]] = deque()
+
+    def between(self, offset: int, stop: int, fetch: Callable[[int, int], Iterable[tuple[int, int, T]]]) -> list[T]:
+        """Return the blocks that hold any byte from ``offset`` to ``stop``; those that are not here are fetched.
+
+        Who asks while others fetch waits for them.
+        """
+        with self._lock:
+            blocks = self._blocks
+            if not blocks or offset > blocks[-1][1]:
+                blocks.clear()
+            elif offset < blocks[0][0]:
+                return [one for _, _, one in fetch(offset, stop)]  # who is late is not followed by others
+            reached = blocks[-1][1] if blocks else offset
+            if reached < stop:
+                blocks.extend(fetch(reached, stop))
+            found = [one for start, end, one in blocks if start < stop and offset < end]
+            while len(blocks) > 1 and blocks[-1][1] - blocks[0][0] > NEWEST_SIZE:
+                blocks.popleft()
+            return found

@@ -1,0 +1,57 @@
+"""Blocks as they are sent to readers. Those who follow a stream are sent the same ones, which are read once for all."""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+import pyarrow as pa
+
+from penstock.client._newest import Newest
+from penstock.client._wire import column_of
+from penstock.stream._readable import READ_SIZE
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from penstock.stream._segment import Segment
+
+__all__ = ["BLOCKS", "Blocks"]
+
+BLOCKS: Final = pa.schema([pa.field("start", pa.int64()), pa.field("block", pa.binary())])
+_FOLLOWED_MAX: Final = 64  # segments whose newest blocks are kept
+
+
+class Blocks:
+    """The blocks of a store's segments, a message each."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._followed: OrderedDict[Segment, Newest[pa.RecordBatch]] = OrderedDict()  # least used first
+
+    def between(self, segment: Segment, offset: int, end: int) -> Iterable[pa.RecordBatch]:
+        """Return the blocks that hold any byte from ``offset`` to ``end``, as far as they were acknowledged."""
+        stop = min(end, segment.tail)
+        if not segment.start <= offset < stop:
+            return (one for _, _, one in _messages(segment, offset, end))  # nothing, or what is wrong is told
+        if stop < segment.tail or stop - offset > READ_SIZE:
+            return (one for _, _, one in _messages(segment, offset, stop))
+        return self._newest(segment).between(offset, stop, partial(_messages, segment))
+
+    def _newest(self, segment: Segment) -> Newest[pa.RecordBatch]:
+        with self._lock:
+            found = self._followed.get(segment)
+            if found is None:
+                found = self._followed[segment] = Newest()
+            self._followed.move_to_end(segment)
+            if len(self._followed) > _FOLLOWED_MAX:
+                self._followed.popitem(last=False)
+            return found
+
+
+def _messages(segment: Segment, offset: int, end: int) -> Iterator[tuple[int, int, pa.RecordBatch]]:
+    for start, view in segment.views(offset, end):
+        message = pa.record_batch([pa.array([start], pa.int64()), column_of(view)], BLOCKS)
+        yield start, start + len(view), message

@@ -1,0 +1,157 @@
+"""Commands against a server: who somebody is, and how that is said."""
+
+from __future__ import annotations
+
+import os
+import pty
+import shlex
+import subprocess
+from typing import TYPE_CHECKING, get_type_hints
+
+import pytest
+
+import penstock
+from penstock.cli import command_names
+from penstock.cli._store import StoreOption
+from penstock.server import Config, Server
+from penstock.server._users import USERS_FILE, Users
+from tests.cli.test_cli_commands import example_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    from tests.cli.conftest import Call
+
+STREAM = "plant/readings"
+
+
+def function_of(command: str) -> Callable[..., object]:
+    module = __import__(f"penstock.cli.{command.replace(' ', '.')}", fromlist=["x"])
+    found: Callable[..., object] = getattr(module, command.rpartition(" ")[2])
+    return found
+
+
+ON_A_STORE = [
+    name
+    for name in command_names()
+    if get_type_hints(function_of(name), include_extras=True).get("store") == StoreOption
+]
+
+
+@pytest.fixture
+def users(here: Path) -> Users:
+    users = Users.open(here / "data" / USERS_FILE)
+    users.add("anna", "right")
+    users.grant("anna", "admin", "*")
+    return users
+
+
+@pytest.fixture
+def server(users: Users, here: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
+    """A server that knows anna, and has what the examples need; commands find it by the environment."""
+    here.joinpath("readings.txt").write_text("21.5\n")
+    with Server(Config(store=str(here / "data"), port=0, http_port=0)) as server:
+        with penstock.connect(server.address, token=users.token("anna", 60)) as store:
+            store.create_stream(STREAM)
+            with store.writer(STREAM) as writer:
+                writer.write_batch([b"20.1", b"20.4", b"20.9", b"21.2"])
+            group = store.create_reader_group("dashboard", [STREAM])
+            with group.reader("screen") as reader:
+                assert reader.read_next_event(timeout=30) is not None
+            group.checkpoint("friday", timeout=30)
+        monkeypatch.setenv("PENSTOCK_STORE", server.address)
+        yield server
+
+
+@pytest.mark.parametrize("command", ON_A_STORE)
+def test_every_command_works_on_a_server_with_users(
+    call: Call, server: Server, monkeypatch: pytest.MonkeyPatch, command: str
+) -> None:
+    """With the name as an option and the password in the environment."""
+    monkeypatch.setenv("PENSTOCK_PASSWORD", "right")
+    arguments = shlex.split(example_of(command))[1:]
+    assert call(*arguments).code == 1, "nobody in particular may do nothing"
+    result = call(*arguments, "--user", "anna")
+    assert result.code == 0, result.out + result.err
+
+
+@pytest.mark.parametrize("command", ON_A_STORE)
+def test_every_command_says_so_in_its_help(call: Call, command: str) -> None:
+    """And where the password goes, which is no option."""
+    shown = call(*command.split(), "--help").out
+    for name in ("--user", "--tls-ca", "PENSTOCK_USER", "PENSTOCK_TLS_CA", "PENSTOCK_PASSWORD", "PENSTOCK_TOKEN"):
+        assert name in shown
+    assert "--password" not in shown
+    assert "--token" not in shown
+
+
+def test_environment_says_who_one_is(call: Call, server: Server, users: Users, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A script says it once: as name and password, or as a token."""
+    monkeypatch.setenv("PENSTOCK_USER", "anna")
+    monkeypatch.setenv("PENSTOCK_PASSWORD", "right")
+    assert call("stream", "ls").code == 0
+    monkeypatch.delenv("PENSTOCK_USER")
+    monkeypatch.delenv("PENSTOCK_PASSWORD")
+    monkeypatch.setenv("PENSTOCK_TOKEN", users.token("anna", 60))
+    assert call("stream", "ls").code == 0
+
+
+@pytest.mark.parametrize(
+    ("environment", "expected"),
+    [
+        ({"PENSTOCK_PASSWORD": "wrong"}, (1, "are not valid")),
+        ({"PENSTOCK_TOKEN": "x", "PENSTOCK_PASSWORD": "right"}, (2, "PENSTOCK_TOKEN says who you are")),
+        ({}, (2, "no terminal to ask for the password")),
+    ],
+)
+def test_what_does_not_say_who_one_is_is_one_line(
+    call: Call,
+    server: Server,
+    monkeypatch: pytest.MonkeyPatch,
+    environment: dict[str, str],
+    expected: tuple[int, str],
+) -> None:
+    """And says what to do about it."""
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    result = call("stream", "ls", "--user", "anna")
+    assert (result.code, len(result.err.splitlines())) == (expected[0], 1)
+    assert expected[1] in result.err
+
+
+def test_password_is_asked_for_on_a_terminal(server: Server, environment: dict[str, str]) -> None:
+    """It is not shown there, and what is printed is what was asked for."""
+    ours, theirs = pty.openpty()
+    with subprocess.Popen(
+        ["penstock", "stream", "ls", "--store", server.address, "--user", "anna"],
+        env=environment,
+        stdin=theirs,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        start_new_session=True,
+    ) as process:
+        assert process.stderr is not None
+        prompt = process.stderr.read(len("Password: "))  # what is typed before is thrown away
+        os.write(ours, b"right\n")
+        out, err = process.communicate()
+    os.close(ours)
+    os.close(theirs)
+    assert process.returncode == 0, err
+    assert out.startswith(b"plant/readings\t")
+    assert prompt == b"Password: "
+    assert b"right" not in out + err
+
+
+def test_a_certificate_is_given_as_a_file(call: Call, here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As an option, or in the environment."""
+    with Server(Config(store=str(here / "data"), port=0, http_port=0, anonymous=True, tls=True)) as server:
+        assert call("stream", "create", STREAM, "--store", server.address, "--tls-ca", "data/server.crt").code == 0
+        monkeypatch.setenv("PENSTOCK_TLS_CA", "data/server.crt")
+        assert call("stream", "ls", "--store", server.address).lines[0].startswith(STREAM)
+
+
+def test_a_folder_needs_no_name(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the environment says is for servers; nobody is asked for a password."""
+    monkeypatch.setenv("PENSTOCK_USER", "anna")
+    assert call("stream", "create", STREAM, "--store", "./data").code == 0

@@ -1,0 +1,118 @@
+"""The newest blocks of a segment, which are fetched once for all who follow it."""
+
+from __future__ import annotations
+
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from penstock.client import _newest as newest
+from penstock.client._connection import ConnectionLost
+from penstock.client._newest import Newest
+from tests.log.harness import SECONDS_MAX
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+class Source:
+    """Blocks that begin where ``marks`` are, and how often each was fetched."""
+
+    def __init__(self, *marks: int) -> None:
+        self.blocks = list(pairwise(marks))
+        self.fetched: list[int] = []
+
+    def fetch(self, offset: int, stop: int) -> Iterator[tuple[int, int, int]]:
+        for start, end in self.blocks:
+            if start < stop and offset < end:
+                self.fetched.append(start)
+                yield start, end, start
+
+
+@pytest.fixture
+def source() -> Source:
+    return Source(0, 10, 20, 30, 40)
+
+
+def test_who_asks_for_the_same_gets_it_without_another_fetch(source: Source) -> None:
+    """Two hundred readers of a stream cost as much as one."""
+    followed = Newest[int]()
+    for stop in (10, 20, 30, 40):
+        for _ in range(200):
+            assert followed.between(stop - 10, stop, source.fetch) == [stop - 10]
+    assert source.fetched == [0, 10, 20, 30]
+
+
+def test_who_asks_for_more_has_only_the_rest_fetched(source: Source) -> None:
+    """Some are told sooner than others how far there is something to read."""
+    followed = Newest[int]()
+    assert followed.between(5, 10, source.fetch) == [0]
+    assert followed.between(0, 30, source.fetch) == [0, 10, 20]
+    assert followed.between(10, 20, source.fetch) == [10]
+    assert source.fetched == [0, 10, 20]
+
+
+def test_who_comes_late_does_not_take_away_what_others_follow(source: Source) -> None:
+    """A reader that starts at the head reads through blocks that nobody else wants."""
+    followed = Newest[int]()
+    followed.between(20, 30, source.fetch)
+    assert followed.between(0, 20, source.fetch) == [0, 10]
+    assert followed.between(20, 30, source.fetch) == [20]
+    assert source.fetched == [20, 0, 10]
+
+
+def test_what_is_kept_is_bounded(source: Source, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However long somebody follows; the last block stays, however large."""
+    monkeypatch.setattr(newest, "NEWEST_SIZE", 5)
+    followed = Newest[int]()
+    assert followed.between(0, 40, source.fetch) == [0, 10, 20, 30]
+    assert [start for start, _, _ in followed._blocks] == [30]
+    followed.between(30, 40, source.fetch)
+    followed.between(20, 40, source.fetch)
+    assert source.fetched == [0, 10, 20, 30, 20, 30]
+
+
+def test_who_asks_while_it_is_fetched_waits_for_it(source: Source) -> None:
+    """All of them are told at the same moment."""
+    followed, may_come, is_asked = Newest[int](), threading.Event(), threading.Event()
+
+    def slow(offset: int, stop: int) -> Iterator[tuple[int, int, int]]:
+        is_asked.set()
+        assert may_come.wait(SECONDS_MAX)
+        yield from source.fetch(offset, stop)
+
+    with ThreadPoolExecutor() as pool:
+        asked = [pool.submit(followed.between, 0, 10, slow) for _ in range(4)]
+        assert is_asked.wait(SECONDS_MAX)
+        may_come.set()
+        assert [one.result(SECONDS_MAX) for one in asked] == [[0]] * 4
+    assert source.fetched == [0]
+
+
+def test_a_fetch_that_fails_in_its_midst_leaves_what_came(source: Source) -> None:
+    """The next one goes on behind that."""
+    followed = Newest[int]()
+
+    def fail(offset: int, stop: int) -> Iterator[tuple[int, int, int]]:
+        yield from source.fetch(offset, stop - 10)
+        raise ConnectionLost
+
+    with pytest.raises(ConnectionLost):
+        followed.between(0, 20, fail)
+    assert followed.between(0, 20, source.fetch) == [0, 10]
+    assert source.fetched == [0, 10]
+
+
+@given(st.lists(st.tuples(st.integers(0, 99), st.integers(1, 60)), max_size=20))
+def test_whoever_asks_gets_what_a_fetch_would_give(asked: list[tuple[int, int]]) -> None:
+    """In any order, from anywhere."""
+    source, followed = Source(*range(0, 101, 7), 101), Newest[int]()
+    for offset, size in asked:
+        stop = min(offset + size, 101)
+        expected = [one for _, _, one in source.fetch(offset, stop)]
+        assert followed.between(offset, stop, source.fetch) == expected
