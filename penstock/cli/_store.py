@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from penstock.client import Store
     from penstock.model import StreamCut
 
-__all__ = ["STORE_DEFAULT", "StoreOption", "existing_store", "new_store", "parse_place"]
+__all__ = ["STORE_DEFAULT", "StoreOption", "existing_store", "job_address", "new_store", "parse_place"]
 
 STORE_DEFAULT: Final = "./penstock-data"
 
@@ -45,6 +45,17 @@ def new_store(address: str) -> Store:
 
         return penstock.connect(address, **credentials())
     return penstock.connect(address)
+
+
+def job_address(address: str) -> tuple[str, dict[str, str]]:
+    """Return the address of a store that is there, for Spark, and who asks."""
+    with existing_store(address):
+        pass
+    if not address.startswith("penstock://"):
+        return address, {}
+    from penstock.cli._credentials import credentials
+
+    return address, {name: str(value) for name, value in credentials().items()}
 
 
 def parse_place(store: Store, stream: str, text: str) -> StreamCut:

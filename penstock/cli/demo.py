@@ -1,69 +1,124 @@
-"""``penstock demo``: kill a writer again and again, and show that nothing it was promised is lost."""
+"""``penstock demo``: the main job, from nothing: writers, Spark with their watermark, an archive; and what it shows."""
 
 import json
-import tempfile
+import shutil
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from penstock.cli._output import JsonOption
+from penstock.errors import FolderUnusable
+
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterator
 
-    from penstock.cli._demo import PowerLosses, Round
+    from penstock.cli._pipeline import Story
 
-EXAMPLE = "penstock demo --rounds 2 --appends 300"
+EXAMPLE = "penstock demo --output ./penstock-demo"
 
 
 def demo(
     *,
-    rounds: Annotated[int, typer.Option(min=1, max=100, help="How often the writer is killed.")] = 5,
-    appends: Annotated[int, typer.Option(min=1, max=1_000_000, help="After how many acknowledged appends.")] = 2000,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    output: Annotated[
+        Path, typer.Option("--output", "-o", help="The folder for store, archive and chart; made anew.")
+    ] = Path("penstock-demo"),
+    as_json: JsonOption = False,
 ) -> None:
-    """Write a log stream from four threads, kill -9 the process, read the log back; then pull the plug, too."""
-    from penstock.cli._demo import pull_the_plug, run_rounds
+    """Three plants write readings late and out of order; Spark counts them by windows, and loses none. A minute."""
+    from penstock.cli._chart import chart
+    from penstock.cli._job import spark_session
+    from penstock.cli._pipeline import tell
 
-    with tempfile.TemporaryDirectory(prefix="penstock-demo-") as folder:
-        killed = list(_watched(run_rounds(Path(folder), rounds=rounds, appends=appends), rounds, quiet=as_json))
-    losses = pull_the_plug()
+    _make_anew(output)
+    with _said(quiet=as_json) as say:
+        say("starting Spark")
+        with spark_session("demo") as spark:
+            spark.conf.set("spark.sql.streaming.numRecentProgressUpdates", "1000")
+            story = tell(spark, output, say)
+    page = output / "chart.html"
+    page.write_text(chart(story))
+    figures = _figures(story)
     if as_json:
-        typer.echo(json.dumps({"rounds": [done._asdict() for done in killed], "power_losses": losses._asdict()}))
+        typer.echo(json.dumps(figures))
     else:
-        _print(killed, losses)
-    if losses.lost or any(done.lost or done.disordered for done in killed):
+        _print(story, figures, output)
+    if figures["exact_lost"] or not story.large_is_whole:
         raise typer.Exit(1)
 
 
-def _watched(rounds: "Iterable[Round]", total: int, *, quiet: bool) -> "Iterable[Round]":
+def _make_anew(folder: Path) -> None:
+    """Empty the folder of an earlier demo; one with anything else in it stays as it is."""
+    if folder.exists() and any(folder.iterdir()):
+        if not (folder / "data" / "cpo.db").exists():
+            raise FolderUnusable(str(folder), reason="it is not empty, and not of an earlier demo")
+        shutil.rmtree(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+
+
+@contextmanager
+def _said(*, quiet: bool) -> "Iterator[Callable[[str], object]]":
+    """Say what is going on, on a terminal in one line that changes."""
     from rich.console import Console
-    from rich.progress import track
 
-    return track(rounds, "killing the writer", total=total, console=Console(stderr=True), disable=quiet, transient=True)
+    console = Console(stderr=True, quiet=quiet)
+    if not console.is_terminal:
+        yield console.print
+        return
+    with console.status("") as status:
+        yield status.update
 
 
-def _print(rounds: "list[Round]", losses: "PowerLosses") -> None:
+def _figures(story: "Story") -> dict[str, int | float | bool]:
+    windows = story.windows
+    return {
+        "events": sum(windows.values()),
+        "windows": len(windows),
+        "exact_lost": sum((windows - story.exact).values()),
+        "exact_right": sum(story.exact[start] == count for start, count in windows.items()),
+        "spark_lost": sum((windows - story.guessed).values()),
+        "spark_right": sum(story.guessed[start] == count for start, count in windows.items()),
+        "archived": story.archived,
+        "large_event_is_whole": story.large_is_whole,
+        "seconds": round(story.seconds, 1),
+    }
+
+
+def _print(story: "Story", figures: dict[str, int | float | bool], output: Path) -> None:
     from rich.console import Console
     from rich.table import Table
 
-    table = Table(title="A log stream whose writer was killed with kill -9", title_justify="left")
-    for column in ("round", "acked", "found", "lost", "disordered", "unacked", "plogs", "reopened"):
-        table.add_column(column, justify="right")
-    for number, done in enumerate(rounds, start=1):
-        table.add_row(
-            str(number),
-            f"{done.acknowledged:,}",
-            f"{done.found:,}",
-            f"[green]{done.lost}[/]" if not done.lost else f"[red]{done.lost}[/]",
-            str(done.disordered),
-            str(done.found - done.acknowledged),
-            str(done.plogs),
-            f"{done.seconds * 1e3:.0f} ms",
-        )
+    from penstock.cli._pipeline import GUESS_S, LARGE_SIZE, WINDOW_S
+
+    total, windows = figures["events"], figures["windows"]
+    table = Table(
+        title=f"{total:,} readings of three plants, counted by Spark in windows of {WINDOW_S} s", title_justify="left"
+    )
+    for column, side in (("", "left"), ("counted", "right"), ("lost", "right"), ("windows right", "right")):
+        table.add_column(column, justify=side)  # type: ignore[arg-type]
+    for name, kind, counts in (
+        ("with the writers' watermark", "exact", story.exact),
+        (f"with Spark's own, {GUESS_S} s", "spark", story.guessed),
+    ):
+        lost, right = figures[f"{kind}_lost"], figures[f"{kind}_right"]
+        colour = "red" if lost else "green"
+        table.add_row(name, f"{total - lost:,}", f"[{colour}]{lost:,}[/]", f"{right} of {windows}")
+        del counts
     console = Console()
     console.print(table)
     console.print(
-        f"And with the plug pulled: {losses.states:,} disks that a power loss may leave at {losses.points} points of a "
-        f"small store's life, lost and torn writes included: [green]{losses.lost} lost[/] what was acknowledged."
+        "One line was down for two minutes: what it held back came long after the rest. Spark's own watermark took it "
+        "for late;\nthe writers had not promised that it was over."
     )
-    console.print("Next: read docs/ARCHITECTURE.md, run [bold]penstock doctor[/], measure with [bold]make bench[/].")
+    whole = "byte for byte" if story.large_is_whole else "[red]damaged[/]"
+    console.print(
+        f"Archived as Parquet: {story.archived:,} events in {output / 'archive'}, one of {LARGE_SIZE >> 20} MiB "
+        f"as a file, {whole}."
+    )
+    console.print(f"The picture: [bold]{output / 'chart.html'}[/]")
+    console.print(
+        f"Next: [bold]penstock stream ls --store {output / 'data'}[/], "
+        f"[bold]penstock tail plant/readings --windows --store {output / 'data'}[/], "
+        "examples/pipeline.py, docs/spark.md."
+    )

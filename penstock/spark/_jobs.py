@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -21,7 +22,7 @@ from penstock.spark._options import source_options
 from penstock.spark._progress import Looks, Progress, end_cuts
 from penstock.spark._register import register
 from penstock.spark._stores import open_at
-from penstock.spark._tables import LARGE, delta_writer, large_copier, parquet_writer
+from penstock.spark._tables import LARGE, Archive, delta_writer, parquet_writer
 from penstock.spark._watermark import with_writer_watermark
 
 if TYPE_CHECKING:
@@ -37,7 +38,6 @@ if TYPE_CHECKING:
 
 __all__ = ["aggregate", "archive", "windows"]
 
-_EVENT_SIZE: Final = "64m"  # in a row of the archive; what is larger becomes a file
 _BATCH_SIZE: Final = "256m"
 _LOOK_S: Final = 0.5
 
@@ -66,7 +66,7 @@ def archive(
     there. ``options`` are more options of the source.
     """
     folder = os.fspath(table)
-    given = {"max_event_size": _EVENT_SIZE, "max_bytes_per_trigger": _BATCH_SIZE, "consumer": consumer}
+    given = {"max_bytes_per_trigger": _BATCH_SIZE, "consumer": consumer}
     settings = given | _settings(store, stream) | dict(options or {})
     source = source_options(settings)
     _discard_what_is_passed(source, discard=discard)
@@ -76,8 +76,10 @@ def archive(
     file = F.concat(F.lit(f"{LARGE}/"), F.col("segment_id"), F.lit("-"), F.col("offset"))
     df = df.withColumn("file", F.when(is_large, file))
     write = delta_writer(folder, consumer) if delta else parquet_writer(folder)
-    query = df.writeStream.foreachBatch(large_copier(write, folder, source.address))
-    return _run(query, checkpoint or Path(folder, "_checkpoint"), source, follow=follow, watch=watch)
+    kept = Archive(write, folder, source.address)
+    query = df.writeStream.foreachBatch(kept.add)
+    done = _run(query, checkpoint or Path(folder, "_checkpoint"), source, follow=follow, watch=watch)
+    return replace(done, rows=kept.rows)  # Spark counts a batch twice that has large events
 
 
 def aggregate(

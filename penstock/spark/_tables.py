@@ -25,12 +25,10 @@ if TYPE_CHECKING:
 
     from penstock.spark._options import Address
 
-__all__ = ["LARGE", "delta_writer", "large_copier", "parquet_writer"]
+__all__ = ["LARGE", "Archive", "delta_writer", "parquet_writer"]
 
 LARGE: Final = "_large"  # what begins so is no partition for those who read the table
 _COPY_SIZE: Final = 1 << 20
-
-Write = "Callable[[DataFrame, int], None]"
 
 
 def parquet_writer(table: str) -> Callable[[DataFrame, int], None]:
@@ -62,22 +60,30 @@ def delta_writer(table: str, job: str) -> Callable[[DataFrame, int], None]:
     return write
 
 
-def large_copier(
-    write: Callable[[DataFrame, int], None], table: str, address: Address
-) -> Callable[[DataFrame, int], None]:
-    """Return what writes a batch, and copies events that are too large for a row to files beside the table."""
+class Archive:
+    """Writes batches with events of any size: those too large for a row are copied to files beside the table.
 
-    def write_all(df: DataFrame, batch: int) -> None:
+    ``rows`` counts what was written.
+    """
+
+    def __init__(self, write: Callable[[DataFrame, int], None], table: str, address: Address) -> None:
+        self._write, self._table, self._address = write, table, address
+        self.rows = 0
+
+    def add(self, df: DataFrame, batch: int) -> None:
+        """Write a batch."""
         seen = Observation()
-        write(df.observe(seen, F.count(F.when(F.col("file").isNotNull(), 1)).alias("large")), batch)
+        large = F.count("file").alias("large")
+        self._write(df.observe(seen, F.count("offset").alias("rows"), large), batch)
         if seen.get["large"]:
-            if "://" in table:
-                raise BadArgument(f"{table} has large events, which are copied to files: name a folder of this machine")
-            Path(table, LARGE).mkdir(parents=True, exist_ok=True)
-            rows = df.where("file IS NOT NULL").select("pointer", "file")
-            rows.foreachPartition(partial(_copy_large, address, table))
+            self._copy(df.where("file IS NOT NULL").select("pointer", "file"))
+        self.rows += seen.get["rows"]
 
-    return write_all
+    def _copy(self, rows: DataFrame) -> None:
+        if "://" in self._table:
+            raise BadArgument(f"{self._table} gets large events as files: name a folder that all tasks can write to")
+        Path(self._table, LARGE).mkdir(parents=True, exist_ok=True)
+        rows.foreachPartition(partial(_copy_large, self._address, self._table))
 
 
 def _copy_large(address: Address, table: str, rows: Iterable[Row]) -> None:

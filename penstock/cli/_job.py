@@ -1,0 +1,98 @@
+"""What the commands that run on Spark share: a session, and a view of how the job is doing."""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+from contextlib import contextmanager
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from penstock.cli._output import human_size, moment, print_json
+from penstock.errors import BadArgument
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from pyspark.sql import SparkSession
+
+    from penstock.spark import Progress
+
+__all__ = ["CheckpointOption", "FollowOption", "OptionOption", "options_of", "print_report", "spark_session", "watched"]
+
+FollowOption = Annotated[bool, typer.Option("--follow", "-f", help="Go on with what comes, until Ctrl-C.")]
+CheckpointOption = Annotated[
+    str | None, typer.Option(metavar="PATH", help="Where the job notes how far it has come.", show_default=False)
+]
+OptionOption = Annotated[
+    list[str] | None,
+    typer.Option("--option", "-o", metavar="NAME=VALUE", help="An option of the source, as in docs/spark.md."),
+]
+
+
+def options_of(given: list[str] | None) -> dict[str, str]:
+    """Return options by name."""
+    pairs = [one.partition("=") for one in given or []]
+    for name, sign, _ in pairs:
+        if not sign:
+            raise BadArgument(f"--option {name} has no value: write {name}=…")
+    return {name: value for name, _, value in pairs}
+
+
+@contextmanager
+def spark_session(name: str) -> Iterator[SparkSession]:
+    """Start Spark on all cores of this machine, or as SPARK_REMOTE and spark-defaults.conf say; quietly."""
+    from pyspark.sql import SparkSession
+
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    logging.getLogger("py4j").setLevel(logging.ERROR)
+    builder = SparkSession.builder.appName(f"penstock {name}").config("spark.log.level", "ERROR")
+    for setting, value in {
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.sql.shuffle.partitions": str(os.cpu_count() or 1),
+        "spark.sql.session.timeZone": "UTC",
+    }.items():
+        builder = builder.config(setting, value)
+    session = builder.getOrCreate()
+    try:
+        yield session
+    finally:
+        session.stop()
+
+
+@contextmanager
+def watched(what: str) -> Iterator[Callable[[Progress], object]]:
+    """Show how a job is doing while the block runs: a line that changes on a terminal, nothing elsewhere."""
+    if not sys.stderr.isatty():
+        yield lambda _: None
+        return
+    from rich.console import Console
+    from rich.live import Live
+    from rich.spinner import Spinner
+
+    spinner = Spinner("dots", what)
+    with Live(spinner, console=Console(stderr=True), transient=True, refresh_per_second=8):
+        yield lambda progress: spinner.update(text=f"{what}: {_line(progress)}")
+
+
+def _line(progress: Progress) -> str:
+    parts = [
+        f"{progress.rows:,} rows",
+        f"{progress.rows_per_second:,.0f} rows/s",
+        f"{human_size(progress.lag_bytes)} behind",
+    ]
+    if progress.watermark is not None:
+        parts.append(f"watermark {moment(progress.watermark)}")
+    return " · ".join(parts)
+
+
+def print_report(progress: Progress, what: str, *, as_json: bool) -> None:
+    """Print what a job has done."""
+    if as_json:
+        print_json(asdict(progress))
+    else:
+        typer.echo(f"{what}: {progress.rows} events in {progress.batches} batches")

@@ -1,0 +1,58 @@
+"""``penstock archive``: move a stream to a table of Parquet or Delta, by Spark."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from penstock.cli._job import (
+    CheckpointOption,
+    FollowOption,
+    OptionOption,
+    options_of,
+    print_report,
+    spark_session,
+    watched,
+)
+from penstock.cli._output import JsonOption
+from penstock.cli._store import STORE_DEFAULT, StoreOption, job_address
+
+EXAMPLE = "penstock archive plant/readings ./archive"
+
+
+def archive(
+    stream: Annotated[str, typer.Argument(metavar="STREAM", help="Its name: scope/name.")],
+    table: Annotated[Path, typer.Argument(metavar="TABLE", help="The folder of the table.")],
+    *,
+    date: Annotated[
+        str, typer.Option(metavar="SQL", help="The day of an event, by the columns of the source.")
+    ] = "coalesce(mark_time, current_timestamp())",
+    delta: Annotated[bool, typer.Option("--delta", help="A table of Delta instead of Parquet.")] = False,
+    discard: Annotated[bool, typer.Option("--discard", help="Let the stream go that all consumers have.")] = False,
+    consumer: Annotated[str, typer.Option(help="The name that the archive is registered under.")] = "archive",
+    follow: FollowOption = False,
+    checkpoint: CheckpointOption = None,
+    option: OptionOption = None,
+    store: StoreOption = STORE_DEFAULT,
+    as_json: JsonOption = False,
+) -> None:
+    """Move the events of a stream to a table, partitioned by date; again, and it goes on where it was."""
+    from penstock.spark import archive as run
+
+    address, options = job_address(store)
+    with spark_session("archive") as spark, watched(f"archiving {stream}") as watch:
+        done = run(
+            spark,
+            address,
+            stream,
+            table,
+            date=date,
+            delta=delta,
+            discard=discard,
+            consumer=consumer,
+            follow=follow,
+            checkpoint=checkpoint,
+            watch=watch,
+            options=options | options_of(option),
+        )
+    print_report(done, f"{stream} to {table}", as_json=as_json)

@@ -1,0 +1,62 @@
+"""``penstock windows``: add up events by windows of their own time, by Spark."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from penstock.cli._job import (
+    CheckpointOption,
+    FollowOption,
+    OptionOption,
+    options_of,
+    print_report,
+    spark_session,
+    watched,
+)
+from penstock.cli._output import JsonOption
+from penstock.cli._store import STORE_DEFAULT, StoreOption, job_address
+
+EXAMPLE = "penstock windows plant/readings --time mark_time --length '1 minute' --table ./minutes"
+
+
+def windows(
+    stream: Annotated[str, typer.Argument(metavar="STREAM", help="Its name: scope/name.")],
+    *,
+    time: Annotated[str, typer.Option(metavar="SQL", help="When an event happened, by the columns of the source.")],
+    length: Annotated[str, typer.Option(help="Of a window, as in '10 minutes'.")],
+    slide: Annotated[
+        str | None, typer.Option(help="How far apart windows begin, if not as far as they are long.")
+    ] = None,
+    group_by: Annotated[list[str] | None, typer.Option(metavar="SQL", help="What events belong to.")] = None,
+    value: Annotated[list[str] | None, typer.Option(metavar="SQL", help="What to add up; events by default.")] = None,
+    table: Annotated[Path | None, typer.Option(help="The folder of a table of Parquet.")] = None,
+    into: Annotated[str | None, typer.Option(metavar="STREAM", help="A stream, for windows as JSON.")] = None,
+    follow: FollowOption = False,
+    checkpoint: CheckpointOption = None,
+    option: OptionOption = None,
+    store: StoreOption = STORE_DEFAULT,
+    as_json: JsonOption = False,
+) -> None:
+    """Add up events by windows of time; each is written when the writers have promised that it is over."""
+    from penstock.spark import windows as run
+
+    address, options = job_address(store)
+    with spark_session("windows") as spark, watched(f"windows of {stream}") as watch:
+        done = run(
+            spark,
+            address,
+            stream,
+            time=time,
+            length=length,
+            slide=slide,
+            group_by=group_by or (),
+            values=value or ("count(*) AS events",),
+            table=table,
+            into=into,
+            follow=follow,
+            checkpoint=checkpoint,
+            watch=watch,
+            options=options | options_of(option),
+        )
+    print_report(done, f"windows of {stream}", as_json=as_json)
