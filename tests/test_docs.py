@@ -8,12 +8,18 @@ from __future__ import annotations
 
 import os
 import re
+import signal
+import socket
 import subprocess
 import sys
+from contextlib import ExitStack, suppress
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import pytest
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 ROOT: Final = Path(__file__).parent.parent
 DOCUMENTS: Final = [ROOT / "README.md", *sorted(ROOT.glob("docs/**/*.md"))]
@@ -56,14 +62,39 @@ def to_run(block: Block) -> list[list[str]]:
     return [["bash", "-c", command] for command in commands if not command.startswith(EXEMPT)]
 
 
+def free_ports(count: int) -> list[int]:
+    """Return ports that nobody has at the moment."""
+    with ExitStack() as stack:
+        sockets = [stack.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in range(count)]
+        return [one.getsockname()[1] for one in sockets]
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Iterator[Path]:
+    """An empty folder; a process that was started in it, and whose number was left in a file, ends with the test."""
+    yield tmp_path
+    for file in tmp_path.glob("*.pid"):
+        with suppress(ProcessLookupError):
+            os.kill(int(file.read_text()), signal.SIGTERM)
+
+
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
-def test_every_block_runs(document: Path, tmp_path: Path) -> None:
-    """A newcomer copies these lines; the first one that fails is where most of them leave."""
-    environment = os.environ | {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
-    for block in blocks_of(document.read_text()):
+def test_every_block_runs(document: Path, folder: Path) -> None:
+    """A newcomer copies these lines; the first one that fails is where most of them leave.
+
+    The ports of a server are free ones, whatever else this machine does.
+    """
+    port, http_port = map(str, free_ports(2))
+    environment = os.environ | {
+        "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
+        "PENSTOCK_PORT": port,
+        "PENSTOCK_HTTP_PORT": http_port,
+    }
+    text = document.read_text().replace("127.0.0.1:9090", f"127.0.0.1:{port}")
+    for block in blocks_of(text):
         for arguments in to_run(block):
             result = subprocess.run(
-                arguments, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False, timeout=300
+                arguments, cwd=folder, env=environment, capture_output=True, text=True, check=False, timeout=300
             )
             where = f"{document.name}:{block.line}: {arguments[-1]}"
             assert result.returncode == 0, f"{where}\n{result.stdout}{result.stderr}"

@@ -157,6 +157,9 @@ class ClientWriter:
         closed = StoreClosed(f"the writer of stream {self.stream!r}")
         was_sound = self._stop(closed)
         self._store.forget_writer(self, for_good=for_good and was_sound)
+        if for_good and was_sound and self.writer_id is None:  # nobody has its identity again
+            for segment in self._segments.values():
+                segment.forget_writer(self.identity)
         self._session.drop(self.number, closed)
 
     def _stop(self, why: PenstockError) -> bool:

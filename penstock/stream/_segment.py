@@ -259,6 +259,12 @@ class Segment:
         """Return the number up to which a writer's events with this key are here; 0 if there are none."""
         return self.writers().last(writer, place)
 
+    def forget_writer(self, writer: bytes) -> None:
+        """Give the place of a writer that never comes again to others."""
+        with self._lock:
+            if self._table is not None:
+                self._table.own.pop(writer, None)
+
     def find_block(self, writer: bytes, last: int) -> int | None:
         """Return where the block of a writer is whose last event has this number; None if it is not here."""
         entry, log = self.writers().own.get(writer), self._existing_log()

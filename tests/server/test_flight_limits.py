@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import socket
+import threading
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
@@ -13,15 +14,19 @@ from pyarrow import flight
 
 import penstock
 from penstock.client._wire import PROTOCOL, pack, unpack
-from penstock.errors import BadArgument
+from penstock.errors import AddressUnusable, BadArgument
 from penstock.server import Config, Server
+from penstock.server._service import FlightService
+from penstock.server._users import USERS_FILE, Users
 from tests.server.apart import memory_peak, server_apart
 from tests.server.http2 import Call
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
     from penstock.client import RemoteStore
+    from penstock.stream import StreamStore
 
 STREAM: Final = "plant/readings"
 MIB: Final = 1 << 20
@@ -37,8 +42,8 @@ def serving(folder: Path, **settings: Any) -> Server:  # noqa: ANN401 - whatever
     return Server(Config(**{"store": str(folder), "port": 0, "http_port": 0, "anonymous": True, **settings}))
 
 
-def opened(port: int) -> RemoteStore:
-    return penstock.connect(f"penstock://127.0.0.1:{port}")  # type: ignore[return-value]
+def opened(port: int, host: str = "127.0.0.1", **options: Any) -> RemoteStore:  # noqa: ANN401 - what connect takes
+    return penstock.connect(f"penstock://{host}:{port}", **options)  # type: ignore[return-value]
 
 
 def put(client: flight.FlightClient, batch: pa.RecordBatch) -> None:
@@ -251,3 +256,67 @@ class _Keeping:
 
     def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - whatever a client has
         return getattr(self._client, name)
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "::1", "0.0.0.0", "::"])
+def test_who_is_known_stays_so_however_addresses_are_written(folder: Path, host: str) -> None:
+    """The kernel and gRPC write an address in different ways; who is not found would be taken for a stranger."""
+    token = token_of_anna(folder)
+    settings = {"host": host, "anonymous": False, "tls": False, "allow_plain": True}
+    try:
+        server = serving(folder, header_timeout_s=0.3, **settings).__enter__()
+    except AddressUnusable:
+        pytest.skip(f"this machine has no {host}")
+    near = "[::1]" if host.startswith("::") else "127.0.0.1"
+    with ExitStack() as stack:
+        stack.callback(server.__exit__, None, None, None)
+        store = stack.enter_context(opened(server.port, near, token=token))
+        session = store.connection.session
+        for _ in range(2):  # which takes longer than a stranger may stay
+            with socket.create_connection((near.strip("[]"), server.port), timeout=60) as one:
+                wait_until_closed(one)
+        assert store.streams() == []
+        assert store.connection.session is session
+
+
+def token_of_anna(folder: Path) -> str:
+    users = Users.open(folder / USERS_FILE)
+    users.add("anna", "secret")
+    return users.token("anna", 600)
+
+
+def test_a_client_over_tls_is_counted_as_any_other(folder: Path) -> None:
+    """What TLS adds to its bytes is little."""
+    settings = {**SMALL, "tls": True}
+    with serving(folder, **settings) as server, opened(server.port, tls_ca=folder / "server.crt") as store:
+        session = store.connection.session
+        store.create_stream(STREAM)
+        with store.writer(STREAM) as writer:
+            writer.write_batch([bytes(100_000)] * 500)
+        assert sum(map(len, store.read(STREAM))) == 500
+        assert store.connection.session is session
+
+
+def test_a_read_that_is_broken_off_leaves_no_thread_on_the_server(store: StreamStore) -> None:
+    """However much was left to send."""
+    ended = threading.Event()
+
+    class Service(FlightService):
+        def _blocks(self, session: Any, *args: Any) -> Iterator[pa.RecordBatch]:  # noqa: ANN401 - as it is
+            try:
+                yield from super()._blocks(session, *args)
+            finally:
+                ended.set()
+
+    store.create_stream(STREAM)
+    with store.writer(STREAM) as writer:
+        writer.write_batch([bytes(100_000)] * 1000)
+    service = Service(store, "grpc://127.0.0.1:0")
+    with opened(service.port) as far:
+        end = store.segment(STREAM, 0).tail
+        blocks = far.connection.get(far.connection.session, "blocks", STREAM, 0, 0, end)
+        next(blocks)
+        assert not ended.is_set()
+        del blocks
+        assert ended.wait(60)
+    service.shutdown()

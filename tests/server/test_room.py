@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 
 from penstock.client._room import Room
+from penstock.server._service import _UnderWay
 
 
 def test_there_is_room_up_to_the_limit() -> None:
@@ -41,4 +42,33 @@ def test_who_finds_no_room_waits_for_it() -> None:
     room.give(8)
     thread.join()
     assert entered.is_set()
+    assert room.take(10, wait=False)
+
+
+class _Writer:
+    """Counts how often it had to see its blocks durable."""
+
+    settled = 0
+
+    def settle(self) -> None:
+        self.settled += 1
+
+
+def test_a_writer_without_room_sees_its_blocks_durable_and_holds_none_while_it_waits() -> None:
+    """Or two writers of one client would wait for each other, each in the middle of what is acknowledged together."""
+    room, one, another = Room(10), _Writer(), _Writer()
+    first, second = _UnderWay(room, one), _UnderWay(room, another)  # type: ignore[arg-type]
+    first.take(6)
+    assert (one.settled, another.settled) == (0, 0)
+
+    def write() -> None:
+        second.take(5)
+        second.end()
+
+    thread = threading.Thread(target=write)
+    thread.start()
+    first.take(7)  # which gives the six back first
+    assert one.settled == 1
+    first.end()
+    thread.join()
     assert room.take(10, wait=False)

@@ -58,6 +58,7 @@ if TYPE_CHECKING:
 
     from penstock.cpo import Cpo
     from penstock.stream import StreamStore
+    from penstock.stream._records import Record
     from penstock.stream._transaction import Transaction, TransactionalWriter
     from penstock.testing import ManualClock
 
@@ -587,7 +588,7 @@ def test_the_lease_of_a_prepared_transaction_goes_on_while_the_store_is_closed(
         assert names_of(store) == in_all("a")
 
 
-RECORDS: Final = [
+RECORDS: Final[list[Record]] = [
     Prepared("a/b", "t", "q", 5, [PreparedPart(0.0, 0.5, ["t.0", "t.1"], 100, 7)]),
     Unprepared(["t"]),
     NumberFull("a/b", "q", 3),

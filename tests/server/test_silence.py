@@ -1,0 +1,66 @@
+"""A session whose client says nothing."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from penstock.client._wire import ARE_YOU_THERE, unpack
+from penstock.server._permissions import EVERYBODY
+from penstock.server._session import Session
+from penstock.testing import ManualClock
+
+if TYPE_CHECKING:
+    from penstock.stream import StreamStore
+
+
+@pytest.fixture
+def clock(store: StreamStore) -> ManualClock:
+    assert isinstance(store.clock, ManualClock)
+    return store.clock
+
+
+@pytest.fixture
+def session(store: StreamStore) -> Session:
+    return Session(store, EVERYBODY, is_cancelled=lambda: False, silent_s=100)
+
+
+def told(session: Session) -> list[object]:
+    """Return what the session has to tell: it is over when that was sent."""
+    found: list[object] = []
+
+    def send(data: bytes) -> None:
+        found.extend(unpack(data))
+        session.is_over = True
+
+    session.tell("end", ["end"])
+    session.run(send)
+    session.is_over = False
+    return [one for one in found if one != ["end"]]
+
+
+def test_a_client_is_asked_once_before_it_is_given_up(session: Session, clock: ManualClock) -> None:
+    """One that works is never asked, and one that is gone is not asked again and again."""
+    clock.advance(50)
+    assert not session.is_silent()
+    assert told(session) == []
+    clock.advance(1)
+    assert not session.is_silent()
+    assert not session.is_silent()
+    assert told(session) == [[ARE_YOU_THERE]]
+    clock.advance(49)
+    assert not session.is_silent()
+    assert told(session) == []
+    clock.advance(1)
+    assert session.is_silent()
+
+
+def test_a_client_that_says_something_is_there(session: Session, clock: ManualClock) -> None:
+    """For as long as before, and is asked again then."""
+    clock.advance(99)
+    assert not session.is_silent()
+    session.hear()
+    clock.advance(99)
+    assert not session.is_silent()
+    assert told(session) == [[ARE_YOU_THERE]]
