@@ -9,9 +9,13 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pytest
+from pyspark.sql.types import BinaryType, StructField, StructType
 
-from penstock import EventPointer, StreamCut
+from penstock import EventPointer, SegmentRange, StreamCut
+from penstock.errors import BadArgument, DataTruncated
 from penstock.spark import open_event, register
+from penstock.spark._options import source_options
+from penstock.spark._source import Part, PenstockReader
 from tests.spark.source_harness import STREAM, load_table, write_events
 
 if TYPE_CHECKING:
@@ -233,3 +237,31 @@ def test_what_was_truncated_is_an_error_or_is_left_out(
             table.collect()
     else:
         assert events_of(table) == [b"c"]
+
+
+@pytest.mark.parametrize("fail", ["true", "false"])
+def test_what_is_truncated_before_a_task_reads_it_is_an_error_or_is_left_out(
+    store: Store, folder: Path, fail: str
+) -> None:
+    """Between the plan and the task there may be hours; the rest of the part is still read."""
+    store.create_stream("plant/one", segments=1)
+    write_events(store, [b"a", b"b"], "plant/one")
+    middle = store.tail("plant/one")
+    write_events(store, [b"c"], "plant/one")
+    part = Part(range=SegmentRange("plant/one", 0, 0, store.tail("plant/one").offsets[0]))
+    store.truncate_stream("plant/one", middle)
+    options = source_options({"store": str(folder), "stream": "plant/one", "fail_on_data_loss": fail})
+    reader = PenstockReader(options, StructType([StructField("event", BinaryType())]))
+    if fail == "true":
+        with pytest.raises(DataTruncated):
+            list(reader.read(part))
+    else:
+        assert [row for batch in reader.read(part) for row in batch.column("event").to_pylist()] == [b"c"]
+
+
+def test_an_event_is_opened_only_if_the_store_is_known() -> None:
+    """A pointer does not say which store it is of."""
+    with pytest.raises(BadArgument, match="open_event does not know the store"):
+        open_event("plant/readings:0@0")
+    with pytest.raises(BadArgument, match="no event pointer"):
+        open_event("nonsense", "/data")
