@@ -232,11 +232,15 @@ def _seconds(text: str | None) -> float | None:
 
 
 def _late(store: Store, query: StreamingQuery) -> Iterator[int]:
-    """Return the readings that a query took for late: whose window was over, by its watermark, when they came."""
+    """Return the readings that a query took for late: whose window was over, by its watermark, when they came.
+
+    That is the watermark of the batch before: a batch's own, which it reports, closes windows when all of it is read.
+    """
+    marks = {one.batchId: _seconds(one.eventTime.get("watermark")) for one in query.recentProgress}
     for one in query.recentProgress:
         start, end = (json.loads(offset) for offset in (one.sources[0].startOffset, one.sources[0].endOffset))
-        mark = _seconds(one.eventTime.get("watermark"))
-        if mark is None or start is None or start["cut"] == end["cut"]:
+        mark = marks.get(one.batchId - 1)
+        if not one.numInputRows or mark is None or start is None:
             continue
         for batch in store.read(STREAM, StreamCut.parse(start["cut"]), StreamCut.parse(end["cut"])):
             for event in batch.column("event").drop_null().to_pylist():
