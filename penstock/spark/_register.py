@@ -39,10 +39,18 @@ def register(spark: SparkSession, store: str | os.PathLike[str] | None = None) -
         context.setLocalProperty(_STORE, text if "://" in text else os.path.abspath(text))
 
 
-def open_event(pointer: str | EventPointer, store: str | os.PathLike[str] | None = None) -> EventInputStream:
+def open_event(
+    pointer: str | EventPointer,
+    store: str | os.PathLike[str] | None = None,
+    *,
+    user: str | None = None,
+    password: str | None = None,
+    token: str | None = None,
+    tls_ca: str | None = None,
+) -> EventInputStream:
     """Return an event as a file, in a task or anywhere: for those that are too large for a row.
 
-    ``store`` is by default the one that was given to :func:`register`.
+    ``store`` is by default the one that was given to :func:`register`. Who asks is said as to ``penstock.connect``.
     """
     if store is None:
         context = TaskContext.get()
@@ -50,4 +58,4 @@ def open_event(pointer: str | EventPointer, store: str | os.PathLike[str] | None
         if store is None:
             raise BadArgument("open_event does not know the store: give it, or register(spark, store=…) first")
     one = pointer if isinstance(pointer, EventPointer) else EventPointer.parse(pointer)
-    return shared(Address(os.fspath(store))).fetch_event_as_stream(one)
+    return shared(Address(os.fspath(store), user, password, token, tls_ca)).fetch_event_as_stream(one)
