@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from penstock.cli._output import human_size, moment, print_json
+from penstock.cli._output import count_of, human_size, moment, print_json
 from penstock.errors import BadArgument
 
 if TYPE_CHECKING:
@@ -95,4 +95,5 @@ def print_report(progress: Progress, what: str, *, as_json: bool) -> None:
     if as_json:
         print_json(asdict(progress))
     else:
-        typer.echo(f"{what}: {progress.rows} events in {progress.batches} batches")
+        batches = "1 batch" if progress.batches == 1 else f"{progress.batches} batches"
+        typer.echo(f"{what}: {count_of(progress.rows, 'event')} in {batches}")

@@ -17,7 +17,10 @@ from penstock.cli._job import (
 from penstock.cli._output import JsonOption
 from penstock.cli._store import STORE_DEFAULT, StoreOption, job_address
 
-EXAMPLE = "penstock windows plant/readings --time mark_time --length '1 minute' --table ./minutes"
+EXAMPLE = (
+    "penstock windows plant/readings --time \"to_timestamp(get_json_object(string(event), '$.at'))\" "
+    "--length '1 minute' --table ./minutes"
+)
 
 
 def windows(

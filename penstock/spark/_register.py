@@ -22,19 +22,23 @@ if TYPE_CHECKING:
 __all__ = ["open_event", "register"]
 
 _STORE: Final = "penstock.store"
+_PUSH_FILTERS: Final = "spark.sql.python.filterPushdown.enabled"
 
 
 def register(spark: SparkSession, store: str | os.PathLike[str] | None = None) -> None:
-    """Let a session of Spark read and write ``format("penstock")``.
+    """Let a session of Spark, or of Spark Connect, read and write ``format("penstock")``.
 
     ``store`` is where :func:`open_event` looks in tasks that this thread starts from now on.
     """
-    context = spark.sparkContext
-    if context.pythonExec == "python3" and str(context.master).startswith("local"):
+    context = getattr(spark, "sparkContext", None)  # a session of Spark Connect has none
+    if context is not None and context.pythonExec == "python3" and str(context.master).startswith("local"):
         context.pythonExec = sys.executable  # or Spark takes the system's Python, which does not know Penstock
     spark.dataSource.register(PenstockSource)
-    spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")
+    if spark.conf.get(_PUSH_FILTERS) != "true":  # a declarative pipeline may set nothing, its configuration can
+        spark.conf.set(_PUSH_FILTERS, "true")
     if store is not None:
+        if context is None:
+            raise BadArgument("register() takes no store in a session of Spark Connect: give it to open_event")
         text = os.fspath(store)
         context.setLocalProperty(_STORE, text if "://" in text else os.path.abspath(text))
 
