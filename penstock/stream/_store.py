@@ -820,7 +820,7 @@ class StreamStore:
             tasks += [group.close for group in groups]
             trouble = [error for error in map(_done, tasks) if error is not None]
             for transaction in transactions:
-                transaction.abort_if_open()
+                transaction.abort_if_open("its store was closed")
             with suppress(PenstockError):  # what is left is deleted when the store is opened again
                 self.delete_abandoned()
             with suppress(PenstockError):  # time waits for the writers, then

@@ -254,7 +254,8 @@ class Transaction:
     ) -> None:
         self.id: Final = store.new_transaction_id()
         self.stream: Final = stream
-        self._store, self._writer_id, self._lease = store, writer_id, lease
+        self.writer_id: Final = writer_id
+        self._store, self._lease = store, lease
         self._serialize = None if serializer is None else serializer.serialize
         self._lock = threading.RLock()
         self._logs = TransactionLogs(store, stream, self.id)
@@ -421,7 +422,7 @@ class Transaction:
                         self._store,
                         transaction=self.id,
                         stream=self.stream,
-                        writer=self._writer_id,
+                        writer=self.writer_id,
                         lease=self._lease,
                         parts=parts,
                     )
@@ -448,7 +449,7 @@ class Transaction:
 
         With a ``timestamp`` the writer notes that time, as :meth:`StreamWriter.note_time` does, behind them.
         """
-        check_timestamp(timestamp, self._writer_id)
+        check_timestamp(timestamp, self.writer_id)
         with self._lock:
             if self._prepared is not None:
                 self._logs.place(self._prepared.commit_placed(timestamp))
@@ -466,7 +467,7 @@ class Transaction:
                 raise
             self._end("committed", "it was committed")
             self._logs.drop()  # those of events that were aborted
-            note_time(self._store, self.stream, self._logs.uid, self._writer_id, timestamp)
+            note_time(self._store, self.stream, self._logs.uid, self.writer_id, timestamp)
 
     def _copy(self) -> None:
         store = self._store
@@ -497,10 +498,10 @@ class Transaction:
             if now > self._deadline:
                 self._abort(f"nobody pinged it for {self._lease:g} s")
 
-    def abort_if_open(self) -> None:
-        """Drop all of it, because the store is closed."""
+    def abort_if_open(self, why: str) -> None:
+        """Drop all of it, because nobody needs it any more."""
         with self._lock, suppress(PenstockError):
-            self._abort("its store was closed")
+            self._abort(why)
 
     def _abort(self, why: str) -> None:
         if self._status == "open":
@@ -627,7 +628,7 @@ class TransactionalWriter:
 
         A ``number``, higher with every call, is kept under the writer's id together with the events. If one as high was
         there before, nothing is committed, these transactions are aborted, and False is returned. Otherwise all other
-        prepared transactions of this writer id are aborted: they were left by attempts that failed.
+        transactions of this writer id are aborted, open or prepared: they were left by attempts that failed.
         """
         ids = check_ids(ids, number, self.writer_id)
         check_timestamp(timestamp, self.writer_id)
@@ -636,13 +637,22 @@ class TransactionalWriter:
         with self._store.catalog.lock:
             self._state()
             is_new = not is_committed(self._store, self.stream, self.writer_id, number)
+            left = self._still_open(ids) if is_new and number is not None else []
             if is_new:
                 commit_prepared(self._store, self.stream, ids, writer=self.writer_id, number=number)
+        for one in left:
+            one.abort_if_open(f"others of {self.writer_id} were committed as number {number}")
         if is_new:
             note_time(self._store, self.stream, self._uid, self.writer_id, timestamp)
         else:
             self._abort_all(ids, f"number {number} of {self.writer_id} was committed before")
         return is_new
+
+    def _still_open(self, ids: Sequence[str]) -> list[Transaction]:
+        """Return what other transactions of this writer id are open; the caller holds the catalog."""
+        mine = (self.stream, self.writer_id)
+        known = self._store.transactions.values()
+        return [one for one in known if (one.stream, one.writer_id) == mine and one.id not in ids]
 
     def _abort_all(self, ids: Iterable[str], why: str) -> None:
         """Abort those transactions of this stream that have not ended: what they hold is there already."""

@@ -343,7 +343,10 @@ def test_a_number_is_committed_once(store: StreamStore) -> None:
 
 
 def test_what_attempts_that_failed_have_left_is_aborted_with_the_next_number(store: StreamStore) -> None:
-    """Only what this writer id has prepared in this stream: everything else belongs to somebody who may still come."""
+    """Only what this writer id has in this stream: everything else belongs to somebody who may still come.
+
+    Also what is open: tasks that were killed end nothing, and their leases are long.
+    """
     store.create_stream(STREAM, 2)
     store.create_stream(OTHER)
     writer = query(store)
@@ -356,10 +359,12 @@ def test_what_attempts_that_failed_have_left_is_aborted_with_the_next_number(sto
     ]
     unnumbered = prepared(writer, "u")
     assert writer.commit_all([unnumbered]) is True
-    assert status_of(writer, left) == "prepared"
+    assert (status_of(writer, left), still_open.status) == ("prepared", "open")
+    others_open = [written(one, "o") for one, _ in kept]
     assert writer.commit_all([prepared(writer, "w")], 0) is True
-    assert (status_of(writer, left), still_open.status) == ("aborted", "open")
+    assert (status_of(writer, left), still_open.status) == ("aborted", "aborted")
     assert [status_of(one, transaction) for one, transaction in kept] == ["prepared"] * 3
+    assert [one.status for one in others_open] == ["open"] * 3
     assert names_of(store) == in_all("u", "w")
     with pytest.raises(TransactionEnded, match=r"others of query were committed as number 0|aborted"):
         writer.get(left).commit()
