@@ -16,7 +16,7 @@ import pytest
 
 EXAMPLES: Final = Path(__file__).parent.parent / "examples"
 WINDOWS: Final = ("2026-11-01 08:00:00|      60", "2026-11-01 08:00:30|      60", "2026-11-01 08:01:00|      60")
-MISSING: Final = [name for name in ("google.rpc", "grpc", "grpc_status", "yaml", "zstandard") if not find_spec(name)]
+MISSING: Final = [name for name in ("grpc", "grpc_status", "yaml", "zstandard") if not find_spec(name)]
 
 
 def run(*command: str, cwd: Path) -> subprocess.CompletedProcess[str]:
