@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from penstock.cli._pipeline import WINDOW_S
+from penstock.spark.demo import WINDOW_S
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from penstock.cli._pipeline import Story
+    from penstock.spark.demo import Story
 
 __all__ = ["chart"]
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import logging
-import os
 import sys
 from contextlib import contextmanager
 from dataclasses import asdict
@@ -17,11 +15,9 @@ from penstock.errors import BadArgument
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from pyspark.sql import SparkSession
-
     from penstock.spark import Progress
 
-__all__ = ["CheckpointOption", "FollowOption", "OptionOption", "options_of", "print_report", "spark_session", "watched"]
+__all__ = ["CheckpointOption", "FollowOption", "OptionOption", "options_of", "print_report", "watched"]
 
 FollowOption = Annotated[bool, typer.Option("--follow", "-f", help="Go on with what comes, until Ctrl-C.")]
 CheckpointOption = Annotated[
@@ -40,28 +36,6 @@ def options_of(given: list[str] | None) -> dict[str, str]:
         if not sign:
             raise BadArgument(f"--option {name} has no value: write {name}=…")
     return {name: value for name, _, value in pairs}
-
-
-@contextmanager
-def spark_session(name: str) -> Iterator[SparkSession]:
-    """Start Spark on all cores of this machine, or as SPARK_REMOTE and spark-defaults.conf say; quietly."""
-    from pyspark.sql import SparkSession
-
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    logging.getLogger("py4j").setLevel(logging.ERROR)
-    builder = SparkSession.builder.appName(f"penstock {name}").config("spark.log.level", "ERROR")
-    for setting, value in {
-        "spark.ui.enabled": "false",
-        "spark.ui.showConsoleProgress": "false",
-        "spark.sql.shuffle.partitions": str(os.cpu_count() or 1),
-        "spark.sql.session.timeZone": "UTC",
-    }.items():
-        builder = builder.config(setting, value)
-    session = builder.getOrCreate()
-    try:
-        yield session
-    finally:
-        session.stop()
 
 
 @contextmanager

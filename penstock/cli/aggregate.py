@@ -10,7 +10,6 @@ from penstock.cli._job import (
     OptionOption,
     options_of,
     print_report,
-    spark_session,
     watched,
 )
 from penstock.cli._output import JsonOption
@@ -34,9 +33,10 @@ def aggregate(
 ) -> None:
     """Merge the events of streams into one, where they get new ids; again, and it goes on where it was."""
     from penstock.spark import aggregate as run
+    from penstock.spark import local_session
 
     address, options = job_address(store)
-    with spark_session("aggregate") as spark, watched(f"merging into {into}") as watch:
+    with local_session("aggregate") as spark, watched(f"merging into {into}") as watch:
         done = run(
             spark,
             address,

@@ -11,7 +11,6 @@ from penstock.cli._job import (
     OptionOption,
     options_of,
     print_report,
-    spark_session,
     watched,
 )
 from penstock.cli._output import JsonOption
@@ -38,9 +37,10 @@ def archive(
 ) -> None:
     """Move the events of a stream to a table, partitioned by date; again, and it goes on where it was."""
     from penstock.spark import archive as run
+    from penstock.spark import local_session
 
     address, options = job_address(store)
-    with spark_session("archive") as spark, watched(f"archiving {stream}") as watch:
+    with local_session("archive") as spark, watched(f"archiving {stream}") as watch:
         done = run(
             spark,
             address,

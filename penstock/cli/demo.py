@@ -1,6 +1,7 @@
 """``penstock demo``: the main job, from nothing: writers, Spark with their watermark, an archive; and what it shows."""
 
 import json
+import re
 import shutil
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,7 +15,7 @@ from penstock.errors import FolderUnusable
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from penstock.cli._pipeline import Story
+    from penstock.spark.demo import Story
 
 EXAMPLE = "penstock demo --output ./penstock-demo"
 
@@ -28,15 +29,14 @@ def demo(
 ) -> None:
     """Three plants write readings late and out of order; Spark counts them by windows, and loses none. A minute."""
     from penstock.cli._chart import chart
-    from penstock.cli._job import spark_session
-    from penstock.cli._pipeline import tell
+    from penstock.spark import local_session
+    from penstock.spark.demo import tell
 
     _make_anew(output)
     with _said(quiet=as_json) as say:
         say("starting Spark")
-        with spark_session("demo") as spark:
-            spark.conf.set("spark.sql.streaming.numRecentProgressUpdates", "1000")
-            story = tell(spark, output, say)
+        with local_session("demo") as spark:
+            story = tell(spark, output.absolute(), say)  # Spark was started elsewhere, maybe
     page = output / "chart.html"
     page.write_text(chart(story))
     figures = _figures(story)
@@ -64,10 +64,24 @@ def _said(*, quiet: bool) -> "Iterator[Callable[[str], object]]":
 
     console = Console(stderr=True, quiet=quiet)
     if not console.is_terminal:
-        yield console.print
+        yield _once(console.print)
         return
     with console.status("") as status:
         yield status.update
+
+
+def _once(tell: "Callable[[str], object]") -> "Callable[[str], object]":
+    """Tell only what differs from the last by more than figures."""
+    last = ""
+
+    def say(text: str) -> None:
+        nonlocal last
+        kind = re.sub(r"[\d.]+", "", text)
+        if kind != last:
+            tell(text)
+        last = kind
+
+    return say
 
 
 def _figures(story: "Story") -> dict[str, int | float | bool]:
@@ -89,36 +103,28 @@ def _print(story: "Story", figures: dict[str, int | float | bool], output: Path)
     from rich.console import Console
     from rich.table import Table
 
-    from penstock.cli._pipeline import GUESS_S, LARGE_SIZE, WINDOW_S
+    from penstock.spark.demo import GUESS_S, LARGE_SIZE, WINDOW_S
 
     total, windows = figures["events"], figures["windows"]
-    table = Table(
-        title=f"{total:,} readings of three plants, counted by Spark in windows of {WINDOW_S} s", title_justify="left"
-    )
+    table = Table()
     for column, side in (("", "left"), ("counted", "right"), ("lost", "right"), ("windows right", "right")):
         table.add_column(column, justify=side)  # type: ignore[arg-type]
-    for name, kind, counts in (
-        ("with the writers' watermark", "exact", story.exact),
-        (f"with Spark's own, {GUESS_S} s", "spark", story.guessed),
-    ):
+    for name, kind in (("with the writers' watermark", "exact"), (f"with Spark's own, {GUESS_S} s", "spark")):
         lost, right = figures[f"{kind}_lost"], figures[f"{kind}_right"]
         colour = "red" if lost else "green"
         table.add_row(name, f"{total - lost:,}", f"[{colour}]{lost:,}[/]", f"{right} of {windows}")
-        del counts
-    console = Console()
-    console.print(table)
-    console.print(
-        "One line was down for two minutes: what it held back came long after the rest. Spark's own watermark took it "
-        "for late;\nthe writers had not promised that it was over."
-    )
     whole = "byte for byte" if story.large_is_whole else "[red]damaged[/]"
-    console.print(
-        f"Archived as Parquet: {story.archived:,} events in {output / 'archive'}, one of {LARGE_SIZE >> 20} MiB "
-        f"as a file, {whole}."
-    )
-    console.print(f"The picture: [bold]{output / 'chart.html'}[/]")
-    console.print(
-        f"Next: [bold]penstock stream ls --store {output / 'data'}[/], "
-        f"[bold]penstock tail plant/readings --windows --store {output / 'data'}[/], "
-        "examples/pipeline.py, docs/spark.md."
-    )
+    console = Console(highlight=False, soft_wrap=True)  # paths and commands are there to be copied
+    console.print(f"{total:,} readings of three plants, counted by Spark in windows of {WINDOW_S} s")
+    console.print(table)
+    console.print("One line was down for two minutes: what it held back came long after the rest.")
+    console.print("Spark's own watermark took that for late; the writers had not called it over.")
+    console.print(f"Archived as Parquet: {story.archived:,} events, one of {LARGE_SIZE >> 20} MiB as a file, {whole}.")
+    console.print()
+    for what, next_step in (
+        ("the picture", f"{output / 'chart.html'}"),
+        ("the archive", f"{output / 'archive'}"),
+        ("the stream", f"penstock tail plant/readings --windows --store {output / 'data'}"),
+        ("your own", "examples/pipeline.py, docs/spark.md"),
+    ):
+        console.print(f"{what:<12} [bold]{next_step}[/]")

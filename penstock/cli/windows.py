@@ -11,7 +11,6 @@ from penstock.cli._job import (
     OptionOption,
     options_of,
     print_report,
-    spark_session,
     watched,
 )
 from penstock.cli._output import JsonOption
@@ -42,10 +41,11 @@ def windows(
     as_json: JsonOption = False,
 ) -> None:
     """Add up events by windows of time; each is written when the writers have promised that it is over."""
+    from penstock.spark import local_session
     from penstock.spark import windows as run
 
     address, options = job_address(store)
-    with spark_session("windows") as spark, watched(f"windows of {stream}") as watch:
+    with local_session("windows") as spark, watched(f"windows of {stream}") as watch:
         done = run(
             spark,
             address,

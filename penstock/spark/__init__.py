@@ -9,6 +9,16 @@
 from penstock.spark._jobs import aggregate, archive, windows
 from penstock.spark._progress import Progress
 from penstock.spark._register import open_event, register
+from penstock.spark._session import local_session
 from penstock.spark._watermark import with_writer_watermark
 
-__all__ = ["Progress", "aggregate", "archive", "open_event", "register", "windows", "with_writer_watermark"]
+__all__ = [
+    "Progress",
+    "aggregate",
+    "archive",
+    "local_session",
+    "open_event",
+    "register",
+    "windows",
+    "with_writer_watermark",
+]

@@ -65,13 +65,13 @@ def archive(
     archive and all other consumers have passed is let go. Without ``follow`` the job ends when it has all that is
     there. ``options`` are more options of the source.
     """
-    folder = os.fspath(table)
+    folder = _whole(table)
     given = {"max_bytes_per_trigger": _BATCH_SIZE, "consumer": consumer}
     settings = given | _settings(store, stream) | dict(options or {})
     source = source_options(settings)
     _discard_what_is_passed(source, discard=discard)
     df = _load(spark, settings)
-    df = df.where("offset IS NOT NULL").withColumn("date", F.to_date(F.expr(date)))
+    df = df.withColumn("date", F.to_date(F.expr(date)))
     is_large = F.col("size") > source.max_event_size
     file = F.concat(F.lit(f"{LARGE}/"), F.col("segment_id"), F.lit("-"), F.col("offset"))
     df = df.withColumn("file", F.when(is_large, file))
@@ -105,7 +105,7 @@ def aggregate(
     sources = [source_options(one) for one in settings]
     with open_at(sources[0].address) as opened:
         opened.stream(into)
-    tables = [_load(spark, one).where("offset IS NOT NULL").selectExpr("event", f"{key} AS key") for one in settings]
+    tables = [_load(spark, one).selectExpr("event", f"{key} AS key") for one in settings]
     df = tables[0]
     for other in tables[1:]:
         df = df.unionAll(other)
@@ -146,9 +146,9 @@ def windows(
     counted = df.groupBy(window, *map(F.expr, group_by)).agg(*map(F.expr, values))
     rows = counted.select("window.start", "window.end", *(one for one in counted.columns if one != "window"))
     if table is not None:
-        folder = os.fspath(table)
+        folder = _whole(table)
         dated = rows.withColumn("date", F.to_date("start"))
-        query = dated.writeStream.foreachBatch(parquet_writer(folder))
+        query = dated.writeStream.foreachBatch(parquet_writer(folder))  # type: ignore[arg-type]
         place = checkpoint or Path(folder, "_checkpoint")
     else:
         assert into is not None, "one of them is given"
@@ -159,7 +159,13 @@ def windows(
 
 
 def _settings(store: str | os.PathLike[str], stream: str) -> dict[str, str]:
-    return {"store": os.fspath(store), "stream": stream}
+    return {"store": _whole(store), "stream": stream}
+
+
+def _whole(place: str | os.PathLike[str]) -> str:
+    """Return the whole path of a folder: Spark's processes were started elsewhere, maybe."""
+    text = os.fspath(place)
+    return text if "://" in text or text == "memory:" else os.path.abspath(text)
 
 
 def _load(spark: SparkSession, settings: Mapping[str, str]) -> DataFrame:
@@ -205,7 +211,7 @@ def _run(
     watch: Watch | None,
 ) -> Progress:
     """Run a query to its end, or until it is interrupted; errors of ours come out as they are."""
-    writer = writer.option("checkpointLocation", os.fspath(checkpoint))
+    writer = writer.option("checkpointLocation", _whole(checkpoint))
     try:
         query = (writer if follow else writer.trigger(availableNow=True)).start()
         looks = Looks(query)

@@ -52,6 +52,7 @@ class SourceOptions:
     keep_corrupt: bool = False
     min_partitions: int | None = None
     fail_on_data_loss: bool = True
+    mark_rows: bool = False
     consumer: str | None = None
 
 
@@ -187,6 +188,7 @@ _SOURCE: Final[Mapping[str, tuple[str, Callable[[str, str], object]]]] = {
     "on_corrupt": ("keep_corrupt", _chosen({"column": True, "fail": False})),
     "min_partitions": ("min_partitions", _whole),
     "fail_on_data_loss": ("fail_on_data_loss", _flag),
+    "mark_rows": ("mark_rows", _flag),
     "consumer": ("consumer", _consumer),
 }
 _SINK: Final[Mapping[str, tuple[str, Callable[[str, str], object]]]] = {

@@ -25,37 +25,41 @@ if TYPE_CHECKING:
 
     from penstock.spark._options import Address
 
+    Write = Callable[[DataFrame, int], bool]  # a batch, by its number; False if it was there before
+
 __all__ = ["LARGE", "Archive", "delta_writer", "parquet_writer"]
 
 LARGE: Final = "_large"  # what begins so is no partition for those who read the table
 _COPY_SIZE: Final = 1 << 20
 
 
-def parquet_writer(table: str) -> Callable[[DataFrame, int], None]:
+def parquet_writer(table: str) -> Write:
     """Return what writes a batch to a table of Parquet."""
 
-    def write(df: DataFrame, batch: int) -> None:
+    def write(df: DataFrame, batch: int) -> bool:
         numbered = df.withColumn("batch", F.lit(batch))
         writer = numbered.write.partitionBy("date", "batch").mode("overwrite")
         writer.option("partitionOverwriteMode", "dynamic").parquet(table)
+        return True
 
     return write
 
 
-def delta_writer(table: str, job: str) -> Callable[[DataFrame, int], None]:
+def delta_writer(table: str, job: str) -> Write:
     """Return what writes a batch to a Delta table, under the name of a job."""
     try:
         from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake  # noqa: PLC0415
     except ModuleNotFoundError:
         raise BadArgument("a Delta table needs the package deltalake: pip install 'penstock[delta]'") from None
 
-    def write(df: DataFrame, batch: int) -> None:
+    def write(df: DataFrame, batch: int) -> bool:
         is_there = DeltaTable.is_deltatable(table)
         done = DeltaTable(table).transaction_version(job) if is_there else None
         if done is not None and done >= batch:
-            return
+            return False
         properties = CommitProperties(app_transactions=[Transaction(job, batch)])
         write_deltalake(table, df.toArrow(), mode="append", partition_by=["date"], commit_properties=properties)
+        return True
 
     return write
 
@@ -66,18 +70,18 @@ class Archive:
     ``rows`` counts what was written.
     """
 
-    def __init__(self, write: Callable[[DataFrame, int], None], table: str, address: Address) -> None:
+    def __init__(self, write: Write, table: str, address: Address) -> None:
         self._write, self._table, self._address = write, table, address
         self.rows = 0
 
     def add(self, df: DataFrame, batch: int) -> None:
         """Write a batch."""
         seen = Observation()
-        large = F.count("file").alias("large")
-        self._write(df.observe(seen, F.count("offset").alias("rows"), large), batch)
-        if seen.get["large"]:
+        rows, large = F.count("offset").alias("rows"), F.count("file").alias("large")
+        is_new = self._write(df.observe(seen, rows, large), batch)
+        if not is_new or seen.get["large"]:  # of what was there before, files may be missing
             self._copy(df.where("file IS NOT NULL").select("pointer", "file"))
-        self.rows += seen.get["rows"]
+        self.rows += seen.get["rows"] if is_new else 0
 
     def _copy(self, rows: DataFrame) -> None:
         if "://" in self._table:

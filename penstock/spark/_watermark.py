@@ -1,9 +1,13 @@
-"""The writers' own watermark as Spark's: exact, where Spark alone has to guess how late events may come."""
+"""The writers' own watermark as Spark's: exact, where Spark alone has to guess how late events may come.
+
+Time goes on without events, too. So the source is loaded once more, with rows that only tell the time; they are seen by
+the watermark, and dropped behind it.
+"""
 
 from __future__ import annotations
 
 import uuid
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 
@@ -28,7 +32,7 @@ def with_writer_watermark(df: DataFrame, name: str, event_time: Column) -> DataF
         )
     if name in df.columns:
         raise BadArgument(f"the source has a column {name!r} already: give the time another name")
-    timed = df.withWatermark("mark_time", "0 seconds")
+    timed = _with_mark_rows(df).withWatermark("mark_time", "0 seconds") if df.isStreaming else df
     # A barrier: without it the filter would be moved before the watermark, and rows that only tell the time be lost.
     observed = timed.observe(
         f"penstock-{uuid.uuid4()}", F.max("mark_time").alias("watermark"), F.count("offset").alias("events")
@@ -36,3 +40,27 @@ def with_writer_watermark(df: DataFrame, name: str, event_time: Column) -> DataF
     events = observed.where("offset IS NOT NULL")
     column = event_time.cast("timestamp").alias(name, metadata={"spark.watermarkDelayMs": 0})
     return events.select("*", column).drop("mark_time")
+
+
+def _with_mark_rows(df: DataFrame) -> DataFrame:
+    """Return the source again, with rows that only tell the time."""
+    options = _options_of(df)
+    if options is None:
+        raise BadArgument(
+            "with_writer_watermark comes first: give it the DataFrame just as it was loaded, and filter, choose or "
+            "join behind it; or the watermark would not see what you drop"
+        )
+    reader = df.sparkSession.readStream.format("penstock").schema(df.schema)
+    return reader.options(**options | {"mark_rows": "true"}).load()
+
+
+def _options_of(df: DataFrame) -> dict[str, str] | None:
+    """Return the options of a source that nothing was done to yet; None if it is something else."""
+    any_df: Any = df
+    if hasattr(df, "_jdf"):
+        plan = any_df._jdf.queryExecution().analyzed()
+        is_source = plan.getClass().getSimpleName() == "StreamingRelationV2" and plan.sourceName() == "penstock"
+        return dict(plan.extraOptions().asCaseSensitiveMap()) if is_source else None
+    plan = any_df._plan  # of Spark Connect
+    is_source = type(plan).__name__ == "DataSource" and plan._format == "penstock"
+    return dict(plan._options or {}) if is_source else None

@@ -40,6 +40,7 @@ def test_every_option_of_a_source_is_read() -> None:
             "on_corrupt": "column",
             "min_partitions": "16",
             "fail_on_data_loss": "false",
+            "mark_rows": "true",
             "consumer": "nightly-report",
             "user": "ada",
             "password": "hunter2",
@@ -61,6 +62,7 @@ def test_every_option_of_a_source_is_read() -> None:
         keep_corrupt=True,
         min_partitions=16,
         fail_on_data_loss=False,
+        mark_rows=True,
         consumer="nightly-report",
     )
 

@@ -286,10 +286,9 @@ def test_aligned_micro_batches_end_at_watermarks(
 def test_a_row_tells_the_time_alone_exactly_when_it_goes_on_without_events(
     spark: SparkSession, store: Store, folder: Path, tmp_path: Path
 ) -> None:
-    """One row a step of time; none beside events, none if nothing is new, none for who does not ask for the time."""
-    df, seen, blind = load_stream(spark, folder, STREAM), Seen(), Seen()
-    reader = spark.readStream.format("penstock").schema("event binary").option("store", str(folder))
-    narrow = reader.option("stream", STREAM).load()
+    """One row a step of time; none beside events, none if nothing is new, none for who does not ask for them."""
+    df, seen, blind = load_stream(spark, folder, STREAM, mark_rows="true"), Seen(), Seen()
+    plain = load_stream(spark, folder, STREAM)
     with store.writer(STREAM, "w") as writer:
         writer.write_event(b"event", key="k").result()
         note_all(store, STREAM, 1, writer)
@@ -297,9 +296,9 @@ def test_a_row_tells_the_time_alone_exactly_when_it_goes_on_without_events(
         note_all(store, STREAM, 2, writer)
         read_now(df, tmp_path / "c", seen)
         read_now(df, tmp_path / "c", seen)
-        read_now(narrow, tmp_path / "narrow", blind)
+        read_now(plain, tmp_path / "plain", blind)
         note_all(store, STREAM, 3, writer)
-        read_now(narrow, tmp_path / "narrow", blind)
+        read_now(plain, tmp_path / "plain", blind)
     assert [(row.event, row.pointer is None, row.mark_time.timestamp()) for row in seen.rows] == [
         (b"event", False, 1.0),
         (None, True, 2.0),

@@ -20,9 +20,12 @@ from typing import TYPE_CHECKING, Final
 
 from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 
-import penstock
 from penstock.model import StreamCut
-from penstock.spark import archive, register, with_writer_watermark
+from penstock.spark._jobs import archive
+from penstock.spark._options import Address
+from penstock.spark._register import register
+from penstock.spark._stores import open_at
+from penstock.spark._watermark import with_writer_watermark
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -99,7 +102,8 @@ def tell(spark: SparkSession, folder: Path, say: Callable[[str], object]) -> Sto
     begun = time.perf_counter()
     story = Story(readings())
     register(spark)
-    with penstock.connect(folder / "data", pass_s=0.2) as store:
+    (folder / "data").mkdir()
+    with open_at(Address(str(folder / "data"))) as store:
         store.create_stream(STREAM, segments=2)
         writers = {plant: _Plant(store.writer(STREAM, plant), story.readings) for plant in ("north", "west", "south")}
         say("starting two queries: with the writers' watermark, and with Spark's own")
