@@ -358,6 +358,10 @@ class RemoteStore:
         """Forget a consumer; one that is not registered is forgotten already."""
         self._call("unregister_consumer", name, consumer, again=True)
 
+    def consumers(self, name: str) -> dict[str, StreamCut]:
+        """Return who is registered as a consumer, and how far each has come."""
+        return dict(self._call("consumers", name, again=True))
+
     def close(self) -> None:
         """See everything durable, end all writers and readers, and the connection."""
         with self._lock:

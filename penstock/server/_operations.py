@@ -272,6 +272,7 @@ OPERATIONS: Final[Mapping[str, Operation]] = {
     "cut_at_time": Operation(_cut_at_time, "read"),
     "time_window": Operation(_of_store("time_window"), "read", "pointer"),
     "register_consumer": Operation(_of_store("register_consumer"), "read"),
+    "consumers": Operation(_of_store("consumers"), "read"),
     "unregister_consumer": Operation(_of_store("unregister_consumer"), "read"),
     "maintain": Operation(_of_store("maintain"), "admin", "store"),
     "segment_at": Operation(_segment_at, "read", "pointer"),

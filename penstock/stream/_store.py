@@ -724,6 +724,12 @@ class StreamStore:
             if consumer in self._state(name).consumers:
                 self.catalog.commit(ConsumerMoved(name, consumer, None))
 
+    def consumers(self, name: str) -> dict[str, StreamCut]:
+        """Return who is registered as a consumer, and how far each has come."""
+        with self.catalog.lock:
+            known = self._state(name).consumers
+            return {consumer: StreamCut.of(name, known[consumer]) for consumer in sorted(known)}
+
     def maintain(self) -> None:
         """Scale and truncate streams as their configuration says; done every second by itself."""
         self._upkeep.run_once()

@@ -127,9 +127,13 @@ def test_show_tells_all(call: Call, plant: Path) -> None:
         "size_bytes": size,
         "head": "plant/readings:0@0",
         "watermark": None,
+        "consumers": {},
         "tail": f"plant/readings:0@{size}",
     }
+    with penstock.connect(plant / "penstock-data") as store:
+        store.register_consumer("plant/readings", "report", store.tail("plant/readings"))
     rows = dict(line.split("\t") for line in call("stream", "show", "plant/readings").lines)
+    assert rows["consumer report"] == info["tail"]
     assert (rows["size"], rows["tail"], rows["segment 0"]) == (str(size), info["tail"], "0.0-1.0")
 
 

@@ -487,3 +487,16 @@ def test_the_catalog_is_read_again_from_a_snapshot(clock: ManualClock, folder: P
         assert log.length - log.start < 1_500_000
     with open_store(folder, clock=clock, sizes=sizes) as store:
         assert store.stream(STREAM).config == config[1]
+
+
+def test_consumers_can_be_looked_up(store: StreamStore) -> None:
+    """Who holds events back can be found, and forgotten."""
+    store.create_stream("a/b", segments=2)
+    assert store.consumers("a/b") == {}
+    store.register_consumer("a/b", "two")
+    store.register_consumer("a/b", "one", store.tail("a/b"))
+    assert store.consumers("a/b") == {"one": store.tail("a/b"), "two": store.head("a/b")}
+    store.unregister_consumer("a/b", "one")
+    assert list(store.consumers("a/b")) == ["two"]
+    with pytest.raises(NoSuchStream):
+        store.consumers("a/c")

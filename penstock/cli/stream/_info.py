@@ -9,7 +9,9 @@ import typer
 from penstock.cli._output import count_of, duration, print_json, print_rows, size
 
 if TYPE_CHECKING:
-    from penstock.model import Retention, Scaling, StreamInfo
+    from collections.abc import Mapping
+
+    from penstock.model import Retention, Scaling, StreamCut, StreamInfo
 
 __all__ = ["NameArgument", "as_dict", "print_change", "print_stream"]
 
@@ -40,7 +42,7 @@ def print_change(info: StreamInfo, change: str, *, as_json: bool) -> None:
         typer.echo(f"{info.name}: {change}")
 
 
-def print_stream(info: StreamInfo, watermark: str) -> None:
+def print_stream(info: StreamInfo, watermark: str, consumers: Mapping[str, StreamCut]) -> None:
     """Print everything there is to know of a stream."""
     print_rows(
         ("", ""),
@@ -56,6 +58,7 @@ def print_stream(info: StreamInfo, watermark: str) -> None:
             ("watermark", watermark),
             ("epoch", str(info.epoch)),
             *((f"segment {one.segment_id}", f"{one.low!r}-{one.high!r}") for one in info.segments),
+            *((f"consumer {name}", str(cut)) for name, cut in consumers.items()),
         ],
     )
 

@@ -14,14 +14,15 @@ EXAMPLE = "penstock stream show plant/readings"
 
 
 def show(name: NameArgument, *, store: StoreOption = STORE_DEFAULT, as_json: JsonOption = False) -> None:
-    """Tell all about one stream: its state, size, configuration, head, tail, watermark and segments."""
+    """Tell all about one stream: its state, size, configuration, head, tail, watermark, segments and consumers."""
     with existing_store(store) as opened:
         opened.maintain()  # what was noted by a process that has ended counts, too
-        info, mark = opened.stream(name), opened.watermark(name)
+        info, mark, consumers = opened.stream(name), opened.watermark(name), opened.consumers(name)
     if as_json:
-        print_json(as_dict(info) | {"watermark": None if mark is None else _as_dict(mark)})
+        known = {consumer: str(cut) for consumer, cut in consumers.items()}
+        print_json(as_dict(info) | {"watermark": None if mark is None else _as_dict(mark), "consumers": known})
     else:
-        print_stream(info, "none" if mark is None else f"{moment(mark.lower)}, {duration(_age(mark))} ago")
+        print_stream(info, "none" if mark is None else f"{moment(mark.lower)}, {duration(_age(mark))} ago", consumers)
 
 
 def _as_dict(mark: "Watermark") -> dict[str, object]:
