@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import argon2
 import pytest
+from pyspark.sql import SparkSession
 
 import penstock
 from penstock.cli import main
@@ -23,6 +24,7 @@ from penstock.cpo import _sqlite
 from penstock.plog import FilePlogs, _open
 from penstock.server import _run
 from penstock.server._users import Users
+from penstock.spark import demo as story
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -88,6 +90,31 @@ def quick_stores(monkeypatch: pytest.MonkeyPatch) -> None:
 def short_servers(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let servers of this process be told to stop as soon as they serve."""
     monkeypatch.setattr(_run, "stop_signals", lambda: nullcontext(lambda: "SIGTERM"))
+
+
+@pytest.fixture(scope="package")
+def spark_of_all() -> Iterator[None]:
+    """Let the Spark that a command starts go on to the last test of the package."""
+    yield
+    session = SparkSession.getActiveSession()
+    if session is not None:
+        session.stop()
+
+
+@pytest.fixture
+def one_spark(spark_of_all: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let commands of this process share one Spark: it takes seconds to start."""
+    del spark_of_all
+    monkeypatch.setattr(SparkSession, "stop", lambda _: None)
+
+
+@pytest.fixture
+def short_demo(one_spark: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the demo tell two minutes instead of ten, with fewer readings and a smaller film."""
+    del one_spark
+    short = {"_LENGTH_S": 120, "_DOWN": (30, 90), "_ROUND_S": 30, "_PER_SECOND": 5, "LARGE_SIZE": 2 << 20}
+    for name, value in short.items():
+        monkeypatch.setattr(story, name, value)
 
 
 @pytest.fixture

@@ -1,0 +1,107 @@
+"""``penstock archive``, ``aggregate`` and ``windows``: commands that run on Spark."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import pyarrow.dataset as ds
+import pytest
+
+import penstock
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.cli.conftest import Call
+
+pytestmark = pytest.mark.usefixtures("one_spark")
+WINDOWS = ("windows", "plant/readings", "--length", "10 seconds", "--time")
+TYPED = ("--option", "format=json", "--option", "json_schema=at bigint")
+
+
+def rows_of(table: Path) -> list[dict[str, object]]:
+    rows: list[dict[str, object]] = (
+        ds.dataset(table, partitioning="hive", ignore_prefixes=["_", "."]).to_table().to_pylist()
+    )
+    return rows
+
+
+def test_archive_goes_on_where_it_was(call: Call, plant: Path) -> None:
+    """Started by a timer, each run adds what is new, and reports it for people or for programs."""
+    result = call("archive", "plant/readings", "table", "--date", "date'2026-11-15'")
+    assert (result.code, result.out, result.err) == (0, "plant/readings to table: 4 events in 1 batch\n", "")
+    call("write", "plant/readings", "readings.txt")
+    report = json.loads(call("archive", "plant/readings", "table", "--date", "date'2026-11-15'", "--json").out)
+    assert (report["rows"], report["batches"], report["lag_bytes"], report["watermark"]) == (2, 1, 0, None)
+    rows = rows_of(plant / "table")
+    assert sorted(row["event"] for row in rows) == [b"20.1", b"20.4", b"20.9", b"21.2", b"21.5", b"21.7"]  # type: ignore[type-var]
+    assert {row["date"] for row in rows} == {"2026-11-15"}
+
+
+def test_aggregate_merges_streams(call: Call, plant: Path) -> None:
+    """The result is a stream like any other."""
+    with penstock.connect(plant / "penstock-data") as store:
+        store.create_stream("plant/alarms")
+        store.create_stream("plant/all")
+        with store.writer("plant/alarms") as writer:
+            writer.write_event(b"stuck")
+    result = call("aggregate", "plant/readings", "plant/alarms", "--into", "plant/all")
+    assert result.out == "plant/readings, plant/alarms into plant/all: 5 events in 1 batch\n"
+    assert sorted(call("read", "plant/all").lines) == ["20.1", "20.4", "20.9", "21.2", "stuck"]
+
+
+def test_windows_are_added_up_by_the_writers_time(call: Call, here: Path) -> None:
+    """With options of the source, and expressions over its columns."""
+    with penstock.connect(here / "penstock-data", pass_s=0.05) as store:
+        for stream in ("plant/readings", "plant/sums"):
+            store.create_stream(stream)
+        with store.writer("plant/readings", "boiler") as writer:
+            for second in (1, 12, 3, 21):
+                writer.write_event(json.dumps({"at": second * 1000}).encode())
+            writer.note_time(20_000)
+            while store.watermark("plant/readings") is None:
+                store.maintain()
+    sums = ("--value", "count(*) AS n", "--value", "max(at) AS last")
+    result = call(*WINDOWS, "timestamp_millis(at)", *TYPED, *sums, "--into", "plant/sums", "--json")
+    assert result.code == 0, result.err
+    assert json.loads(result.out)["watermark"] == 20_000
+    events = [json.loads(line) for line in call("read", "plant/sums").lines]
+    assert sorted((event["start"][17:19], event["n"], event["last"]) for event in events) == [
+        ("00", 2, 3000), ("10", 1, 12_000),
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "message"),
+    [
+        (("archive", "plant/none", "table"), 1, "no stream 'plant/none'"),
+        (("aggregate", "plant/none", "--into", "plant/readings"), 1, "no stream 'plant/none'"),
+        (("aggregate", "plant/readings", "--into", "plant/none"), 1, "no stream 'plant/none'"),
+        (("windows", "plant/none", "--time", "mark_time", "--length", "1 second", "--table", "t"), 1, "plant/none"),
+        (("archive", "plant/readings", "table", "--store", "nowhere"), 1, "no store in nowhere"),
+        (("archive", "plant/readings", "table", "--option", "max_evnt_size=1"), 2, "do you mean 'max_event_size'?"),
+        (("archive", "plant/readings", "table", "--option", "format"), 2, "--option format has no value"),
+        (("aggregate", "plant/readings", "--into", "plant/readings"), 2, "another to merge them into"),
+        ((*WINDOWS, "mark_time"), 2, "name one of them"),
+        ((*WINDOWS, "mark_time", "--table", "t", "--into", "plant/readings"), 2, "name one of them"),
+    ],
+)
+def test_what_makes_no_sense_is_told_in_one_line(
+    call: Call, plant: Path, arguments: tuple[str, ...], code: int, message: str
+) -> None:
+    """Whatever Spark makes of it; and nothing is begun."""
+    result = call(*arguments)
+    assert (result.code, result.out) == (code, ""), result.err
+    assert message in result.err
+    assert result.err.startswith("penstock: ")
+    assert result.err.count("\n") == 1
+    assert not (plant / "table").exists()
+
+
+@pytest.mark.parametrize("arguments", [("archive", "plant/readings"), ("windows", "plant/readings", "--nonsense")])
+def test_wrong_call_exits_with_2_and_starts_nothing(call: Call, arguments: tuple[str, ...]) -> None:
+    """Before Spark, which takes seconds."""
+    result = call(*arguments)
+    assert result.code == 2
+    assert "Usage: penstock" in result.err
