@@ -310,7 +310,7 @@ class RemoteTransactionalWriter:
         self.stream, self.writer_id = stream, writer_id
         self._store, self._serializer = store, serializer
         self._closed = False
-        store.stream(stream)
+        _ = self.last_number  # which tells whether there is such a stream, also to who may only write to it
 
     def begin(self, lease: float = 30.0) -> RemoteTransaction:
         """Begin a transaction, which is aborted when nobody pings it, or writes, for ``lease`` seconds."""

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 import pytest
 
 import penstock
-from penstock.errors import NotAuthenticated, NotPermitted, PenstockError, StoreUnreachable
+from penstock.errors import NoSuchStream, NotAuthenticated, NotPermitted, PenstockError, StoreUnreachable
 from penstock.model import EventPointer
 from penstock.server import Config, Server
 from penstock.server._operations import OPERATIONS
@@ -95,6 +95,22 @@ def test_users_say_who_they_are_with_a_password_or_a_token(folder: Path) -> None
         for wrong in refused:
             with pytest.raises(NotAuthenticated):
                 penstock.connect(server.address, **wrong)
+
+
+def test_who_may_only_write_writes_transactions_too(folder: Path) -> None:
+    """As a sink of Spark does; a stream that is not there is told at once all the same."""
+    folder.mkdir()
+    users = Users.open(folder / USERS_FILE)
+    users.add("anna", PASSWORD)
+    users.grant("anna", "write", "own/*")
+    with serving(folder) as server, penstock.connect(folder) as near:
+        near.create_stream(OWN)
+        with penstock.connect(server.address, user="anna", password=PASSWORD) as far:
+            with far.transactional_writer(OWN, "query").begin() as transaction:
+                transaction.write_event(b"a")
+            with pytest.raises(NoSuchStream):
+                far.transactional_writer("own/none")
+        assert events_of(near, OWN) == [b"a"]
 
 
 def test_a_server_that_is_not_there_is_told_at_once(folder: Path) -> None:
