@@ -2,13 +2,8 @@
 
 from __future__ import annotations
 
-import os
-import signal
-import subprocess
-import sys
 from collections import Counter
-from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 from pyspark.errors import PySparkException
@@ -18,6 +13,7 @@ import penstock
 from penstock.errors import BadArgument, NoSuchStream, StreamSealed
 from penstock.spark._errors import told_by
 from tests.spark.conftest import STREAM
+from tests.spark.processes import done, job, kill_session, until
 from tests.spark.spark_harness import load_stream, note_all, write_at
 
 if TYPE_CHECKING:
@@ -198,7 +194,7 @@ def test_an_output_mode_that_replaces_is_refused(
 
 
 def test_a_driver_that_is_killed_goes_on_and_writes_nothing_twice(folder: Path, tmp_path: Path) -> None:
-    """Killed with all its processes, one of which owns the store, twice; then it is let run to its end."""
+    """Killed at any moment, with all its processes, one of which owns the store; then another runs to the end."""
     written = [b"%05d:" % number + bytes(200) for number in range(24_000)]
     with penstock.connect(folder) as store:
         store.create_stream("plant/in", segments=2)
@@ -206,26 +202,11 @@ def test_a_driver_that_is_killed_goes_on_and_writes_nothing_twice(folder: Path, 
         with store.writer("plant/in") as writer:
             writer.write_batch(written, keys=[str(number) for number in range(24_000)])
     checkpoint = tmp_path / "checkpoint"
-    for batches in (2, 5):
-        job = start_job(folder, checkpoint)
-        while job.poll() is None and done(checkpoint) < batches:
-            with suppress(subprocess.TimeoutExpired):
-                job.wait(0.01)
-        assert job.poll() is None, "it was killed while it ran"
-        os.killpg(job.pid, signal.SIGKILL)
-        job.wait()
-    assert start_job(folder, checkpoint).wait() == 0
+    args = ("stream", "local[2]", folder, tmp_path, checkpoint, 4000)
+    with job(*args) as process:
+        until(process, lambda: done(checkpoint) == 2)
+        kill_session(process)
+    with job(*args) as process:
+        assert process.wait() == 0
     with penstock.connect(folder) as store:
         assert events_of(store, OUT) == Counter(written)
-
-
-def start_job(folder: Path, checkpoint: Path) -> subprocess.Popen[Any]:
-    """Start a job in a group of processes of its own."""
-    command = [sys.executable, "-m", "tests.spark.sink_job", str(folder), str(checkpoint)]
-    return subprocess.Popen(command, start_new_session=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-
-
-def done(checkpoint: Path) -> int:
-    """Return how many batches a query has finished."""
-    notes = checkpoint / "commits"
-    return sum(path.name.isdigit() for path in notes.iterdir()) if notes.exists() else 0

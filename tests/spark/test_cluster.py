@@ -1,0 +1,183 @@
+"""Spark as a real cluster, whose processes are killed: an executor, a worker of Python, the store's owner, the driver.
+
+All of them are killed while a task has half of its rows in the sink.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+from collections import Counter
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Final
+
+import pyarrow.feather
+import pytest
+
+import penstock
+from penstock.server._service import FlightService
+from penstock.stream import StreamStore
+from tests.spark.cluster import running_cluster
+from tests.spark.processes import Gates, descendants, done, job, kill_session, until
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    from tests.spark.cluster import Cluster
+
+IN, OUT = "plant/in", "plant/out"
+EVENTS: Final = [b"%05d:" % number + bytes(1000) for number in range(16_000)]
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    with running_cluster(tmp_path_factory.mktemp("cluster")) as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def filled(folder: Path) -> Path:
+    """A folder with a stream of several segments and megabytes, and one to copy it to; nobody has it open."""
+    with penstock.connect(folder) as store:
+        store.create_stream(IN, segments=3)
+        store.create_stream(OUT, segments=2)
+        with store.writer(IN) as writer:
+            writer.write_batch(EVENTS, keys=[str(number) for number in range(len(EVENTS))])
+    return folder
+
+
+@pytest.fixture
+def gates(tmp_path: Path) -> Gates:
+    return Gates(tmp_path / "gates")
+
+
+def copied(folder: Path) -> Counter[bytes]:
+    """Return what was copied."""
+    with penstock.connect(folder) as store:
+        return Counter(event for batch in store.read(OUT) for event in batch.column("event").to_pylist())
+
+
+@contextmanager
+def owned(folder: Path) -> Iterator[StreamStore]:
+    """Let this process own a folder, so that it sees which transactions there are."""
+    with penstock.connect(folder) as store:
+        assert isinstance(store, StreamStore)
+        yield store
+
+
+def owner_of(folder: Path) -> int:
+    """Return the process that owns a folder."""
+    (found,) = {
+        int(text[1])
+        for path in folder.rglob("LOCK")
+        if (text := re.match(r"process (\d+) on", path.read_text())) is not None
+    }
+    return found
+
+
+def test_executors_read_the_files_of_plogs_themselves(
+    cluster: Cluster, filled: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each event once, in its place; and the owner, which is this process, has sent none of them."""
+    calls: Counter[str] = Counter()
+    for name in ("_blocks", "do_action"):
+        monkeypatch.setattr(FlightService, name, counted(name, getattr(FlightService, name), calls))
+    with penstock.connect(filled) as store:
+        expected = {
+            (segment, offset): event
+            for batch in store.read(IN)
+            for segment, offset, event in zip(
+                *(batch.column(name).to_pylist() for name in ("segment_id", "offset", "event")), strict=True
+            )
+        }
+        with job("read", cluster.master, filled, tmp_path / "read") as process:
+            assert process.wait() == 0
+    rows = pyarrow.feather.read_table(tmp_path / "read")
+    places = zip(rows["segment_id"].to_pylist(), rows["offset"].to_pylist(), strict=True)
+    assert Counter(expected.values()) == Counter(EVENTS)
+    assert rows.num_rows == len(EVENTS)
+    assert dict(zip(places, rows["event"].to_pylist(), strict=True)) == expected
+    assert calls["do_action"]
+    assert not calls["_blocks"]
+
+
+def counted(name: str, method: Callable[..., object], calls: Counter[str]) -> Callable[..., object]:
+    """Return a method that is counted."""
+
+    def call(*args: object) -> object:
+        calls[name] += 1
+        return method(*args)
+
+    return call
+
+
+def test_an_executor_and_workers_that_are_killed_are_replaced(
+    cluster: Cluster, filled: Path, tmp_path: Path, gates: Gates
+) -> None:
+    """Spark runs their tasks again; of what the first attempts had written nothing is seen, and nothing is left."""
+    checkpoint = tmp_path / "checkpoint"
+    args = ("stream", cluster.master, filled, gates.folder, checkpoint, 4000)
+    gates.shut()
+    with owned(filled) as store, job(*args) as process:
+        until(process, lambda: len(gates.waiting()) == 1 and bool(store.transactions))
+        os.kill(cluster.executor_of(*gates.waiting()), signal.SIGKILL)
+        gates.open()
+        until(process, lambda: done(checkpoint) == 1)
+        gates.shut()
+        until(process, lambda: len(gates.waiting()) == 1 and bool(store.transactions))
+        for pid in workers_of(cluster.executor_of(*gates.waiting())):
+            os.kill(pid, signal.SIGKILL)
+        gates.open()
+        assert process.wait() == 0
+        assert not store.transactions
+        assert not store.catalog.prepared
+    assert done(checkpoint) == 4
+    assert copied(filled) == Counter(EVENTS)
+
+
+def workers_of(executor: int) -> list[int]:
+    """Return the processes of Python that run an executor's tasks; the one that starts them is left alone."""
+    (daemon,) = [pid for pid in descendants(executor) if descendants(pid)]
+    return descendants(daemon)
+
+
+def test_a_worker_that_owns_the_store_is_killed_and_another_takes_over(
+    cluster: Cluster, filled: Path, gates: Gates
+) -> None:
+    """Tasks whose transactions were open there are told so, and are run again."""
+    before = plogs(filled)
+    gates.shut(2)
+    with job("copy", cluster.master, filled, gates.folder) as process:
+        until(process, lambda: len(gates.waiting()) == 2 and plogs(filled) >= before + 4)  # two for each transaction
+        owner = owner_of(filled)
+        assert owner in workers_of(cluster.executor_of(owner))
+        os.kill(owner, signal.SIGKILL)
+        gates.open()
+        assert process.wait() == 0
+    assert re.search(r"penstock\.errors\.(StoreUnreachable|TransactionEnded|NoSuchTransaction): ", cluster.told())
+    assert copied(filled) == Counter(EVENTS)
+
+
+def plogs(folder: Path) -> int:
+    """Return how many plogs a folder has."""
+    return len(list(folder.glob("plogs/*.plog")))
+
+
+def test_a_driver_that_is_killed_goes_on(cluster: Cluster, filled: Path, tmp_path: Path, gates: Gates) -> None:
+    """With another one and its checkpoint, while executors of the first may still be there."""
+    checkpoint = tmp_path / "checkpoint"
+    args = ("stream", cluster.master, filled, gates.folder, checkpoint, 8000)
+    gates.shut()
+    with owned(filled) as store:
+        with job(*args) as process:
+            until(process, lambda: len(gates.waiting()) == 1 and bool(store.transactions))
+            kill_session(process)
+        gates.open()
+        assert done(checkpoint) == 0
+        with job(*args) as process:
+            assert process.wait() == 0
+        assert not store.transactions
+        assert not store.catalog.prepared
+    assert copied(filled) == Counter(EVENTS)
