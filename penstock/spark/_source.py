@@ -66,7 +66,7 @@ class PenstockSource(DataSource):
     def reader(self, schema: StructType) -> PenstockReader:
         """Return what reads once."""
         options = source_options(self.options)
-        for name in ("max_bytes_per_trigger", "max_events_per_trigger", "align", "consumer"):
+        for name in ("max_bytes_per_trigger", "max_events_per_trigger", "align", "mark_rows", "consumer"):
             if getattr(options, name):
                 raise BadArgument(f"the option {name!r} is for spark.readStream only: spark.read reads all at once")
         check_schema(options, schema)
