@@ -32,6 +32,7 @@ __all__ = ["command_names", "main"]
 
 _SECTIONS: Final = {
     "Streams and their events": ("stream", "write", "tail", "read", "cat", "watermarks", "group"),
+    "Jobs on Spark": ("archive", "aggregate", "windows"),
     "The server": ("serve", "dev", "user"),
     "Penstock itself": ("demo", "doctor"),
 }

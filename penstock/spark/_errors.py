@@ -6,13 +6,17 @@ import re
 from functools import wraps
 from typing import TYPE_CHECKING, Final, ParamSpec, TypeVar
 
+from pyspark.errors import AnalysisException
+
 from penstock import errors
-from penstock.errors import PenstockError
+from penstock.errors import BadArgument, PenstockError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-__all__ = ["plain", "plain_each", "told_by"]
+    from pyspark.errors import PySparkException
+
+__all__ = ["in_one_line", "plain", "plain_each", "told_by"]
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -56,3 +60,11 @@ def told_by(error: BaseException) -> PenstockError | None:
     told: PenstockError = kind.__new__(kind)
     Exception.__init__(told, found[2].strip())
     return told
+
+
+def in_one_line(error: PySparkException) -> PenstockError:
+    """Return what an error of Spark's says, for those who did not write the program: ours, or its first line."""
+    lines = (line.partition(" SQLSTATE:")[0].strip() for line in str(error).splitlines())
+    said = f"Spark: {next(filter(None, lines), type(error).__name__)}"
+    kind = BadArgument if isinstance(error, AnalysisException) else PenstockError  # the former is of somebody's SQL
+    return told_by(error) or kind(said)

@@ -8,7 +8,11 @@ import sys
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+from pyspark.errors import PySparkException
+from pyspark.logger import PySparkLogger
 from pyspark.sql import SparkSession
+
+from penstock.spark._errors import in_one_line
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -18,9 +22,14 @@ __all__ = ["local_session"]
 
 @contextmanager
 def local_session(name: str) -> Iterator[SparkSession]:
-    """Start Spark on all cores of this machine, or where spark-defaults.conf says; stop it at the end of the block."""
+    """Start Spark on all cores of this machine, or where spark-defaults.conf says; stop it at the end of the block.
+
+    Errors of Spark's come out in one line.
+    """
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    logging.getLogger("py4j").setLevel(logging.CRITICAL)
+    of_spark = map(PySparkLogger.getLogger, ("SQLQueryContextLogger", "DataFrameQueryContextLogger"))
+    for logger in (logging.getLogger("py4j"), *of_spark):
+        logger.setLevel(logging.CRITICAL + 1)  # what is raised, they print as well
     builder = SparkSession.builder.appName(f"penstock {name}")
     for setting, value in {
         "spark.log.level": "OFF",  # what goes wrong comes out as an exception
@@ -34,5 +43,7 @@ def local_session(name: str) -> Iterator[SparkSession]:
     session = builder.getOrCreate()
     try:
         yield session
+    except PySparkException as error:
+        raise in_one_line(error) from None
     finally:
         session.stop()

@@ -83,6 +83,8 @@ def test_windows_are_added_up_by_the_writers_time(call: Call, here: Path) -> Non
         (("archive", "plant/readings", "table", "--option", "max_evnt_size=1"), 2, "do you mean 'max_event_size'?"),
         (("archive", "plant/readings", "table", "--option", "format"), 2, "--option format has no value"),
         (("aggregate", "plant/readings", "--into", "plant/readings"), 2, "another to merge them into"),
+        (("archive", "plant/readings", "table", "--date", "nothing"), 2, "`nothing` cannot be resolved"),
+        ((*WINDOWS, "nonsense(", "--table", "t"), 2, "Syntax error"),
         ((*WINDOWS, "mark_time"), 2, "name one of them"),
         ((*WINDOWS, "mark_time", "--table", "t", "--into", "plant/readings"), 2, "name one of them"),
     ],
