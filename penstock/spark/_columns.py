@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql.pandas.types import to_arrow_schema
@@ -135,8 +136,8 @@ class Rows:
         scope, name = options.stream.split("/")
         self._makers: dict[str, Callable[[pa.RecordBatch], pa.Array]] = {
             "event": self._events,
-            "scope": lambda batch: pa.repeat(scope, len(batch)),
-            "stream": lambda batch: pa.repeat(name, len(batch)),
+            "scope": _Same(scope).of,
+            "stream": _Same(name).of,
             "segment_id": lambda batch: batch.column("segment_id"),
             "offset": lambda batch: batch.column("offset"),
             "size": self._sizes,
@@ -151,11 +152,12 @@ class Rows:
     def of(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """Return the rows of events."""
         found = self._payload(batch)
-        arrays = [
-            found[one.name] if one.name in found else self._makers[one.name](batch).cast(one.type)
-            for one in self._schema
+        arrays = [found[one.name] if one.name in found else self._makers[one.name](batch) for one in self._schema]
+        cast = [
+            array if array.type == one.type else array.cast(one.type)
+            for array, one in zip(arrays, self._schema, strict=True)
         ]
-        return pa.record_batch(arrays, self._schema)
+        return pa.record_batch(cast, self._schema)
 
     def mark(self) -> pa.RecordBatch:
         """Return the row that only tells the time."""
@@ -202,7 +204,7 @@ class Rows:
         return pa.array(known, pa.int64())
 
     def _pointers(self, batch: pa.RecordBatch) -> pa.Array:
-        return pc.binary_join_element_wise(f"{self._segment(batch)}@", batch.column("offset").cast(pa.string()), "")
+        return _prefixed(f"{self._segment(batch)}@".encode(), batch.column("offset").cast(pa.string()))
 
     def _segment(self, batch: pa.RecordBatch) -> str:
         """Return the segment that all events of a batch are in, as pointers name it."""
@@ -212,3 +214,29 @@ class Rows:
         if not self._in_batch:
             return batch.column("mark_time")
         return pa.repeat(pa.scalar(self._time, pa.timestamp("ms", "UTC")), len(batch))
+
+
+class _Same:
+    """A column in which every row is the same: made once, for the largest batch so far."""
+
+    def __init__(self, text: str) -> None:
+        self._text, self._rows = text, pa.repeat(text, 0)
+
+    def of(self, batch: pa.RecordBatch) -> pa.Array:
+        """Return as many rows as a batch has."""
+        if len(self._rows) < len(batch):
+            self._rows = pa.repeat(self._text, len(batch))
+        return self._rows[: len(batch)]
+
+
+def _prefixed(prefix: bytes, texts: pa.StringArray) -> pa.StringArray:
+    """Put the same before every text; if they are equally long, as offsets mostly are, without looking at each."""
+    count, width = len(texts), len(texts[0].as_buffer()) if len(texts) else 0
+    _, ends, data = texts.buffers()
+    if not count or (np.frombuffer(ends, np.int32, count + 1) != np.arange(0, count + 1) * width).any():
+        return pc.binary_join_element_wise(prefix.decode(), texts, "")
+    rows = np.empty((count, len(prefix) + width), np.uint8)
+    rows[:, : len(prefix)] = np.frombuffer(prefix, np.uint8)
+    rows[:, len(prefix) :] = np.frombuffer(data, np.uint8, count * width).reshape(count, width)
+    new_ends = np.arange(count + 1, dtype=np.int32) * rows.shape[1]
+    return pa.StringArray.from_buffers(count, pa.py_buffer(new_ends), pa.py_buffer(rows.reshape(-1)))

@@ -22,7 +22,7 @@ from pyspark.sql.types import (
 import penstock
 from penstock import EventPointer
 from penstock.errors import BadArgument
-from penstock.spark._columns import Rows, check_schema, schema_of
+from penstock.spark._columns import Rows, _prefixed, check_schema, schema_of
 from penstock.spark._options import source_options
 
 if TYPE_CHECKING:
@@ -172,3 +172,12 @@ def test_a_row_may_tell_nothing_but_the_time(store: Store) -> None:
     [row] = Rows(store, options_of(), RAW, time=7_000, in_batch=True).mark().to_pylist()
     assert row.pop("mark_time") == datetime.fromtimestamp(7, UTC)
     assert row == dict.fromkeys(OURS[:-1])
+
+
+@pytest.mark.parametrize("numbers", [[], [7], [3, 8, 5], [8, 9, 10, 11], [10**17, 5], list(range(95, 2000))])
+def test_texts_get_what_stands_before_them(numbers: list[int]) -> None:
+    """Whether they are equally long, which is quick, or not."""
+    texts = pa.array([str(number) for number in numbers], pa.string())
+    found = _prefixed(b"plant/a:0@", texts)
+    found.validate(full=True)
+    assert found.to_pylist() == [f"plant/a:0@{number}" for number in numbers]
