@@ -31,12 +31,13 @@ format: $(READY) ## Format the code and fix what ruff can fix
 demo: $(READY) ## Show what Penstock does
 	@$(BIN)/penstock demo
 
-bench: $(READY) ## Print the speed of plogs and streams next to the bare disk, Kafka and RabbitMQ
+bench: $(READY) ## Print the speed of everything next to the bare disk, Kafka, RabbitMQ and Parquet
 	@$(BIN)/python -m bench.plog
 	@$(BIN)/python -m bench.streams
 	@$(BIN)/python -m bench.large_events
 	@$(BIN)/python -m bench.watermarks
 	@$(BIN)/python -m bench.server
+	@$(BIN)/python -m bench.spark
 
 clean: ## Remove .venv and everything built
 	@rm -rf .venv dist .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache
