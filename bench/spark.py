@@ -164,9 +164,6 @@ def source(spark: SparkSession, store: Store, folder: Path) -> Iterator[Figure]:
     ratio, mine, other = compare(lambda: measured(ours), lambda: measured(theirs), rounds=ROUNDS)
     detail = {"/s": mine, "prepared/s": other, "tasks": tasks, "rows a batch": batch}
     yield Figure("source, all columns, against a source of prepared batches", ratio, 0.8, detail)
-    one, two = ours.select("event"), theirs.select("event")
-    ratio, mine, other = compare(lambda: measured(one), lambda: measured(two), rounds=ROUNDS)
-    yield Figure("  events alone are asked for", ratio, detail={"/s": mine, "prepared/s": other})
     yield Figure("memory while it reads, MiB at the most", detail=peaks)
 
 
