@@ -189,17 +189,20 @@ def _open_writer(  # noqa: PLR0917 - as they are sent
     identity: bytes,
     token: str,
     notes_time: bool,
-    resume: bool,
+    sent: int | None,
 ) -> list[Any]:
+    """Let a writer in; one that comes again says up to which number it has ``sent``: what is above is of another."""
     found: list[Any] = []
 
     def make() -> ClientWriter:
         uid, lanes = session.store.lanes(stream)
         numbers = [] if writer_id is None else session.store.numbers_of(stream, identity)
+        if sent is not None and numbers and numbers[1] > sent:
+            raise WriterFenced(stream, str(writer_id))
         found[:] = [uid, [[lane.segment_id, lane.low] for lane in lanes], numbers]
         return ClientWriter(session, stream, writer_id, identity, token, notes_time=notes_time)
 
-    if resume:
+    if sent is not None:
         older = session.store.known_writer(stream, writer_id)
         if older is not None and getattr(older, "token", None) != token:
             raise WriterFenced(stream, str(writer_id))
@@ -229,9 +232,9 @@ def _last(session: Session, number: int, segment: int, place: float) -> int:
     return session.store.segment(writer.stream, segment).last_of(writer.identity, place)
 
 
-def _find(session: Session, number: int, blocks: list[list[int]]) -> list[int | None]:
+def _find(session: Session, number: int, blocks: list[list[Any]]) -> list[int | None]:
     writer = _writer(session, number)
-    return [writer.find(segment, last) for segment, last in blocks]
+    return [writer.find(*block) for block in blocks]
 
 
 def _open_upload(session: Session, number: int) -> int:

@@ -16,7 +16,7 @@ from penstock.client._wire import APPENDS, BLOCKS_MAX, ENDED, cell, pack_error, 
 from penstock.errors import BadArgument, NoSuchStream, PenstockError, StoreClosed, WriterFenced
 from penstock.stream._block import EVENTS, EXTENT, LENGTH_SIZE, read_header
 from penstock.stream._large_write import LargeWrite
-from penstock.stream._segment import SegmentEnded
+from penstock.stream._segment import NumbersTaken, SegmentEnded
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -128,12 +128,15 @@ class ClientWriter:
         if state is None or state.uid != self.stream_uid:
             raise NoSuchStream(self.stream)
 
-    def find(self, segment_id: int, last: int) -> int | None:
+    def find(self, segment_id: int, last: int, count: int, digest: bytes) -> int | None:
         """Return where a block begins that was sent before; None if it did not get here."""
         try:
-            return self._store.segment(self.stream, segment_id).find_block(self.identity, last)
+            segment = self._store.segment(self.stream, segment_id)
+            return segment.find_block(self.identity, last=last, count=count, digest=digest)
         except KeyError:
             return None
+        except NumbersTaken:  # by another writer that had the id meanwhile
+            raise WriterFenced(self.stream, str(self.writer_id)) from None
 
     def mark(self, time: int) -> None:
         """Mark a time behind all that the writer has written."""
