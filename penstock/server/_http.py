@@ -22,8 +22,10 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from penstock._version import __version__
 from penstock.errors import NotAuthenticated, ServerError
+from penstock.server._limits import Limits
 from penstock.server._listen import listen
 from penstock.server._login import login
+from penstock.server._watch import Ledger, Watch
 
 if TYPE_CHECKING:
     import asyncio
@@ -92,8 +94,11 @@ class HttpServer:
         """Serve everybody who waits, and who comes."""
         server = uvicorn.Server(self._settings(app))
         thread = threading.Thread(target=server.run, args=([self._socket],), name="penstock-http")
+        watch = None if self._certificate is None else self._door.watch(self.port, Limits.of(self._config))
 
         def end() -> None:
+            if watch is not None:
+                watch.end()
             server.should_exit = True
             thread.join()
             self._socket.close()
@@ -138,6 +143,18 @@ class _Door:
         self.request_timeout_s: Final = config.idle_timeout_s
         self.silent: Final[dict[_Connection, asyncio.TimerHandle | None]] = {}  # with what ends it, if a head is due
         self.busy: Final[dict[_Connection, asyncio.TimerHandle]] = {}
+        self._ledger: Ledger | None = None
+
+    def watch(self, port: int, limits: Limits) -> Watch:
+        """Look after those who have not come in yet: with TLS, they may take long before we hear of them."""
+        self._ledger = Ledger()
+        return Watch(port, limits, self._ledger)
+
+    def let_in(self, transport: asyncio.Transport) -> None:
+        """Note that somebody is known here now."""
+        peer = transport.get_extra_info("peername")
+        if self._ledger is not None and peer is not None:
+            self._ledger.account("tcp:{}:{}".format(*peer)).add(0)
 
     def __len__(self) -> int:
         """How many there are."""
@@ -161,6 +178,7 @@ class _Connection(H11Protocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Wait for the head of a request; make room if there is none."""
         super().connection_made(transport)
+        self._door.let_in(transport)
         self._wait_for_head()
         if len(self._door) > self._door.max_connections:
             self._door.who_goes(self).leave()

@@ -1,8 +1,8 @@
-"""Looks at the connections of the Flight port again and again, and closes those that have to go.
+"""Looks at the connections of a port again and again, and closes those that have to go.
 
-They belong to gRPC, so nothing is kept of them: each time the files of this process are looked through, and a socket is
-known again by its cookie, which no other ever has. One is closed through a second descriptor of it, so that never
-another is met that has the number meanwhile.
+They belong to gRPC, or are still at the handshake of TLS, so nothing is kept of them: each time the files of this
+process are looked through, and a socket is known again by its cookie, which no other ever has. One is closed through a
+second descriptor of it, so that never another is met that has the number meanwhile.
 """
 
 from __future__ import annotations
@@ -72,10 +72,14 @@ class Ledger:
                 self._addresses = {peer: one for peer, one in self._addresses.items() if one not in gone}
 
 
+def _nothing() -> None:
+    """Do nothing."""
+
+
 class Watch:
     """A thread that looks after the connections of a port; ``also`` is done each time."""
 
-    def __init__(self, port: int, limits: Limits, ledger: Ledger, also: Callable[[], None]) -> None:
+    def __init__(self, port: int, limits: Limits, ledger: Ledger, also: Callable[[], None] = _nothing) -> None:
         self._port, self._limits, self._ledger, self._also = port, limits, ledger, also
         self._lines: dict[bytes, Line] = {}  # by cookie
         self._others: set[bytes] = set()  # sockets that are none of ours

@@ -154,6 +154,29 @@ def test_tls_is_spoken_with_a_certificate(serve: Callable[..., HttpServer], tmp_
         get(server, "/healthz")
 
 
+def test_handshake_of_tls_has_to_come_in_time(serve: Callable[..., HttpServer], tmp_path: Path) -> None:
+    """As heads have to; and who was let in stays for longer than that."""
+    own = own_certificate(tmp_path, ["localhost"], clock=SystemClock())
+    server = serve(certificate=own, header_timeout_s=0.2)
+    context = ssl.create_default_context(cafile=str(own.cert_path))
+    with closing(HTTPSConnection("localhost", server.port, timeout=LONG_S, context=context)) as connection:
+        for _ in range(3):
+            connection.request("GET", "/healthz")
+            assert connection.getresponse().read()
+            assert connection.sock is not None
+            with connect(server) as guest:
+                assert not received(guest), "which takes as long as a handshake may take"
+
+
+def test_handshakes_of_tls_keep_nobody_out(serve: Callable[..., HttpServer], tmp_path: Path) -> None:
+    """Those that were begun first go when there are too many."""
+    own = own_certificate(tmp_path, ["localhost"], clock=SystemClock())
+    server = serve(certificate=own, max_connections=8)
+    with ExitStack() as stack:
+        guests = [stack.enter_context(connect(server)) for _ in range(20)]
+        assert not received(guests[0])
+
+
 def test_port_in_use_is_told(serve: Callable[..., HttpServer]) -> None:
     """With the address, and what to do."""
     port = serve().port
