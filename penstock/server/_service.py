@@ -35,6 +35,7 @@ __all__ = ["FlightService"]
 
 _HANG_UP_S: Final = 5.0
 _READING: Final = Operation(lambda: None, "read")
+_ENDING: Final = Operation(lambda: None, "read", "chosen")
 _APPENDING: Final = Operation(lambda: None, "write", "open")
 SESSIONS_MAX: Final = 1_000
 
@@ -67,6 +68,8 @@ class FlightService(flight.FlightServerBase):  # type: ignore[misc]
         session_id, args = _understood(action.body)
         session = self._session(session_id)
         if action.type == END:
+            with _told(session):
+                check(session, visitor_of(context), END, _ENDING, args)
             self._end(session)
             return [pack([0, None])]
         if action.type == HERE:
@@ -177,8 +180,9 @@ class FlightService(flight.FlightServerBase):  # type: ignore[misc]
                     raise BadArgument("there is one exchange, called session")
                 if version != PROTOCOL:
                     raise ServerError(f"this server speaks version {PROTOCOL} of the protocol, not {version}")
-                if before in self._sessions and self._sessions[before].user == session.user:
-                    self._end(self._sessions[before])
+                older = self._sessions.get(before) if isinstance(before, str) else None
+                if older is not None and older.user == session.user:
+                    self._end(older)
                 self._begin(session)
                 writer.write_metadata(pack(["welcome", session.id, limits.max_inflight_bytes]))
                 session.run(writer.write_metadata)

@@ -140,7 +140,8 @@ class ClientWriter:
 
     def mark(self, time: int) -> None:
         """Mark a time behind all that the writer has written."""
-        assert self.writer_id is not None, "only writers with an id give time"
+        if self.writer_id is None:
+            raise BadArgument("only writers with an id give time")
         self._store.marks.note_behind(self.stream, self.stream_uid, self.writer_id, time)
 
     def abandon(self) -> None:
@@ -217,7 +218,7 @@ class Upload:
     """A large event that a client is sending."""
 
     def __init__(self, session: Session, writer: ClientWriter) -> None:
-        self._writer = writer
+        self.writer = writer
         self._logs = session.store.large_logs(writer.stream)
         self._write = LargeWrite(self._logs.new_large_log, session.store.clock)
         self._lock = threading.Lock()  # held while something is done to it: the client may be missed meanwhile
@@ -229,11 +230,11 @@ class Upload:
 
     def commit(self, size: int, head: bytes, position: float) -> EventPointer:
         """Make the event part of the stream; return where it is."""
-        header = read_header(memoryview(head), where=f"stream {self._writer.stream}", start=0)
-        if size != self._write.size or header.kind != EXTENT or header.writer != self._writer.identity:
+        header = read_header(memoryview(head), where=f"stream {self.writer.stream}", start=0)
+        if size != self._write.size or header.kind != EXTENT or header.writer != self.writer.identity:
             raise BadArgument("a large event that is not what it says")
         with self._lock:
-            self._writer.check()
+            self.writer.check()
             self._write.finish()
             return self._logs.commit_large(self._write, header, position)
 
