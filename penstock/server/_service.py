@@ -21,7 +21,7 @@ from penstock.server._limits import UNLIMITED, Limits
 from penstock.server._operations import OPERATIONS, Operation
 from penstock.server._permissions import Door, check, visitor_of
 from penstock.server._session import Session, SessionOver
-from penstock.server._watch import Ledger, Watch
+from penstock.server._watch import Ledger, Watch, close_all
 from penstock.server._writers import ClientWriter
 
 if TYPE_CHECKING:
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 __all__ = ["FlightService"]
 
 _HANG_UP_S: Final = 5.0
+_UNIX: Final = "grpc+unix://"
 _READING: Final = Operation(lambda: None, "read")
 _ENDING: Final = Operation(lambda: None, "read", "chosen")
 _APPENDING: Final = Operation(lambda: None, "write", "open")
@@ -55,6 +56,7 @@ class FlightService(flight.FlightServerBase):  # type: ignore[misc]
     ) -> None:
         self._store, self._sessions_max, self._limits = store, sessions_max, limits
         self._ledger = Ledger()
+        self._at = location.removeprefix(_UNIX) if location.startswith(_UNIX) else None
         self._sessions: dict[str, Session] = {}
         self._lock = threading.Lock()
         self._is_over = False
@@ -235,7 +237,10 @@ class FlightService(flight.FlightServerBase):  # type: ignore[misc]
         return len(self._sessions)
 
     def shutdown(self) -> None:
-        """Serve no more: clients are told, and have a moment to hang up; who is stuck does not hold up the end."""
+        """Serve no more: clients are told, and have a moment to hang up. Then they are hung up on.
+
+        Or who does not read what was asked for would keep a thread, and with that this process, for ever.
+        """
         with self._lock:
             self._is_over = True
         if self._watch is not None:
@@ -245,6 +250,9 @@ class FlightService(flight.FlightServerBase):  # type: ignore[misc]
         last = threading.Thread(target=super().shutdown, name="penstock-shutdown", daemon=True)
         last.start()
         last.join(_HANG_UP_S)
+        if last.is_alive():
+            close_all(self._at or self.port)
+            last.join(_HANG_UP_S)
 
 
 class _UnderWay:

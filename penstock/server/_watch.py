@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from penstock.server._limits import Limits
 
-__all__ = ["Ledger", "Watch"]
+__all__ = ["Ledger", "Watch", "close_all"]
 
 _LOOK_S: Final = 0.05  # what a stranger can send meanwhile, it has sent
 _PAUSES: Final = 30  # for each time that it takes to look, so many are waited
@@ -130,6 +130,16 @@ class Watch:
             return None
         is_ours = one.family in (socket.AF_INET, socket.AF_INET6) and here[1] == self._port
         return Line(peer=_address(*there[:2]), since=now) if is_ours else None
+
+
+def close_all(at: int | str) -> None:
+    """Break off all connections of a port, or of a socket that is a file."""
+    for number, _, _ in _sockets():
+        with suppress(OSError), socket.socket(fileno=os.dup(number)) as one:
+            one.getpeername()  # who listens has none
+            here = one.getsockname()
+            if at == (here if one.family == socket.AF_UNIX else here[1]):
+                one.shutdown(socket.SHUT_RDWR)
 
 
 def _sockets() -> Iterator[tuple[int, bytes, socket.socket]]:
