@@ -80,10 +80,11 @@ def append(store: StreamStore, visitor: Visitor, name: str, reader: Any) -> int:
     count = 0
     with store.writer(name) as writer:
         for chunk in reader:
-            batch: pa.RecordBatch = chunk.data
-            if "event" not in batch.schema.names:
-                raise BadArgument("what is put has a column event, and maybe one key")
-            keys = batch.column("key") if "key" in batch.schema.names else None
+            batch: pa.RecordBatch | None = chunk.data
+            names = [] if batch is None else batch.schema.names
+            if batch is None or names.count("event") != 1 or names.count("key") > 1:
+                raise BadArgument("what is put is batches with a column event, and maybe one key")
+            keys = batch.column("key") if "key" in names else None
             writer.write_batch(batch.column("event"), keys)
             count += len(batch)
     return count
