@@ -17,12 +17,14 @@ from penstock.client._wire import END, HERE, NOT_BEGUN, PROTOCOL, pack, pack_err
 from penstock.errors import BadArgument, NoSuchStream, PenstockError, ServerError
 from penstock.server import _plain as plain
 from penstock.server._blocks import BLOCKS, Blocks
+from penstock.server._calls import Calls
 from penstock.server._limits import UNLIMITED, Limits
 from penstock.server._operations import OPERATIONS, Operation
 from penstock.server._permissions import Door, check, visitor_of
 from penstock.server._session import Session, SessionOver
 from penstock.server._watch import Ledger, Watch, close_all
 from penstock.server._writers import ClientWriter
+from penstock.stream import READ_SCHEMA
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -56,6 +58,7 @@ class FlightService(flight.FlightServerBase):  # type: ignore[misc]
     ) -> None:
         self._store, self._sessions_max, self._limits = store, sessions_max, limits
         self._ledger = Ledger()
+        self._calls = Calls(limits)
         self._at = location.removeprefix(_UNIX) if location.startswith(_UNIX) else None
         self._sessions: dict[str, Session] = {}
         self._lock = threading.Lock()
@@ -66,6 +69,10 @@ class FlightService(flight.FlightServerBase):  # type: ignore[misc]
 
     def do_action(self, context: flight.ServerCallContext, action: flight.Action) -> list[bytes]:
         """Call an operation."""
+        with self._calls.one(context.peer()):
+            return self._act(context, action)
+
+    def _act(self, context: flight.ServerCallContext, action: flight.Action) -> list[bytes]:
         self._count(context, action.body.size)
         session_id, args = _understood(action.body)
         session = self._session(session_id)
@@ -104,14 +111,20 @@ class FlightService(flight.FlightServerBase):  # type: ignore[misc]
         self._count(context, len(ticket.ticket))
         if plain.is_ticket(ticket.ticket):
             with _told(None):
-                return plain.read(self._store, visitor_of(context), ticket.ticket)
+                found = plain.read(self._store, visitor_of(context), ticket.ticket)
+                return flight.GeneratorStream(READ_SCHEMA, self._one_call(context.peer(), found))
         what, session_id, args = _understood(ticket.ticket)
         session = self._session(session_id)
         with _told(session):
             if what != "blocks":
                 raise BadArgument(f"there is nothing called {what!r} to get")
             check(session, visitor_of(context), what, _READING, args)
-            return flight.GeneratorStream(BLOCKS, self._blocks(session, *args))
+            return flight.GeneratorStream(BLOCKS, self._one_call(context.peer(), self._blocks(session, *args)))
+
+    def _one_call(self, peer: str, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Return batches, as a call that is under way until the last of them is sent."""
+        with self._calls.one(peer):
+            yield from batches
 
     def _blocks(self, session: Session, stream: str, segment: int, offset: int, end: int) -> Iterator[pa.RecordBatch]:
         with _told(session):
@@ -132,6 +145,16 @@ class FlightService(flight.FlightServerBase):  # type: ignore[misc]
 
         Or, for any Flight client, append events.
         """
+        with self._calls.one(context.peer()):
+            self._append(context, descriptor, reader, writer)
+
+    def _append(
+        self,
+        context: flight.ServerCallContext,
+        descriptor: flight.FlightDescriptor,
+        reader: flight.MetadataRecordBatchReader,
+        writer: flight.FlightMetadataWriter,
+    ) -> None:
         if descriptor.descriptor_type == flight.DescriptorType.PATH:
             with _told(None):
                 name, chunks = plain.name_in(descriptor), self._counted(context, reader)
@@ -166,6 +189,15 @@ class FlightService(flight.FlightServerBase):  # type: ignore[misc]
     ) -> None:
         """Keep a client's channel open."""
         del reader
+        with self._calls.one(context.peer()):
+            self._keep_open(context, descriptor, writer)
+
+    def _keep_open(
+        self,
+        context: flight.ServerCallContext,
+        descriptor: flight.FlightDescriptor,
+        writer: flight.MetadataRecordBatchWriter,
+    ) -> None:
         self._count(context)
         limits = self._limits
         session = Session(
