@@ -79,15 +79,31 @@ class _Header(flight.ClientMiddleware):  # type: ignore[misc]
 
 
 def _authorization(user: str | None, password: str | None, token: str | None) -> str | None:
+    for what, given in (("user", user), ("password", password), ("token", token)):
+        _check_text(what, given)
     if token is not None:
         if user is not None or password is not None:
             raise BadArgument("a token says who you are: give it alone, without user and password")
+        if not (token.isascii() and token.isprintable()):
+            raise BadArgument("token cannot be this: it is one line of plain letters (is there a line end behind it?)")
         return f"Bearer {token}"
     if (user is None) != (password is None):
         raise BadArgument("user and password go together: give both, or a token")
     if user is None:
         return None
     return "Basic " + base64.b64encode(f"{user}:{password}".encode()).decode()
+
+
+def _check_text(what: str, given: object) -> None:
+    """Refuse what cannot be sent; nothing of it is told, because it may be a secret."""
+    if given is None:
+        return
+    if not isinstance(given, str):
+        raise BadArgument(f"{what} cannot be of type {type(given).__name__}: give a text")
+    try:
+        given.encode()
+    except UnicodeEncodeError:
+        raise BadArgument(f"{what} cannot be this: it has half a character in it") from None
 
 
 def _host_and_port(address: str) -> tuple[str, int]:

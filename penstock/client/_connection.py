@@ -78,7 +78,11 @@ class Session:
         with translated(self):
             hello = flight.FlightDescriptor.for_command(pack(["session", PROTOCOL, before]))
             self._writer, self._reader = self.client.do_exchange(hello)
-            kind, self.id, inflight = self._receive()
+            try:
+                kind, self.id, inflight = self._receive()
+            except BaseException:
+                self._let_go()  # or Arrow complains, on the standard error, that nobody did
+                raise
         assert kind == "welcome", "what else"
         self.room: Final = Room(inflight)  # for blocks that are sent and not acknowledged, of all writers
         self._listener = threading.Thread(target=self._listen, name="penstock-client", daemon=True)
@@ -155,6 +159,9 @@ class Session:
         with suppress(pa.ArrowException, OSError):
             self._reader.cancel()
         self._listener.join(_GOODBYE_S)
+        self._let_go()
+
+    def _let_go(self) -> None:
         with suppress(pa.ArrowException, OSError):
             self._writer.close()
         with suppress(pa.ArrowException, OSError):

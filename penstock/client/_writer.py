@@ -21,7 +21,7 @@ from penstock.client._connection import ConnectionLost, translated
 from penstock.client._errand import Errand
 from penstock.client._small_block import LEFT_SIZE, SmallBlock
 from penstock.client._wire import APPENDS, BLOCKS_MAX, ENDED, column_of, pack, unpack, unpack_error
-from penstock.stream._block import BLOCK_HEADER_SIZE
+from penstock.stream._block import BLOCK_HEADER_SIZE, block_digest
 from penstock.stream._segment import SegmentEnded
 from penstock.stream._writer_host import OpenLane
 from penstock.stream._writer_table import writer_hash
@@ -59,6 +59,11 @@ class _Block:
         assert self.answer is not None, "asked for once it is durable"
         return self.answer
 
+    def described(self) -> list[object]:
+        """Return what tells it from all others."""
+        digest = block_digest(self.header.pack(), *self.parts)
+        return [self.segment_id, self.header.last, self.header.count, digest]
+
     def result(self) -> None:
         """Return when it is durable; ``SegmentEnded`` if there are successors to write to."""
         if self.answer is None:
@@ -95,6 +100,7 @@ class RemoteHost:
         self._lock = threading.Lock()  # held while the writer is opened again
         self._put_lock = threading.Lock()  # held while blocks are sent, or no more of them
         self._ready: list[_Block] = []
+        self._sent = 0  # up to which number; higher ones under this identity are of another writer
         self._session: Session | None = None
         self._is_fenced = False
         self._number = 0
@@ -104,7 +110,9 @@ class RemoteHost:
         self._acks: Any = None
         store.hosts[self._token] = self  # first: what is told at once is heard
         try:
-            self._open(self._connection.session, resume=False)
+            self._open(self._connection.session, sent=None)
+            if self._writer_id is not None:
+                self._sent = self._found[2][1]
         except BaseException:
             del store.hosts[self._token]
             raise
@@ -125,8 +133,8 @@ class RemoteHost:
         if self._is_fenced and writer is not None and writer.is_sound:
             writer.fence()
 
-    def _open(self, session: Session, *, resume: bool) -> None:
-        args = (self._stream, self._writer_id, self.identity, self._token, self._notes_time, resume)
+    def _open(self, session: Session, *, sent: int | None) -> None:
+        args = (self._stream, self._writer_id, self.identity, self._token, self._notes_time, sent)
         number, *self._found = session.call("writer.open", *args)
         with translated(session):
             command = pack(["append", session.id, number])
@@ -148,7 +156,7 @@ class RemoteHost:
         with self._lock:
             session = self._connection.session
             if session is not self._session:
-                self._open(session, resume=True)
+                self._open(session, sent=self._sent)
             return session
 
     def lose(self, session: Session) -> None:
@@ -210,6 +218,7 @@ class RemoteHost:
             if session is not self._session or self._put is None:
                 raise ConnectionLost
             for left, block in zip(range(len(blocks) - 1, -1, -1), blocks, strict=True):
+                self.note_sent(block.header)
                 _put(self._put, block, left)
             answer = self._acks.read()
         if answer is None:
@@ -221,10 +230,13 @@ class RemoteHost:
         for block, start in zip(blocks, starts, strict=True):
             block.answer = start
 
+    def note_sent(self, header: BlockHeader) -> None:
+        """Note that a block with these numbers may get to the server."""
+        self._sent = max(self._sent, header.last, header.whole)
+
     def _find(self, session: Session, blocks: Sequence[_Block]) -> None:
         """Learn which blocks are durable already."""
-        asked = [[block.segment_id, block.header.last] for block in blocks]
-        found = session.call("writer.find", self._number, asked)
+        found = session.call("writer.find", self._number, [block.described() for block in blocks])
         for block, start in zip(blocks, found, strict=True):
             block.answer = start
 
@@ -308,6 +320,7 @@ class _LargeLogs:
 
     def commit_large(self, write: LargeWrite, header: BlockHeader, position: float) -> EventPointer:
         """Make the event part of the stream; return where it is."""
+        self._host.note_sent(header)
         pointer: EventPointer = self._call("large.commit", write.size, header.pack(), position)
         self._session = None
         return pointer

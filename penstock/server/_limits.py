@@ -13,6 +13,9 @@ if TYPE_CHECKING:
 
 __all__ = ["UNLIMITED", "Limits"]
 
+_CALLS_LEAST: Final = 100
+_CONNECTIONS_FULL: Final = 4  # so many connections may have as many calls under way as one may
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
@@ -28,6 +31,16 @@ class Limits:
     def of(cls, config: Config) -> Limits:
         """Return those of a server."""
         return cls(**{name: getattr(config, name) for name in cls.__slots__})
+
+    @property
+    def calls_of_one_max(self) -> float:
+        """How many calls of one connection may be under way: each open writer has one, and each waits in a thread."""
+        return max(_CALLS_LEAST, self.max_connections)
+
+    @property
+    def calls_max(self) -> float:
+        """How many calls may be under way in all."""
+        return _CONNECTIONS_FULL * self.calls_of_one_max
 
     def check_message(self, size: int) -> None:
         """Refuse a message that is too large."""

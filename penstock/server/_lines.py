@@ -87,15 +87,20 @@ def to_close(lines: Collection[Line], limits: Limits, now: float) -> Iterator[tu
             yield line, "a message that is too large"
         elif now - line.since > limits.header_timeout_s:
             yield line, "it said nothing useful in time"
-    yield from _too_many(strangers, len(lines) - limits.max_connections)
+    yield from _too_many(lines, len(lines) - limits.max_connections)
     yield from _too_much(strangers, limits.max_inflight_bytes)
 
 
-def _too_many(strangers: list[Line], surplus: float) -> Iterator[tuple[Line, str]]:
-    """Return those who have been here for longest."""
+def _too_many(lines: Collection[Line], surplus: float) -> Iterator[tuple[Line, str]]:
+    """Return strangers, who have been here for longest; and if there are too many others, who came last."""
     if surplus > 0:
-        for line in sorted(strangers, key=lambda line: line.since)[: int(surplus)]:
+        for line in sorted(lines, key=_leaves_sooner)[: int(surplus)]:
             yield line, "there are too many"
+
+
+def _leaves_sooner(line: Line) -> tuple[bool, float]:
+    is_known = line.last is not None
+    return is_known, -line.since if is_known else line.since
 
 
 def _too_much(strangers: list[Line], limit: float) -> Iterator[tuple[Line, str]]:

@@ -9,13 +9,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Literal
 
-from penstock.errors import NoSuchGroup, NoSuchStream, ReaderInUse, WriterFenced
+from penstock.errors import BadArgument, NoSuchGroup, NoSuchStream, ReaderInUse, WriterFenced
 from penstock.model import check_name
 from penstock.server import _transactions as transactions
 from penstock.server._reach import end_proof, show_proof
 from penstock.server._readers import ClientReader
 from penstock.server._session import news_of
 from penstock.server._writers import ClientWriter, Upload
+from penstock.stream._writer import check_writer
+from penstock.stream._writer_table import writer_hash
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -189,17 +191,23 @@ def _open_writer(  # noqa: PLR0917 - as they are sent
     identity: bytes,
     token: str,
     notes_time: bool,
-    resume: bool,
+    sent: int | None,
 ) -> list[Any]:
+    """Let a writer in; one that comes again says up to which number it has ``sent``: what is above is of another."""
+    check_writer(writer_id, None)
+    if writer_id is not None and identity != writer_hash(writer_id):
+        raise BadArgument(f"this is not the identity of writer {writer_id!r}")
     found: list[Any] = []
 
     def make() -> ClientWriter:
         uid, lanes = session.store.lanes(stream)
         numbers = [] if writer_id is None else session.store.numbers_of(stream, identity)
+        if sent is not None and numbers and numbers[1] > sent:
+            raise WriterFenced(stream, str(writer_id))
         found[:] = [uid, [[lane.segment_id, lane.low] for lane in lanes], numbers]
         return ClientWriter(session, stream, writer_id, identity, token, notes_time=notes_time)
 
-    if resume:
+    if sent is not None:
         older = session.store.known_writer(stream, writer_id)
         if older is not None and getattr(older, "token", None) != token:
             raise WriterFenced(stream, str(writer_id))
@@ -229,28 +237,37 @@ def _last(session: Session, number: int, segment: int, place: float) -> int:
     return session.store.segment(writer.stream, segment).last_of(writer.identity, place)
 
 
-def _find(session: Session, number: int, blocks: list[list[int]]) -> list[int | None]:
+def _find(session: Session, number: int, blocks: list[list[Any]]) -> list[int | None]:
     writer = _writer(session, number)
-    return [writer.find(segment, last) for segment, last in blocks]
+    return [writer.find(*block) for block in blocks]
 
 
 def _open_upload(session: Session, number: int) -> int:
     return session.keep(Upload(session, _writer(session, number)))
 
 
-def _upload(session: Session, number: int) -> Upload:
+def _upload(session: Session, writer: int, number: int) -> Upload:
+    """Return a large event of a writer: what was permitted for that one holds for no other."""
     upload: Upload = session.get(number, Upload)
+    if upload.writer.number != writer:
+        raise BadArgument(f"{number} is no large event of writer {writer}")
     return upload
 
 
-def _commit_upload(session: Session, _: int, number: int, size: int, head: bytes, position: float) -> Any:  # noqa: ANN401
-    pointer = _upload(session, number).commit(size, head, position)
+def _write_upload(session: Session, writer: int, number: int, data: bytes) -> None:
+    _upload(session, writer, number).write(data)
+
+
+def _commit_upload(  # noqa: PLR0917 - as they are sent
+    session: Session, writer: int, number: int, size: int, head: bytes, position: float
+) -> Any:  # noqa: ANN401
+    pointer = _upload(session, writer, number).commit(size, head, position)
     session.drop(number)
     return pointer
 
 
-def _drop_upload(session: Session, _: int, number: int) -> None:
-    _upload(session, number).drop()
+def _drop_upload(session: Session, writer: int, number: int) -> None:
+    _upload(session, writer, number).drop()
     session.drop(number)
 
 
@@ -325,7 +342,7 @@ OPERATIONS: Final[Mapping[str, Operation]] = {
     "transaction.drop": Operation(transactions.drop_event, "write", "transaction"),
     "transaction.commit": Operation(transactions.commit, "write", "transaction"),
     "large.open": Operation(_open_upload, "write", "open"),
-    "large.write": Operation(lambda session, _, number, data: _upload(session, number).write(data), "write", "open"),
+    "large.write": Operation(_write_upload, "write", "open"),
     "large.commit": Operation(_commit_upload, "write", "open"),
     "large.drop": Operation(_drop_upload, "write", "open"),
 }

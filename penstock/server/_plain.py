@@ -55,7 +55,7 @@ def is_ticket(data: bytes) -> bool:
     return data.startswith(b"{")
 
 
-def read(store: StreamStore, visitor: Visitor, data: bytes) -> flight.FlightDataStream:
+def read(store: StreamStore, visitor: Visitor, data: bytes) -> Iterator[pa.RecordBatch]:
     """Return the events that a ticket asks for."""
     try:
         ticket = msgspec.json.decode(data, type=_Ticket)
@@ -63,7 +63,7 @@ def read(store: StreamStore, visitor: Visitor, data: bytes) -> flight.FlightData
         raise BadArgument(f'this is no ticket, which looks like {{"stream": "scope/name"}}: {error}') from error
     _check(visitor, "read", ticket.stream)
     start, end = (None if cut is None else StreamCut.parse(cut) for cut in (ticket.start, ticket.end))
-    return flight.GeneratorStream(READ_SCHEMA, store.read(ticket.stream, start, end))
+    return store.read(ticket.stream, start, end)
 
 
 def name_in(descriptor: flight.FlightDescriptor) -> str:
@@ -80,10 +80,11 @@ def append(store: StreamStore, visitor: Visitor, name: str, reader: Any) -> int:
     count = 0
     with store.writer(name) as writer:
         for chunk in reader:
-            batch: pa.RecordBatch = chunk.data
-            if "event" not in batch.schema.names:
-                raise BadArgument("what is put has a column event, and maybe one key")
-            keys = batch.column("key") if "key" in batch.schema.names else None
+            batch: pa.RecordBatch | None = chunk.data
+            names = [] if batch is None else batch.schema.names
+            if batch is None or names.count("event") != 1 or names.count("key") > 1:
+                raise BadArgument("what is put is batches with a column event, and maybe one key")
+            keys = batch.column("key") if "key" in names else None
             writer.write_batch(batch.column("event"), keys)
             count += len(batch)
     return count

@@ -57,11 +57,16 @@ def show_proof(session: Session, stream: str, segment: int, offset: int) -> list
     if not folder.is_absolute():
         return None  # the store is in memory
     try:
-        proof = Proof(folder, session.id)
         place = folder_place(folder)
+        proof = Proof(folder, session.id)
     except OSError:
         return None
-    return [session.keep(proof), str(proof.path), proof.content, place]
+    try:
+        number = session.keep(proof)
+    except BaseException:
+        proof.abandon()  # the session is over: nobody else would
+        raise
+    return [number, str(proof.path), proof.content, place]
 
 
 def end_proof(session: Session, number: int) -> None:

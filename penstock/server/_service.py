@@ -17,12 +17,14 @@ from penstock.client._wire import END, HERE, NOT_BEGUN, PROTOCOL, pack, pack_err
 from penstock.errors import BadArgument, NoSuchStream, PenstockError, ServerError
 from penstock.server import _plain as plain
 from penstock.server._blocks import BLOCKS, Blocks
+from penstock.server._calls import Calls
 from penstock.server._limits import UNLIMITED, Limits
 from penstock.server._operations import OPERATIONS, Operation
 from penstock.server._permissions import Door, check, visitor_of
 from penstock.server._session import Session, SessionOver
-from penstock.server._watch import Ledger, Watch
+from penstock.server._watch import Ledger, Watch, close_all
 from penstock.server._writers import ClientWriter
+from penstock.stream import READ_SCHEMA
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -34,7 +36,9 @@ if TYPE_CHECKING:
 __all__ = ["FlightService"]
 
 _HANG_UP_S: Final = 5.0
+_UNIX: Final = "grpc+unix://"
 _READING: Final = Operation(lambda: None, "read")
+_ENDING: Final = Operation(lambda: None, "read", "chosen")
 _APPENDING: Final = Operation(lambda: None, "write", "open")
 SESSIONS_MAX: Final = 1_000
 
@@ -54,6 +58,8 @@ class FlightService(flight.FlightServerBase):  # type: ignore[misc]
     ) -> None:
         self._store, self._sessions_max, self._limits = store, sessions_max, limits
         self._ledger = Ledger()
+        self._calls = Calls(limits)
+        self._at = location.removeprefix(_UNIX) if location.startswith(_UNIX) else None
         self._sessions: dict[str, Session] = {}
         self._lock = threading.Lock()
         self._is_over = False
@@ -63,10 +69,16 @@ class FlightService(flight.FlightServerBase):  # type: ignore[misc]
 
     def do_action(self, context: flight.ServerCallContext, action: flight.Action) -> list[bytes]:
         """Call an operation."""
+        with self._calls.one(context.peer()):
+            return self._act(context, action)
+
+    def _act(self, context: flight.ServerCallContext, action: flight.Action) -> list[bytes]:
         self._count(context, action.body.size)
         session_id, args = _understood(action.body)
         session = self._session(session_id)
         if action.type == END:
+            with _told(session):
+                check(session, visitor_of(context), END, _ENDING, args)
             self._end(session)
             return [pack([0, None])]
         if action.type == HERE:
@@ -99,14 +111,20 @@ class FlightService(flight.FlightServerBase):  # type: ignore[misc]
         self._count(context, len(ticket.ticket))
         if plain.is_ticket(ticket.ticket):
             with _told(None):
-                return plain.read(self._store, visitor_of(context), ticket.ticket)
+                found = plain.read(self._store, visitor_of(context), ticket.ticket)
+                return flight.GeneratorStream(READ_SCHEMA, self._one_call(context.peer(), found))
         what, session_id, args = _understood(ticket.ticket)
         session = self._session(session_id)
         with _told(session):
             if what != "blocks":
                 raise BadArgument(f"there is nothing called {what!r} to get")
             check(session, visitor_of(context), what, _READING, args)
-            return flight.GeneratorStream(BLOCKS, self._blocks(session, *args))
+            return flight.GeneratorStream(BLOCKS, self._one_call(context.peer(), self._blocks(session, *args)))
+
+    def _one_call(self, peer: str, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Return batches, as a call that is under way until the last of them is sent."""
+        with self._calls.one(peer):
+            yield from batches
 
     def _blocks(self, session: Session, stream: str, segment: int, offset: int, end: int) -> Iterator[pa.RecordBatch]:
         with _told(session):
@@ -127,6 +145,16 @@ class FlightService(flight.FlightServerBase):  # type: ignore[misc]
 
         Or, for any Flight client, append events.
         """
+        with self._calls.one(context.peer()):
+            self._append(context, descriptor, reader, writer)
+
+    def _append(
+        self,
+        context: flight.ServerCallContext,
+        descriptor: flight.FlightDescriptor,
+        reader: flight.MetadataRecordBatchReader,
+        writer: flight.FlightMetadataWriter,
+    ) -> None:
         if descriptor.descriptor_type == flight.DescriptorType.PATH:
             with _told(None):
                 name, chunks = plain.name_in(descriptor), self._counted(context, reader)
@@ -161,6 +189,15 @@ class FlightService(flight.FlightServerBase):  # type: ignore[misc]
     ) -> None:
         """Keep a client's channel open."""
         del reader
+        with self._calls.one(context.peer()):
+            self._keep_open(context, descriptor, writer)
+
+    def _keep_open(
+        self,
+        context: flight.ServerCallContext,
+        descriptor: flight.FlightDescriptor,
+        writer: flight.MetadataRecordBatchWriter,
+    ) -> None:
         self._count(context)
         limits = self._limits
         session = Session(
@@ -177,8 +214,9 @@ class FlightService(flight.FlightServerBase):  # type: ignore[misc]
                     raise BadArgument("there is one exchange, called session")
                 if version != PROTOCOL:
                     raise ServerError(f"this server speaks version {PROTOCOL} of the protocol, not {version}")
-                if before in self._sessions and self._sessions[before].user == session.user:
-                    self._end(self._sessions[before])
+                older = self._sessions.get(before) if isinstance(before, str) else None
+                if older is not None and older.user == session.user:
+                    self._end(older)
                 self._begin(session)
                 writer.write_metadata(pack(["welcome", session.id, limits.max_inflight_bytes]))
                 session.run(writer.write_metadata)
@@ -231,7 +269,10 @@ class FlightService(flight.FlightServerBase):  # type: ignore[misc]
         return len(self._sessions)
 
     def shutdown(self) -> None:
-        """Serve no more: clients are told, and have a moment to hang up; who is stuck does not hold up the end."""
+        """Serve no more: clients are told, and have a moment to hang up. Then they are hung up on.
+
+        Or who does not read what was asked for would keep a thread, and with that this process, for ever.
+        """
         with self._lock:
             self._is_over = True
         if self._watch is not None:
@@ -241,6 +282,9 @@ class FlightService(flight.FlightServerBase):  # type: ignore[misc]
         last = threading.Thread(target=super().shutdown, name="penstock-shutdown", daemon=True)
         last.start()
         last.join(_HANG_UP_S)
+        if last.is_alive():
+            close_all(self._at or self.port)
+            last.join(_HANG_UP_S)
 
 
 class _UnderWay:

@@ -2,7 +2,7 @@
 
 On the channel the server tells when segments have grown, and what a reader or a writer has to know. What is told is
 kept until it is sent, by whatever thread finds out; one thread sends it. Of a segment only that there is news is kept,
-so a client that does not listen costs nothing. Every answer says how much was told before it: a client that has heard
+so a client that does not listen costs little. Every answer says how much was told before it: a client that has heard
 that knows all that came before.
 """
 
@@ -144,6 +144,8 @@ class Session:
             segment = self.store.segment(stream, number)
             uid = self.store.catalog.stream(stream).uid
         except (KeyError, PenstockError):
+            if len(self._news) >= _OPEN_MAX:  # a client that asks and does not listen
+                raise BadArgument(f"there are {_OPEN_MAX} things to tell that were not heard yet") from None
             self.unwatch(key)
             self.tell(key, ["segment", *key, None])
             return

@@ -35,6 +35,7 @@ _DOOR: Final = "owner.sock"
 _SERVICE: Final = "flight.sock"
 _PATH_MAX: Final = 100  # a socket's path may have 107 bytes
 _ANSWER_S: Final = 10.0
+_PAUSE_S: Final = 0.1
 _READY: Final = b"ready\n"
 _ALONE: Final = b"alone "
 _logger: Final = logging.getLogger("penstock.server")
@@ -70,6 +71,7 @@ class _Door:
     def __init__(self, store: StreamStore, folder: Path, *, alone: bool) -> None:
         self._store, self._folder, self._alone = store, folder, alone
         self._shutdown: Callable[[], None] | None = None
+        self._over = threading.Event()
         self._socket = socket.socket(socket.AF_UNIX)
         try:
             for name in (_DOOR, _SERVICE):  # left by an owner that was killed; we have the lock
@@ -88,7 +90,10 @@ class _Door:
             try:
                 visitor, _ = self._socket.accept()
             except OSError:
-                return  # it was closed
+                if self._over.wait(_PAUSE_S):
+                    return
+                _logger.exception("nobody can come in at the door of %s", self._folder)  # too many files, perhaps
+                continue
             with visitor:
                 try:
                     visitor.sendall(self._answer())
@@ -112,6 +117,7 @@ class _Door:
 
     def close(self) -> None:
         """Serve nobody any more."""
+        self._over.set()
         with suppress(OSError):
             self._socket.shutdown(socket.SHUT_RDWR)
         self._socket.close()

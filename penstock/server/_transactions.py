@@ -38,8 +38,8 @@ __all__ = [
 class _Event:
     """An event of a transaction that a client is sending."""
 
-    def __init__(self, output: EventOutputStream) -> None:
-        self.output = output
+    def __init__(self, transaction: str, output: EventOutputStream) -> None:
+        self.transaction, self.output = transaction, output
 
     def abandon(self) -> None:
         """Drop it: the client is gone."""
@@ -101,26 +101,31 @@ def begin_event(session: Session, transaction: str, position: float) -> int:
         raise BadArgument(f"{position!r} is no place of a key")
     one = _open(session, transaction)
     output = one.begin_at(position) if isinstance(one, Transaction) else one.begin_write_event()
-    return session.keep(_Event(output))
+    return session.keep(_Event(transaction, output))
 
 
 def write_chunk(session: Session, transaction: str, number: int, data: bytes) -> None:
     """Take bytes of an event."""
-    del transaction
-    session.get(number, _Event).output.write(data)
+    _event(session, transaction, number).output.write(data)
 
 
 def end_event(session: Session, transaction: str, number: int) -> None:
     """Make an event part of the transaction."""
-    del transaction
-    session.get(number, _Event).output.close()
+    _event(session, transaction, number).output.close()
 
 
 def drop_event(session: Session, transaction: str, number: int) -> None:
     """Drop an event."""
-    del transaction
-    session.get(number, _Event).output.abort()
+    _event(session, transaction, number).output.abort()
     session.drop(number)
+
+
+def _event(session: Session, transaction: str, number: int) -> _Event:
+    """Return an event of a transaction: what was permitted for that one holds for no other."""
+    event: _Event = session.get(number, _Event)
+    if event.transaction != transaction:
+        raise BadArgument(f"{number} is no event of transaction {transaction}")
+    return event
 
 
 def commit(session: Session, transaction: str, timestamp: int | None, events: list[int]) -> list[EventPointer | None]:

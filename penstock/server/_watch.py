@@ -1,8 +1,8 @@
-"""Looks at the connections of the Flight port again and again, and closes those that have to go.
+"""Looks at the connections of a port again and again, and closes those that have to go.
 
-They belong to gRPC, so nothing is kept of them: each time the files of this process are looked through, and a socket is
-known again by its cookie, which no other ever has. One is closed through a second descriptor of it, so that never
-another is met that has the number meanwhile.
+They belong to gRPC, or are still at the handshake of TLS, so nothing is kept of them: each time the files of this
+process are looked through, and a socket is known again by its cookie, which no other ever has. One is closed through a
+second descriptor of it, so that never another is met that has the number meanwhile.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from penstock.server._limits import Limits
 
-__all__ = ["Ledger", "Watch"]
+__all__ = ["Ledger", "Watch", "close_all"]
 
 _LOOK_S: Final = 0.05  # what a stranger can send meanwhile, it has sent
 _PAUSES: Final = 30  # for each time that it takes to look, so many are waited
@@ -72,10 +72,14 @@ class Ledger:
                 self._addresses = {peer: one for peer, one in self._addresses.items() if one not in gone}
 
 
+def _nothing() -> None:
+    """Do nothing."""
+
+
 class Watch:
     """A thread that looks after the connections of a port; ``also`` is done each time."""
 
-    def __init__(self, port: int, limits: Limits, ledger: Ledger, also: Callable[[], None]) -> None:
+    def __init__(self, port: int, limits: Limits, ledger: Ledger, also: Callable[[], None] = _nothing) -> None:
         self._port, self._limits, self._ledger, self._also = port, limits, ledger, also
         self._lines: dict[bytes, Line] = {}  # by cookie
         self._others: set[bytes] = set()  # sockets that are none of ours
@@ -126,6 +130,16 @@ class Watch:
             return None
         is_ours = one.family in (socket.AF_INET, socket.AF_INET6) and here[1] == self._port
         return Line(peer=_address(*there[:2]), since=now) if is_ours else None
+
+
+def close_all(at: int | str) -> None:
+    """Break off all connections of a port, or of a socket that is a file."""
+    for number, _, _ in _sockets():
+        with suppress(OSError), socket.socket(fileno=os.dup(number)) as one:
+            one.getpeername()  # who listens has none
+            here = one.getsockname()
+            if at == (here if one.family == socket.AF_UNIX else here[1]):
+                one.shutdown(socket.SHUT_RDWR)
 
 
 def _sockets() -> Iterator[tuple[int, bytes, socket.socket]]:

@@ -16,7 +16,7 @@ from penstock.client._wire import APPENDS, BLOCKS_MAX, ENDED, cell, pack_error, 
 from penstock.errors import BadArgument, NoSuchStream, PenstockError, StoreClosed, WriterFenced
 from penstock.stream._block import EVENTS, EXTENT, LENGTH_SIZE, read_header
 from penstock.stream._large_write import LargeWrite
-from penstock.stream._segment import SegmentEnded
+from penstock.stream._segment import NumbersTaken, SegmentEnded
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -128,16 +128,20 @@ class ClientWriter:
         if state is None or state.uid != self.stream_uid:
             raise NoSuchStream(self.stream)
 
-    def find(self, segment_id: int, last: int) -> int | None:
+    def find(self, segment_id: int, last: int, count: int, digest: bytes) -> int | None:
         """Return where a block begins that was sent before; None if it did not get here."""
         try:
-            return self._store.segment(self.stream, segment_id).find_block(self.identity, last)
+            segment = self._store.segment(self.stream, segment_id)
+            return segment.find_block(self.identity, last=last, count=count, digest=digest)
         except KeyError:
             return None
+        except NumbersTaken:  # by another writer that had the id meanwhile
+            raise WriterFenced(self.stream, str(self.writer_id)) from None
 
     def mark(self, time: int) -> None:
         """Mark a time behind all that the writer has written."""
-        assert self.writer_id is not None, "only writers with an id give time"
+        if self.writer_id is None:
+            raise BadArgument("only writers with an id give time")
         self._store.marks.note_behind(self.stream, self.stream_uid, self.writer_id, time)
 
     def abandon(self) -> None:
@@ -214,7 +218,7 @@ class Upload:
     """A large event that a client is sending."""
 
     def __init__(self, session: Session, writer: ClientWriter) -> None:
-        self._writer = writer
+        self.writer = writer
         self._logs = session.store.large_logs(writer.stream)
         self._write = LargeWrite(self._logs.new_large_log, session.store.clock)
         self._lock = threading.Lock()  # held while something is done to it: the client may be missed meanwhile
@@ -226,11 +230,11 @@ class Upload:
 
     def commit(self, size: int, head: bytes, position: float) -> EventPointer:
         """Make the event part of the stream; return where it is."""
-        header = read_header(memoryview(head), where=f"stream {self._writer.stream}", start=0)
-        if size != self._write.size or header.kind != EXTENT or header.writer != self._writer.identity:
+        header = read_header(memoryview(head), where=f"stream {self.writer.stream}", start=0)
+        if size != self._write.size or header.kind != EXTENT or header.writer != self.writer.identity:
             raise BadArgument("a large event that is not what it says")
         with self._lock:
-            self._writer.check()
+            self.writer.check()
             self._write.finish()
             return self._logs.commit_large(self._write, header, position)
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from penstock.errors import PenstockError
-from penstock.stream._block import CHUNK, WRITERS, BlockHeader, Chunk, Extent, read_block, read_header
+from penstock.stream._block import CHUNK, WRITERS, BlockHeader, Chunk, Extent, block_digest, read_block, read_header
 from penstock.stream._readable import READ_SIZE
 from penstock.stream._writer_table import WriterTable
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from penstock.stream._bell import Bell
     from penstock.stream._block import AnyBlock
 
-__all__ = ["PendingBlock", "Segment", "SegmentEnded"]
+__all__ = ["NumbersTaken", "PendingBlock", "Segment", "SegmentEnded"]
 
 _TABLE_EVERY_BYTES: Final = 8 << 20
 _TABLE_EVERY_BLOCKS: Final = 4096
@@ -36,6 +36,10 @@ _FIRST_LOOK: Final = 256 << 10  # how far back the last table is looked for at f
 
 class SegmentEnded(Exception):
     """The segment takes no more blocks; its successors do."""
+
+
+class NumbersTaken(Exception):
+    """There are other events under the numbers of a block: its writer was not the only one with its id."""
 
 
 class PendingBlock(msgspec.Struct, eq=False):
@@ -265,10 +269,13 @@ class Segment:
             if self._table is not None:
                 self._table.own.pop(writer, None)
 
-    def find_block(self, writer: bytes, last: int) -> int | None:
-        """Return where the block of a writer is whose last event has this number; None if it is not here."""
+    def find_block(self, writer: bytes, *, last: int, count: int, digest: bytes) -> int | None:
+        """Return where a block of a writer is, by the number of its last event and its digest; None if it is not here.
+
+        ``NumbersTaken`` if there are other events under its numbers.
+        """
         entry, log = self.writers().own.get(writer), self._existing_log()
-        if entry is None or entry.last < last or log is None:
+        if entry is None or log is None or entry.last <= last - count:
             return None
         end = log.length
         while end > log.start:
@@ -276,7 +283,11 @@ class Segment:
             for start, view in reversed(blocks):
                 header = read_header(view, where=self.where, start=start)
                 if header.writer == writer and header.last <= last:
-                    return start if header.last == last else None
+                    if header.last == last and block_digest(view) == digest:
+                        return start
+                    if header.last > last - count:
+                        raise NumbersTaken
+                    return None
             end = blocks[0][0]
         return None
 

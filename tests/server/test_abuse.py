@@ -13,11 +13,12 @@ import pytest
 from pyarrow import flight
 
 import penstock
-from penstock.client._wire import pack
-from penstock.errors import PenstockError
+from penstock.client._wire import PROTOCOL, pack, unpack
+from penstock.errors import BadArgument, PenstockError
 from penstock.server import Config, Server
 from penstock.server._run import raise_file_limit
 from penstock.stream._block import BlockHeader
+from penstock.stream._writer_table import writer_hash
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -97,6 +98,36 @@ def test_another_version_of_the_protocol_is_told_so(server: Server) -> None:
         writer, reader = client.do_exchange(flight.FlightDescriptor.for_command(pack(["session", 999, None])))
         with pytest.raises(flight.FlightServerError, match="version"):
             reader.read_chunk()
+        with suppress(flight.FlightError, pa.ArrowException):
+            writer.close()
+
+
+def test_a_client_cannot_be_two_writers_at_once(server: Server) -> None:
+    """Under the identity of another it would use the numbers of that one, which would not know."""
+    with penstock.connect(server.address) as store:
+        call = store.connection.call  # type: ignore[union-attr]
+        with pytest.raises(BadArgument, match="not the identity"):
+            call("writer.open", STREAM, "one", writer_hash("another"), "token", False, None)
+        with pytest.raises(BadArgument, match="writer"):
+            call("writer.open", STREAM, 7, writer_hash("7"), "token", False, None)
+
+
+def test_a_client_cannot_give_time_without_an_id(server: Server) -> None:
+    """It is kept under that."""
+    with penstock.connect(server.address) as store:
+        call = store.connection.call  # type: ignore[union-attr]
+        number = call("writer.open", STREAM, None, bytes(16), "token", False, None)[0]
+        with pytest.raises(BadArgument, match="with an id"):
+            call("writer.mark", number, 1)
+
+
+@pytest.mark.parametrize("before", [None, "gone", 7, ["a", "list"], {"a": "dictionary"}])
+def test_whatever_session_a_client_had_before_it_gets_one(server: Server, before: object) -> None:
+    """It may be gone, or never have been."""
+    with flight.connect(f"grpc://127.0.0.1:{server.port}") as client:
+        writer, reader = client.do_exchange(flight.FlightDescriptor.for_command(pack(["session", PROTOCOL, before])))
+        assert unpack(reader.read_chunk().app_metadata.to_pybytes())[0] == "welcome"
+        reader.cancel()
         with suppress(flight.FlightError, pa.ArrowException):
             writer.close()
 

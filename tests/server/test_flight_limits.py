@@ -297,6 +297,25 @@ def test_a_client_over_tls_is_counted_as_any_other(folder: Path) -> None:
         assert store.connection.session is session
 
 
+@pytest.mark.parametrize("at", ["grpc://127.0.0.1:0", "grpc+unix://{}/flight.sock"])
+def test_who_does_not_read_does_not_keep_the_server_from_ending(
+    store: StreamStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, at: str
+) -> None:
+    """A thread that sends to nobody is a process that never ends."""
+    monkeypatch.setattr("penstock.server._service._HANG_UP_S", 0.5)
+    store.create_stream(STREAM)
+    with store.writer(STREAM) as writer:
+        writer.write_batch([bytes(100_000)] * 1000)
+    at = at.format(tmp_path)
+    service = FlightService(store, at)
+    with flight.connect(at.replace(":0", f":{service.port}")) as lazy:
+        reader = lazy.do_get(flight.Ticket(b'{"stream": "%s"}' % STREAM.encode()))
+        reader.read_chunk()
+        service.shutdown()
+        assert "penstock-shutdown" not in {thread.name for thread in threading.enumerate()}
+        reader.cancel()
+
+
 def test_a_read_that_is_broken_off_leaves_no_thread_on_the_server(store: StreamStore) -> None:
     """However much was left to send."""
     ended = threading.Event()

@@ -154,6 +154,29 @@ def test_tls_is_spoken_with_a_certificate(serve: Callable[..., HttpServer], tmp_
         get(server, "/healthz")
 
 
+def test_handshake_of_tls_has_to_come_in_time(serve: Callable[..., HttpServer], tmp_path: Path) -> None:
+    """As heads have to; and who was let in stays for longer than that."""
+    own = own_certificate(tmp_path, ["localhost"], clock=SystemClock())
+    server = serve(certificate=own, header_timeout_s=0.2)
+    context = ssl.create_default_context(cafile=str(own.cert_path))
+    with closing(HTTPSConnection("localhost", server.port, timeout=LONG_S, context=context)) as connection:
+        for _ in range(3):
+            connection.request("GET", "/healthz")
+            assert connection.getresponse().read()
+            assert connection.sock is not None
+            with connect(server) as guest:
+                assert not received(guest), "which takes as long as a handshake may take"
+
+
+def test_handshakes_of_tls_keep_nobody_out(serve: Callable[..., HttpServer], tmp_path: Path) -> None:
+    """Those that were begun first go when there are too many."""
+    own = own_certificate(tmp_path, ["localhost"], clock=SystemClock())
+    server = serve(certificate=own, max_connections=8)
+    with ExitStack() as stack:
+        guests = [stack.enter_context(connect(server)) for _ in range(20)]
+        assert not received(guests[0])
+
+
 def test_port_in_use_is_told(serve: Callable[..., HttpServer]) -> None:
     """With the address, and what to do."""
     port = serve().port
@@ -268,6 +291,57 @@ def test_connections_that_were_good_once_keep_nobody_out_either(serve: Callable[
             connection.request("GET", "/healthz")
             assert connection.getresponse().read()
         assert server.connections() <= 4
+
+
+ENDLESS = b"POST /healthz HTTP/1.1\r\nHost: x\r\nContent-Length: 1000000\r\n\r\n"
+"""A request whose body does not come; what it asks for is answered at once."""
+
+
+def not_read(server: HttpServer) -> socket.socket:
+    """Return a connection on which very much was asked for, and nothing is read."""
+    guest = connect(server)
+    guest.setblocking(False)
+    with suppress(BlockingIOError):
+        while True:
+            guest.send(b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n" * 50)
+    return guest
+
+
+def endless(server: HttpServer) -> socket.socket:
+    """Return a connection with a request that has no end."""
+    guest = connect(server)
+    guest.sendall(ENDLESS)
+    assert guest.recv(12) == b"HTTP/1.1 405"
+    return guest
+
+
+@pytest.mark.parametrize("kind", [endless, not_read])
+def test_requests_without_end_keep_nobody_out(
+    serve: Callable[..., HttpServer], kind: Callable[[HttpServer], socket.socket]
+) -> None:
+    """Neither without their bodies, nor when nobody reads the answers: or anybody could hide how the server is."""
+    server = serve(max_connections=4)
+    with ExitStack() as stack:
+        for _ in range(6):
+            stack.enter_context(kind(server))
+            assert get(server, "/healthz")[0] == 200
+        assert server.connections() <= 4
+
+
+@pytest.mark.parametrize("kind", [endless, not_read])
+def test_request_has_to_come_to_its_end_in_time(
+    serve: Callable[..., HttpServer], kind: Callable[[HttpServer], socket.socket]
+) -> None:
+    """However much is sent meanwhile."""
+    with kind(serve(idle_timeout_s=0.2)) as guest, pytest.raises(ConnectionError):
+        send_without_end(guest)
+
+
+def send_without_end(guest: socket.socket) -> None:
+    guest.settimeout(0.01)
+    while True:
+        with suppress(TimeoutError):
+            guest.sendall(b"x")
 
 
 def test_two_thousand_idle_sockets_are_nothing(serve: Callable[..., HttpServer]) -> None:

@@ -24,8 +24,8 @@ def stranger(peer: str, *, since: float = 0, kept: int = 0) -> Line:
     return Line(peer=peer, since=since, kept=kept)
 
 
-def known(peer: str, *, last: float = 0, kept: int = 0) -> Line:
-    return Line(peer=peer, since=0, last=last, kept=kept)
+def known(peer: str, *, since: float = 0, last: float = 0, kept: int = 0) -> Line:
+    return Line(peer=peer, since=since, last=last, kept=kept)
 
 
 def test_what_was_given_to_the_service_is_not_kept_by_grpc() -> None:
@@ -80,6 +80,12 @@ def test_when_there_are_too_many_the_oldest_strangers_go() -> None:
     lines = [known("old"), stranger("b", since=2), stranger("a", since=1), stranger("new", since=3), known("c")]
     assert closed(*lines) == ["a", "b"]
     assert closed(*lines[:3]) == []
+
+
+def test_when_there_are_too_many_who_are_known_the_newest_go() -> None:
+    """The others were there first, and have things open."""
+    lines = [known("a"), stranger("s", since=9), known("d", since=4), known("b", since=2), known("c", since=3)]
+    assert closed(*lines) == ["s", "d"]
 
 
 def test_strangers_share_one_allowance() -> None:

@@ -86,9 +86,23 @@ def test_a_ticket_that_is_none_is_an_error(client: flight.FlightClient, ticket: 
 def test_what_has_no_events_is_not_put(store: StreamStore, client: flight.FlightClient) -> None:
     """Nothing is written then."""
     store.create_stream(STREAM)
-    with pytest.raises(flight.FlightServerError, match="column event"):
-        put(client, STREAM, pa.record_batch({"data": pa.array([b"a"])}))
+    events = pa.array([b"a"])
+    for names in (["data"], ["event", "event"], ["event", "key", "key"]):
+        with pytest.raises(flight.FlightServerError, match="column event"):
+            put(client, STREAM, pa.RecordBatch.from_arrays([events] * len(names), names=names))
     assert list(store.read(STREAM)) == []
+
+
+def test_a_message_without_a_batch_is_not_put(store: StreamStore, client: flight.FlightClient) -> None:
+    """Flight allows it, and we have no use for it."""
+    store.create_stream(STREAM)
+    schema = pa.schema([("event", pa.binary())])
+    writer, answers = client.do_put(flight.FlightDescriptor.for_path(STREAM), schema)
+    writer.write_metadata(b"nothing")
+    writer.done_writing()
+    assert answers.read() is None
+    with pytest.raises(flight.FlightServerError, match="column event"):
+        writer.close()
 
 
 def test_only_what_may_be_read_is_told(store: StreamStore) -> None:

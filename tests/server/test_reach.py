@@ -16,11 +16,13 @@ from penstock.client._files import PlogFiles
 from penstock.embedded import open_store
 from penstock.errors import BadArgument, NotPermitted
 from penstock.server._service import FlightService
+from penstock.server._session import Session as ServerSession
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from penstock.server._permissions import Visitor
+    from penstock.server._reach import Proof
     from penstock.stream import StreamStore
 
 STREAM: Final = "plant/readings"
@@ -94,6 +96,23 @@ def see(monkeypatch: pytest.MonkeyPatch, change: Callable[[str, list[Any]], tupl
         return reached(path, content, place)
 
     monkeypatch.setattr(PlogFiles, "reached", elsewhere)
+
+
+def test_no_file_is_left_by_a_session_that_ends_at_this_very_moment(
+    far: RemoteStore, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Nobody else would remove it before the store is opened again."""
+    made: list[Path] = []
+
+    def keep(_: ServerSession, proof: Proof) -> int:
+        made.append(proof.path)
+        raise BadArgument("the session is over")
+
+    monkeypatch.setattr(ServerSession, "keep", keep)
+    with pytest.raises(BadArgument, match="over"):
+        far.connection.call("reach", STREAM, 0, 0)
+    assert made
+    assert proofs(tmp_path) == []
 
 
 def test_files_within_reach_are_read_and_nothing_is_sent(far: RemoteStore, ways: Ways, tmp_path: Path) -> None:

@@ -12,7 +12,15 @@ from typing import TYPE_CHECKING, Any, Final
 import pytest
 
 import penstock
-from penstock.errors import NoSuchStream, NotAuthenticated, NotPermitted, PenstockError, StoreUnreachable
+from penstock.client._wire import END
+from penstock.errors import (
+    BadArgument,
+    NoSuchStream,
+    NotAuthenticated,
+    NotPermitted,
+    PenstockError,
+    StoreUnreachable,
+)
 from penstock.model import EventPointer
 from penstock.server import Config, Server
 from penstock.server._operations import OPERATIONS
@@ -149,6 +157,24 @@ def test_half_of_a_name_is_refused(options: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize(
+    "options",
+    [
+        {"token": "id.secret\n"},
+        {"token": "id.s\xe9cret"},
+        {"token": b"id.secret"},
+        {"user": 7, "password": "secret"},
+        {"user": "anna", "password": b"secret"},
+        {"user": "anna", "password": "secret\udcff"},
+    ],
+)
+def test_who_one_is_has_to_be_something_that_can_be_sent(options: dict[str, Any]) -> None:
+    """A token from a file has a line end soon, and what gRPC says to that nobody understands; secrets are not told."""
+    with pytest.raises(BadArgument, match=f"{[*options][-1]}|user") as told:
+        penstock.connect("penstock://127.0.0.1:1", **options)
+    assert "cret" not in str(told.value)
+
+
+@pytest.mark.parametrize(
     "address", ["penstock://", "penstock://host:port", "penstock://host:1/path", "penstock://u@host"]
 )
 def test_what_is_no_address_of_a_server_is_refused(address: str) -> None:
@@ -254,7 +280,7 @@ def test_what_is_open_asks_again_with_every_call(guarded: tuple[Server, Users], 
     users.grant(role, "admin", "own/*")
     with as_user(server, role) as store:
         session = store.connection.session
-        writer = store.connection.call("writer.open", OWN, None, bytes(16), "token", False, False)[0]
+        writer = store.connection.call("writer.open", OWN, None, bytes(16), "token", False, None)[0]
         reader = store.connection.call("reader.open", "own", "reader")[0]
         users.revoke(role, "admin", "own/*")
         if ROLES[role]:
@@ -304,6 +330,28 @@ def test_a_session_is_of_its_user_alone(guarded: tuple[Server, Users]) -> None:
         mine.id = root.connection.session.id
         with pytest.raises(NotPermitted, match="somebody else"):
             store.connection.call("head", OWN)
+        with pytest.raises(NotPermitted, match="somebody else"):
+            store.connection.call(END)
+        assert root.streams()
+
+
+def test_what_is_permitted_for_one_writer_holds_for_no_other(guarded: tuple[Server, Users]) -> None:
+    """Nor for another transaction: a large event belongs to the one that it was begun with."""
+    server, users = guarded
+    users.grant("write", "write", OTHER)
+    with as_user(server, "write") as store:
+        call = store.connection.call
+        mine, theirs = (call("writer.open", one, None, bytes(16), "token", False, None)[0] for one in (OWN, OTHER))
+        upload = call("large.open", theirs)
+        own, other = (call("transactions.begin", one, None, 30.0) for one in (OWN, OTHER))
+        event = call("transaction.event", other, 0.5)
+        users.revoke("write", "write", OTHER)
+        for name, args in (("write", [b"x"]), ("commit", [0, bytes(56), 0.5]), ("drop", [])):
+            with pytest.raises(BadArgument, match="no large event of writer"):
+                call(f"large.{name}", mine, upload, *args)
+        for name, args in (("chunk", [b"x"]), ("end", []), ("drop", [])):
+            with pytest.raises(BadArgument, match="no event of transaction"):
+                call(f"transaction.{name}", own, event, *args)
 
 
 SERVE: Final = """

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
+import socket
 import subprocess
 import sys
 import textwrap
 import threading
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
@@ -104,6 +106,24 @@ def test_two_stores_of_one_process_share_a_folder(tmp_path: Path) -> None:
         with first.writer(STREAM) as writer:
             writer.write_event(b"event")
         assert events_of(second) == [b"event"]
+
+
+def test_the_door_opens_again_when_there_are_files_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Too many may be open for a moment; and whoever owns the folder for days could never be reached again."""
+    accept, failed = socket.socket.accept, threading.Event()
+
+    def fail(one: socket.socket) -> tuple[socket.socket, Any]:
+        if failed.is_set():
+            return accept(one)
+        failed.set()
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    monkeypatch.setattr(socket.socket, "accept", fail)
+    with penstock.connect(tmp_path / "data") as owner:
+        assert failed.wait(SECONDS_MAX)
+        owner.create_stream(STREAM)
+        with penstock.connect(tmp_path / "data") as user:
+            assert [info.name for info in user.streams()] == [STREAM]
 
 
 def test_who_wants_to_be_alone_is_told_who_is_there(owner: Process, tmp_path: Path) -> None:

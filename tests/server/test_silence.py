@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from penstock.client._wire import ARE_YOU_THERE, unpack
+from penstock.errors import BadArgument
 from penstock.server._permissions import EVERYBODY
 from penstock.server._session import Session
 from penstock.testing import ManualClock
@@ -64,3 +65,16 @@ def test_a_client_that_says_something_is_there(session: Session, clock: ManualCl
     clock.advance(99)
     assert not session.is_silent()
     assert told(session) == [[ARE_YOU_THERE]]
+
+
+def test_a_client_that_asks_and_does_not_listen_costs_no_more_than_that(
+    session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of segments that are not there, it could ask for ever."""
+    monkeypatch.setattr("penstock.server._session._OPEN_MAX", 3)
+    for number in range(3):
+        session.watch(("plant/nothing", number))
+    with pytest.raises(BadArgument, match="not heard"):
+        session.watch(("plant/nothing", 3))
+    assert len(told(session)) == 3
+    session.watch(("plant/nothing", 3))

@@ -14,6 +14,7 @@ from penstock.client._connection import Connection, ConnectionLost, Session
 from penstock.client._small_block import SmallBlock
 from penstock.client._store import RemoteStore
 from penstock.client._wire import pack_error, unpack_error
+from penstock.client._writer import RemoteHost
 from penstock.embedded import open_store
 from penstock.errors import (
     BadArgument,
@@ -38,7 +39,7 @@ from tests.stream.large_harness import events_of, make_limits_small
 from tests.stream.wire_harness import Fixed, come_to_rest, served
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
 
     from penstock.server._service import FlightService
     from penstock.stream import Reader, StreamStore
@@ -213,6 +214,38 @@ def test_a_writer_that_was_fenced_while_it_was_away_stays_so(wire: Served) -> No
             writer.write_event(b"old").result()
         newer.write_event(b"new").result()
     assert events_of(wire.inside) == [b"new"]
+
+
+@pytest.mark.parametrize("is_sent", [False, True])
+@pytest.mark.parametrize("count", [1, 2, 5])
+def test_a_writer_whose_id_another_had_meanwhile_is_fenced(
+    wire: Served, monkeypatch: pytest.MonkeyPatch, count: int, is_sent: bool
+) -> None:
+    """Also when that one is closed: or its events would be taken for those under way, which are lost then."""
+    client, other = wire.connect(), wire.connect()
+    writer = client.writer(STREAM, "w")
+    writer.write_event(b"a", "k").result()
+    theirs = [b"b%d" % number for number in range(count)]
+
+    def write_theirs() -> None:
+        monkeypatch.undo()
+        client.connection.session.hang_up()
+        with other.writer(STREAM, "w") as newer:
+            newer.write_batch(theirs, ["k"] * count).result()
+
+    def lose(host: RemoteHost, session: Session, blocks: Sequence[Any]) -> None:
+        for block in blocks:
+            host.note_sent(block.header)  # it may have got there, as far as is known here
+        write_theirs()
+        raise ConnectionLost
+
+    if is_sent:
+        monkeypatch.setattr(RemoteHost, "_exchange", lose)
+    else:
+        write_theirs()
+    with pytest.raises(WriterFenced):
+        writer.write_batch([b"x", b"y"], ["k", "k"]).result()
+    assert events_of(wire.inside) == [b"a", *theirs]
 
 
 def test_a_writer_learns_from_another_client_that_it_is_fenced(wire: Served) -> None:
