@@ -119,9 +119,11 @@ def test_an_executor_and_workers_that_are_killed_are_replaced(
     """Spark runs their tasks again; of what the first attempts had written nothing is seen, and nothing is left."""
     checkpoint = tmp_path / "checkpoint"
     args = ("stream", cluster.master, filled, gates.folder, checkpoint, 4000)
+    before = plogs(filled)
     gates.shut()
     with owned(filled) as store, job(*args) as process:
-        until(process, lambda: len(gates.waiting()) == 1 and bool(store.transactions))
+        until(process, lambda: len(gates.waiting()) == 1 and plogs(filled) >= before + 2)
+        assert store.transactions
         os.kill(cluster.executor_of(*gates.waiting()), signal.SIGKILL)
         gates.open()
         until(process, lambda: done(checkpoint) == 1)
