@@ -9,11 +9,9 @@ import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 
-import penstock
 from penstock.errors import BadArgument, NoSuchStream, StreamSealed
 from penstock.spark._errors import told_by
 from tests.spark.conftest import STREAM
-from tests.spark.processes import done, job, kill_session, until
 from tests.spark.spark_harness import load_stream, note_all, write_at
 
 if TYPE_CHECKING:
@@ -191,22 +189,3 @@ def test_an_output_mode_that_replaces_is_refused(
     with pytest.raises(PySparkException) as failed:
         sink.start().awaitTermination()
     assert isinstance(told_by(failed.value), BadArgument)
-
-
-def test_a_driver_that_is_killed_goes_on_and_writes_nothing_twice(folder: Path, tmp_path: Path) -> None:
-    """Killed at any moment, with all its processes, one of which owns the store; then another runs to the end."""
-    written = [b"%05d:" % number + bytes(200) for number in range(24_000)]
-    with penstock.connect(folder) as store:
-        store.create_stream("plant/in", segments=2)
-        store.create_stream(OUT, segments=2)
-        with store.writer("plant/in") as writer:
-            writer.write_batch(written, keys=[str(number) for number in range(24_000)])
-    checkpoint = tmp_path / "checkpoint"
-    args = ("stream", "local[2]", folder, tmp_path, checkpoint, 4000)
-    with job(*args) as process:
-        until(process, lambda: done(checkpoint) == 2)
-        kill_session(process)
-    with job(*args) as process:
-        assert process.wait() == 0
-    with penstock.connect(folder) as store:
-        assert events_of(store, OUT) == Counter(written)
