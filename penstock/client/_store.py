@@ -20,6 +20,7 @@ from penstock.client._writer import RemoteHost
 from penstock.errors import BadArgument, PenstockError
 from penstock.model import EventPointer, SegmentRange, as_list, check_kind, check_whole
 from penstock.ports import SystemClock
+from penstock.stream._bell import Bell
 from penstock.stream._bounded_read import read_part
 from penstock.stream._large_read import EventInputStream, event_at
 from penstock.stream._pump import Pump
@@ -62,7 +63,7 @@ class RemoteStore:
         self._lock = threading.Lock()
         self._closed = False
         self._reporter: threading.Thread | None = None
-        self._end_of_reports = threading.Event()
+        self._report_bell = Bell()
         self.connection.session  # noqa: B018 - so that a store that is not there is told at once
 
     def _call(self, name: str, *args: object, again: bool = False) -> Any:  # noqa: ANN401 - as the operation says
@@ -212,7 +213,8 @@ class RemoteStore:
 
     def _report(self) -> None:
         """Say from time to time which readers are there: one with many events at hand does not call the server."""
-        while not self._end_of_reports.wait(_REPORT_EVERY_S):
+        while not self._closed:
+            self._report_bell.wait(_REPORT_EVERY_S)
             with suppress(PenstockError):  # whoever reads is told
                 self.report()
 
@@ -292,6 +294,7 @@ class RemoteStore:
             host.lose(session)
         for seat in list(self.seats.values()):
             seat.hear("attend")
+        self._report_bell.ring()  # who has much to do with its last event may lose its seat
 
     # Writers
 
@@ -367,7 +370,7 @@ class RemoteStore:
         ]
         tasks += [seat.end for seat in list(self.seats.values())]
         trouble = [error for error in map(_done, tasks) if error is not None]
-        self._end_of_reports.set()
+        self._report_bell.ring()
         self.pump.close()
         self.connection.close()
         self._finder.close()

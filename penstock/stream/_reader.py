@@ -57,6 +57,8 @@ _STREAMS_SCHEMA: Final = _BATCH_SCHEMA.append(
 class Reader:
     """Reads what its group gives it. Get one from :meth:`ReaderGroup.reader`; one thread at a time uses it."""
 
+    is_guest: Final = False
+
     def __init__(self, seat: Seat, reader_id: str, serializer: Serializer[Any] | None, max_event_size: int) -> None:
         self.reader_id: Final = reader_id
         self._seat, self._clock = seat, seat.clock
@@ -442,6 +444,8 @@ class Reader:
         if look is None:
             return None
         self._told = None
+        for key in look.passed & self._cursors.keys():
+            self._remove_cursor(key)
         self._follow(look.held)
         return look.checkpoint
 

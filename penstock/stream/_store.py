@@ -574,6 +574,10 @@ class StreamStore:
         """Return an id that no transaction has had."""
         return self._random.token(16).hex()
 
+    def new_epoch(self) -> int:
+        """Return a number that no other group, and no other time of a group, has."""
+        return int.from_bytes(self._random.token(6), "big")
+
     def random_position(self) -> float:
         """Return any place in the key space, for what has no key."""
         return int.from_bytes(self._random.token(4), "big") / (1 << 32)

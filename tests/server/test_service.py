@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import textwrap
+from collections import Counter
 from typing import TYPE_CHECKING, Any, Final
 
 import pytest
@@ -18,6 +19,7 @@ from penstock.model import EventPointer
 from penstock.server import Config, Server
 from penstock.server._operations import OPERATIONS
 from penstock.server._users import USERS_FILE, Users
+from tests.server.following import Following, Seen
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -381,3 +383,26 @@ def test_a_client_goes_on_when_the_server_is_killed_and_comes_again(folder: Path
         assert events_of(store, OWN) == expected
         assert seen == expected
     stop(process, signal.SIGTERM)
+
+
+def test_readers_of_a_group_are_given_nothing_again_when_the_server_is_killed(folder: Path) -> None:
+    """Each knows where it was; that the server had it on record only from time to time is its own affair."""
+    process, port = start(folder, 0)
+    address, seen = f"penstock://127.0.0.1:{port}", Seen()
+    with penstock.connect(address) as store:
+        store.create_stream(OWN, segments=4)
+        store.create_reader_group("group", [OWN])
+        readers = [Following(address, name, seen, 8000) for name in ("a", "b")]
+        with store.writer(OWN, "writer") as writer:
+            for life in range(4):
+                for number in range(life * 2000, life * 2000 + 2000):
+                    writer.write_event(b"%d" % number, f"key-{number % 50}")
+                writer.flush()
+                seen.wait_for(life * 2000 + 1000)
+                if life < 3:
+                    stop(process, signal.SIGKILL)
+                    process, _ = start(folder, port)
+        for reader in readers:
+            reader.join(60)
+    stop(process, signal.SIGTERM)
+    assert seen.counts == Counter(b"%d" % number for number in range(8000))

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import textwrap
 import threading
+from collections import Counter
 from typing import TYPE_CHECKING, Any, Final
 
 import pytest
@@ -18,6 +19,7 @@ import penstock
 from penstock.client import RemoteStore
 from penstock.errors import StoreLocked
 from penstock.stream import StreamStore
+from tests.server.following import Following, Seen
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -234,3 +236,22 @@ def test_nothing_acknowledged_is_lost_or_doubled_when_the_owner_is_killed_under_
         mine = [int(event.split(b":")[1]) for event in found if event.startswith(b"w%d:" % number)]
         assert mine == list(range(3000)), "each once, in order"
         assert [int(one) for one in acked[number]] == list(range(3000))
+
+
+def test_readers_of_a_group_are_given_nothing_again_when_the_owner_is_killed(owner: Process, tmp_path: Path) -> None:
+    """Who takes over is one of them, and waits for the other before it reads what that one had."""
+    folder, seen = tmp_path / "data", Seen()
+    with penstock.connect(folder) as store, store.writer(STREAM, "writer") as writer:
+        store.create_reader_group("group", [STREAM])
+        readers = [Following(folder, name, seen, 4000) for name in ("a", "b")]
+        for number in range(2000):
+            writer.write_event(b"%d" % number, key=f"key-{number % 50}")
+        writer.flush()
+        seen.wait_for(1000)
+        owner.kill()
+        for number in range(2000, 4000):
+            writer.write_event(b"%d" % number, key=f"key-{number % 50}")
+        writer.flush()
+        for reader in readers:
+            reader.join(SECONDS_MAX)
+    assert seen.counts == Counter(b"%d" % number for number in range(4000))
