@@ -11,6 +11,7 @@ from penstock.client._errand import Errand
 from penstock.client._segment import RemoteTimes
 from penstock.client._wire import unpack_error
 from penstock.errors import ReaderOffline, StoreClosed
+from penstock.stream._deadline import held
 from penstock.stream._seat import Look
 
 if TYPE_CHECKING:
@@ -54,7 +55,7 @@ class RemoteSeat:
 
     def _sit(self, session: Session) -> None:
         """Take the seat in a session."""
-        with self._lock:
+        with held(self._lock):
             if session is self._session:
                 return
             try:
@@ -133,11 +134,11 @@ class RemoteSeat:
         if found is None:
             return None
         is_anew, self._looked = number != self._looked, number
-        checkpoint, held = found
-        self._held = {(stream, segment) for stream, segment, _, _ in held}
+        checkpoint, given = found
+        self._held = {(stream, segment) for stream, segment, _, _ in given}
         self._segments = {key: one for key, one in self._segments.items() if key in self._held}
-        self._ends = {(stream, segment): end for stream, segment, _, end in held}
-        found = {(stream, segment): place for stream, segment, place, _ in held}
+        self._ends = {(stream, segment): end for stream, segment, _, end in given}
+        found = {(stream, segment): place for stream, segment, place, _ in given}
         passed = {key for key, place in found.items() if place > places.get(key, place)} if is_anew else ()
         return Look(checkpoint, found, frozenset(passed))
 

@@ -22,6 +22,7 @@ from penstock.model import EventPointer, SegmentRange, as_list, check_kind, chec
 from penstock.ports import SystemClock
 from penstock.stream._bell import Bell
 from penstock.stream._bounded_read import read_part
+from penstock.stream._deadline import TimeIsOver, held
 from penstock.stream._large_read import EventInputStream, event_at
 from penstock.stream._pump import Pump
 from penstock.stream._reader import EVENT_SIZE_DEFAULT, READER_LEASE_S
@@ -233,7 +234,7 @@ class RemoteStore:
 
     def watched_segment(self, key: Key) -> RemoteSegment:
         """Return a segment that is told of as it grows, until the caller unwatches it; ``KeyError`` if it is gone."""
-        with self._lock:
+        with held(self._lock):
             session = self.connection.session
             self._watch_again(session)
             found = self._watched.get(key)
@@ -249,7 +250,7 @@ class RemoteStore:
 
     def watch_again(self, session: Session) -> None:
         """In a new session, let the server tell of those segments that it told of before."""
-        with self._lock:
+        with held(self._lock):
             self._watch_again(session)
 
     def _watch_again(self, session: Session) -> None:
@@ -267,7 +268,7 @@ class RemoteStore:
             del self._watched[segment.key]
             session = self._watched_in
             if session is not None and not session.is_lost and not self._closed:
-                with suppress(ConnectionLost, PenstockError):  # then there is nothing to be told
+                with suppress(ConnectionLost, TimeIsOver, PenstockError):  # then it is told for nothing, or not at all
                     session.call("unwatch", *segment.key)
 
     def _hear(self, messages: list[Any]) -> None:

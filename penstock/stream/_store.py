@@ -104,6 +104,8 @@ _ABORTED_MAX: Final = 10_000  # transactions whose end is remembered
 class StreamStore:
     """Streams and reader groups; get one from :func:`penstock.connect`."""
 
+    is_remote: Final = False
+
     def __init__(
         self,
         manager: MetadataManager,
