@@ -18,9 +18,9 @@ from penstock.errors import BadArgument, NoSuchStream, PenstockError, ServerErro
 from penstock.server import _plain as plain
 from penstock.server._blocks import BLOCKS, Blocks
 from penstock.server._calls import Calls
-from penstock.server._limits import UNLIMITED, Limits
+from penstock.server._limits import UNLIMITED, Limits, share_of_user
 from penstock.server._operations import OPERATIONS, Operation
-from penstock.server._permissions import Door, check, visitor_of
+from penstock.server._permissions import Door, check, user_of, visitor_of
 from penstock.server._session import Session, SessionOver
 from penstock.server._watch import Ledger, Watch, close_all
 from penstock.server._writers import ClientWriter
@@ -28,6 +28,7 @@ from penstock.stream import READ_SCHEMA
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from contextlib import AbstractContextManager
 
     from penstock.client._room import Room
     from penstock.server._permissions import Guard
@@ -69,7 +70,7 @@ class FlightService(flight.FlightServerBase):  # type: ignore[misc]
 
     def do_action(self, context: flight.ServerCallContext, action: flight.Action) -> list[bytes]:
         """Call an operation."""
-        with self._calls.one(context.peer()):
+        with self._call(context):
             return self._act(context, action)
 
     def _act(self, context: flight.ServerCallContext, action: flight.Action) -> list[bytes]:
@@ -112,19 +113,24 @@ class FlightService(flight.FlightServerBase):  # type: ignore[misc]
         if plain.is_ticket(ticket.ticket):
             with _told(None):
                 found = plain.read(self._store, visitor_of(context), ticket.ticket)
-                return flight.GeneratorStream(READ_SCHEMA, self._one_call(context.peer(), found))
+                return flight.GeneratorStream(READ_SCHEMA, self._one_call(context, found))
         what, session_id, args = _understood(ticket.ticket)
         session = self._session(session_id)
         with _told(session):
             if what != "blocks":
                 raise BadArgument(f"there is nothing called {what!r} to get")
             check(session, visitor_of(context), what, _READING, args)
-            return flight.GeneratorStream(BLOCKS, self._one_call(context.peer(), self._blocks(session, *args)))
+            return flight.GeneratorStream(BLOCKS, self._one_call(context, self._blocks(session, *args)))
 
-    def _one_call(self, peer: str, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def _one_call(
+        self, context: flight.ServerCallContext, batches: Iterator[pa.RecordBatch]
+    ) -> Iterator[pa.RecordBatch]:
         """Return batches, as a call that is under way until the last of them is sent."""
-        with self._calls.one(peer):
-            yield from batches
+        call = self._call(context)  # now: there is no context any more when they are sent
+        return _during(call, batches)
+
+    def _call(self, context: flight.ServerCallContext) -> AbstractContextManager[None]:
+        return self._calls.one(context.peer(), user_of(context))
 
     def _blocks(self, session: Session, stream: str, segment: int, offset: int, end: int) -> Iterator[pa.RecordBatch]:
         with _told(session):
@@ -145,7 +151,7 @@ class FlightService(flight.FlightServerBase):  # type: ignore[misc]
 
         Or, for any Flight client, append events.
         """
-        with self._calls.one(context.peer()):
+        with self._call(context):
             self._append(context, descriptor, reader, writer)
 
     def _append(
@@ -189,7 +195,7 @@ class FlightService(flight.FlightServerBase):  # type: ignore[misc]
     ) -> None:
         """Keep a client's channel open."""
         del reader
-        with self._calls.one(context.peer()):
+        with self._call(context):
             self._keep_open(context, descriptor, writer)
 
     def _keep_open(
@@ -217,18 +223,21 @@ class FlightService(flight.FlightServerBase):  # type: ignore[misc]
                 older = self._sessions.get(before) if isinstance(before, str) else None
                 if older is not None and older.user == session.user:
                     self._end(older)
-                self._begin(session)
+                self._begin(session, user_of(context))
                 writer.write_metadata(pack(["welcome", session.id, limits.max_inflight_bytes]))
                 session.run(writer.write_metadata)
         finally:
             self._end(session)
 
-    def _begin(self, session: Session) -> None:
+    def _begin(self, session: Session, user: str | None) -> None:
         with self._lock:
             if self._is_over:
                 raise SessionOver("the server ends")
             if len(self._sessions) >= self._sessions_max:
                 raise ServerError(f"the server has {self._sessions_max} clients, as many as it takes: try again later")
+            most = share_of_user(self._sessions_max)
+            if user is not None and sum(one.user == user for one in self._sessions.values()) >= most:
+                raise ServerError(f"user {user!r} has {most} clients here, as many as one user may: try again later")
             self._sessions[session.id] = session
 
     def _end(self, session: Session) -> None:
@@ -309,6 +318,11 @@ class _UnderWay:
         """Give it back: what it was for is durable, or given up."""
         size, self._size = self._size, 0
         self._room.give(size)
+
+
+def _during(call: AbstractContextManager[None], batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    with call:
+        yield from batches
 
 
 def _size(chunk: flight.FlightStreamChunk) -> int:

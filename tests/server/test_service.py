@@ -8,13 +8,14 @@ import subprocess
 import sys
 import textwrap
 from collections import Counter
+from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
 import penstock
 from penstock.client._wire import END
-from penstock.errors import BadArgument, NotAuthenticated, NotPermitted, PenstockError, StoreUnreachable
+from penstock.errors import BadArgument, NotAuthenticated, NotPermitted, PenstockError, ServerError, StoreUnreachable
 from penstock.model import EventPointer
 from penstock.server import Config, Server
 from penstock.server._operations import OPERATIONS
@@ -312,6 +313,20 @@ def test_a_session_is_of_its_user_alone(guarded: tuple[Server, Users]) -> None:
         with pytest.raises(NotPermitted, match="somebody else"):
             store.connection.call(END)
         assert root.streams()
+
+
+def test_one_user_does_not_take_the_place_of_all_others(folder: Path) -> None:
+    """Who may do nothing at all could keep everybody out."""
+    folder.mkdir()
+    users = Users.open(folder / USERS_FILE)
+    for name in ("anna", "berta"):
+        users.add(name, PASSWORD)
+    with serving(folder, max_connections=6) as server, ExitStack() as clients:
+        for _ in range(3):
+            clients.enter_context(as_user(server, "anna"))
+        with pytest.raises(ServerError, match="user 'anna' has 3 clients here, as many as one user may"):
+            as_user(server, "anna")
+        clients.enter_context(as_user(server, "berta"))
 
 
 def test_what_is_permitted_for_one_writer_holds_for_no_other(guarded: tuple[Server, Users]) -> None:
