@@ -6,11 +6,13 @@ import errno
 import os
 import signal
 import socket
+import stat
 import subprocess
 import sys
 import textwrap
 import threading
 from collections import Counter
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import pytest
@@ -18,12 +20,13 @@ import pytest
 import penstock
 from penstock.client import RemoteStore
 from penstock.errors import StoreLocked
+from penstock.server import _service
+from penstock.server._service import FlightService
 from penstock.stream import StreamStore
 from tests.server.following import Following, Seen
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
     from penstock.stream import Reader
 
@@ -179,6 +182,24 @@ def test_when_the_owner_closes_its_store_another_takes_over(tmp_path: Path) -> N
         first.close()
         writer.write_event(b"after").result()
         assert events_of(second) == [b"before", b"after"]
+
+
+def test_nobody_else_reaches_the_sockets_not_even_for_a_moment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What gRPC makes is for everybody, and listens before anything could be done about it."""
+    folder, seen = tmp_path / "data", []
+
+    class Service(FlightService):
+        def __init__(self, store: StreamStore, location: str) -> None:
+            super().__init__(store, location)
+            at = Path(location.removeprefix("grpc+unix://"))
+            seen.append((stat.S_ISSOCK(at.stat().st_mode), stat.S_IMODE(at.parent.stat().st_mode)))
+
+    monkeypatch.setattr(_service, "FlightService", Service)
+    with penstock.connect(folder) as first, penstock.connect(folder):
+        first.create_stream(STREAM)
+        assert stat.S_IMODE((folder / "owner.sock").stat().st_mode) == 0o600
+    assert seen == [(True, 0o700)]
+    assert not [path for path in folder.rglob("*") if path.is_socket()]
 
 
 def test_a_socket_in_a_deep_folder_is_found(tmp_path: Path) -> None:
