@@ -7,6 +7,7 @@ that nothing of that is in its way.
 
 from __future__ import annotations
 
+import logging
 import threading
 from typing import TYPE_CHECKING, Any, Final
 
@@ -22,7 +23,7 @@ from penstock.server._limits import UNLIMITED, Limits, share_of_user
 from penstock.server._operations import OPERATIONS, Operation
 from penstock.server._permissions import Door, check, user_of, visitor_of
 from penstock.server._session import Session, SessionOver
-from penstock.server._watch import Ledger, Watch, close_all
+from penstock.server._watch import Ledger, Rounds, Watch, close_all
 from penstock.server._writers import ClientWriter
 from penstock.stream import READ_SCHEMA
 
@@ -42,6 +43,7 @@ _READING: Final = Operation(lambda: None, "read")
 _ENDING: Final = Operation(lambda: None, "read", "chosen")
 _APPENDING: Final = Operation(lambda: None, "write", "open")
 SESSIONS_MAX: Final = 1_000
+_logger: Final = logging.getLogger("penstock.server")
 
 
 class FlightService(flight.FlightServerBase):  # type: ignore[misc]
@@ -66,11 +68,14 @@ class FlightService(flight.FlightServerBase):  # type: ignore[misc]
         self._is_over = False
         self._blocks_of = Blocks()
         super().__init__(location, tls_certificates=tls, middleware=Door.at(guard))
-        self._watch = None if limits is UNLIMITED else Watch(self.port, limits, self._ledger, self._end_silent)
+        self._rounds: list[Watch | Rounds] = []
+        if limits is not UNLIMITED:
+            self._rounds.append(Watch(self.port, limits, self._ledger))
+            self._rounds.append(Rounds(self._end_silent, "penstock-silence"))
 
     def do_action(self, context: flight.ServerCallContext, action: flight.Action) -> list[bytes]:
         """Call an operation."""
-        with self._call(context):
+        with _answered(), self._call(context):
             return self._act(context, action)
 
     def _act(self, context: flight.ServerCallContext, action: flight.Action) -> list[bytes]:
@@ -95,20 +100,24 @@ class FlightService(flight.FlightServerBase):  # type: ignore[misc]
 
     def list_flights(self, context: flight.ServerCallContext, criteria: bytes) -> Iterator[flight.FlightInfo]:
         """Return the streams, for any Flight client."""
-        self._count(context, len(criteria))
-        with _told(None):
+        with _answered():
+            self._count(context, len(criteria))
             yield from plain.flights(self._store, visitor_of(context))
 
     def get_flight_info(
         self, context: flight.ServerCallContext, descriptor: flight.FlightDescriptor
     ) -> flight.FlightInfo:
         """Return one stream, for any Flight client."""
-        self._count(context)
-        with _told(None):
+        with _answered():
+            self._count(context)
             return plain.flight_of(self._store, visitor_of(context), plain.name_in(descriptor))
 
     def do_get(self, context: flight.ServerCallContext, ticket: flight.Ticket) -> flight.FlightDataStream:
         """Return blocks of a segment; or, for any Flight client, events."""
+        with _answered():
+            return self._stream(context, ticket)
+
+    def _stream(self, context: flight.ServerCallContext, ticket: flight.Ticket) -> flight.FlightDataStream:
         self._count(context, len(ticket.ticket))
         if plain.is_ticket(ticket.ticket):
             with _told(None):
@@ -151,7 +160,7 @@ class FlightService(flight.FlightServerBase):  # type: ignore[misc]
 
         Or, for any Flight client, append events.
         """
-        with self._call(context):
+        with _answered(), self._call(context):
             self._append(context, descriptor, reader, writer)
 
     def _append(
@@ -195,7 +204,7 @@ class FlightService(flight.FlightServerBase):  # type: ignore[misc]
     ) -> None:
         """Keep a client's channel open."""
         del reader
-        with self._call(context):
+        with _answered(), self._call(context):
             self._keep_open(context, descriptor, writer)
 
     def _keep_open(
@@ -284,8 +293,8 @@ class FlightService(flight.FlightServerBase):  # type: ignore[misc]
         """
         with self._lock:
             self._is_over = True
-        if self._watch is not None:
-            self._watch.end()
+        for one in self._rounds:
+            one.end()
         for session in list(self._sessions.values()):
             self._end(session)
         last = threading.Thread(target=super().shutdown, name="penstock-shutdown", daemon=True)
@@ -321,7 +330,7 @@ class _UnderWay:
 
 
 def _during(call: AbstractContextManager[None], batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    with call:
+    with _answered(), call:
         yield from batches
 
 
@@ -333,6 +342,25 @@ def _size(chunk: flight.FlightStreamChunk) -> int:
 def _understood(data: bytes | memoryview) -> Any:  # noqa: ANN401 - whatever was sent
     with _told(None):
         return unpack_call(data)
+
+
+class _answered:  # noqa: N801 - as the next one
+    """Send an error of ours as it is, and of any other nothing that tells of the inside of the server."""
+
+    def __enter__(self) -> None:
+        """Nothing."""
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        """Wrap it up."""
+        if not isinstance(error, Exception) or isinstance(error, flight.FlightError):
+            return
+        if isinstance(error, PenstockError):
+            told = error
+        else:
+            told = ServerError("this call makes no sense to the server, or it failed at it: its log says why")
+            is_usual = isinstance(error, pa.ArrowException | OSError)  # when a client goes in the middle of something
+            _logger.log(logging.DEBUG if is_usual else logging.WARNING, "a call failed", exc_info=error)
+        raise flight.FlightServerError(str(told), extra_info=pack_error(told)) from error
 
 
 class _told:  # noqa: N801 - reads like a word in a with statement
