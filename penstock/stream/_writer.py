@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import struct
 import threading
+import time
 from contextlib import contextmanager, nullcontext, suppress
 from itertools import pairwise, repeat
 from typing import TYPE_CHECKING, Final
@@ -35,6 +36,7 @@ from penstock.stream._acks import Ack, ArrayRun, BatchAck, DoneAck, EventPointer
 from penstock.stream._batch import array_data, array_ends, array_lengths, as_array, as_positions, block_marks, split
 from penstock.stream._bell import Bell, as_timeout
 from penstock.stream._block import BLOCK_HEADER_SIZE, EXTENT, LENGTH_SIZE, NO_WRITER, BlockHeader, pack_lengths
+from penstock.stream._deadline import time_left, within
 from penstock.stream._keys import key_position
 from penstock.stream._large_write import EventOutputStream, LargeWrite
 from penstock.stream._segment import SegmentEnded
@@ -525,7 +527,9 @@ class StreamWriter:
         bell = Bell()
         run.when_done(bell.ring)
         self._store.pump.add(self)
-        if not bell.wait(timeout):
+        with within(time.monotonic() + timeout):
+            is_done = bell.wait(time_left())  # who may not wait at all has it sent off nevertheless, as in this process
+        if not is_done:
             raise TimeoutError(f"no acknowledgement from stream {self.stream!r} within {timeout} s")
 
     def enter(self) -> None:
