@@ -58,6 +58,9 @@ class Clock(Protocol):
     def now(self) -> float:
         """Seconds since 1970, as leases and retention count them."""
 
+    def elapsed(self) -> float:
+        """Seconds since any time, for how long something takes: whoever sets the clock does not change it."""
+
 
 class Random(Protocol):
     """Where ids come from."""
@@ -152,6 +155,10 @@ class SystemClock:
     def now(self) -> float:
         """Seconds since 1970."""
         return time.time()
+
+    def elapsed(self) -> float:
+        """Seconds since any time."""
+        return time.monotonic()
 
 
 class SystemRandom:

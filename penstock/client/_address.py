@@ -19,6 +19,8 @@ __all__ = ["ServerFinder"]
 
 _PORT: Final = 9090
 _FRAME_SIZE: Final = 1 << 20  # a block comes in one or two pieces, not in sixty-four
+_KEEPALIVE_MS: Final = 330_000  # who asks more often than every five minutes is hung up on by gRPC
+_ANSWER_MS: Final = 10_000  # also for what the other machine's system has to confirm: that is noticed with every call
 
 
 class ServerFinder:
@@ -40,7 +42,13 @@ class ServerFinder:
         self.address: Final = address
         is_tls = tls_ca is not None or (not _is_loopback(host) if tls is None else tls)
         self._location = f"{'grpc+tls' if is_tls else 'grpc'}://{host}:{port}"
-        self._options: dict[str, Any] = {"generic_options": [("grpc.http2.max_frame_size", _FRAME_SIZE)]}
+        self._options: dict[str, Any] = {
+            "generic_options": [
+                ("grpc.http2.max_frame_size", _FRAME_SIZE),
+                ("grpc.keepalive_time_ms", _KEEPALIVE_MS),
+                ("grpc.keepalive_timeout_ms", _ANSWER_MS),
+            ]
+        }
         if tls_ca is not None:
             self._options["tls_root_certs"] = _read(tls_ca)
         said = _authorization(user, password, token)

@@ -18,8 +18,9 @@ from pyarrow import flight
 
 from penstock.client._files import PlogFiles
 from penstock.client._room import Room
-from penstock.client._wire import BUSY, END, NOT_BEGUN, PROTOCOL, pack, unpack, unpack_error
+from penstock.client._wire import BUSY, END, HERE, NOT_BEGUN, PROTOCOL, pack, unpack, unpack_error
 from penstock.errors import PenstockError, ServerError, StoreClosed, StoreUnreachable
+from penstock.stream._deadline import TimeIsOver, held, limit, time_left
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -126,9 +127,9 @@ class Session:
         told, value = unpack(answer.body.to_pybytes())
         if self._heard < told:
             with self._change:
-                self._change.wait_for(lambda: self.is_lost or self._heard >= told)
+                self._change.wait_for(lambda: self.is_lost or self._heard >= told, time_left())
             if self._heard < told:
-                raise ConnectionLost
+                raise ConnectionLost if self.is_lost else TimeIsOver
         return value
 
     def _answer(self, action: flight.Action) -> flight.Result:
@@ -137,10 +138,12 @@ class Session:
         while True:
             try:
                 with translated(self):
-                    (answer,) = self.client.do_action(action)
+                    (answer,) = self.client.do_action(action, _options())
             except ServerBusy:
                 if time.monotonic() > deadline:
                     raise
+                if time_left() == 0:
+                    raise TimeIsOver from None
                 time.sleep(_BUSY_S)
             else:
                 return answer
@@ -148,7 +151,7 @@ class Session:
     def close(self) -> None:
         """End the session; nothing of it is left on the server then."""
         action = flight.Action(END, pack([self.id, []]))
-        with suppress(ConnectionLost, PenstockError), translated(self):
+        with suppress(ConnectionLost, TimeIsOver, PenstockError), translated(self):
             list(self.client.do_action(action, flight.FlightCallOptions(timeout=_GOODBYE_S)))
             self._listener.join(_GOODBYE_S)
         self.hang_up()
@@ -177,6 +180,7 @@ class Connection:
         self._reach_lock = threading.Lock()  # held while it is found out whether files can be reached
         self._reached: tuple[Session | None, PlogFiles | None] = (None, None)  # in which session, and what
         self._session: Session | None = None
+        self._tried_since: float | None = None  # since when there is none, though it was asked for
         self._closed = False
 
     @property
@@ -185,27 +189,33 @@ class Connection:
         session = self._session
         if session is not None and not session.is_lost and not self._closed:
             return session
-        with self._lock:
+        with held(self._lock):
             if self._closed:
                 raise StoreClosed("the store")
             if self._session is None or self._session.is_lost:
                 self._session = self._connect(self._session)
+                self._tried_since = None
             return self._session
 
     def _connect(self, before: Session | None) -> Session:
         """Connect, for as long as patience lasts: whoever serves the store may just be changing."""
         if before is not None:
             before.hang_up()
-        begun = time.monotonic()
+        begun = self._tried_since = self._tried_since or time.monotonic()
         deadline = begun + (self._finder.patience_s if before is None else _PATIENCE_S)
         while True:
             try:
-                return Session(self._finder.open(), self._push, self._lost, None if before is None else before.id)
+                client = self._finder.open()
+                if before is not None:
+                    _knock(client)
+                return Session(client, self._push, self._lost, None if before is None else before.id)
             except (StoreUnreachable, ConnectionLost) as error:
                 if self._closed:
                     raise StoreClosed("the store") from error
                 if time.monotonic() > deadline:
                     raise StoreUnreachable(self._finder.address, reason=_reason(error.__cause__ or error)) from error
+                if time_left() == 0:
+                    raise TimeIsOver from error
                 time.sleep(_RETRY_S)
             except ServerBusy as error:
                 if self._closed:
@@ -230,12 +240,14 @@ class Connection:
 
     def get(self, session: Session, what: str, *args: object) -> Iterator[pa.RecordBatch]:
         """Return the batches that an operation gives."""
-        ticket = flight.Ticket(pack([what, session.id, list(args)]))
+        ticket, until = flight.Ticket(pack([what, session.id, list(args)])), limit()
         with translated(session):
-            reader = session.client.do_get(ticket)
+            reader = session.client.do_get(ticket, _options())
             try:
                 for chunk in reader:
                     yield chunk.data
+                    if limit() < until:
+                        raise TimeIsOver  # who goes on has less time than who began: it has to ask anew
             finally:
                 reader.cancel()  # or, broken off, it would be sent for as long as anybody holds on to it
 
@@ -243,7 +255,7 @@ class Connection:
         """Return the files of the store if they are within our reach, which is found out once a session."""
         session = self.session
         if self._reached[0] is not session:
-            with self._reach_lock:
+            with held(self._reach_lock):
                 if self._reached[0] is not session:
                     self._reached = session, _reached(session, stream, segment, offset)
         return self._reached[1]
@@ -259,6 +271,26 @@ class Connection:
             session, self._session = self._session, None
         if session is not None:
             session.close()
+
+
+def _options() -> flight.FlightCallOptions | None:
+    """Return how long a call may take."""
+    left = time_left()
+    return None if left is None else flight.FlightCallOptions(timeout=left)
+
+
+def _knock(client: flight.FlightClient) -> None:
+    """Return when a server answers; a channel could wait for one that does not for ever."""
+    left = time_left()
+    options = flight.FlightCallOptions(timeout=_PATIENCE_S if left is None else left)
+    try:
+        list(client.do_action(flight.Action(HERE, pack(["", []])), options))
+    except (flight.FlightUnavailableError, flight.FlightTimedOutError) as error:
+        if error.extra_info not in {NOT_BEGUN, BUSY}:
+            client.close()
+            raise ConnectionLost from error
+    except pa.ArrowException:
+        pass  # who opens the channel is told, too
 
 
 def _reached(session: Session, stream: str, segment: int, offset: int) -> PlogFiles | None:
@@ -291,6 +323,8 @@ class translated:  # noqa: N801 - reads like a word in a with statement
         """Raise another error in place of one of Flight's."""
         if not isinstance(error, pa.ArrowException | OSError) or isinstance(error, PenstockError):
             return
+        if isinstance(error, flight.FlightTimedOutError):
+            raise TimeIsOver from error
         told = getattr(error, "extra_info", b"")
         if told == BUSY:
             raise ServerBusy(str(error).partition(". gRPC client debug context")[0]) from error

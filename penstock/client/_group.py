@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING, Any, Final
 
 from penstock.client._seat import RemoteSeat
-from penstock.model import Checkpoint, StreamCut, as_list, check_method, check_name, check_whole
+from penstock.errors import CheckpointFailed
+from penstock.model import Checkpoint, StreamCut, as_list, check_method, check_name, check_timeout, check_whole
+from penstock.stream._deadline import TimeIsOver, within
 from penstock.stream._group import CHECKPOINT_TIMEOUT_S
 from penstock.stream._reader import EVENT_SIZE_DEFAULT, Reader
 
@@ -74,7 +77,12 @@ class RemoteGroup:
 
     def checkpoint(self, name: str, timeout: float | None = CHECKPOINT_TIMEOUT_S) -> Checkpoint:
         """Have every reader come to a checkpoint; return where they were, once all have."""
-        found: Checkpoint = self._call("checkpoint", name, timeout)
+        check_timeout("timeout", timeout)
+        try:
+            with within(None if timeout is None else time.monotonic() + timeout):
+                found: Checkpoint = self._call("checkpoint", name, timeout)
+        except TimeIsOver:
+            raise CheckpointFailed(self.name, name, reason="the server did not answer in time") from None
         return found
 
     def reset(self, to: object) -> None:

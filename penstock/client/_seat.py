@@ -11,6 +11,7 @@ from penstock.client._errand import Errand
 from penstock.client._segment import RemoteTimes
 from penstock.client._wire import unpack_error
 from penstock.errors import ReaderOffline, StoreClosed
+from penstock.stream._deadline import held
 from penstock.stream._seat import Look
 
 if TYPE_CHECKING:
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from penstock.client._connection import Session
     from penstock.client._segment import RemoteSegment
     from penstock.client._store import RemoteStore
+    from penstock.errors import PenstockError
     from penstock.model import TimeWindow
     from penstock.stream._group_state import Key
     from penstock.stream._reader import Reader
@@ -27,7 +29,7 @@ __all__ = ["RemoteSeat"]
 
 
 class RemoteSeat:
-    """A seat; taken again, under the same name, when the connection was lost."""
+    """A seat; taken again, under the same name and from where the reader is, when the connection was lost."""
 
     has_company: Final = True  # as far as is known here; so the reader is heard of while it waits
 
@@ -40,7 +42,8 @@ class RemoteSeat:
         self._held: set[Key] = set()  # as far as is known here
         self._segments: dict[Key, RemoteSegment] = {}
         self._session: Session | None = None
-        self._number = 0
+        self._number = self._looked = 0  # in this session, and when the group was last looked at
+        self._epoch: int | None = None
         self.streams: tuple[str, ...] = ()
         self._reader: Reader | None = None
         self._sit(self._connection.session)
@@ -52,10 +55,14 @@ class RemoteSeat:
 
     def _sit(self, session: Session) -> None:
         """Take the seat in a session."""
-        with self._lock:
+        with held(self._lock):
             if session is self._session:
                 return
-            number, streams = session.call("reader.open", self._group, self._reader_id)
+            try:
+                number, streams, self._epoch = session.call("reader.open", self._group, self._reader_id, *self._claim())
+            except ReaderOffline as error:  # the group was reset meanwhile
+                self._stop(error)
+                raise
             self._store.seats.pop(self._number, None)
             self._number, self.streams, self._session = number, tuple(streams), session
             if self._reader is not None:
@@ -63,13 +70,23 @@ class RemoteSeat:
                 self._store.watch_again(session)
                 self._reader.attend()  # what was told meanwhile found nobody here
 
+    def _claim(self) -> list[object]:
+        """Return what says where the reader is, which had a seat before; what it returned last does not count yet."""
+        reader = self._reader
+        return [] if reader is None else [self._epoch, _as_sent(reader.places(returned=False))]
+
     def _call(self, name: str, *args: object) -> Any:  # noqa: ANN401 - as the operation says
         """Call an operation of the seat, which is taken again if need be."""
+        return self._call_as(name, *args)[1]
+
+    def _call_as(self, name: str, *args: object) -> tuple[int, Any]:
+        """Call an operation of the seat; return also which number that has."""
         while True:
             session = self._connection.session
             try:
                 self._sit(session)
-                return session.call(name, self._number, *args)
+                number = self._number
+                return number, session.call(name, number, *args)
             except ConnectionLost:
                 continue
 
@@ -79,13 +96,19 @@ class RemoteSeat:
         if reader is None:
             return
         if what == "stop" and told is not None:
-            self._store.seats.pop(self._number, None)
-            reader.stop(unpack_error(told))
-            self._store.pump.add(Errand(reader.let_go))  # nobody may ever call the reader again
+            self._stop(unpack_error(told))
         elif what == "miss" and told is not None:
             reader.miss(unpack_error(told))
         else:
             reader.attend()
+
+    def _stop(self, error: PenstockError) -> None:
+        """Let the reader read no more."""
+        reader = self._reader
+        assert reader is not None, "only one that was there is stopped"
+        self._store.seats.pop(self._number, None)
+        reader.stop(error)
+        self._store.pump.add(Errand(reader.let_go))  # nobody may ever call the reader again
 
     def report(self) -> None:
         """Tell the group where the reader is, which it does by itself only from time to time."""
@@ -107,14 +130,17 @@ class RemoteSeat:
 
     def look(self, places: Mapping[Key, int], *, told: str | None, passing: bool) -> Look | None:
         """Come to a checkpoint that the reader was told of, or passes by; give and take segments."""
-        found = self._call("reader.look", _as_sent(places), told, passing)
+        number, found = self._call_as("reader.look", _as_sent(places), told, passing)
         if found is None:
             return None
-        checkpoint, held = found
-        self._held = {(stream, segment) for stream, segment, _, _ in held}
+        is_anew, self._looked = number != self._looked, number
+        checkpoint, given = found
+        self._held = {(stream, segment) for stream, segment, _, _ in given}
         self._segments = {key: one for key, one in self._segments.items() if key in self._held}
-        self._ends = {(stream, segment): end for stream, segment, _, end in held}
-        return Look(checkpoint, {(stream, segment): place for stream, segment, place, _ in held})
+        self._ends = {(stream, segment): end for stream, segment, _, end in given}
+        found = {(stream, segment): place for stream, segment, place, _ in given}
+        passed = {key for key, place in found.items() if place > places.get(key, place)} if is_anew else ()
+        return Look(checkpoint, found, frozenset(passed))
 
     def record(self, places: Mapping[Key, int] | None) -> None:
         """Note how far the reader has come, if it has."""

@@ -11,6 +11,7 @@ from penstock.client._wire import cell
 from penstock.errors import PlogCorrupt
 from penstock.plog import LocatedBlocks
 from penstock.stream._block import read_block
+from penstock.stream._deadline import TimeIsOver, time_left
 from penstock.stream._mark_times import NO_TIMES, Steps, times_column
 from penstock.stream._readable import READ_SIZE
 
@@ -108,6 +109,10 @@ class RemoteSegment:
                     offset = start + len(view)
             except ConnectionLost:
                 self._flow = None  # nothing more comes of it
+            except TimeIsOver:  # of who asked for it, which may have been an earlier call
+                self._flow = None
+                if time_left() == 0:
+                    raise
             else:
                 return  # all there is
 
@@ -192,8 +197,8 @@ class RemoteTimes:
     def of(self, offsets: npt.NDArray[np.int64]) -> pa.Array:
         """Return the time of each event at ascending offsets; null where there is none yet."""
         if len(offsets) and not self._begin <= offsets[0] <= offsets[-1] < self._end:
-            self._begin = int(offsets[0])
-            self._end = max(int(offsets[-1]) + 1, min(self._begin + _AHEAD, self._segment.tail))
-            found = self._connection.call("times", *self._segment.key, self._begin, self._end - 1, again=True)
-            self._steps = Steps(*found)
+            begin = int(offsets[0])
+            end = max(int(offsets[-1]) + 1, min(begin + _AHEAD, self._segment.tail))
+            found = self._connection.call("times", *self._segment.key, begin, end - 1, again=True)
+            self._begin, self._end, self._steps = begin, end, Steps(*found)
         return times_column(offsets, self._steps)

@@ -20,7 +20,9 @@ from penstock.client._writer import RemoteHost
 from penstock.errors import BadArgument, PenstockError
 from penstock.model import EventPointer, SegmentRange, as_list, check_kind, check_whole
 from penstock.ports import SystemClock
+from penstock.stream._bell import Bell
 from penstock.stream._bounded_read import read_part
+from penstock.stream._deadline import TimeIsOver, held
 from penstock.stream._large_read import EventInputStream, event_at
 from penstock.stream._pump import Pump
 from penstock.stream._reader import EVENT_SIZE_DEFAULT, READER_LEASE_S
@@ -62,7 +64,7 @@ class RemoteStore:
         self._lock = threading.Lock()
         self._closed = False
         self._reporter: threading.Thread | None = None
-        self._end_of_reports = threading.Event()
+        self._report_bell = Bell()
         self.connection.session  # noqa: B018 - so that a store that is not there is told at once
 
     def _call(self, name: str, *args: object, again: bool = False) -> Any:  # noqa: ANN401 - as the operation says
@@ -214,7 +216,8 @@ class RemoteStore:
 
     def _report(self) -> None:
         """Say from time to time which readers are there: one with many events at hand does not call the server."""
-        while not self._end_of_reports.wait(_REPORT_EVERY_S):
+        while not self._closed:
+            self._report_bell.wait(_REPORT_EVERY_S)
             with suppress(PenstockError):  # whoever reads is told
                 self.report()
 
@@ -233,7 +236,7 @@ class RemoteStore:
 
     def watched_segment(self, key: Key) -> RemoteSegment:
         """Return a segment that is told of as it grows, until the caller unwatches it; ``KeyError`` if it is gone."""
-        with self._lock:
+        with held(self._lock):
             session = self.connection.session
             self._watch_again(session)
             found = self._watched.get(key)
@@ -249,7 +252,7 @@ class RemoteStore:
 
     def watch_again(self, session: Session) -> None:
         """In a new session, let the server tell of those segments that it told of before."""
-        with self._lock:
+        with held(self._lock):
             self._watch_again(session)
 
     def _watch_again(self, session: Session) -> None:
@@ -267,7 +270,7 @@ class RemoteStore:
             del self._watched[segment.key]
             session = self._watched_in
             if session is not None and not session.is_lost and not self._closed:
-                with suppress(ConnectionLost, PenstockError):  # then there is nothing to be told
+                with suppress(ConnectionLost, TimeIsOver, PenstockError):  # then it is told for nothing, or not at all
                     session.call("unwatch", *segment.key)
 
     def _hear(self, messages: list[Any]) -> None:
@@ -294,6 +297,7 @@ class RemoteStore:
             host.lose(session)
         for seat in list(self.seats.values()):
             seat.hear("attend")
+        self._report_bell.ring()  # who has much to do with its last event may lose its seat
 
     # Writers
 
@@ -373,7 +377,7 @@ class RemoteStore:
         ]
         tasks += [seat.end for seat in list(self.seats.values())]
         trouble = [error for error in map(_done, tasks) if error is not None]
-        self._end_of_reports.set()
+        self._report_bell.ring()
         self.pump.close()
         self.connection.close()
         self._finder.close()

@@ -91,6 +91,8 @@ class _Lane:
 class RemoteHost:
     """The store, as one writer sees it. Who sends holds the writer's lock, so one thread at a time does."""
 
+    is_remote: Final = True
+
     def __init__(self, store: RemoteStore, stream: str, writer_id: str | None, *, notes_time: bool) -> None:
         self._store, self._connection, self._stream, self._writer_id = store, store.connection, stream, writer_id
         self._notes_time = notes_time

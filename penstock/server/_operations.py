@@ -16,6 +16,7 @@ from penstock.server._reach import end_proof, show_proof
 from penstock.server._readers import ClientReader
 from penstock.server._session import news_of
 from penstock.server._writers import ClientWriter, Upload
+from penstock.stream._live_group import Claim
 from penstock.stream._writer import check_writer
 from penstock.stream._writer_table import writer_hash
 
@@ -133,18 +134,26 @@ def places_of(sent: list[tuple[str, int, int]]) -> dict[Key, int]:
     return {(stream, segment): place for stream, segment, place in sent}
 
 
-def _open_reader(session: Session, group: str, reader_id: str) -> list[Any]:
+def _open_reader(
+    session: Session,
+    group: str,
+    reader_id: str,
+    epoch: int | None = None,
+    places: Any = (),  # noqa: ANN401
+) -> list[Any]:
+    """Let a reader in; one that comes again says of which epoch of the group it is, and where it was."""
     check_name("reader", reader_id)
     store = session.store
+    claim = None if epoch is None else Claim(epoch, places_of(places))
     try:
-        reader = store.reader_group(group).seat(lambda seat: ClientReader(session, seat, reader_id))
+        reader = store.reader_group(group).seat(lambda seat: ClientReader(session, seat, reader_id), claim)
     except ReaderInUse:
         live = store.live.get(group)
         older = None if live is None else live.readers.get(reader_id)
         if not (isinstance(older, ClientReader) and older.end_if_left_behind()):
             raise
-        return _open_reader(session, group, reader_id)
-    return [reader.open(), list(reader.seat.streams)]
+        return _open_reader(session, group, reader_id, epoch, places)
+    return [reader.open(), list(reader.seat.streams), reader.seat.epoch]
 
 
 def _look(session: Session, number: int, places: Any, told: str | None, passing: bool) -> Any:  # noqa: ANN401

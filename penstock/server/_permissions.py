@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from penstock.server._operations import About, Operation, Permission
     from penstock.server._session import Session
 
-__all__ = ["EVERYBODY", "Door", "Guard", "Visitor", "check", "visitor_of"]
+__all__ = ["EVERYBODY", "Door", "Guard", "Visitor", "check", "user_of", "visitor_of"]
 
 _NAME: Final = "guard"
 
@@ -65,12 +65,12 @@ class Door(flight.ServerMiddlewareFactory):  # type: ignore[misc]
         del info
         said = next(iter(headers.get("authorization", [])), None)
         try:
-            self._guard(said)
+            visitor = self._guard(said)
         except NotAuthenticated as error:
             raise flight.FlightUnauthenticatedError(str(error), extra_info=pack_error(error)) from error
         except ServerError as error:  # which has not looked yet
             raise flight.FlightUnavailableError(str(error), extra_info=BUSY) from error
-        return _Admitted(partial(self._guard, said))
+        return _Admitted(visitor.name, partial(self._guard, said))
 
     @classmethod
     def at(cls, guard: Guard | None) -> dict[str, Door]:
@@ -79,9 +79,15 @@ class Door(flight.ServerMiddlewareFactory):  # type: ignore[misc]
 
 
 class _Admitted(flight.ServerMiddleware):  # type: ignore[misc]
-    def __init__(self, ask: Callable[[], Visitor]) -> None:
+    def __init__(self, name: str, ask: Callable[[], Visitor]) -> None:
         super().__init__()
-        self.ask = ask
+        self.name, self.ask = name, ask
+
+
+def user_of(context: flight.ServerCallContext) -> str | None:
+    """Return the name of the user who calls; None where there are no users."""
+    admitted = context.get_middleware(_NAME)
+    return None if admitted is None else admitted.name
 
 
 def visitor_of(context: flight.ServerCallContext) -> Visitor:

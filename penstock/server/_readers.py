@@ -22,6 +22,8 @@ __all__ = ["ClientReader"]
 class ClientReader:
     """What the group knows of a reader in another process: where it said it was, and when it was last heard of."""
 
+    is_guest: Final = True
+
     def __init__(self, session: Session, seat: LocalSeat, reader_id: str) -> None:
         self.reader_id: Final = reader_id
         self.seat: Final = seat

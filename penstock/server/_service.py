@@ -7,6 +7,7 @@ that nothing of that is in its way.
 
 from __future__ import annotations
 
+import logging
 import threading
 from typing import TYPE_CHECKING, Any, Final
 
@@ -18,16 +19,17 @@ from penstock.errors import BadArgument, NoSuchStream, PenstockError, ServerErro
 from penstock.server import _plain as plain
 from penstock.server._blocks import BLOCKS, Blocks
 from penstock.server._calls import Calls
-from penstock.server._limits import UNLIMITED, Limits
+from penstock.server._limits import UNLIMITED, Limits, share_of_user
 from penstock.server._operations import OPERATIONS, Operation
-from penstock.server._permissions import Door, check, visitor_of
+from penstock.server._permissions import Door, check, user_of, visitor_of
 from penstock.server._session import Session, SessionOver
-from penstock.server._watch import Ledger, Watch, close_all
+from penstock.server._watch import Ledger, Rounds, Watch, close_all
 from penstock.server._writers import ClientWriter
 from penstock.stream import READ_SCHEMA
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from contextlib import AbstractContextManager
 
     from penstock.client._room import Room
     from penstock.server._permissions import Guard
@@ -41,6 +43,7 @@ _READING: Final = Operation(lambda: None, "read")
 _ENDING: Final = Operation(lambda: None, "read", "chosen")
 _APPENDING: Final = Operation(lambda: None, "write", "open")
 SESSIONS_MAX: Final = 1_000
+_logger: Final = logging.getLogger("penstock.server")
 
 
 class FlightService(flight.FlightServerBase):  # type: ignore[misc]
@@ -65,11 +68,14 @@ class FlightService(flight.FlightServerBase):  # type: ignore[misc]
         self._is_over = False
         self._blocks_of = Blocks()
         super().__init__(location, tls_certificates=tls, middleware=Door.at(guard))
-        self._watch = None if limits is UNLIMITED else Watch(self.port, limits, self._ledger, self._end_silent)
+        self._rounds: list[Watch | Rounds] = []
+        if limits is not UNLIMITED:
+            self._rounds.append(Watch(self.port, limits, self._ledger))
+            self._rounds.append(Rounds(self._end_silent, "penstock-silence"))
 
     def do_action(self, context: flight.ServerCallContext, action: flight.Action) -> list[bytes]:
         """Call an operation."""
-        with self._calls.one(context.peer()):
+        with _answered(), self._call(context):
             return self._act(context, action)
 
     def _act(self, context: flight.ServerCallContext, action: flight.Action) -> list[bytes]:
@@ -94,37 +100,46 @@ class FlightService(flight.FlightServerBase):  # type: ignore[misc]
 
     def list_flights(self, context: flight.ServerCallContext, criteria: bytes) -> Iterator[flight.FlightInfo]:
         """Return the streams, for any Flight client."""
-        self._count(context, len(criteria))
-        with _told(None):
+        with _answered():
+            self._count(context, len(criteria))
             yield from plain.flights(self._store, visitor_of(context))
 
     def get_flight_info(
         self, context: flight.ServerCallContext, descriptor: flight.FlightDescriptor
     ) -> flight.FlightInfo:
         """Return one stream, for any Flight client."""
-        self._count(context)
-        with _told(None):
+        with _answered():
+            self._count(context)
             return plain.flight_of(self._store, visitor_of(context), plain.name_in(descriptor))
 
     def do_get(self, context: flight.ServerCallContext, ticket: flight.Ticket) -> flight.FlightDataStream:
         """Return blocks of a segment; or, for any Flight client, events."""
+        with _answered():
+            return self._stream(context, ticket)
+
+    def _stream(self, context: flight.ServerCallContext, ticket: flight.Ticket) -> flight.FlightDataStream:
         self._count(context, len(ticket.ticket))
         if plain.is_ticket(ticket.ticket):
             with _told(None):
                 found = plain.read(self._store, visitor_of(context), ticket.ticket)
-                return flight.GeneratorStream(READ_SCHEMA, self._one_call(context.peer(), found))
+                return flight.GeneratorStream(READ_SCHEMA, self._one_call(context, found))
         what, session_id, args = _understood(ticket.ticket)
         session = self._session(session_id)
         with _told(session):
             if what != "blocks":
                 raise BadArgument(f"there is nothing called {what!r} to get")
             check(session, visitor_of(context), what, _READING, args)
-            return flight.GeneratorStream(BLOCKS, self._one_call(context.peer(), self._blocks(session, *args)))
+            return flight.GeneratorStream(BLOCKS, self._one_call(context, self._blocks(session, *args)))
 
-    def _one_call(self, peer: str, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def _one_call(
+        self, context: flight.ServerCallContext, batches: Iterator[pa.RecordBatch]
+    ) -> Iterator[pa.RecordBatch]:
         """Return batches, as a call that is under way until the last of them is sent."""
-        with self._calls.one(peer):
-            yield from batches
+        call = self._call(context)  # now: there is no context any more when they are sent
+        return _during(call, batches)
+
+    def _call(self, context: flight.ServerCallContext) -> AbstractContextManager[None]:
+        return self._calls.one(context.peer(), user_of(context))
 
     def _blocks(self, session: Session, stream: str, segment: int, offset: int, end: int) -> Iterator[pa.RecordBatch]:
         with _told(session):
@@ -145,7 +160,7 @@ class FlightService(flight.FlightServerBase):  # type: ignore[misc]
 
         Or, for any Flight client, append events.
         """
-        with self._calls.one(context.peer()):
+        with _answered(), self._call(context):
             self._append(context, descriptor, reader, writer)
 
     def _append(
@@ -189,7 +204,7 @@ class FlightService(flight.FlightServerBase):  # type: ignore[misc]
     ) -> None:
         """Keep a client's channel open."""
         del reader
-        with self._calls.one(context.peer()):
+        with _answered(), self._call(context):
             self._keep_open(context, descriptor, writer)
 
     def _keep_open(
@@ -217,18 +232,21 @@ class FlightService(flight.FlightServerBase):  # type: ignore[misc]
                 older = self._sessions.get(before) if isinstance(before, str) else None
                 if older is not None and older.user == session.user:
                     self._end(older)
-                self._begin(session)
+                self._begin(session, user_of(context))
                 writer.write_metadata(pack(["welcome", session.id, limits.max_inflight_bytes]))
                 session.run(writer.write_metadata)
         finally:
             self._end(session)
 
-    def _begin(self, session: Session) -> None:
+    def _begin(self, session: Session, user: str | None) -> None:
         with self._lock:
             if self._is_over:
                 raise SessionOver("the server ends")
             if len(self._sessions) >= self._sessions_max:
                 raise ServerError(f"the server has {self._sessions_max} clients, as many as it takes: try again later")
+            most = share_of_user(self._sessions_max)
+            if user is not None and sum(one.user == user for one in self._sessions.values()) >= most:
+                raise ServerError(f"user {user!r} has {most} clients here, as many as one user may: try again later")
             self._sessions[session.id] = session
 
     def _end(self, session: Session) -> None:
@@ -275,8 +293,8 @@ class FlightService(flight.FlightServerBase):  # type: ignore[misc]
         """
         with self._lock:
             self._is_over = True
-        if self._watch is not None:
-            self._watch.end()
+        for one in self._rounds:
+            one.end()
         for session in list(self._sessions.values()):
             self._end(session)
         last = threading.Thread(target=super().shutdown, name="penstock-shutdown", daemon=True)
@@ -311,6 +329,11 @@ class _UnderWay:
         self._room.give(size)
 
 
+def _during(call: AbstractContextManager[None], batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    with _answered(), call:
+        yield from batches
+
+
 def _size(chunk: flight.FlightStreamChunk) -> int:
     batch, metadata = chunk.data, chunk.app_metadata
     return (0 if batch is None else batch.nbytes) + (0 if metadata is None else metadata.size)
@@ -319,6 +342,25 @@ def _size(chunk: flight.FlightStreamChunk) -> int:
 def _understood(data: bytes | memoryview) -> Any:  # noqa: ANN401 - whatever was sent
     with _told(None):
         return unpack_call(data)
+
+
+class _answered:  # noqa: N801 - as the next one
+    """Send an error of ours as it is, and of any other nothing that tells of the inside of the server."""
+
+    def __enter__(self) -> None:
+        """Nothing."""
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        """Wrap it up."""
+        if not isinstance(error, Exception) or isinstance(error, flight.FlightError):
+            return
+        if isinstance(error, PenstockError):
+            told = error
+        else:
+            told = ServerError("this call makes no sense to the server, or it failed at it: its log says why")
+            is_usual = isinstance(error, pa.ArrowException | OSError)  # when a client goes in the middle of something
+            _logger.log(logging.DEBUG if is_usual else logging.WARNING, "a call failed", exc_info=error)
+        raise flight.FlightServerError(str(told), extra_info=pack_error(told)) from error
 
 
 class _told:  # noqa: N801 - reads like a word in a with statement

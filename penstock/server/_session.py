@@ -69,18 +69,18 @@ class Session:
         self._last = secrets.randbits(48)  # so that what was open in another session is not found in this one
         self._is_cancelled = is_cancelled
         self.room: Final = Room(inflight)
-        self._silent_s, self._heard, self._is_asked = silent_s, store.clock.now(), False
+        self._silent_s, self._heard, self._is_asked = silent_s, store.clock.elapsed(), False
         self.is_over = False
 
     # Whether it is there
 
     def hear(self) -> None:
         """Note that the client said something."""
-        self._heard, self._is_asked = self.store.clock.now(), False
+        self._heard, self._is_asked = self.store.clock.elapsed(), False
 
     def is_silent(self) -> bool:
         """Whether the client was silent for too long; at half that time it is asked to say something."""
-        silence = self.store.clock.now() - self._heard
+        silence = self.store.clock.elapsed() - self._heard
         if silence > self._silent_s / 2 and not self._is_asked:
             self._is_asked = True
             self.tell(ARE_YOU_THERE, [ARE_YOU_THERE])

@@ -32,7 +32,8 @@ if TYPE_CHECKING:
 __all__ = ["open_owned", "open_shared"]
 
 _DOOR: Final = "owner.sock"
-_SERVICE: Final = "flight.sock"
+_ROOM: Final = "flight"  # a folder of its own, which nobody else can enter: gRPC makes a socket that everybody can use
+_SERVICE: Final = f"{_ROOM}/sock"
 _PATH_MAX: Final = 100  # a socket's path may have 107 bytes
 _ANSWER_S: Final = 10.0
 _PAUSE_S: Final = 0.1
@@ -74,8 +75,7 @@ class _Door:
         self._over = threading.Event()
         self._socket = socket.socket(socket.AF_UNIX)
         try:
-            for name in (_DOOR, _SERVICE):  # left by an owner that was killed; we have the lock
-                (folder / name).unlink(missing_ok=True)
+            _remove_sockets(folder)  # left by an owner that was killed; we have the lock
             os.fchmod(self._socket.fileno(), 0o600)  # before it has a name that others could use
             self._socket.bind(f"{_short(folder)}/{_DOOR}")
             self._socket.listen(64)
@@ -111,8 +111,9 @@ class _Door:
         if self._shutdown is None:
             from penstock.server._service import FlightService  # noqa: PLC0415 - heavy, and most owners are alone
 
+            (self._folder / _ROOM).mkdir(0o700, exist_ok=True)
+            (self._folder / _ROOM).chmod(0o700)  # also if it was there
             service = FlightService(self._store, f"grpc+unix://{_short(self._folder)}/{_SERVICE}")
-            (self._folder / _SERVICE).chmod(0o600)
             self._shutdown = service.shutdown
 
     def close(self) -> None:
@@ -124,8 +125,15 @@ class _Door:
         self._thread.join()
         if self._shutdown is not None:
             self._shutdown()
-        for name in (_DOOR, _SERVICE):
-            (self._folder / name).unlink(missing_ok=True)
+        _remove_sockets(self._folder)
+
+
+def _remove_sockets(folder: Path) -> None:
+    for name in (_DOOR, _SERVICE):
+        with suppress(FileNotFoundError, NotADirectoryError):
+            (folder / name).unlink()
+    with suppress(FileNotFoundError):
+        (folder / _ROOM).rmdir()
 
 
 class _FolderFinder:

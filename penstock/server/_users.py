@@ -169,7 +169,7 @@ class Users:
             and proof is not None
             and compare_digest(proof.digest, digest)
             and proof.of == known.password
-            and self._clock.now() < proof.until
+            and self._clock.elapsed() < proof.until
         ):
             return self._remembered(name, known, digest)
         with self._queue.turn(name):
@@ -179,7 +179,7 @@ class Users:
         return self._remembered(name, known, digest)
 
     def _remembered(self, name: str, known: _User, digest: bytes) -> User:
-        self._proofs[name] = _Proof(digest, known.password, self._clock.now() + _REMEMBERED_S)
+        self._proofs[name] = _Proof(digest, known.password, self._clock.elapsed() + _REMEMBERED_S)
         return User(name, known.grants)
 
     def _is_right(self, hashed: str, password: str) -> bool:

@@ -25,9 +25,11 @@ if TYPE_CHECKING:
 
     from penstock.server._limits import Limits
 
-__all__ = ["Ledger", "Watch", "close_all"]
+__all__ = ["Ledger", "Rounds", "Watch", "close_all"]
 
 _LOOK_S: Final = 0.05  # what a stranger can send meanwhile, it has sent
+_ROUND_S: Final = 0.1
+_END_S: Final = 5.0
 _PAUSES: Final = 30  # for each time that it takes to look, so many are waited
 _SO_COOKIE: Final = 57
 _TCP_INFO_SIZE: Final = 136
@@ -72,15 +74,33 @@ class Ledger:
                 self._addresses = {peer: one for peer, one in self._addresses.items() if one not in gone}
 
 
-def _nothing() -> None:
-    """Do nothing."""
+class Rounds:
+    """A thread that does something again and again which may wait for the disk: so nobody else may wait for it."""
+
+    def __init__(self, task: Callable[[], None], name: str) -> None:
+        self._task = task
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._work, name=name, daemon=True)
+        self._thread.start()
+
+    def end(self) -> None:
+        """Do it no more; a disk that hangs is not waited for."""
+        self._over.set()
+        self._thread.join(_END_S)
+
+    def _work(self) -> None:
+        while not self._over.wait(_ROUND_S):
+            try:
+                self._task()
+            except Exception:  # the next time may be better
+                _logger.exception("a round was broken off")
 
 
 class Watch:
-    """A thread that looks after the connections of a port; ``also`` is done each time."""
+    """A thread that looks after the connections of a port."""
 
-    def __init__(self, port: int, limits: Limits, ledger: Ledger, also: Callable[[], None] = _nothing) -> None:
-        self._port, self._limits, self._ledger, self._also = port, limits, ledger, also
+    def __init__(self, port: int, limits: Limits, ledger: Ledger) -> None:
+        self._port, self._limits, self._ledger = port, limits, ledger
         self._lines: dict[bytes, Line] = {}  # by cookie
         self._others: set[bytes] = set()  # sockets that are none of ours
         self._over = threading.Event()
@@ -98,7 +118,6 @@ class Watch:
             begun = time.monotonic()
             try:
                 self._look(begun)
-                self._also()
             except Exception:  # the next time may be better, and without it nobody looks at all
                 _logger.exception("the connections could not be looked at")
             pause = max(_LOOK_S, _PAUSES * (time.monotonic() - begun))

@@ -44,6 +44,7 @@ if TYPE_CHECKING:
 
     from penstock.model import TimeWindow
     from penstock.stream._group_state import Key
+    from penstock.stream._live_group import Claim
     from penstock.stream._records import Places
     from penstock.stream._seat import Seated
     from penstock.stream._store import StreamStore
@@ -85,7 +86,7 @@ class ReaderGroup:
             starts = heads | ({} if start is None else _checked_cuts(store, names, "start", start))
             ends = {} if end is None else _checked_cuts(store, names, "end", end)
             _check_order(store, starts, {stream: cut.offsets for stream, cut in ends.items()})
-            store.catalog.commit(GroupCreated(name, _offsets(starts), _offsets(ends)))
+            store.catalog.commit(GroupCreated(name, _offsets(starts), _offsets(ends), store.new_epoch()))
         return cls(store, name)
 
     @property
@@ -120,14 +121,14 @@ class ReaderGroup:
         return self.seat(lambda seat: Reader(seat, reader_id, serializer, max_event_size))
 
     @uninterrupted
-    def seat(self, make: Callable[[LocalSeat], Sitter]) -> Sitter:
-        """Give a new reader a seat in the group."""
+    def seat(self, make: Callable[[LocalSeat], Sitter], claim: Claim | None = None) -> Sitter:
+        """Give a new reader a seat in the group, or one that had it its own again."""
         with self._catalog.lock:
             live = self._live()
             silent = live.expire(self._store.clock.now())
             seat = LocalSeat(live)
             reader = make(seat)
-            seat.take(reader)
+            seat.take(reader, claim)
         let_go(silent)
         return reader
 
@@ -250,7 +251,7 @@ class ReaderGroup:
                 cuts |= _checked_cuts(self._store, state.streams, "to", to)
             _check_order(self._store, cuts, state.ends)
             live = self._live()
-            self._catalog.commit(GroupReset(self.name, _offsets(cuts)))
+            self._catalog.commit(GroupReset(self.name, _offsets(cuts), self._store.new_epoch()))
             ended = live.end_all(live.offline("its group was reset"))
         let_go(ended)
 

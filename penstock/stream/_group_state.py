@@ -69,9 +69,11 @@ class GroupState:
 
     def __init__(self, created: GroupCreated) -> None:
         self.name = created.group
+        self.epoch = created.epoch  # what readers know of an earlier one does not count
         self.streams = list(created.starts)
         self.ends = {stream: dict(created.ends.get(stream, {})) for stream in self.streams}
         self.readers: dict[str, dict[Key, int]] = {}
+        self.guests: set[str] = set()  # readers that may outlive the process that has the store open
         self.free = flat(created.starts)
         self.done: dict[Key, int] = {}
         self.waiting: set[Key] = set()  # something must be read before them
@@ -83,8 +85,9 @@ class GroupState:
     @classmethod
     def restore(cls, full: GroupFull) -> GroupState:
         """Return the state that a snapshot holds."""
-        state = cls(GroupCreated(full.group, {stream: {} for stream in full.streams}, full.ends))
+        state = cls(GroupCreated(full.group, {stream: {} for stream in full.streams}, full.ends, full.epoch))
         state.readers = {reader: flat(places) for reader, places in full.readers.items()}
+        state.guests = set(full.guests)
         state.free, state.done = flat(full.free), flat(full.done)
         state.waiting = {(stream, segment) for stream, some in full.waiting.items() for segment in some}
         state.checkpoint, state.missing, state.reached = full.checkpoint, set(full.missing), flat(full.reached)
@@ -108,6 +111,8 @@ class GroupState:
             reached=nested(self.reached),
             missing=sorted(self.missing),
             checkpoints=dict(self.checkpoints),
+            epoch=self.epoch,
+            guests=sorted(self.guests),
         )
 
     def apply(self, record: GroupRecord) -> None:
@@ -115,8 +120,9 @@ class GroupState:
         match record:
             case GroupReset():
                 self._reset(record.starts)
+                self.epoch = record.epoch
             case ReaderJoined():
-                self._join(record.reader)
+                self._join(record.reader, is_guest=record.is_guest)
             case ReaderGone():
                 self._leave(record.reader, flat(record.places))
             case ReaderMoved():
@@ -185,16 +191,20 @@ class GroupState:
         if starts.keys() != set(self.streams):
             raise ValueError(f"group {self.name!r} has other streams")
         self.readers, self.free, self.done, self.waiting = {}, flat(starts), {}, set()
+        self.guests = set()
         self.checkpoint, self.missing, self.reached = None, set(), {}
 
-    def _join(self, reader: str) -> None:
+    def _join(self, reader: str, *, is_guest: bool) -> None:
         if reader in self.readers:
             raise ValueError(f"reader {reader!r} is in the group already")
         self.readers[reader] = {}
+        if is_guest:
+            self.guests.add(reader)
 
     def _leave(self, reader: str, places: Mapping[Key, int]) -> None:
         self._move(reader, places)
         held = self.readers.pop(reader)
+        self.guests.discard(reader)
         self.free |= held
         if reader in self.missing:
             self._count_in(reader, held)

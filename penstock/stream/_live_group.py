@@ -3,11 +3,15 @@
 What the group has come to is in the catalog. Changes that readers make all the time (who takes which segment, how far
 they are) may be forgotten in a crash: then some events are read again. Letting a reader go takes the locks of its
 segments, each of which may be held while a writer waits for the disk; so that is done when the catalog's is free again.
+
+Guests, readers of other processes, may outlive this one, and know where they are. So who of them has which segment is
+never forgotten; and who opens the store next waits a while for those who had some. One that comes again goes on with
+them where it was, and not where it was when that was last recorded. A reset of the group ends it all the same.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from penstock.errors import (
     BadArgument,
@@ -44,7 +48,16 @@ if TYPE_CHECKING:
     from penstock.stream._seat import Seated
     from penstock.stream._store import StreamStore
 
-__all__ = ["LiveGroup", "let_go"]
+__all__ = ["GUESTS_AWAITED_S", "Claim", "LiveGroup", "let_go"]
+
+GUESTS_AWAITED_S: Final = 10.0  # twice as long as a client that has lost a server takes between two attempts
+
+
+class Claim(NamedTuple):
+    """What a reader says that had a seat before: of which epoch, and up to where what it returned counts as read."""
+
+    epoch: int
+    places: Mapping[Key, int]
 
 
 class LiveGroup:
@@ -56,6 +69,7 @@ class LiveGroup:
         self.end_of: Final = self.state.end_of
         self.readers: dict[str, Seated] = {}
         self.waiter: Bell | None = None  # of whoever waits for a checkpoint
+        self._since = store.clock.now()
         self._heads: dict[str, Mapping[int, int]] = {}  # of the streams when lost segments were last looked for
 
     @property
@@ -80,20 +94,69 @@ class LiveGroup:
 
     # Who reads
 
-    def join(self, reader: Seated) -> None:
-        """Take in a reader; those that were left behind by a process that ended are gone then."""
-        if reader.reader_id in self.readers:
-            raise ReaderInUse(self.name, reader.reader_id)
-        self._commit(*self.left_behind(), ReaderJoined(self.name, reader.reader_id))
-        self.readers[reader.reader_id] = reader
-        self.alert(besides=reader.reader_id)
+    def join(self, reader: Seated, claim: Claim | None = None) -> None:
+        """Take in a reader; those that were left behind by a process that ended are gone then, unless they may come.
+
+        One that comes again has a ``claim`` to what is still its own, or nobody's.
+        """
+        name = reader.reader_id
+        if name in self.readers:
+            raise ReaderInUse(self.name, name)
+        if claim is not None and claim.epoch != self.state.epoch:
+            raise self.offline("its group was reset")(name)
+        self._commit(*self.left_behind())
+        if claim is not None and name in self.state.guests:
+            self._commit(*self._moved(name, self._ahead(claim, self.state.readers[name])))
+        else:
+            self._commit(*self._joined(reader, claim), durable=reader.is_guest)
+        self.readers[name] = reader
+        self.alert(besides=name)
+
+    def _joined(self, reader: Seated, claim: Claim | None) -> Iterator[GroupRecord]:
+        name, state = reader.reader_id, self.state
+        if name in state.readers:
+            yield ReaderGone(self.name, name, {})
+        yield ReaderJoined(self.name, name, reader.is_guest)
+        if claim is not None and state.checkpoint is None:
+            free = self._ahead(claim, state.free)
+            if free:
+                yield SegmentsTaken(self.name, name, {stream: list(some) for stream, some in nested(free).items()})
+                yield from self._moved(name, free)
+
+    def _moved(self, reader_id: str, places: Mapping[Key, int]) -> Iterator[GroupRecord]:
+        if places:
+            yield ReaderMoved(self.name, reader_id, nested(places))
+
+    def _ahead(self, claim: Claim, known: Mapping[Key, int]) -> dict[Key, int]:
+        """Return those places of a claim that are not behind what is known."""
+        return {
+            key: place
+            for key, place in claim.places.items()
+            if known.get(key, place + 1) <= place and self._is_place(key, place)
+        }
+
+    def _is_place(self, key: Key, place: int) -> bool:
+        """Whether a reader may be there: nobody is believed what it says."""
+        try:
+            segment, end = self.store.segment(*key), self.end_of(key)
+            return place <= (segment.tail if end is None else end) and segment.is_border(place)
+        except (KeyError, PenstockError):
+            return False  # truncated away, or deleted
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether guests of a process that had the store before may come again; takes the lock itself."""
+        with self.store.catalog.lock:
+            state = self.store.catalog.groups.get(self.name)
+            return state is not None and not state.guests <= self.readers.keys()
 
     def left_behind(self) -> Iterator[GroupRecord]:
         """Return what ends readers, and a checkpoint, of a process that ended without a word."""
         state = self.state
         if state.checkpoint is not None and self.waiter is None:
             yield CheckpointDropped(self.name, state.checkpoint)
-        for reader_id in sorted(state.readers.keys() - self.readers.keys()):
+        awaited = state.guests if 0 <= self.store.clock.now() - self._since < GUESTS_AWAITED_S else set()
+        for reader_id in sorted(state.readers.keys() - self.readers.keys() - awaited):
             yield ReaderGone(self.name, reader_id, {})
 
     def leave(self, reader: Seated, places: Mapping[Key, int]) -> None:
@@ -117,6 +180,10 @@ class LiveGroup:
         for reader in silent:
             reason = f"it was silent for more than {READER_LEASE_S:g} seconds"
             self.take_offline(reader.reader_id, reader.places(returned=False), reason)
+        gone = list(self.left_behind()) if self.is_waiting else []
+        if gone:
+            self._commit(*gone)
+            self.alert()
         return silent
 
     def end_all(self, error: Callable[[str], PenstockError]) -> list[Seated]:
@@ -153,7 +220,8 @@ class LiveGroup:
         return nested({key: place for key, place in places.items() if held.get(key, place) != place})
 
     def _commit(self, *records: GroupRecord, durable: bool = False) -> None:
-        self.store.catalog.commit(*records, durable=durable)
+        if records:
+            self.store.catalog.commit(*records, durable=durable)
 
     # What readers do
 
@@ -177,8 +245,7 @@ class LiveGroup:
             records.append(
                 SegmentsTaken(self.name, reader_id, {stream: list(segments) for stream, segments in taken.items()})
             )
-        if records:
-            self._commit(*records)
+        self._commit(*records, durable=bool(state.guests))
         if share.give:
             self.alert(besides=reader_id)
         return dict(held)
@@ -188,7 +255,8 @@ class LiveGroup:
         stream, segment = key
         state = self.store.catalog.stream(stream)
         if key in self.state.readers[reader_id] and segment in state.segments:
-            self._commit(SegmentDone(self.name, reader_id, stream, segment, end, *followers(state, segment)))
+            done = SegmentDone(self.name, reader_id, stream, segment, end, *followers(state, segment))
+            self._commit(done, durable=bool(self.state.guests))
             self.alert(besides=reader_id)
 
     def leave_lost(self, reader: Seated) -> None:
@@ -263,7 +331,9 @@ class LiveGroup:
             self.alert(besides=reader_id)
 
     def begin_checkpoint(self, name: str, waiter: Bell) -> None:
-        """Let all readers come to a checkpoint."""
+        """Let all readers come to a checkpoint; where there are none, nobody is waited for."""
+        if not self.readers:
+            self._since -= GUESTS_AWAITED_S
         self._commit(*self.left_behind(), CheckpointBegun(self.name, name), durable=not self.readers)
         self.waiter = waiter
         self.alert()

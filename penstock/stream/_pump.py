@@ -43,6 +43,11 @@ class Pump:
                 self._thread.start()
         self._bell.ring()
 
+    @property
+    def is_at_work_here(self) -> bool:
+        """Whether this thread is the pump's: then nobody else sends off what it waits for."""
+        return threading.current_thread() is self._thread
+
     def _work(self) -> None:
         linger = Bell()  # never rung: it only measures the time
         while True:

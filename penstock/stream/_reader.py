@@ -22,6 +22,7 @@ from penstock.ports import uninterrupted
 from penstock.stream._arrow import READ_SCHEMA
 from penstock.stream._bell import Bell
 from penstock.stream._cursor import UNREADABLE, Cursor
+from penstock.stream._deadline import TimeIsOver, within
 from penstock.stream._event_read import EventRead, Milestone, Page, Trail
 from penstock.stream._large_read import EventInputStream, LargeBlock
 
@@ -57,6 +58,8 @@ _STREAMS_SCHEMA: Final = _BATCH_SCHEMA.append(
 class Reader:
     """Reads what its group gives it. Get one from :meth:`ReaderGroup.reader`; one thread at a time uses it."""
 
+    is_guest: Final = False
+
     def __init__(self, seat: Seat, reader_id: str, serializer: Serializer[Any] | None, max_event_size: int) -> None:
         self.reader_id: Final = reader_id
         self._seat, self._clock = seat, seat.clock
@@ -90,7 +93,7 @@ class Reader:
             read = next(self._reads, None)
             if read is not None:
                 return read
-        return self._inside(lambda: self._next_read(timeout))
+        return self._in_time(self._next_read, timeout)
 
     def read_batch(self, max_bytes: int = BATCH_SIZE_DEFAULT, timeout: float | None = None) -> pa.RecordBatch | None:
         """Return the next events as bytes; None when ``timeout`` seconds are over, or there is nothing more to come.
@@ -99,7 +102,7 @@ class Reader:
         ``max_bytes``, or one event. It comes to a checkpoint without a word.
         """
         check_whole("max_bytes", max_bytes, least=1)
-        return self._inside(lambda: self._next_batch(timeout, max_bytes))
+        return self._in_time(lambda deadline: self._next_batch(deadline, max_bytes), timeout)
 
     def read_next_event_as_stream(self, timeout: float | None = None) -> EventInputStream | None:
         """Return the next event, of any size, as a file; None when the time is over, or there is nothing more to come.
@@ -107,7 +110,7 @@ class Reader:
         The next call may come before the file was read to its end; files stay good. It comes to a checkpoint without a
         word.
         """
-        return self._inside(lambda: self._next_stream(timeout))
+        return self._in_time(self._next_stream, timeout)
 
     def __iter__(self) -> Iterator[EventRead]:
         """Return all events to come; ends where the group ends, or its streams do, once they are sealed."""
@@ -207,18 +210,22 @@ class Reader:
 
     # Reading
 
-    def _inside(self, step: Callable[[], T]) -> T:
-        """Do what may take time, and be seen to be alive."""
+    def _in_time(self, step: Callable[[float | None], T | None], timeout: float | None) -> T | None:
+        """Do what may take time, but no more than there is, and be seen to be alive."""
+        deadline = _deadline(timeout)
         self._is_inside = True
         try:
-            return step()
+            with within(deadline):
+                return step(deadline)
+        except TimeIsOver:
+            self._attention = True  # what the group was asked last is asked again
+            return None
         finally:
             self._calls += 1
             self._seen_pulse, self._seen = self._pulse(), self._clock.now()
             self._is_inside = False
 
-    def _next_read(self, timeout: float | None) -> EventRead | None:
-        deadline = _deadline(timeout)
+    def _next_read(self, deadline: float | None) -> EventRead | None:
         while True:
             checkpoint = self._settle(passing=False)
             if checkpoint is not None:
@@ -232,8 +239,7 @@ class Reader:
             if not self._attention and not self._wait(deadline):
                 return None
 
-    def _next_batch(self, timeout: float | None, max_bytes: int) -> pa.RecordBatch | None:
-        deadline = _deadline(timeout)
+    def _next_batch(self, deadline: float | None, max_bytes: int) -> pa.RecordBatch | None:
         while True:
             self._settle(passing=True)
             self._close_page()
@@ -243,8 +249,7 @@ class Reader:
             if not self._attention and not self._wait(deadline):
                 return None
 
-    def _next_stream(self, timeout: float | None) -> EventInputStream | None:
-        deadline = _deadline(timeout)
+    def _next_stream(self, deadline: float | None) -> EventInputStream | None:
         while True:
             self._settle(passing=True)
             self._close_page()
@@ -442,6 +447,8 @@ class Reader:
         if look is None:
             return None
         self._told = None
+        for key in look.passed & self._cursors.keys():
+            self._remove_cursor(key)
         self._follow(look.held)
         return look.checkpoint
 
@@ -484,9 +491,13 @@ class Reader:
         self._attention = True
         if cursor.head() is None:
             return
-        self._remove_cursor(cursor.key)
         if self.error is None:
-            self._seat.finish_segment(cursor.key, cursor.place)
+            try:
+                self._seat.finish_segment(cursor.key, cursor.place)
+            except BaseException:
+                self._put_last(cursor)  # and it is told again
+                raise
+        self._remove_cursor(cursor.key)
 
     def _wait(self, deadline: float | None) -> bool:
         """Wait until something happens; False if the time is over, or nothing more is to come."""

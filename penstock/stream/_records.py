@@ -158,6 +158,7 @@ class GroupCreated(msgspec.Struct, tag="group", array_like=True, frozen=True):
     group: str
     starts: Places
     ends: Places
+    epoch: int = 0
 
 
 class GroupDeleted(msgspec.Struct, tag="group-deleted", array_like=True, frozen=True):
@@ -167,17 +168,19 @@ class GroupDeleted(msgspec.Struct, tag="group-deleted", array_like=True, frozen=
 
 
 class GroupReset(msgspec.Struct, tag="group-reset", array_like=True, frozen=True):
-    """The group begins here now; its readers are gone."""
+    """The group begins here now, in another epoch; its readers are gone."""
 
     group: str
     starts: Places
+    epoch: int = 0
 
 
 class ReaderJoined(msgspec.Struct, tag="joined", array_like=True, frozen=True):
-    """A new reader, with no segments yet."""
+    """A new reader, with no segments yet; a guest, of another process, may outlive the owner of the store."""
 
     group: str
     reader: str
+    is_guest: bool = False
 
 
 class ReaderGone(msgspec.Struct, tag="gone", array_like=True, frozen=True):
@@ -414,6 +417,8 @@ class GroupFull(msgspec.Struct, tag="group-full", array_like=True, frozen=True):
     reached: Places
     missing: list[str]
     checkpoints: dict[str, Places]
+    epoch: int = 0
+    guests: list[str] = []
 
 
 class SnapshotBegin(msgspec.Struct, tag="begin", array_like=True, frozen=True):

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from penstock.model import TimeWindow
     from penstock.ports import Clock
     from penstock.stream._group_state import Key
-    from penstock.stream._live_group import LiveGroup
+    from penstock.stream._live_group import Claim, LiveGroup
     from penstock.stream._mark_times import MarkTimes
     from penstock.stream._readable import ReadableSegment, Times
     from penstock.stream._segment import Segment
@@ -22,10 +22,14 @@ __all__ = ["LocalSeat", "Look", "Seat", "Seated"]
 
 
 class Look(NamedTuple):
-    """What a reader finds when it looks at its group: a checkpoint to come to, and the segments that are its own."""
+    """What a reader finds when it looks at its group: a checkpoint to come to, and the segments that are its own.
+
+    Those that were another's meanwhile, who has ``passed`` it there, it reads from where that one was.
+    """
 
     checkpoint: str | None
     held: dict[Key, int]
+    passed: frozenset[Key] = frozenset()
 
 
 class Seated(Protocol):
@@ -34,6 +38,10 @@ class Seated(Protocol):
     @property
     def reader_id(self) -> str:
         """Its name."""
+
+    @property
+    def is_guest(self) -> bool:
+        """Whether it is in another process, which may outlive this one."""
 
     @property
     def error(self) -> PenstockError | None:
@@ -118,12 +126,14 @@ class LocalSeat:
         self._live, self._catalog = live, live.store.catalog
         self.clock: Final = live.store.clock
         self.streams: Final = live.streams
+        self.epoch = 0  # of the group, when the seat was taken
         self._reader: Seated | None = None
 
-    def take(self, reader: Seated) -> None:
+    def take(self, reader: Seated, claim: Claim | None = None) -> None:
         """Let a reader sit down; the caller holds the catalog's lock."""
-        self._live.join(reader)
+        self._live.join(reader, claim)
         self._reader = reader
+        self.epoch = self._live.state.epoch
 
     @property
     def _seated(self) -> Seated:
@@ -198,5 +208,5 @@ class LocalSeat:
 
     @property
     def has_company(self) -> bool:
-        """Whether there are other readers, who might fall silent."""
-        return len(self._live.readers) > 1
+        """Whether there are other readers, who might fall silent, or not come again."""
+        return len(self._live.readers) > 1 or self._live.is_waiting

@@ -105,6 +105,8 @@ _ABORTED_MAX: Final = 10_000  # transactions whose end is remembered
 class StreamStore:
     """Streams and reader groups; get one from :func:`penstock.connect`."""
 
+    is_remote: Final = False
+
     def __init__(
         self,
         manager: MetadataManager,
@@ -589,6 +591,10 @@ class StreamStore:
     def new_transaction_id(self) -> str:
         """Return an id that no transaction has had."""
         return self._random.token(16).hex()
+
+    def new_epoch(self) -> int:
+        """Return a number that no other group, and no other time of a group, has."""
+        return int.from_bytes(self._random.token(6), "big")
 
     def random_position(self) -> float:
         """Return any place in the key space, for what has no key."""

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import struct
 import threading
+import time
 from contextlib import contextmanager, nullcontext, suppress
 from itertools import pairwise, repeat
 from typing import TYPE_CHECKING, Final
@@ -33,8 +34,9 @@ from penstock.model import check_many, check_method, check_name, check_time, sho
 from penstock.ports import uninterrupted
 from penstock.stream._acks import Ack, ArrayRun, BatchAck, DoneAck, EventPointers, ListRun, Place, Run
 from penstock.stream._batch import array_data, array_ends, array_lengths, as_array, as_positions, block_marks, split
-from penstock.stream._bell import as_timeout
+from penstock.stream._bell import Bell, as_timeout
 from penstock.stream._block import BLOCK_HEADER_SIZE, EXTENT, LENGTH_SIZE, NO_WRITER, BlockHeader, pack_lengths
+from penstock.stream._deadline import time_left, within
 from penstock.stream._keys import key_position
 from penstock.stream._large_write import EventOutputStream, LargeWrite
 from penstock.stream._segment import SegmentEnded
@@ -509,6 +511,9 @@ class StreamWriter:
 
     def drive(self, run: Run, timeout: float | None) -> None:
         """Return when the run is done, sending it off if nobody else does."""
+        if timeout is not None and self._store.is_remote and not self._store.pump.is_at_work_here:
+            self._await(run, timeout)
+            return
         if not self._flush_lock.acquire(timeout=as_timeout(timeout)):
             raise TimeoutError(f"no acknowledgement from stream {self.stream!r} within {timeout} s")
         try:
@@ -516,6 +521,16 @@ class StreamWriter:
                 self._flush()
         finally:
             self.leave()
+
+    def _await(self, run: Run, timeout: float) -> None:
+        """Return when the run is done, which the pump sends off: a server may not answer for longer than there is."""
+        bell = Bell()
+        run.when_done(bell.ring)
+        self._store.pump.add(self)
+        with within(time.monotonic() + timeout):
+            is_done = bell.wait(time_left())  # who may not wait at all has it sent off nevertheless, as in this process
+        if not is_done:
+            raise TimeoutError(f"no acknowledgement from stream {self.stream!r} within {timeout} s")
 
     def enter(self) -> None:
         """Let nobody else send off."""

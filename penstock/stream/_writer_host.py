@@ -120,6 +120,10 @@ class WriterHost(Protocol):
     """The store, as a writer sees it."""
 
     @property
+    def is_remote(self) -> bool:
+        """Whether another process has it, which may stop answering."""
+
+    @property
     def clock(self) -> Clock:
         """The store's clock."""
 

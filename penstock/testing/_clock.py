@@ -9,14 +9,23 @@ class ManualClock:
     """A clock that stands still until it is told to go on."""
 
     def __init__(self, start: float = 1_700_000_000.0) -> None:
-        self._now = start
+        self._now, self._elapsed = start, 0.0
 
     def now(self) -> float:
         """Seconds since 1970."""
         return self._now
 
+    def elapsed(self) -> float:
+        """Seconds since the beginning."""
+        return self._elapsed
+
     def advance(self, seconds: float) -> None:
         """Let time pass; a negative figure is a clock that was set back."""
+        self._now += seconds
+        self._elapsed += max(seconds, 0.0)
+
+    def set_forward(self, seconds: float) -> None:
+        """Set the clock forward, while no time passes."""
         self._now += seconds
 
 

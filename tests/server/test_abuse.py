@@ -13,8 +13,9 @@ import pytest
 from pyarrow import flight
 
 import penstock
-from penstock.client._wire import PROTOCOL, pack, unpack
-from penstock.errors import BadArgument, PenstockError
+from penstock.client import RemoteStore
+from penstock.client._wire import PROTOCOL, pack, unpack, unpack_error
+from penstock.errors import BadArgument, PenstockError, ServerError
 from penstock.server import Config, Server
 from penstock.server._run import raise_file_limit
 from penstock.stream._block import BlockHeader
@@ -93,6 +94,30 @@ def test_calls_that_make_no_sense_are_errors(server: Server, body: bytes) -> Non
             with pytest.raises((flight.FlightError, pa.ArrowException)):
                 list(client.do_action(flight.Action(kind, body)))
     assert_serves(server)
+
+
+@pytest.mark.parametrize(
+    ("name", "args"),
+    [("stream", []), ("reader.open", [1, 2, 3, 4, 5, 6]), ("reader.look", ["x"]), ("scale_stream", [STREAM, 1, 2, 3])],
+)
+def test_a_call_that_makes_no_sense_is_told_nothing_of_the_inside(
+    server: Server, name: str, args: list[object]
+) -> None:
+    """Where the server is installed, and how it is made, is for its log."""
+    with penstock.connect(server.address) as store:
+        assert isinstance(store, RemoteStore)
+        session = store.connection.session
+        client = session.client
+        for body in (pack([session.id, args]), pack([session.id]), pack(5)):
+            with pytest.raises(flight.FlightServerError, match="makes no sense") as told:
+                list(client.do_action(flight.Action(name, body)))
+            assert "Traceback" not in str(told.value)
+            assert isinstance(unpack_error(told.value.extra_info), ServerError)
+        for what in (["blocks", session.id, args], [], 5):
+            with pytest.raises(flight.FlightServerError) as told:
+                client.do_get(flight.Ticket(pack(what))).read_all()
+            assert "Traceback" not in str(told.value)
+            assert isinstance(unpack_error(told.value.extra_info), PenstockError)
 
 
 def test_another_version_of_the_protocol_is_told_so(server: Server) -> None:

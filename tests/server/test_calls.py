@@ -49,6 +49,20 @@ def test_of_all_connections_so_many_are_under_way_and_no_more() -> None:
                 pass
 
 
+def test_of_one_user_half_of_all_are_under_way_and_no_more() -> None:
+    """Four connections would be enough to keep all others out, with a name and no permission."""
+    calls, most = Calls(LIMITS), int(LIMITS.calls_max) // 2
+    for _ in range(2):
+        with ExitStack() as all_of_them:
+            for number in range(most):
+                all_of_them.enter_context(calls.one(f"{number}", "anna"))
+            with pytest.raises(flight.FlightUnavailableError, match="'anna'") as told, calls.one("x", "anna"):
+                pass
+            assert told.value.extra_info == BUSY
+            with calls.one("x", "berta"):
+                pass
+
+
 def test_processes_of_the_same_user_are_not_limited() -> None:
     """They could end the process in other ways."""
     calls = Calls(UNLIMITED)

@@ -250,8 +250,8 @@ class _Keeping:
         self._client = client
         self.readers: list[flight.FlightStreamReader] = []
 
-    def do_get(self, ticket: flight.Ticket) -> flight.FlightStreamReader:
-        self.readers.append(self._client.do_get(ticket))
+    def do_get(self, *args: Any) -> flight.FlightStreamReader:  # noqa: ANN401 - as a client takes them
+        self.readers.append(self._client.do_get(*args))
         return self.readers[-1]
 
     def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - whatever a client has

@@ -7,6 +7,8 @@ import signal
 import subprocess
 import sys
 import textwrap
+from collections import Counter
+from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any, Final
 
 import pytest
@@ -19,12 +21,14 @@ from penstock.errors import (
     NotAuthenticated,
     NotPermitted,
     PenstockError,
+    ServerError,
     StoreUnreachable,
 )
 from penstock.model import EventPointer
 from penstock.server import Config, Server
 from penstock.server._operations import OPERATIONS
 from penstock.server._users import USERS_FILE, Users
+from tests.server.following import Following, Seen
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -335,6 +339,20 @@ def test_a_session_is_of_its_user_alone(guarded: tuple[Server, Users]) -> None:
         assert root.streams()
 
 
+def test_one_user_does_not_take_the_place_of_all_others(folder: Path) -> None:
+    """Who may do nothing at all could keep everybody out."""
+    folder.mkdir()
+    users = Users.open(folder / USERS_FILE)
+    for name in ("anna", "berta"):
+        users.add(name, PASSWORD)
+    with serving(folder, max_connections=6) as server, ExitStack() as clients:
+        for _ in range(3):
+            clients.enter_context(as_user(server, "anna"))
+        with pytest.raises(ServerError, match="user 'anna' has 3 clients here, as many as one user may"):
+            as_user(server, "anna")
+        clients.enter_context(as_user(server, "berta"))
+
+
 def test_what_is_permitted_for_one_writer_holds_for_no_other(guarded: tuple[Server, Users]) -> None:
     """Nor for another transaction: a large event belongs to the one that it was begun with."""
     server, users = guarded
@@ -404,3 +422,26 @@ def test_a_client_goes_on_when_the_server_is_killed_and_comes_again(folder: Path
         assert events_of(store, OWN) == expected
         assert seen == expected
     stop(process, signal.SIGTERM)
+
+
+def test_readers_of_a_group_are_given_nothing_again_when_the_server_is_killed(folder: Path) -> None:
+    """Each knows where it was; that the server had it on record only from time to time is its own affair."""
+    process, port = start(folder, 0)
+    address, seen = f"penstock://127.0.0.1:{port}", Seen()
+    with penstock.connect(address) as store:
+        store.create_stream(OWN, segments=4)
+        store.create_reader_group("group", [OWN])
+        readers = [Following(address, name, seen, 8000) for name in ("a", "b")]
+        with store.writer(OWN, "writer") as writer:
+            for life in range(4):
+                for number in range(life * 2000, life * 2000 + 2000):
+                    writer.write_event(b"%d" % number, f"key-{number % 50}")
+                writer.flush()
+                seen.wait_for(life * 2000 + 1000)
+                if life < 3:
+                    stop(process, signal.SIGKILL)
+                    process, _ = start(folder, port)
+        for reader in readers:
+            reader.join(60)
+    stop(process, signal.SIGTERM)
+    assert seen.counts == Counter(b"%d" % number for number in range(8000))

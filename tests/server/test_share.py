@@ -6,10 +6,13 @@ import errno
 import os
 import signal
 import socket
+import stat
 import subprocess
 import sys
 import textwrap
 import threading
+from collections import Counter
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import pytest
@@ -17,11 +20,13 @@ import pytest
 import penstock
 from penstock.client import RemoteStore
 from penstock.errors import StoreLocked
+from penstock.server import _service
+from penstock.server._service import FlightService
 from penstock.stream import StreamStore
+from tests.server.following import Following, Seen
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
     from penstock.stream import Reader
 
@@ -179,6 +184,24 @@ def test_when_the_owner_closes_its_store_another_takes_over(tmp_path: Path) -> N
         assert events_of(second) == [b"before", b"after"]
 
 
+def test_nobody_else_reaches_the_sockets_not_even_for_a_moment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What gRPC makes is for everybody, and listens before anything could be done about it."""
+    folder, seen = tmp_path / "data", []
+
+    class Service(FlightService):
+        def __init__(self, store: StreamStore, location: str) -> None:
+            super().__init__(store, location)
+            at = Path(location.removeprefix("grpc+unix://"))
+            seen.append((stat.S_ISSOCK(at.stat().st_mode), stat.S_IMODE(at.parent.stat().st_mode)))
+
+    monkeypatch.setattr(_service, "FlightService", Service)
+    with penstock.connect(folder) as first, penstock.connect(folder):
+        first.create_stream(STREAM)
+        assert stat.S_IMODE((folder / "owner.sock").stat().st_mode) == 0o600
+    assert seen == [(True, 0o700)]
+    assert not [path for path in folder.rglob("*") if path.is_socket()]
+
+
 def test_a_socket_in_a_deep_folder_is_found(tmp_path: Path) -> None:
     """The system allows a socket's path little more than a hundred bytes."""
     folder = tmp_path / ("deep" * 30) / ("er" * 60)
@@ -234,3 +257,22 @@ def test_nothing_acknowledged_is_lost_or_doubled_when_the_owner_is_killed_under_
         mine = [int(event.split(b":")[1]) for event in found if event.startswith(b"w%d:" % number)]
         assert mine == list(range(3000)), "each once, in order"
         assert [int(one) for one in acked[number]] == list(range(3000))
+
+
+def test_readers_of_a_group_are_given_nothing_again_when_the_owner_is_killed(owner: Process, tmp_path: Path) -> None:
+    """Who takes over is one of them, and waits for the other before it reads what that one had."""
+    folder, seen = tmp_path / "data", Seen()
+    with penstock.connect(folder) as store, store.writer(STREAM, "writer") as writer:
+        store.create_reader_group("group", [STREAM])
+        readers = [Following(folder, name, seen, 4000) for name in ("a", "b")]
+        for number in range(2000):
+            writer.write_event(b"%d" % number, key=f"key-{number % 50}")
+        writer.flush()
+        seen.wait_for(1000)
+        owner.kill()
+        for number in range(2000, 4000):
+            writer.write_event(b"%d" % number, key=f"key-{number % 50}")
+        writer.flush()
+        for reader in readers:
+            reader.join(SECONDS_MAX)
+    assert seen.counts == Counter(b"%d" % number for number in range(4000))

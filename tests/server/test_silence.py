@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import socket
+import threading
+from typing import TYPE_CHECKING, Final
 
 import pytest
 
 from penstock.client._wire import ARE_YOU_THERE, unpack
 from penstock.errors import BadArgument
+from penstock.server._limits import Limits
 from penstock.server._permissions import EVERYBODY
+from penstock.server._service import FlightService
 from penstock.server._session import Session
 from penstock.testing import ManualClock
 
 if TYPE_CHECKING:
     from penstock.stream import StreamStore
+
+SECONDS_MAX: Final = 20.0
 
 
 @pytest.fixture
@@ -57,6 +63,16 @@ def test_a_client_is_asked_once_before_it_is_given_up(session: Session, clock: M
     assert session.is_silent()
 
 
+def test_a_clock_that_is_set_ends_nobody_and_keeps_nobody(session: Session, clock: ManualClock) -> None:
+    """Machines are set right by hours when they find out what time it is."""
+    clock.set_forward(3600)
+    assert not session.is_silent()
+    assert told(session) == []
+    clock.advance(-7200)
+    clock.advance(101)
+    assert session.is_silent()
+
+
 def test_a_client_that_says_something_is_there(session: Session, clock: ManualClock) -> None:
     """For as long as before, and is asked again then."""
     clock.advance(99)
@@ -78,3 +94,34 @@ def test_a_client_that_asks_and_does_not_listen_costs_no_more_than_that(
         session.watch(("plant/nothing", 3))
     assert len(told(session)) == 3
     session.watch(("plant/nothing", 3))
+
+
+class Hanging:
+    """Something that is open, and cannot be let go while the disk hangs."""
+
+    def __init__(self) -> None:
+        self.begun, self.disk = threading.Event(), threading.Event()
+
+    def abandon(self) -> None:
+        """Wait for the disk."""
+        self.begun.set()
+        assert self.disk.wait(SECONDS_MAX)
+
+
+def test_a_disk_that_hangs_does_not_keep_connections_from_being_looked_at(
+    store: StreamStore, session: Session, clock: ManualClock
+) -> None:
+    """What a silent client had open may take long to let go; those who flood the port do not wait for it."""
+    thing = Hanging()
+    session.keep(thing)
+    service = FlightService(store, "grpc://127.0.0.1:0", limits=Limits(header_timeout_s=0.1))
+    try:
+        service._sessions[session.id] = session
+        clock.advance(101)
+        assert thing.begun.wait(SECONDS_MAX)
+        with socket.create_connection(("127.0.0.1", service.port), timeout=SECONDS_MAX / 2) as stranger:
+            while stranger.recv(1024):
+                pass  # what gRPC says by itself
+    finally:
+        thing.disk.set()
+        service.shutdown()

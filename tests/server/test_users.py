@@ -149,6 +149,20 @@ def test_right_password_is_remembered_until_it_is_not_used(users: Users, checks:
     assert len(checks) == 3
 
 
+def test_right_password_is_remembered_for_no_longer_when_the_clock_is_set_back(
+    users: Users, checks: list[str], clock: ManualClock
+) -> None:
+    """Nor for less when it is set forward."""
+    users.authenticate("anna", "secret")
+    clock.set_forward(3600)
+    users.authenticate("anna", "secret")
+    assert len(checks) == 1
+    clock.advance(-7200)
+    clock.advance(61)
+    users.authenticate("anna", "secret")
+    assert len(checks) == 2
+
+
 def test_replaced_password_is_not_remembered(users: Users, path: Path) -> None:
     """Passwords are replaced because somebody else knows the old one."""
     users.authenticate("anna", "secret")

@@ -190,7 +190,8 @@ class GroupMachine(RuleBasedStateMachine):
     @precondition(lambda self: len(self.state.readers) < len(READERS))
     @rule()
     def join(self) -> None:
-        self.apply(ReaderJoined(GROUP, next(one for one in READERS if one not in self.state.readers)))
+        name = next(one for one in READERS if one not in self.state.readers)
+        self.apply(ReaderJoined(GROUP, name, is_guest=len(self.state.readers) % 2 == 1))
 
     @precondition(lambda self: self.state.readers)
     @rule(dice=dice_strategy, is_known=st.booleans())
@@ -303,7 +304,7 @@ class GroupMachine(RuleBasedStateMachine):
                 return
             starts[name] = self.some_cut(dice, name, stream.head, end)
         self.is_under_way = False
-        self.apply(GroupReset(GROUP, starts))
+        self.apply(GroupReset(GROUP, starts, self.state.epoch + 1))
         self.start_at(starts)
 
     # What always holds

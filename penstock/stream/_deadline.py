@@ -1,0 +1,71 @@
+"""Until when what is asked of another process may take: as long as the call that asks for it, and a moment more.
+
+The deadline belongs to the thread. So whatever a reader asks on its way to the next event keeps to the time that the
+reader was given, and nobody in between has to hand it on.
+"""
+
+from __future__ import annotations
+
+import math
+import threading
+import time
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Final, Protocol
+
+from penstock.stream._bell import as_timeout
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+__all__ = ["TimeIsOver", "held", "limit", "time_left", "within"]
+
+_SLACK_S: Final = 1.0  # who may not wait at all is still answered, unless nobody is there
+
+
+class TimeIsOver(Exception):
+    """There was no answer in time; whether what was asked for is done is not known, and asked again the next time."""
+
+
+class _Deadline(threading.local):
+    until: float | None = None
+
+
+_deadline: Final = _Deadline()
+
+
+@contextmanager
+def within(until: float | None) -> Iterator[None]:
+    """Let everything that this thread asks for be over at a time of the monotonic clock; None is never."""
+    before, _deadline.until = _deadline.until, until
+    try:
+        yield
+    finally:
+        _deadline.until = before
+
+
+def limit() -> float:
+    """Return until when an answer may take, by the monotonic clock."""
+    until = _deadline.until
+    return math.inf if until is None else until + _SLACK_S
+
+
+def time_left() -> float | None:
+    """Return how long an answer may take; None is for ever."""
+    until = limit()
+    return None if until == math.inf else max(until - time.monotonic(), 0.0)
+
+
+class _Lock(Protocol):
+    def acquire(self, blocking: bool = True, timeout: float = -1) -> bool: ...
+    def release(self) -> None: ...
+
+
+@contextmanager
+def held(lock: _Lock) -> Iterator[None]:
+    """Hold a lock that somebody may have who waits for another process; ``TimeIsOver`` if that takes too long."""
+    if not lock.acquire(timeout=as_timeout(time_left())):
+        raise TimeIsOver
+    try:
+        yield
+    finally:
+        lock.release()

@@ -1,0 +1,221 @@
+"""Readers of other processes outlive the one that has the store open: who comes again goes on where it was."""
+
+from __future__ import annotations
+
+import shutil
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, Final
+
+import pytest
+from pyarrow import flight
+
+from penstock.client import RemoteStore
+from penstock.embedded import open_store
+from penstock.errors import DataTruncated, ReaderOffline, StoreUnreachable
+from penstock.stream._live_group import GUESTS_AWAITED_S
+from penstock.testing import ManualClock
+from tests.stream.test_groups import put, rest, take
+from tests.stream.wire_harness import served
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from penstock.stream import Reader, StreamStore
+
+STREAM: Final = "plant/readings"
+SECONDS_MAX: Final = 20.0
+
+
+class Guest:
+    """A client with a reader, that finds the store where the test says."""
+
+    patience_s = 60.0
+
+    def __init__(self, address: str, name: str, clock: ManualClock) -> None:
+        self.address = address
+        self.store = RemoteStore(self, clock=clock)
+        self.name = name
+        self.reader: Reader
+
+    def open(self) -> flight.FlightClient:
+        """Return a client, if there is something to connect to."""
+        if not self.address:
+            raise StoreUnreachable("nowhere", reason="the test says so")
+        return flight.connect(self.address)
+
+    def close(self) -> None:
+        """Nothing."""
+
+    def lose(self) -> None:
+        """Lose the connection, and find no other."""
+        self.address = ""
+        self.store.connection.session.hang_up()
+
+
+class World:
+    """A store that is served, and killed: what comes then is opened from what is on the disk."""
+
+    def __init__(self, folder: Path, parts: ExitStack) -> None:
+        self.clock = ManualClock()
+        self._folder, self._parts, self._lives = folder, parts, 0
+        self._life = parts.enter_context(ExitStack())
+        self.address = ""
+        self.store = self._begin(folder)
+        self.guests: list[Guest] = []
+
+    def _begin(self, folder: Path) -> StreamStore:
+        store = self._life.enter_context(open_store(folder, clock=self.clock))
+        _, finder = self._life.enter_context(served(store))
+        self.address = finder.address
+        return store
+
+    def join(self, name: str) -> Guest:
+        """Let a client come, and its reader."""
+        guest = Guest(self.address, name, self.clock)
+        self._parts.callback(guest.store.close)
+        guest.reader = guest.store.reader_group("g").reader(name)
+        self.guests.append(guest)
+        return guest
+
+    def kill(self, *, besides: Guest | None = None) -> None:
+        """Kill the owner of the store; another serves it, where all guests find it, besides one."""
+        self._lives += 1
+        copy = self._folder.with_name(f"life-{self._lives}")
+        shutil.copytree(self._folder, copy)
+        before, self._life = self._life, self._parts.enter_context(ExitStack())
+        self._folder, self.store = copy, self._begin(copy)
+        for guest in self.guests:
+            guest.address = "" if guest is besides else self.address
+        before.close()
+
+    def held(self) -> dict[str, list[int]]:
+        """Return which segments each reader has."""
+        return {name: sorted(one for _, one in held) for name, held in self.store.catalog.group("g").readers.items()}
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> Iterator[World]:
+    """Two segments of a stream, with three events each."""
+    with ExitStack() as parts:
+        world = World(tmp_path / "data", parts)
+        world.store.create_stream(STREAM, segments=2)
+        world.store.create_reader_group("g", [STREAM])
+        put(world.store, b"a", b"b", b"c", segment=0)
+        put(world.store, b"d", b"e", b"f", segment=1)
+        yield world
+
+
+@pytest.fixture
+def both(world: World) -> tuple[Guest, Guest]:
+    """Two clients, whose readers were given two events each."""
+    one, two = world.join("r1"), world.join("r2")
+    assert take(one.reader, 2) == [b"a", b"b"]
+    assert take(two.reader, 2) == [b"d", b"e"]
+    return one, two
+
+
+def following(reader: Reader, count: int) -> list[bytes]:
+    """Return the next events, as soon as they are there."""
+    reads = (reader.read_next_event(timeout=SECONDS_MAX) for _ in range(count))
+    return [read.event for read in reads if read is not None]
+
+
+def test_who_comes_again_goes_on_where_it_was(world: World, both: tuple[Guest, Guest]) -> None:
+    """Nothing was recorded of what it read; it knows that itself."""
+    one, two = both
+    world.kill()
+    assert (rest(one.reader), rest(two.reader)) == ([b"c"], [b"f"])
+
+
+def test_one_that_had_something_is_waited_for_and_not_for_ever(world: World, both: tuple[Guest, Guest]) -> None:
+    """What it had would be read twice if others had it at once, and never if it does not come."""
+    one, two = both
+    world.kill(besides=two)
+    assert rest(one.reader) == [b"c"]
+    assert world.held() == {"r1": [0], "r2": [1]}
+    world.clock.advance(GUESTS_AWAITED_S)
+    assert rest(one.reader) == [b"d", b"e", b"f"]
+    two.address = world.address
+    assert rest(two.reader) == []
+    assert rest(one.reader) == []
+    put(world.store, b"g", segment=0)
+    put(world.store, b"h", segment=1)
+    assert sorted(rest(one.reader) + rest(two.reader)) == [b"g", b"h"]
+
+
+def test_a_reset_ends_who_was_not_there(world: World, both: tuple[Guest, Guest]) -> None:
+    """Or the group would go on, in some segments, where it was before."""
+    one, two = both
+    world.kill(besides=two)
+    one.store.reader_group("g").reset("head")
+    two.address = world.address
+    for _ in range(2):
+        with pytest.raises(ReaderOffline, match="reset"):
+            two.reader.read_next_event(timeout=0)
+    again = one.store.reader_group("g").reader("r2")
+    assert rest(again) == [b"a", b"b", b"c", b"d", b"e", b"f"]
+
+
+def test_who_comes_again_after_a_truncation_is_told_what_it_missed(world: World, both: tuple[Guest, Guest]) -> None:
+    """What it has at hand it still returns; behind that there is nothing any more."""
+    one, two = both
+    put(world.store, b"g", segment=0)
+    put(world.store, b"h", segment=1)
+    world.kill(besides=two)
+    world.store.truncate_stream(STREAM, world.store.tail(STREAM))
+    put(world.store, b"i", segment=0)
+    put(world.store, b"j", segment=1)
+    two.address = world.address
+    for guest, first, last in ((one, b"c", b"i"), (two, b"f", b"j")):
+        assert take(guest.reader, 1) == [first]
+        with pytest.raises(DataTruncated):
+            guest.reader.read_next_event(timeout=0)
+        assert rest(guest.reader) == [last]
+
+
+def test_what_a_reader_returned_last_does_not_count_until_it_comes_back_for_more(
+    world: World, both: tuple[Guest, Guest]
+) -> None:
+    """Its process may end before anything is done with the event; then another is given it again, and no other."""
+    one, two = both
+    world.kill()
+    two.store.report()  # which takes the seat again, without asking for an event
+    two.lose()
+    assert following(one.reader, 3) == [b"c", b"e", b"f"]
+
+
+def test_who_loses_only_its_connection_goes_on_where_it_was(world: World, both: tuple[Guest, Guest]) -> None:
+    """What it had is nobody's meanwhile, at a place from before."""
+    _, two = both
+    two.lose()
+    two.address = world.address
+    assert rest(two.reader) == [b"f"]
+
+
+def test_what_another_has_read_meanwhile_is_not_read_again(world: World, both: tuple[Guest, Guest]) -> None:
+    """Segments may come back to who has lost them; the place that it remembers is an old one then."""
+    one, two = both
+    two.lose()
+    assert following(one.reader, 4) == [b"c", b"d", b"e", b"f"]
+    put(world.store, b"g", segment=1)
+    assert following(one.reader, 1) == [b"g"]
+    two.address = world.address
+    two.store.report()
+    while world.held() != {"r1": [0], "r2": []}:  # before the other looks what it has
+        assert one.reader.read_next_event(timeout=0.01) is None
+    assert rest(two.reader) == []
+    assert world.held() == {"r1": [0], "r2": [1]}
+    put(world.store, b"h", segment=1)
+    assert following(two.reader, 1) == [b"h"]
+
+
+@pytest.mark.parametrize("place", [0, 57, 1 << 40], ids=["behind", "inside", "beyond"])
+def test_a_place_where_nobody_can_be_is_not_believed(world: World, both: tuple[Guest, Guest], place: int) -> None:
+    """Whoever sends it, the group's places are cuts of its streams."""
+    one, two = both
+    before = world.store.catalog.group("g").readers["r2"].copy()
+    world.kill(besides=two)
+    epoch = world.store.catalog.group("g").epoch
+    one.store.connection.call("reader.open", "g", "r2", epoch, [[STREAM, 1, place], [STREAM, 7, 0], ["x", 0, 0]])
+    assert world.store.catalog.group("g").readers["r2"] == before
