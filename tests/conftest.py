@@ -16,6 +16,7 @@ settings.load_profile("penstock")
 _ON_SPARK: Final = ("tests/spark/", "tests/cli/test_cli_commands", "tests/cli/test_cli_demo", "tests/cli/test_cli_jobs")
 
 
+@pytest.hookimpl(tryfirst=True)  # before the groups are looked at
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Where tests run in two processes, let one of them begin with those that share a Spark, in this order."""
     on_spark = [item for item in items if item.nodeid.startswith(_ON_SPARK)]
