@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 __all__ = ["TimeIsOver", "held", "limit", "time_left", "within"]
 
+_LONG_S: Final = 1e6  # what is longer is never: neither locks nor gRPC take any figure
 _SLACK_S: Final = 1.0  # who may not wait at all is still answered, unless nobody is there
 
 
@@ -36,7 +37,8 @@ _deadline: Final = _Deadline()
 @contextmanager
 def within(until: float | None) -> Iterator[None]:
     """Let everything that this thread asks for be over at a time of the monotonic clock; None is never."""
-    before, _deadline.until = _deadline.until, until
+    before, now = _deadline.until, time.monotonic()
+    _deadline.until = None if until is None or until - now > _LONG_S else max(until, now)
     try:
         yield
     finally:

@@ -75,6 +75,9 @@ def test_a_reader_comes_back_in_time_from_a_server_that_does_not_answer(
         writer.write_event(b"b").result()
         assert read(timeout=SECONDS_MAX) is not None
         assert read(timeout=0) is None
+        writer.write_event(b"c").result(-5)
+        while read(timeout=-5) is None:
+            pass  # it is told a moment later that there is something
 
 
 def test_a_reader_whose_segment_ended_meanwhile_is_given_nothing_again(

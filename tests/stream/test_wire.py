@@ -121,7 +121,7 @@ def test_the_name_of_a_reader_whose_client_is_gone_is_free_at_once(wire: Served)
         other.reader_group("g").reader("r")
     assert not wire.service._sessions[other.connection.session.id]._open
     with gone(client):
-        pass
+        client.report = lambda: None  # or it takes its seat again by itself
     other.reader_group("g").reader("r").close()
 
 
