@@ -13,6 +13,10 @@ from hypothesis import settings
 settings.register_profile("penstock", deadline=None, derandomize=not os.environ.get("PENSTOCK_EXPLORE"))
 settings.load_profile("penstock")
 
+# Spark's tests are short: compiling to the end what runs once costs more than it brings.
+for _name in ("SPARK_SUBMIT_OPTS", "SPARK_DAEMON_JAVA_OPTS"):
+    os.environ.setdefault(_name, "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
+
 _ON_SPARK: Final = ("tests/spark/", "tests/cli/test_cli_commands", "tests/cli/test_cli_demo", "tests/cli/test_cli_jobs")
 
 
