@@ -28,7 +28,7 @@ def archive(
     ] = "coalesce(mark_time, current_timestamp())",
     delta: Annotated[bool, typer.Option("--delta", help="A table of Delta instead of Parquet.")] = False,
     discard: Annotated[bool, typer.Option("--discard", help="Let the stream go that all consumers have.")] = False,
-    consumer: Annotated[str, typer.Option(help="The name that the archive is registered under.")] = "archive",
+    consumer: Annotated[str | None, typer.Option(help="The name that the archive is registered under.")] = None,
     follow: FollowOption = False,
     checkpoint: CheckpointOption = None,
     option: OptionOption = None,

@@ -19,6 +19,9 @@ if TYPE_CHECKING:
 
 EXAMPLE = "penstock demo --output ./penstock-demo"
 
+_MARK = ".penstock-demo"
+_LEFT = {_MARK, "data", "archive", "chart.html"}
+
 
 def demo(
     *,
@@ -49,12 +52,14 @@ def demo(
 
 
 def _make_anew(folder: Path) -> None:
-    """Empty the folder of an earlier demo; one with anything else in it stays as it is."""
+    """Remove what an earlier demo has left; a folder with anything else in it stays as it is."""
     if folder.exists() and any(folder.iterdir()):
-        if not (folder / "data" / "cpo.db").exists():
+        names = {path.name for path in folder.iterdir()}
+        if _MARK not in names or names - _LEFT:
             raise FolderUnusable(str(folder), reason="it is not empty, and not of an earlier demo")
         shutil.rmtree(folder)
     folder.mkdir(parents=True, exist_ok=True)
+    (folder / _MARK).touch()
 
 
 @contextmanager

@@ -6,6 +6,7 @@ Each is exactly-once: what it has written of a batch, it writes again or leaves 
 from __future__ import annotations
 
 import os
+import uuid
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -40,6 +41,7 @@ __all__ = ["aggregate", "archive", "windows"]
 
 _BATCH_SIZE: Final = "256m"
 _LOOK_S: Final = 0.5
+_JOB: Final = "_penstock"
 
 
 def archive(
@@ -51,7 +53,7 @@ def archive(
     date: str = "coalesce(mark_time, current_timestamp())",
     delta: bool = False,
     discard: bool = False,
-    consumer: str = "archive",
+    consumer: str | None = None,
     follow: bool = False,
     checkpoint: str | os.PathLike[str] | None = None,
     watch: Watch | None = None,
@@ -65,20 +67,24 @@ def archive(
     archive and all other consumers have passed is let go. Without ``follow`` the job ends when it has all that is
     there. ``options`` are more options of the source.
     """
-    folder = _whole(table)
-    given = {"max_bytes_per_trigger": _BATCH_SIZE, "consumer": consumer}
-    settings = given | _settings(store, stream) | dict(options or {})
+    folder = _folder(table)
+    place = _folder(checkpoint or Path(folder, "_checkpoint"))
+    given = {"max_bytes_per_trigger": _BATCH_SIZE} | _settings(store, stream, options)
+    job = _job(place, source_options(given))
+    settings = given | {"consumer": consumer or f"archive-{job}"}
     source = source_options(settings)
-    _discard_what_is_passed(source, discard=discard)
     df = _load(spark, settings)
+    if taken := {"date", "batch", "file"} & {name.lower() for name in df.columns}:
+        raise BadArgument(f"the archive has a column {min(taken)!r} of its own: name that of the events otherwise")
     df = df.withColumn("date", F.to_date(F.expr(date)))
     is_large = F.col("size") > source.max_event_size
-    file = F.concat(F.lit(f"{LARGE}/"), F.col("segment_id"), F.lit("-"), F.col("offset"))
+    file = F.concat(F.lit(f"{LARGE}/{job}-"), F.col("segment_id"), F.lit("-"), F.col("offset"))
     df = df.withColumn("file", F.when(is_large, file))
-    write = delta_writer(folder, consumer) if delta else parquet_writer(folder)
+    write = delta_writer(folder, job) if delta else parquet_writer(folder, job)
     kept = Archive(write, folder, source.address)
     query = df.writeStream.foreachBatch(kept.add)
-    done = _run(query, checkpoint or Path(folder, "_checkpoint"), source, follow=follow, watch=watch)
+    _keep_what_is_to_come(source, discard=discard)
+    done = _run(query, place, job, source, follow=follow, watch=watch)
     return replace(done, rows=kept.rows)  # Spark counts a batch twice that has large events
 
 
@@ -101,17 +107,20 @@ def aggregate(
     """
     if not streams or into in streams:
         raise BadArgument("name the streams to merge, and another to merge them into")
-    settings = [{"max_bytes_per_trigger": _BATCH_SIZE} | _settings(store, one) | dict(options or {}) for one in streams]
-    sources = [source_options(one) for one in settings]
-    with open_at(sources[0].address) as opened:
+    given = [{"max_bytes_per_trigger": _BATCH_SIZE} | _settings(store, one, options) for one in streams]
+    first = source_options(given[0])
+    with open_at(first.address) as opened:
         opened.stream(into)
+    place = _folder(checkpoint or _checkpoint(first, f"aggregate-{into}"))
+    job = _job(place, first)
+    settings = [one | {"consumer": f"aggregate-{job}"} for one in given]
+    sources = [source_options(one) for one in settings]
     tables = [_load(spark, one).selectExpr("event", f"{key} AS key") for one in settings]
     df = tables[0]
     for other in tables[1:]:
         df = df.unionAll(other)
     query = _to_stream(df, settings[0], into).option("key", "key")
-    place = checkpoint or _checkpoint(sources[0], f"aggregate-{into}")
-    return _run(query, place, *sources, follow=follow, watch=watch)
+    return _run(query, place, job, *sources, follow=follow, watch=watch)
 
 
 def windows(
@@ -139,27 +148,58 @@ def windows(
     """
     if (table is None) == (into is None):
         raise BadArgument("windows go to a table or into a stream: name one of them")
-    settings = _settings(store, stream) | dict(options or {})
-    source = source_options(settings)
+    given = _settings(store, stream, options)
+    source = source_options(given)
+    own = _checkpoint(source, f"windows-{into}") if table is None else Path(_folder(table), "_checkpoint")
+    place = _folder(checkpoint or own)
+    job = _job(place, source)
+    settings = given | {"consumer": f"windows-{job}"}
     df = with_writer_watermark(_load(spark, settings), "_time", F.expr(time))
     window = F.window("_time", length, slide)
     counted = df.groupBy(window, *map(F.expr, group_by)).agg(*map(F.expr, values))
     rows = counted.select("window.start", "window.end", *(one for one in counted.columns if one != "window"))
     if table is not None:
-        folder = _whole(table)
         dated = rows.withColumn("date", F.to_date("start"))
-        query = dated.writeStream.foreachBatch(parquet_writer(folder))  # type: ignore[arg-type]
-        place = checkpoint or Path(folder, "_checkpoint")
+        query = dated.writeStream.foreachBatch(parquet_writer(_folder(table), job))  # type: ignore[arg-type]
     else:
         assert into is not None, "one of them is given"
         events = rows.select(F.to_json(F.struct("*")).alias("event"), F.col("end").alias("time"))
         query = _to_stream(events, settings, into).option("time", "time")
-        place = checkpoint or _checkpoint(source, f"windows-{into}")
-    return _run(query.outputMode("append"), place, source, follow=follow, watch=watch)
+    return _run(query.outputMode("append"), place, job, source, follow=follow, watch=watch)
 
 
-def _settings(store: str | os.PathLike[str], stream: str) -> dict[str, str]:
-    return {"store": _whole(store), "stream": stream}
+def _settings(store: str | os.PathLike[str], stream: str, options: Mapping[str, str] | None) -> dict[str, str]:
+    """Return the options of a source, those of the user among them."""
+    more = dict(options or {})
+    for name in more:
+        if name.lower() in ("store", "stream", "consumer"):
+            raise BadArgument(f"{name!r} is no option of a job's source: the job has an argument for it, or its own")
+    return {"store": _whole(store), "stream": stream} | more
+
+
+def _folder(place: str | os.PathLike[str]) -> str:
+    """Return the whole path of a folder that jobs write to themselves; no other place will do."""
+    if "://" in os.fspath(place):
+        raise BadArgument(f"jobs keep tables and checkpoints in folders: {os.fspath(place)} is none")
+    return _whole(place)
+
+
+def _job(checkpoint: str, source: SourceOptions) -> str:
+    """Return the name of a job, which is kept with its checkpoint: without it, what comes is another job."""
+    with open_at(source.address) as store:
+        store.stream(source.stream)
+    file = Path(checkpoint, _JOB)
+    return file.read_text() if file.exists() else uuid.uuid4().hex[:12]
+
+
+def _keep(job: str, checkpoint: str) -> None:
+    """Put the name of a job on record, before it begins."""
+    file = Path(checkpoint, _JOB)
+    if not file.exists():
+        Path(checkpoint).mkdir(parents=True, exist_ok=True)
+        new = file.with_suffix(".part")
+        new.write_text(job)
+        new.replace(file)
 
 
 def _whole(place: str | os.PathLike[str]) -> str:
@@ -191,27 +231,31 @@ def _checkpoint(source: SourceOptions, name: str) -> Path:
     return Path(source.address.store, "checkpoints", name.replace("/", "."))
 
 
-def _discard_what_is_passed(source: SourceOptions, *, discard: bool) -> None:
-    """Keep a stream by consumption, from now on."""
+def _keep_what_is_to_come(source: SourceOptions, *, discard: bool) -> None:
+    """Register a consumer, if it is new, at the head; then, not before, let go what all consumers have passed."""
+    assert source.consumer is not None, "the job has a name"
     with open_at(source.address) as store:
         config = store.stream(source.stream).config
-        if not discard or isinstance(config.retention, ByConsumption):
-            return
-        if config.retention is not None:
+        if discard and config.retention is not None and not isinstance(config.retention, ByConsumption):
             kept = type(config.retention).__name__
             raise BadArgument(f"stream {source.stream!r} is kept {kept}: change that, or leave out discard")
-        store.update_stream(source.stream, msgspec.structs.replace(config, retention=ByConsumption()))
+        if source.consumer not in store.consumers(source.stream):
+            store.register_consumer(source.stream, source.consumer)
+        if discard and config.retention is None:
+            store.update_stream(source.stream, msgspec.structs.replace(config, retention=ByConsumption()))
 
 
 def _run(
     writer: DataStreamWriter,
-    checkpoint: str | os.PathLike[str],
+    checkpoint: str,
+    job: str,
     *sources: SourceOptions,
     follow: bool,
     watch: Watch | None,
 ) -> Progress:
     """Run a query to its end, or until it is interrupted; errors of ours come out as they are."""
-    writer = writer.option("checkpointLocation", _whole(checkpoint))
+    _keep(job, checkpoint)
+    writer = writer.option("checkpointLocation", checkpoint)
     try:
         query = (writer if follow else writer.trigger(availableNow=True)).start()
         looks = Looks(query)

@@ -134,9 +134,13 @@ class _Writing:
     def _gathered(self, store: Store, messages: Sequence[Message]) -> str:
         """Write the rows that came with messages, in a transaction as those of tasks are."""
         part = _Part(store, self._options.stream, messages[0].query)
-        for one in messages:
-            part.add(_unpacked(one.rows))
-        return part.prepare()
+        try:
+            for one in messages:
+                part.add(_unpacked(one.rows))
+            return part.prepare()
+        except BaseException:
+            part.drop()
+            raise
 
     def _abort(self, messages: Iterable[Message | None]) -> None:
         """Drop what the tasks have written."""

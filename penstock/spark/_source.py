@@ -283,7 +283,7 @@ class PenstockStreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAvai
         """Return what the tasks read."""
         first, last, time = self._there(start), self._there(end), end.get("time")
         if not self._registered:
-            self._store.register_consumer(self._options.stream, start["consumer"], first)
+            self._store.register_consumer(self._options.stream, end["consumer"], first)
             self._registered = True
         parts = self._parts(self._ranges(self._store, first, last), time)
         if time == start.get("time") or not self._options.mark_rows:

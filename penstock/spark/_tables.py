@@ -1,12 +1,15 @@
 """Tables that jobs write, a micro-batch at a time: one that is written again replaces itself.
 
-Parquet has a folder for each date, and in it one for each batch, which is replaced as a whole. Delta has its own log,
-which says the last batch that is in it.
+A batch is known by its job, which is as old as the job's checkpoint, and its number. Parquet has a folder for each
+date, and in it one for each batch, which is replaced as a whole. Delta has its own log, which says the last batch of
+each job that is in it.
 """
 
 from __future__ import annotations
 
+import os
 import shutil
+import uuid
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -33,13 +36,14 @@ LARGE: Final = "_large"  # what begins so is no partition for those who read the
 _COPY_SIZE: Final = 1 << 20
 
 
-def parquet_writer(table: str) -> Write:
-    """Return what writes a batch to a table of Parquet."""
+def parquet_writer(table: str, job: str) -> Write:
+    """Return what writes a batch to a table of Parquet, under the name of a job."""
 
     def write(df: DataFrame, batch: int) -> bool:
-        numbered = df.withColumn("batch", F.lit(batch))
-        writer = numbered.write.partitionBy("date", "batch").mode("overwrite")
-        writer.option("partitionOverwriteMode", "dynamic").parquet(table)
+        name = f"{job}-{batch}"
+        for before in Path(table).glob(f"date=*/batch={name}"):  # of an attempt that was not finished
+            shutil.rmtree(before)
+        df.withColumn("batch", F.lit(name)).write.partitionBy("date", "batch").mode("append").parquet(table)
         return True
 
     return write
@@ -84,8 +88,6 @@ class Archive:
         self.rows += seen.get["rows"] if is_new else 0
 
     def _copy(self, rows: DataFrame) -> None:
-        if "://" in self._table:
-            raise BadArgument(f"{self._table} gets large events as files: name a folder that all tasks can write to")
         Path(self._table, LARGE).mkdir(parents=True, exist_ok=True)
         rows.foreachPartition(partial(_copy_large, self._address, self._table))
 
@@ -94,10 +96,12 @@ def _copy_large(address: Address, table: str, rows: Iterable[Row]) -> None:
     """Copy events to files, in a task; a file is there whole or not at all."""
     for row in rows:
         place = Path(table, row["file"])
-        part = place.with_suffix(".part")
+        part = place.with_suffix(f".{uuid.uuid4()}.part")  # another attempt may be at it, too
         with (
             shared(address).fetch_event_as_stream(EventPointer.parse(row["pointer"])) as event,
             part.open("wb") as file,
         ):
             shutil.copyfileobj(event, file, _COPY_SIZE)
+            file.flush()
+            os.fsync(file.fileno())
         part.replace(place)

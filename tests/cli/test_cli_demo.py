@@ -10,6 +10,7 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
+import penstock
 from penstock import spark
 from penstock.spark import demo
 
@@ -59,6 +60,11 @@ def test_a_folder_of_somebody_else_stays_as_it_is(call: Call, here: Path, monkey
     assert "not of an earlier demo" in result.err
     assert result.err.count("\n") == 1
     assert [path.name for path in (here / "mine").iterdir()] == ["thesis.txt"]
+    with penstock.connect(here / "data") as store:
+        store.create_stream("my/own")
+    assert call("demo", "--output", ".").code == 1, "a store is no demo"
+    with penstock.connect(here / "data") as store:
+        assert [one.name for one in store.streams()] == ["my/own"]
 
 
 @pytest.fixture

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections import Counter
 from typing import TYPE_CHECKING
 
@@ -83,6 +84,38 @@ def test_what_the_archive_has_is_let_go(spark: SparkSession, store: Store, folde
     store.create_stream(OUT, config=StreamConfig(retention=ByTime(60)))
     with pytest.raises(BadArgument, match="ByTime"):
         archive(spark, folder, OUT, tmp_path / "other", discard=True)
+
+
+def test_streams_and_runs_that_share_a_table_do_not_meet(
+    spark: SparkSession, store: Store, folder: Path, tmp_path: Path
+) -> None:
+    """Another stream, or a checkpoint that was removed, is another job: nothing of it replaces what is there."""
+    store.create_stream(OUT)
+    write(store, b"one", b"two")
+    write(store, b"three", stream=OUT)
+    table = tmp_path / "table"
+    archive(spark, folder, STREAM, table)
+    archive(spark, folder, OUT, table, checkpoint=tmp_path / "other")
+    assert in_parquet(table) == Counter([b"one", b"two", b"three"])
+    shutil.rmtree(table / "_checkpoint")
+    archive(spark, folder, STREAM, table)
+    assert in_parquet(table) == Counter({b"one": 2, b"two": 2, b"three": 1}), "it begins anew, and takes nothing away"
+    assert len(store.consumers(STREAM)) == 2
+
+
+def in_parquet(table: Path) -> Counter[bytes]:
+    found = ds.dataset(table, partitioning="hive", ignore_prefixes=["_", "."]).to_table()
+    return Counter(found.column("event").to_pylist())
+
+
+def test_nothing_is_let_go_before_the_archive_is_known(
+    spark: SparkSession, store: Store, folder: Path, tmp_path: Path
+) -> None:
+    """Another consumer may have passed everything: what the archive has not read stays, from the first moment on."""
+    write(store, *(b"%06d" % number + bytes(5000) for number in range(5000)))
+    store.register_consumer(STREAM, "fast", store.tail(STREAM))
+    done = archive(spark, folder, STREAM, tmp_path / "table", discard=True)
+    assert done.rows == 5000
 
 
 def test_large_events_become_files_of_the_archive(
@@ -166,3 +199,10 @@ def test_jobs_refuse_what_makes_no_sense(spark: SparkSession, store: Store, fold
         windows(spark, folder, STREAM, time="mark_time", length="1 second")
     with pytest.raises(BadArgument, match="max_evnt"):
         archive(spark, folder, STREAM, tmp_path / "table", options={"max_evnt": "3"})
+    with pytest.raises(BadArgument, match="'consumer'"):
+        archive(spark, folder, STREAM, tmp_path / "table", options={"consumer": "me"})
+    with pytest.raises(BadArgument, match="folders"):
+        archive(spark, folder, STREAM, "s3a://bucket/table")
+    json_date = {"format": "json", "json_schema": "Date string"}
+    with pytest.raises(BadArgument, match="'date'"):
+        archive(spark, folder, STREAM, tmp_path / "table", options=json_date)

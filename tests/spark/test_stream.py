@@ -324,3 +324,15 @@ def test_the_time_of_rows_is_what_all_segments_have_passed(
     assert {b"left, behind", b"right 0"} <= first
     assert {times[event] for event in first} == {None}
     assert times[b"right 4"].timestamp() == 1.0
+
+
+def test_a_query_without_a_name_is_one_consumer(
+    spark: SparkSession, store: Store, folder: Path, tmp_path: Path
+) -> None:
+    """Spark asks twice where a new query begins; what it was told first must not hold events back for ever."""
+    with store.writer(STREAM) as writer:
+        writer.write_batch([b"a", b"b"])
+    df = load_stream(spark, folder, STREAM, max_events_per_trigger=1)
+    read_now(df, tmp_path / "c")
+    assert len(store.consumers(STREAM)) == 1
+    assert store.consumers(STREAM).popitem()[1] != store.head(STREAM)
