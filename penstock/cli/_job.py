@@ -5,19 +5,22 @@ from __future__ import annotations
 import sys
 from contextlib import contextmanager
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, TypedDict
 
 import typer
 
 from penstock.cli._output import count_of, human_size, moment, print_json
+from penstock.cli._store import job_address
 from penstock.errors import BadArgument
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from pyspark.sql import SparkSession
+
     from penstock.spark import Progress
 
-__all__ = ["CheckpointOption", "FollowOption", "OptionOption", "options_of", "print_report", "watched"]
+__all__ = ["CheckpointOption", "FollowOption", "OptionOption", "job", "line_of", "print_report"]
 
 FollowOption = Annotated[bool, typer.Option("--follow", "-f", help="Go on with what comes, until Ctrl-C.")]
 CheckpointOption = Annotated[
@@ -29,7 +32,23 @@ OptionOption = Annotated[
 ]
 
 
-def options_of(given: list[str] | None) -> dict[str, str]:
+class _Given(TypedDict):
+    watch: Callable[[Progress], object]
+    options: dict[str, str]
+
+
+@contextmanager
+def job(name: str, what: str, store: str, option: list[str] | None) -> Iterator[tuple[SparkSession, str, _Given]]:
+    """Start Spark for a job, and show how that is doing; give the store's address, and what all jobs are given."""
+    from penstock.spark import local_session
+
+    address, options = job_address(store)
+    options |= _options_of(option)
+    with local_session(name) as spark, _watched(what) as watch:
+        yield spark, address, {"watch": watch, "options": options}
+
+
+def _options_of(given: list[str] | None) -> dict[str, str]:
     """Return options by name."""
     pairs = [one.partition("=") for one in given or []]
     for name, sign, _ in pairs:
@@ -39,7 +58,7 @@ def options_of(given: list[str] | None) -> dict[str, str]:
 
 
 @contextmanager
-def watched(what: str) -> Iterator[Callable[[Progress], object]]:
+def _watched(what: str) -> Iterator[Callable[[Progress], object]]:
     """Show how a job is doing while the block runs: a line that changes on a terminal, nothing elsewhere."""
     if not sys.stderr.isatty():
         yield lambda _: None
@@ -50,10 +69,11 @@ def watched(what: str) -> Iterator[Callable[[Progress], object]]:
 
     spinner = Spinner("dots", what)
     with Live(spinner, console=Console(stderr=True), transient=True, refresh_per_second=8):
-        yield lambda progress: spinner.update(text=f"{what}: {_line(progress)}")
+        yield lambda progress: spinner.update(text=f"{what}: {line_of(progress)}")
 
 
-def _line(progress: Progress) -> str:
+def line_of(progress: Progress) -> str:
+    """Return in a line how a job is doing."""
     parts = [
         f"{progress.rows:,} rows",
         f"{progress.rows_per_second:,.0f} rows/s",

@@ -4,16 +4,9 @@ from typing import Annotated
 
 import typer
 
-from penstock.cli._job import (
-    CheckpointOption,
-    FollowOption,
-    OptionOption,
-    options_of,
-    print_report,
-    watched,
-)
+from penstock.cli._job import CheckpointOption, FollowOption, OptionOption, job, print_report
 from penstock.cli._output import JsonOption
-from penstock.cli._store import STORE_DEFAULT, StoreOption, job_address
+from penstock.cli._store import STORE_DEFAULT, StoreOption
 
 EXAMPLE = "penstock aggregate plant/readings plant/alarms --into plant/all"
 
@@ -33,10 +26,8 @@ def aggregate(
 ) -> None:
     """Merge the events of streams into one, where they get new ids; again, and it goes on where it was."""
     from penstock.spark import aggregate as run
-    from penstock.spark import local_session
 
-    address, options = job_address(store)
-    with local_session("aggregate") as spark, watched(f"merging into {into}") as watch:
+    with job("aggregate", f"merging into {into}", store, option) as (spark, address, given):
         done = run(
             spark,
             address,
@@ -45,7 +36,6 @@ def aggregate(
             key=key,
             follow=follow,
             checkpoint=checkpoint,
-            watch=watch,
-            options=options | options_of(option),
+            **given,
         )
     print_report(done, f"{', '.join(streams)} into {into}", as_json=as_json)

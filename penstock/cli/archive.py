@@ -1,27 +1,19 @@
 """``penstock archive``: move a stream to a table of Parquet or Delta, by Spark."""
 
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from penstock.cli._job import (
-    CheckpointOption,
-    FollowOption,
-    OptionOption,
-    options_of,
-    print_report,
-    watched,
-)
+from penstock.cli._job import CheckpointOption, FollowOption, OptionOption, job, print_report
 from penstock.cli._output import JsonOption
-from penstock.cli._store import STORE_DEFAULT, StoreOption, job_address
+from penstock.cli._store import STORE_DEFAULT, StoreOption
 
 EXAMPLE = "penstock archive plant/readings ./archive"
 
 
 def archive(
     stream: Annotated[str, typer.Argument(metavar="STREAM", help="Its name: scope/name.")],
-    table: Annotated[Path, typer.Argument(metavar="TABLE", help="The folder of the table.")],
+    table: Annotated[str, typer.Argument(metavar="TABLE", help="The folder of the table.")],
     *,
     date: Annotated[
         str, typer.Option(metavar="SQL", help="The day of an event, by the columns of the source.")
@@ -37,10 +29,8 @@ def archive(
 ) -> None:
     """Move the events of a stream to a table, partitioned by date; again, and it goes on where it was."""
     from penstock.spark import archive as run
-    from penstock.spark import local_session
 
-    address, options = job_address(store)
-    with local_session("archive") as spark, watched(f"archiving {stream}") as watch:
+    with job("archive", f"archiving {stream}", store, option) as (spark, address, given):
         done = run(
             spark,
             address,
@@ -52,7 +42,6 @@ def archive(
             consumer=consumer,
             follow=follow,
             checkpoint=checkpoint,
-            watch=watch,
-            options=options | options_of(option),
+            **given,
         )
     print_report(done, f"{stream} to {table}", as_json=as_json)

@@ -1,20 +1,12 @@
 """``penstock windows``: add up events by windows of their own time, by Spark."""
 
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from penstock.cli._job import (
-    CheckpointOption,
-    FollowOption,
-    OptionOption,
-    options_of,
-    print_report,
-    watched,
-)
+from penstock.cli._job import CheckpointOption, FollowOption, OptionOption, job, print_report
 from penstock.cli._output import JsonOption
-from penstock.cli._store import STORE_DEFAULT, StoreOption, job_address
+from penstock.cli._store import STORE_DEFAULT, StoreOption
 
 EXAMPLE = (
     "penstock windows plant/readings --time \"to_timestamp(get_json_object(string(event), '$.at'))\" "
@@ -32,7 +24,7 @@ def windows(
     ] = None,
     group_by: Annotated[list[str] | None, typer.Option(metavar="SQL", help="What events belong to.")] = None,
     value: Annotated[list[str] | None, typer.Option(metavar="SQL", help="What to add up; events by default.")] = None,
-    table: Annotated[Path | None, typer.Option(help="The folder of a table of Parquet.")] = None,
+    table: Annotated[str | None, typer.Option(help="The folder of a table of Parquet.")] = None,
     into: Annotated[str | None, typer.Option(metavar="STREAM", help="A stream, for windows as JSON.")] = None,
     follow: FollowOption = False,
     checkpoint: CheckpointOption = None,
@@ -41,11 +33,9 @@ def windows(
     as_json: JsonOption = False,
 ) -> None:
     """Add up events by windows of time; each is written when the writers have promised that it is over."""
-    from penstock.spark import local_session
     from penstock.spark import windows as run
 
-    address, options = job_address(store)
-    with local_session("windows") as spark, watched(f"windows of {stream}") as watch:
+    with job("windows", f"windows of {stream}", store, option) as (spark, address, given):
         done = run(
             spark,
             address,
@@ -59,7 +49,6 @@ def windows(
             into=into,
             follow=follow,
             checkpoint=checkpoint,
-            watch=watch,
-            options=options | options_of(option),
+            **given,
         )
     print_report(done, f"windows of {stream}", as_json=as_json)

@@ -76,7 +76,6 @@ __all__ = [
 
 LEASE_MAX_S: Final = 24 * 3600.0
 _COPY_SIZE_MAX: Final = 256 << 10  # what is committed by copying it
-_LOGS_MAX: Final = LOGS_MAX
 _LARGE_PLOGS: Final = PlogSizes(first=(2 << 20) + 4096, largest=256 << 20)  # two chunks at first
 Status = Literal["open", "prepared", "committed", "aborted"]
 
@@ -124,9 +123,9 @@ class TransactionLogs:
         with self._lock:
             if self._is_dropped:
                 raise TransactionEnded(self._transaction, reason="its logs are gone")
-            if len(self._names) >= _LOGS_MAX:
+            if len(self._names) >= LOGS_MAX:
                 raise BadArgument(
-                    f"transaction {self._transaction} has {_LOGS_MAX} logs, and may have no more: each large event "
+                    f"transaction {self._transaction} has {LOGS_MAX} logs, and may have no more: each large event "
                     "takes two, each segment that small ones go to another; commit this one, and begin the next"
                 )
             name = f"t{self._transaction}.{len(self._names)}"

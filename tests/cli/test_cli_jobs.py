@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pyarrow.dataset as ds
 import pytest
 
 import penstock
+from penstock.cli._job import line_of
+from penstock.spark import Progress
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -81,6 +84,8 @@ def test_windows_are_added_up_by_the_writers_time(call: Call, here: Path) -> Non
         (("windows", "plant/none", "--time", "mark_time", "--length", "1 second", "--table", "t"), 1, "plant/none"),
         (("archive", "plant/readings", "table", "--store", "nowhere"), 1, "no store in nowhere"),
         (("archive", "plant/readings", "table", "--option", "max_evnt_size=1"), 2, "do you mean 'max_event_size'?"),
+        (("archive", "plant/readings", "s3a://bucket/table"), 2, "s3a://bucket/table is none"),
+        ((*WINDOWS, "mark_time", "--table", "s3a://bucket/table"), 2, "s3a://bucket/table is none"),
         (("archive", "plant/readings", "table", "--option", "format"), 2, "--option format has no value"),
         (("aggregate", "plant/readings", "--into", "plant/readings"), 2, "another to merge them into"),
         (("archive", "plant/readings", "table", "--date", "nothing"), 2, "`nothing` cannot be resolved"),
@@ -107,3 +112,10 @@ def test_wrong_call_exits_with_2_and_starts_nothing(call: Call, arguments: tuple
     result = call(*arguments)
     assert result.code == 2
     assert "Usage: penstock" in result.err
+
+
+def test_a_job_tells_how_far_it_is() -> None:
+    """In one line: what was done, how quickly, how much is to come, and the time that the writers have promised."""
+    progress = Progress(batches=3, rows=12_345, rows_per_second=678.9, lag_bytes=2_000_000, watermark=None)
+    assert line_of(progress) == "12,345 rows · 679 rows/s · 2 MB behind"
+    assert line_of(replace(progress, watermark=5)).endswith(" · watermark 5")

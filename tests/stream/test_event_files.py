@@ -207,7 +207,7 @@ def test_a_transaction_over_too_many_segments_says_why_it_failed(
     store: StreamStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Small ones may go to any number of segments; that one of its logs is too many is nothing a user can guess."""
-    monkeypatch.setattr(_transaction, "_LOGS_MAX", 2)
+    monkeypatch.setattr(_transaction, "LOGS_MAX", 2)
     store.create_stream(STREAM, 4)
     transaction = store.transactional_writer(STREAM).begin()
 

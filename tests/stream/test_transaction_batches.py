@@ -163,7 +163,7 @@ def test_a_batch_that_fails_on_the_way_leaves_nothing_that_could_be_committed(
     store: StreamStore, monkeypatch: pytest.MonkeyPatch, logs: int
 ) -> None:
     """Half of it is in the transaction by then; who goes on all the same must not lose the other half."""
-    monkeypatch.setattr(_transaction, "_LOGS_MAX", logs)
+    monkeypatch.setattr(_transaction, "LOGS_MAX", logs)
     store.create_stream(STREAM)
     transaction = begin(store)
     with pytest.raises(BadArgument, match="and may have no more"):

@@ -32,6 +32,7 @@ from penstock.errors import (
 )
 from penstock.log import PlogSizes
 from penstock.stream import _transaction
+from penstock.stream._commit import LOGS_MAX
 from penstock.stream._keys import key_position
 from penstock.stream.serializers import StrSerializer
 from penstock.testing import Fault, FaultyDisk, MemoryDisk
@@ -301,7 +302,7 @@ def test_a_transaction_has_so_many_logs_at_the_most(
     disk: MemoryDisk, cpo: Cpo, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Taking them over is one append, which has a limit; that is said while the transaction can still be committed."""
-    monkeypatch.setattr(_transaction, "_LOGS_MAX", 6)
+    monkeypatch.setattr(_transaction, "LOGS_MAX", 6)
     with store_and_manager(disk, cpo) as (store, manager):
         store.create_stream(STREAM)
         transaction = begin(store)
@@ -325,7 +326,7 @@ def test_the_logs_of_the_largest_transaction_are_taken_over_in_one_append(disk: 
         log.splice(manager.log(name))
         one = manager.partition.length - length
         longest = one + 2 * (560 - len(str(log.tail.plog_id)))  # where cluster and group have the longest names
-        assert longest * _transaction._LOGS_MAX < 2 * MIB
+        assert longest * LOGS_MAX < 2 * MIB
 
 
 # Ends
