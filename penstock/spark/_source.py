@@ -194,7 +194,9 @@ class PenstockStreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAvai
     """Reads a stream from micro-batch to micro-batch.
 
     An offset of Spark's is a cut of the stream, the time that the writers have promised there, and under which name the
-    query is registered as a consumer: made when the query starts for the first time, it stays in its checkpoint.
+    query is registered as a consumer: made when the query starts for the first time, it stays in its checkpoint. Where
+    a query began, Spark does not keep, and asks anew when it runs the first batch again; so the end of that batch has
+    its ``begin``, too.
     """
 
     _in_batches = True
@@ -213,7 +215,8 @@ class PenstockStreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAvai
         cut = {"earliest": info.head, "latest": info.tail}[start] if isinstance(start, str) else start
         begin = self._store.step(name, cut, cut, skip_truncated=not self._options.fail_on_data_loss)
         consumer = self._options.consumer or f"spark-{uuid.uuid4()}"
-        return self._offset({"uid": info.uid, "consumer": consumer}, begin.cut, begin.time)
+        known = {"uid": info.uid, "consumer": consumer} | dict.fromkeys(("begin", "cut"), str(begin.cut))
+        return self._offset(known, begin.cut, begin.time)
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 - Spark's name
         """Return how much a micro-batch may read; Spark knows one limit, we keep to both."""
@@ -244,16 +247,17 @@ class PenstockStreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAvai
         time = step.time
         if self._end is not None and time is not None:
             time = None if self._end.time is None else min(time, self._end.time)
-        if not self._options.mark_rows and str(step.cut) == start["cut"]:
-            return start  # nobody asks for time without events
         times = [one for one in (start.get("time"), time) if one is not None]
-        return self._offset(start, step.cut, max(times, default=None))
+        found = self._offset(start, step.cut, max(times, default=None))
+        is_further = found["cut"] != start["cut"]
+        is_later = self._options.mark_rows and found.get("time") != start.get("time")
+        return found if is_further or is_later else start
 
     def _offset(self, base: dict[str, Any], cut: StreamCut, time: int | None) -> dict[str, Any]:
-        """Return an offset of the same query; without a time if no row can tell it."""
-        known = {name: base[name] for name in ("uid", "consumer")} | {"cut": str(cut)}
+        """Return the next offset of a query; without a time if no row can tell it."""
+        kept = ("uid", "consumer", *(["begin"] if base.get("begin") == base["cut"] else []))
         is_told = time is not None and "mark_time" in self._schema.fieldNames()
-        return known | ({"time": time} if is_told else {})
+        return {one: base[one] for one in kept} | {"cut": str(cut)} | ({"time": time} if is_told else {})
 
     def _there(self, offset: dict[str, Any]) -> StreamCut:
         """Return the cut of an offset of this very stream."""
@@ -281,12 +285,13 @@ class PenstockStreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAvai
     @plain
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         """Return what the tasks read."""
-        first, last, time = self._there(start), self._there(end), end.get("time")
+        begin = start | {"cut": end.get("begin", start["cut"])}
+        first, last, time = self._there(begin), self._there(end), end.get("time")
         if not self._registered:
             self._store.register_consumer(self._options.stream, end["consumer"], first)
             self._registered = True
         parts = self._parts(self._ranges(self._store, first, last), time)
-        if time == start.get("time") or not self._options.mark_rows:
+        if not self._options.mark_rows or ("begin" not in end and time == start.get("time")):
             return parts
         one = parts[0] if parts else Part(time=time)
         return [Part(range=one.range, time=time, tells_time=True), *parts[1:]]

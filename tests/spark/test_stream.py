@@ -11,8 +11,12 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from pyspark.errors import PySparkException
+from pyspark.sql.streaming.datasource import ReadAllAvailable
+from pyspark.sql.types import BinaryType, StructField, StructType
 
 from penstock import ByConsumption, StreamConfig, StreamCut
+from penstock.errors import DataTruncated
+from penstock.spark._source import PenstockSource, PenstockStreamReader
 from tests.spark.source_harness import STREAM, write_events
 from tests.spark.spark_harness import load_stream, note_all
 
@@ -336,3 +340,43 @@ def test_a_query_without_a_name_is_one_consumer(
     read_now(df, tmp_path / "c")
     assert len(store.consumers(STREAM)) == 1
     assert store.consumers(STREAM).popitem()[1] != store.head(STREAM)
+
+
+def reader_of(folder: Path, **options: str) -> PenstockStreamReader:
+    """Return what Spark asks, in a process of its own, where a batch begins and ends."""
+    source = PenstockSource({"store": str(folder), "stream": STREAM} | options)
+    reader = source.streamReader(StructType([StructField("event", BinaryType())]))
+    assert isinstance(reader, PenstockStreamReader)
+    return reader
+
+
+def test_the_first_batch_is_the_same_when_it_is_run_again(store: Store, folder: Path) -> None:
+    """Spark asks anew where the query begins: by then the latest event is another one."""
+    reader = reader_of(folder, start="latest")
+    begin = reader.initialOffset()
+    write_events(store, [b"first"])
+    end = reader.latestOffset(begin, ReadAllAvailable())
+    write_events(store, [b"second", b"third"])
+    again = reader_of(folder, start="latest")
+    parts = again.partitions(again.initialOffset(), end)
+    assert parts == reader.partitions(begin, end)
+    assert [event for part in parts for batch in again.read(part) for event in batch["event"].to_pylist()] == [b"first"]
+    assert "begin" not in again.latestOffset(end, ReadAllAvailable()), "only the first batch needs it"
+    for one in (reader, again):
+        one.stop()
+
+
+@pytest.mark.parametrize("fails", [True, False])
+def test_what_is_gone_of_the_first_batch_is_told_when_it_is_run_again(store: Store, folder: Path, fails: bool) -> None:
+    """The stream begins later by then, and so would the query, without a word."""
+    write_events(store, [b"lost"])
+    reader = reader_of(folder, fail_on_data_loss=str(fails).lower())
+    end = reader.latestOffset(reader.initialOffset(), ReadAllAvailable())
+    store.truncate_stream(STREAM, store.tail(STREAM))
+    begin = reader.initialOffset()
+    if fails:
+        with pytest.raises(DataTruncated):
+            reader.partitions(begin, end)
+    else:
+        assert reader.partitions(begin, end) == []
+    reader.stop()
