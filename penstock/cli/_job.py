@@ -52,6 +52,8 @@ def _options_of(given: list[str] | None) -> dict[str, str]:
     """Return options by name."""
     pairs = [one.partition("=") for one in given or []]
     for name, sign, _ in pairs:
+        if name.lower() in ("user", "password", "token", "tls_ca"):
+            raise BadArgument(f"--option {name} is not taken: say who you are with --user and --tls-ca")
         if not sign:
             raise BadArgument(f"--option {name} has no value: write {name}=…")
     return {name: value for name, _, value in pairs}

@@ -7,6 +7,7 @@
 """
 
 from penstock.spark._jobs import aggregate, archive, windows
+from penstock.spark._passing import pass_watermark
 from penstock.spark._progress import Progress
 from penstock.spark._register import open_event, register
 from penstock.spark._session import local_session
@@ -18,6 +19,7 @@ __all__ = [
     "archive",
     "local_session",
     "open_event",
+    "pass_watermark",
     "register",
     "windows",
     "with_writer_watermark",

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import uuid
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -20,6 +20,7 @@ from penstock.errors import BadArgument
 from penstock.model import ByConsumption
 from penstock.spark._errors import told_by
 from penstock.spark._options import source_options
+from penstock.spark._passing import note_watermark, pass_watermark
 from penstock.spark._progress import Looks, Progress, end_cuts
 from penstock.spark._register import register
 from penstock.spark._stores import open_at
@@ -103,10 +104,10 @@ def aggregate(
     """Merge the events of several streams into one, where they have places, and so ids, of its own.
 
     ``key`` is an expression of SQL over the source's columns: by default all events of one stream stay in order.
-    Events that are too large for a row are an error: raise ``max_event_size`` with ``options``.
+    Events that are too large for a row are copied as files are.
     """
-    if not streams or into in streams:
-        raise BadArgument("name the streams to merge, and another to merge them into")
+    if not streams or into in streams or len(set(streams)) < len(streams):
+        raise BadArgument("name the streams to merge, each once, and another to merge them into")
     given = [{"max_bytes_per_trigger": _BATCH_SIZE} | _settings(store, one, options) for one in streams]
     first = source_options(given[0])
     with open_at(first.address) as opened:
@@ -115,11 +116,11 @@ def aggregate(
     job = _job(place, first)
     settings = [one | {"consumer": f"aggregate-{job}"} for one in given]
     sources = [source_options(one) for one in settings]
-    tables = [_load(spark, one).selectExpr("event", f"{key} AS key") for one in settings]
+    tables = [_load(spark, one).selectExpr("event", "pointer", f"{key} AS key") for one in settings]
     df = tables[0]
     for other in tables[1:]:
         df = df.unionAll(other)
-    query = _to_stream(df, settings[0], into).option("key", "key")
+    query = _to_stream(df, settings[0], into).option("key", "key").option("pointer", "pointer")
     return _run(query, place, job, *sources, follow=follow, watch=watch)
 
 
@@ -144,7 +145,7 @@ def windows(
 
     ``time``, ``group_by`` and ``values`` are expressions of SQL over the source's columns: when an event happened, what
     it belongs to, and what to add up. ``length`` and ``slide`` are as in "10 minutes". Windows become rows of a table
-    of Parquet, or JSON events of the stream ``into``, whose writers' time then is the end of the last window.
+    of Parquet, or JSON events of the stream ``into``, to which the time that the writers have come to is passed on.
     """
     if (table is None) == (into is None):
         raise BadArgument("windows go to a table or into a stream: name one of them")
@@ -165,7 +166,7 @@ def windows(
         assert into is not None, "one of them is given"
         events = rows.select(F.to_json(F.struct("*")).alias("event"), F.col("end").alias("time"))
         query = _to_stream(events, settings, into).option("time", "time")
-    return _run(query.outputMode("append"), place, job, source, follow=follow, watch=watch)
+    return _run(query.outputMode("append"), place, job, source, follow=follow, watch=watch, into=into)
 
 
 def _settings(store: str | os.PathLike[str], stream: str, options: Mapping[str, str] | None) -> dict[str, str]:
@@ -252,19 +253,30 @@ def _run(
     *sources: SourceOptions,
     follow: bool,
     watch: Watch | None,
+    into: str | None = None,
 ) -> Progress:
-    """Run a query to its end, or until it is interrupted; errors of ours come out as they are."""
+    """Run a query to its end, or until it is interrupted; errors of ours come out as they are.
+
+    ``into`` is a stream that its watermark is passed on to.
+    """
     _keep(job, checkpoint)
     writer = writer.option("checkpointLocation", checkpoint)
     try:
         query = (writer if follow else writer.trigger(availableNow=True)).start()
         looks = Looks(query)
+        if into is not None:
+            who = asdict(sources[0].address)
+            pass_watermark(query, who.pop("store"), into, **who)
         with suppress(KeyboardInterrupt):
             _watch_to_the_end(query, looks, watch)
         _note_end(query, sources)
     except PySparkException as error:
         raise told_by(error) or error from None
-    return looks.look()
+    done = looks.look()
+    if into is not None:  # Spark may still be about to tell of the last batch
+        with open_at(sources[0].address) as store:
+            note_watermark(store, into, query.id, done.watermark)
+    return done
 
 
 def _watch_to_the_end(query: StreamingQuery, looks: Looks, watch: Watch | None) -> None:

@@ -21,6 +21,7 @@ _SIZE: Final = re.compile(r"([0-9]{1,18})([kmgt]?)b?", re.IGNORECASE)
 _UNITS: Final = {"": 0, "k": 10, "m": 20, "g": 30, "t": 40}
 _OF_SPARK: Final = frozenset({"checkpointlocation", "queryname", "mode", "schema"})  # which it hands on to us
 _EVENT_SIZE: Final = 1 << 20
+_PARTITIONS_MAX: Final = 10_000
 _LONG_MAX: Final = (1 << 63) - 1  # of Spark
 
 
@@ -64,6 +65,7 @@ class SinkOptions:
     stream: str
     event: str = "event"
     key: str | None = None
+    pointer: str | None = None
     time: str | None = None
 
 
@@ -130,6 +132,12 @@ def _whole(name: str, text: str) -> int:
     return int(text)
 
 
+def _partitions(name: str, text: str) -> int:
+    if (count := _whole(name, text)) > _PARTITIONS_MAX:
+        raise BadArgument(f"the option {name!r} cannot be {shown(text)}: at most {_PARTITIONS_MAX:,} tasks are planned")
+    return count
+
+
 def _size(name: str, text: str) -> int:
     found = _SIZE.fullmatch(text.strip())
     size = 0 if found is None else int(found[1]) << _UNITS[found[2].lower()]
@@ -186,7 +194,7 @@ _SOURCE: Final[Mapping[str, tuple[str, Callable[[str, str], object]]]] = {
     "format": ("format", _choice(*get_args(Format))),
     "json_schema": ("json_schema", _text),
     "on_corrupt": ("keep_corrupt", _chosen({"column": True, "fail": False})),
-    "min_partitions": ("min_partitions", _whole),
+    "min_partitions": ("min_partitions", _partitions),
     "fail_on_data_loss": ("fail_on_data_loss", _flag),
     "mark_rows": ("mark_rows", _flag),
     "consumer": ("consumer", _consumer),
@@ -195,5 +203,6 @@ _SINK: Final[Mapping[str, tuple[str, Callable[[str, str], object]]]] = {
     "stream": ("stream", _stream),
     "event": ("event", _text),
     "key": ("key", _text),
+    "pointer": ("pointer", _text),
     "time": ("time", _text),
 }

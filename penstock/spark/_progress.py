@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.listener import StreamingQueryProgress
     from pyspark.sql.streaming.query import StreamingQuery
 
-__all__ = ["Looks", "Progress", "end_cuts"]
+__all__ = ["Looks", "Progress", "end_cuts", "watermark_of"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,7 +50,7 @@ class Looks:
             rows=self._rows,
             rows_per_second=last.processedRowsPerSecond or 0.0,
             lag_bytes=sum(map(_lag, last.sources)),
-            watermark=_watermark(last),
+            watermark=watermark_of(last),
         )
 
 
@@ -75,7 +75,8 @@ def _lag(source: Any) -> int:  # noqa: ANN401 - of a class that Spark does not e
     return sum(max(offset - reached.get(segment, 0), 0) for segment, offset in StreamCut.parse(latest).places)
 
 
-def _watermark(last: StreamingQueryProgress) -> int | None:
+def watermark_of(last: StreamingQueryProgress) -> int | None:
+    """Return the watermark of a batch, in milliseconds; None as long as there is none."""
     text = last.eventTime.get("watermark")
     time = None if text is None else int(datetime.fromisoformat(text).timestamp() * 1000)
     return time or None

@@ -7,12 +7,14 @@ before is found to be there, and is dropped.
 
 from __future__ import annotations
 
+import shutil
 import uuid
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import groupby
 from typing import TYPE_CHECKING, Final
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark import TaskContext
@@ -20,6 +22,7 @@ from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowW
 from pyspark.sql.types import BinaryType, LongType, StringType, TimestampType
 
 from penstock.errors import BadArgument, PenstockError
+from penstock.model import EventPointer
 from penstock.spark._errors import plain
 from penstock.spark._stores import open_at, shared
 
@@ -31,11 +34,12 @@ if TYPE_CHECKING:
     from penstock.client import Store
     from penstock.spark._options import SinkOptions
 
-__all__ = ["PenstockStreamWriter", "PenstockWriter"]
+__all__ = ["PenstockStreamWriter", "PenstockWriter", "writer_of"]
 
 _INLINE_MAX: Final = 64 << 10  # of rows that travel with a task's message
 _LEASE_S: Final = 24 * 3600.0  # how long a batch may take; what is left over goes with the next commit
-_ROWS: Final = pa.schema([("event", pa.binary()), ("key", pa.binary())])
+_COPY_SIZE: Final = 1 << 20
+_ROWS: Final = pa.schema([("event", pa.binary()), ("key", pa.binary()), ("pointer", pa.string())])
 
 
 @dataclass(frozen=True)
@@ -55,12 +59,13 @@ class _Writing:
         self._options = options
         if overwrite:
             raise BadArgument("a stream is only ever appended to: use mode('append'), or outputMode('append')")
-        kinds = {"event": (BinaryType, StringType), "key": (BinaryType, StringType), "time": (TimestampType, LongType)}
+        text = (BinaryType, StringType)
+        kinds = {"event": text, "key": text, "pointer": (StringType,), "time": (TimestampType, LongType)}
         for option, kind in kinds.items():
             column = getattr(options, option)
             if column is not None:
                 _check_column(schema, option, column, kind)
-        self._query = f"spark-{uuid.uuid4()}"
+        self._query = writer_of(str(uuid.uuid4()))
 
     def _of_query(self) -> str:
         """Return the name under which the batches are counted, in a task."""
@@ -76,7 +81,7 @@ class _Writing:
             for batch in iterator:
                 latest = _later(latest, self._latest(batch))
                 waiting.append(self._rows(batch))
-                if part is None and sum(one.nbytes for one in waiting) > _INLINE_MAX:
+                if part is None and (waiting[-1]["event"].null_count or _size(waiting) > _INLINE_MAX):
                     part = _Part(shared(self._options.address), self._options.stream, self._of_query())
                 if part is not None:
                     part.add(waiting)
@@ -90,21 +95,25 @@ class _Writing:
         return Message(self._of_query(), rows=_packed(waiting), time=latest)
 
     def _rows(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """Return events and keys of a batch."""
-        columns = [self._column(batch, "event"), self._column(batch, "key")]
-        return pa.record_batch(columns, _ROWS)
+        """Return events and keys of a batch; where there is no event, a pointer to one."""
+        rows = pa.record_batch([self._column(batch, field) for field in _ROWS], _ROWS)
+        is_missing = pc.and_(pc.is_null(rows["event"]), pc.is_null(rows["pointer"]))
+        self._refuse_nulls("event", is_missing)
+        if self._options.key is not None:
+            self._refuse_nulls("key", pc.is_null(rows["key"]))
+        return rows
 
-    def _column(self, batch: pa.RecordBatch, option: str) -> pa.Array:
-        name = getattr(self._options, option)
-        if name is None:
-            return pa.nulls(len(batch), pa.binary())
-        column = batch.column(name)
-        if column.null_count:
+    def _column(self, batch: pa.RecordBatch, field: pa.Field) -> pa.Array:
+        name = getattr(self._options, field.name)
+        return pa.nulls(len(batch), field.type) if name is None else batch.column(name).cast(field.type)
+
+    def _refuse_nulls(self, option: str, is_null: pa.Array) -> None:
+        name, count = getattr(self._options, option), is_null.true_count
+        if count:
             raise BadArgument(
-                f"the column {name!r} has {column.null_count} nulls among {len(column)} rows, and is the {option} of "
+                f"the column {name!r} has {count} nulls among {len(is_null)} rows, and is the {option} of "
                 f"each: drop such rows first, as in df.where({name!r} + ' IS NOT NULL')"
             )
-        return column.cast(pa.binary())
 
     def _latest(self, batch: pa.RecordBatch) -> int | None:
         """Return the latest time of a batch, in milliseconds."""
@@ -116,7 +125,7 @@ class _Writing:
         found: int | None = pc.max(column).as_py()
         return found
 
-    def _commit(self, messages: Iterable[Message | None], number: int) -> None:
+    def _commit(self, messages: Iterable[Message | None], number: int | None = None) -> None:
         """Make all that the tasks have written part of the stream, unless it is."""
         done = [one for one in messages if one is not None and (one.rows or one.transaction)]
         if not done:
@@ -159,7 +168,7 @@ class PenstockWriter(_Writing, DataSourceArrowWriter):
     @plain
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         """Make all rows part of the stream."""
-        self._commit(messages, 0)  # type: ignore[arg-type]
+        self._commit(messages)  # type: ignore[arg-type]
 
     @plain
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
@@ -174,7 +183,7 @@ class PenstockStreamWriter(_Writing, DataSourceStreamArrowWriter):
         context = TaskContext.get()
         found = None if context is None else context.getLocalProperty("sql.streaming.queryId")
         assert found is not None, "a micro-batch is of a query"
-        return f"spark-{found}"
+        return writer_of(found)
 
     @plain
     def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
@@ -188,17 +197,34 @@ class PenstockStreamWriter(_Writing, DataSourceStreamArrowWriter):
         self._abort(messages)  # type: ignore[arg-type]
 
 
+def writer_of(query: str) -> str:
+    """Return the writer id under which a query writes, and notes time."""
+    return f"spark-{query}"
+
+
 class _Part:
     """A transaction of one task."""
 
     def __init__(self, store: Store, stream: str, query: str) -> None:
+        self._store = store
         self._transaction = store.transactional_writer(stream, query).begin(_LEASE_S)
 
     def add(self, rows: Iterable[pa.RecordBatch]) -> None:
         """Write events."""
         for batch in rows:
-            keys = batch.column("key")
-            self._transaction.write_batch(batch.column("event"), None if keys.null_count else keys)
+            for some in _runs(batch):
+                if some["event"].null_count:
+                    self._copy(some["pointer"][0].as_py(), some["key"][0].as_py())
+                else:
+                    self._transaction.write_batch(some["event"], None if some["key"].null_count else some["key"])
+
+    def _copy(self, pointer: str, key: bytes | None) -> None:
+        """Copy an event that is too large for a row."""
+        with (
+            self._store.fetch_event_as_stream(EventPointer.parse(pointer)) as event,
+            self._transaction.begin_write_event(key) as out,
+        ):
+            shutil.copyfileobj(event, out, _COPY_SIZE)
 
     def prepare(self) -> str:
         """Make them durable, for whoever commits them; return the transaction's id."""
@@ -209,6 +235,22 @@ class _Part:
         """Forget them."""
         with suppress(PenstockError):  # the lease ends it
             self._transaction.abort()
+
+
+def _runs(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+    """Return the rows of a batch in their order: those with an event together, each other one by itself."""
+    start = 0
+    for at in np.flatnonzero(pc.is_null(batch["event"]).to_numpy(zero_copy_only=False)).tolist():
+        if start < at:
+            yield batch.slice(start, at - start)
+        yield batch.slice(at, 1)
+        start = at + 1
+    if start < len(batch):
+        yield batch.slice(start)
+
+
+def _size(batches: Iterable[pa.RecordBatch]) -> int:
+    return sum(one.nbytes for one in batches)
 
 
 def _check_column(schema: StructType, option: str, name: str, kinds: tuple[type, ...]) -> None:

@@ -89,7 +89,10 @@ class PenstockSource(DataSource):
     @plain
     def writer(self, schema: StructType, overwrite: bool) -> PenstockWriter:
         """Return what writes once."""
-        return PenstockWriter(sink_options(self.options), schema, overwrite=overwrite)
+        options = sink_options(self.options)
+        if options.time is not None:
+            raise BadArgument("the option 'time' is for writeStream only: who writes once gives no time to wait for")
+        return PenstockWriter(options, schema, overwrite=overwrite)
 
     @plain
     def streamWriter(self, schema: StructType, overwrite: bool) -> PenstockStreamWriter:  # noqa: N802

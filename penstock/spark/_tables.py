@@ -1,19 +1,21 @@
 """Tables that jobs write, a micro-batch at a time: one that is written again replaces itself.
 
 A batch is known by its job, which is as old as the job's checkpoint, and its number. Parquet has a folder for each
-date, and in it one for each batch, which is replaced as a whole. Delta has its own log, which says the last batch of
-each job that is in it.
+date, and in it one for each batch, which is replaced as a whole. Delta is the same files, and a log that says which of
+them count, and the last batch of each job.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import uuid
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
+import pyarrow.parquet as pq
 from pyspark.sql import Observation
 from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 
@@ -24,6 +26,7 @@ from penstock.spark._stores import shared
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
+    from deltalake.transaction import RemoveAction
     from pyspark.sql import DataFrame, Row
 
     from penstock.spark._options import Address
@@ -34,25 +37,32 @@ __all__ = ["LARGE", "Archive", "delta_writer", "parquet_writer"]
 
 LARGE: Final = "_large"  # what begins so is no partition for those who read the table
 _COPY_SIZE: Final = 1 << 20
+_NO_DATE: Final = "__HIVE_DEFAULT_PARTITION__"  # as Spark calls the folder
 
 
 def parquet_writer(table: str, job: str) -> Write:
     """Return what writes a batch to a table of Parquet, under the name of a job."""
 
     def write(df: DataFrame, batch: int) -> bool:
-        name = f"{job}-{batch}"
-        for before in Path(table).glob(f"date=*/batch={name}"):  # of an attempt that was not finished
-            shutil.rmtree(before)
-        df.withColumn("batch", F.lit(name)).write.partitionBy("date", "batch").mode("append").parquet(table)
+        _write_files(df, table, f"{job}-{batch}")
         return True
 
     return write
 
 
+def _write_files(df: DataFrame, table: str, batch: str) -> list[Path]:
+    """Write a batch as files of Parquet, in place of those of an attempt that was not finished; return them."""
+    for before in Path(table).glob(f"date=*/batch={batch}"):
+        shutil.rmtree(before)
+    df.withColumn("batch", F.lit(batch)).write.partitionBy("date", "batch").mode("append").parquet(table)
+    return sorted(Path(table).glob(f"date=*/batch={batch}/*.parquet"))
+
+
 def delta_writer(table: str, job: str) -> Write:
     """Return what writes a batch to a Delta table, under the name of a job."""
     try:
-        from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake  # noqa: PLC0415
+        from deltalake import CommitProperties, DeltaTable, Schema, Transaction  # noqa: PLC0415
+        from deltalake.transaction import AddAction  # noqa: PLC0415
     except ModuleNotFoundError:
         raise BadArgument("a Delta table needs the package deltalake: pip install 'penstock[delta]'") from None
 
@@ -61,11 +71,29 @@ def delta_writer(table: str, job: str) -> Write:
         done = DeltaTable(table).transaction_version(job) if is_there else None
         if done is not None and done >= batch:
             return False
-        properties = CommitProperties(app_transactions=[Transaction(job, batch)])
-        write_deltalake(table, df.toArrow(), mode="append", partition_by=["date"], commit_properties=properties)
+        added: list[AddAction | RemoveAction] = []
+        added += [AddAction(**_added(table, file)) for file in _write_files(df, table, f"{job}-{batch}")]
+        schema = Schema.from_json(df.schema.json())
+        numbered = CommitProperties(app_transactions=[Transaction(job, batch)])
+        if not is_there:
+            DeltaTable.create(table, schema, mode="ignore", partition_by=["date"])
+        DeltaTable(table).create_write_transaction(added, "append", schema, ["date"], commit_properties=numbered)
         return True
 
     return write
+
+
+def _added(table: str, file: Path) -> dict[str, Any]:
+    """Return what Delta's log says of a file."""
+    date, found = file.parents[1].name.removeprefix("date="), file.stat()
+    return {
+        "path": file.relative_to(table).as_posix(),
+        "size": found.st_size,
+        "partition_values": {"date": None if date == _NO_DATE else date},
+        "modification_time": int(found.st_mtime * 1000),
+        "data_change": True,
+        "stats": json.dumps({"numRecords": pq.read_metadata(file).num_rows}),
+    }
 
 
 class Archive:

@@ -51,7 +51,7 @@ from penstock.stream._records import (
     decode_records,
     encode_records,
 )
-from penstock.stream._stream_state import StreamState
+from penstock.stream._stream_state import LastBatch, StreamState
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -120,7 +120,7 @@ class CatalogState:
             case WriterFull():
                 self.streams[record.stream].writers[record.writer] = record
             case NumberFull():
-                self.streams[record.stream].note_batch(record.writer, record.number)
+                self.streams[record.stream].note_batch(record.writer, LastBatch(record.number, record.time))
             case PreparedFull():
                 self.prepared[record.transaction] = record
             case GroupFull():
@@ -154,7 +154,7 @@ class CatalogState:
             del self.prepared[transaction]
             self._note_committed(transaction)
         if record.writer is not None and record.number is not None:
-            self.streams[record.stream].note_batch(record.writer, record.number)
+            self.streams[record.stream].note_batch(record.writer, LastBatch(record.number, record.time))
 
     def _note_committed(self, transaction: str) -> None:
         self.committed[transaction] = None
@@ -168,7 +168,7 @@ class CatalogState:
         for stream in self.streams.values():
             yield from _split(stream.full())
             yield from (WriterFull(*msgspec.structs.astuple(mark)) for mark in stream.writers.values())
-            yield from (NumberFull(stream.name, writer, number) for writer, number in stream.batch_numbers.items())
+            yield from (NumberFull(stream.name, writer, *batch) for writer, batch in stream.last_batches.items())
         yield from (PreparedFull(*msgspec.structs.astuple(one)) for one in self.prepared.values())
         yield from (group.full() for group in self.groups.values())
         yield SnapshotEnd()

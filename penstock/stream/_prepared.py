@@ -43,7 +43,6 @@ __all__ = [
     "commit_prepared",
     "drop_prepared",
     "expire_prepared",
-    "is_committed",
     "note_time",
     "record_prepared",
 ]
@@ -163,13 +162,6 @@ def drop_prepared(store: StreamStore, records: Sequence[Prepared], why: str) -> 
     store.drop_logs([log for one in records for part in one.parts for log in part.logs])
 
 
-def is_committed(store: StreamStore, stream: str, writer: str | None, number: int | None) -> bool:
-    """Whether something was committed under this number, or a later one; the caller holds the catalog."""
-    if number is None or writer is None:
-        return False
-    return number <= store.catalog.stream(stream).batch_numbers.get(writer, -1)
-
-
 def commit_prepared(
     store: StreamStore,
     stream: str,
@@ -177,6 +169,7 @@ def commit_prepared(
     *,
     writer: str | None = None,
     number: int | None = None,
+    time: int | None = None,
 ) -> _Places:
     """Commit prepared transactions as one, all or none; others of the same writer are aborted if there is a number.
 
@@ -191,7 +184,8 @@ def commit_prepared(
     left = [] if number is None else _left_by(store, stream, writer, ids)
     before = [Unprepared([one.transaction for one in left])] if left else []
     name = ids[0] if ids else store.new_transaction_id()
-    commit = Committing(stream, name, [], [], not ids, list(ids), writer if number is not None else None, number)
+    batch = (None, None, None) if number is None else (writer, number, time)
+    commit = Committing(stream, name, [], [], not ids, list(ids), *batch)
     try:
         return commit_logs(store, commit, parts, *before)
     except CommitUnfinished:

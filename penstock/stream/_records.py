@@ -304,7 +304,8 @@ class Committing(msgspec.Struct, tag="committing", array_like=True, frozen=True)
     """A transaction is being committed: whoever finds this has to see it through.
 
     ``implicit`` is that of a large event by itself, which nobody will ask for. ``together`` are the prepared
-    transactions that it is made of, and ``number`` is the one under which ``writer`` commits them, if any.
+    transactions that it is made of, and ``number`` is the one under which ``writer`` commits them, if any, with the
+    ``time`` that it notes behind them.
     """
 
     stream: str
@@ -315,6 +316,7 @@ class Committing(msgspec.Struct, tag="committing", array_like=True, frozen=True)
     together: list[str] = []
     writer: str | None = None
     number: int | None = None
+    time: int | None = None
 
 
 class Committed(msgspec.Struct, tag="committed", array_like=True, frozen=True):
@@ -397,6 +399,7 @@ class NumberFull(msgspec.Struct, tag="number-full", array_like=True, frozen=True
     stream: str
     writer: str
     number: int
+    time: int | None = None
 
 
 class PreparedFull(Prepared, tag="prepared-full", array_like=True, frozen=True):

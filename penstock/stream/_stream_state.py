@@ -9,7 +9,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from penstock.errors import BadArgument, DataTruncated, WrongCut
 from penstock.model import SEGMENTS_MAX, StreamCut
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
     _Step = Callable[["SegmentState"], tuple[int, ...]]
 
-__all__ = ["BATCH_WRITERS_MAX", "SegmentState", "StreamState", "covers", "even_ranges"]
+__all__ = ["BATCH_WRITERS_MAX", "LastBatch", "SegmentState", "StreamState", "covers", "even_ranges"]
 
 BATCH_WRITERS_MAX: Final = 10_000  # whose batch numbers a stream remembers
 
@@ -79,6 +79,13 @@ def _joined(ranges: Iterable[tuple[float, float]]) -> list[tuple[float, float]] 
     return found
 
 
+class LastBatch(NamedTuple):
+    """The highest number under which a writer has committed transactions together, and the time it notes with them."""
+
+    number: int
+    time: int | None
+
+
 class StreamState:
     """One stream."""
 
@@ -91,7 +98,7 @@ class StreamState:
         self.head: dict[int, int] = {}
         self.consumers: dict[str, dict[int, int]] = {}
         self.writers: dict[str, WriterMarked] = {}  # who gives time, with the last mark on record
-        self.batch_numbers: dict[str, int] = {}  # of transactions committed together, by writer; last used last
+        self.last_batches: dict[str, LastBatch] = {}  # of transactions committed together, by writer; last used last
         self.scaled_ms = 0
         self._add_segments(even_ranges(created.segments))
         self.head = dict.fromkeys(self.segments, 0)
@@ -158,12 +165,12 @@ class StreamState:
                 for writer in record.writers:
                     del self.writers[writer]
 
-    def note_batch(self, writer: str, number: int) -> None:
+    def note_batch(self, writer: str, batch: LastBatch) -> None:
         """Take in the number of transactions that were committed together; who was silent for longest is forgotten."""
-        self.batch_numbers.pop(writer, None)
-        self.batch_numbers[writer] = number
-        if len(self.batch_numbers) > BATCH_WRITERS_MAX:
-            del self.batch_numbers[next(iter(self.batch_numbers))]
+        self.last_batches.pop(writer, None)
+        self.last_batches[writer] = batch
+        if len(self.last_batches) > BATCH_WRITERS_MAX:
+            del self.last_batches[next(iter(self.last_batches))]
 
     @property
     def current(self) -> list[SegmentState]:

@@ -40,7 +40,6 @@ from penstock.stream._prepared import (
     abort_prepared,
     check_timestamp,
     commit_prepared,
-    is_committed,
     note_time,
     record_prepared,
 )
@@ -613,7 +612,8 @@ class TransactionalWriter:
         if self.writer_id is None:
             return None
         with self._store.catalog.lock:
-            return self._state().batch_numbers.get(self.writer_id)
+            last = self._state().last_batches.get(self.writer_id)
+            return None if last is None else last.number
 
     def _state(self) -> StreamState:
         state = self._store.catalog.stream(self.stream)
@@ -626,25 +626,26 @@ class TransactionalWriter:
         """Commit prepared transactions of this stream as one: all their events can be read at once, in this order.
 
         A ``number``, higher with every call, is kept under the writer's id together with the events. If one as high was
-        there before, nothing is committed, these transactions are aborted, and False is returned. Otherwise all other
-        transactions of this writer id are aborted, open or prepared: they were left by attempts that failed.
+        there before, nothing is committed, these transactions are aborted, and False is returned; the time that was
+        given with that one is noted, if a crash came before. Otherwise all other transactions of this writer id are
+        aborted, open or prepared: they were left by attempts that failed.
         """
         ids = check_ids(ids, number, self.writer_id)
         check_timestamp(timestamp, self.writer_id)
         if self._closed:
             raise StoreClosed(f"the transactional writer of stream {self.stream!r}")
         with self._store.catalog.lock:
-            self._state()
-            is_new = not is_committed(self._store, self.stream, self.writer_id, number)
+            last = self._state().last_batches.get(self.writer_id or "")
+            is_new = number is None or last is None or number > last.number
             left = self._still_open(ids) if is_new and number is not None else []
             if is_new:
-                commit_prepared(self._store, self.stream, ids, writer=self.writer_id, number=number)
+                commit_prepared(self._store, self.stream, ids, writer=self.writer_id, number=number, time=timestamp)
         for one in left:
             one.abort_if_open(f"others of {self.writer_id} were committed as number {number}")
-        if is_new:
-            note_time(self._store, self.stream, self._uid, self.writer_id, timestamp)
-        else:
+        if not is_new:
             self._abort_all(ids, f"number {number} of {self.writer_id} was committed before")
+        time = timestamp if is_new or last is None else last.time
+        note_time(self._store, self.stream, self._uid, self.writer_id, time)
         return is_new
 
     def _still_open(self, ids: Sequence[str]) -> list[Transaction]:

@@ -118,6 +118,7 @@ def test_sizes_may_have_a_suffix(text: str, size: int) -> None:
         ("on_corrupt", "drop"),
         ("min_partitions", "few"),
         ("min_partitions", "-3"),
+        ("min_partitions", "10001"),
         ("fail_on_data_loss", "no"),
         ("consumer", "a b"),
         ("consumer", ""),

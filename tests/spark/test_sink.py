@@ -10,9 +10,11 @@ from pyspark.errors import PySparkException
 from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 
 from penstock.errors import BadArgument, NoSuchStream, StreamSealed
+from penstock.spark import pass_watermark, with_writer_watermark
 from penstock.spark._errors import told_by
+from penstock.stream._store import StreamStore
 from tests.spark.conftest import STREAM
-from tests.spark.spark_harness import load_stream, note_all, write_at
+from tests.spark.spark_harness import event_time, load_stream, note_all, write_at
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -45,6 +47,8 @@ def test_a_table_becomes_events(spark: SparkSession, store: Store, folder: Path)
     save(df.limit(0), folder)
     expected = Counter(b"event %d" % number + b"." * 50 for number in range(100_000))
     assert events_of(store) == expected + Counter([b"\xff\x00"])
+    assert isinstance(store, StreamStore)
+    assert not store.catalog.stream(STREAM).last_batches, "numbers are for queries, which come back"
 
 
 def test_keys_go_where_a_writer_would_put_them(spark: SparkSession, store: Store, folder: Path) -> None:
@@ -76,7 +80,7 @@ def test_keys_go_where_a_writer_would_put_them(spark: SparkSession, store: Store
         ("'a' AS event", {"key": "name"}, "no column 'name'"),
         ("'a' AS event, id AS key", {"key": "key"}, "type bigint"),
         ("'a' AS event", {"keys": "event"}, "do you mean 'key'"),
-        ("'a' AS event", {"time": "event"}, "type string"),
+        ("'a' AS event, now() AS time", {"time": "time"}, "for writeStream only"),
     ],
 )
 def test_what_is_no_event_is_refused_at_once(  # noqa: PLR0917
@@ -175,6 +179,44 @@ def test_the_output_gets_the_time_that_is_passed_through(
         store.maintain()
     assert mark.lower == 5000
     assert mark.cut == store.tail(OUT)
+
+
+def test_an_exact_query_passes_its_time_on(spark: SparkSession, store: Store, folder: Path, tmp_path: Path) -> None:
+    """Also when no window is closed: who reads the output need not wait for one to know what is over."""
+    store.create_stream(OUT)
+    writer = store.writer(STREAM, "w")
+    note_all(store, STREAM, 0.001, writer)
+    timed = with_writer_watermark(load_stream(spark, folder, STREAM), "time", event_time())
+    counts = timed.groupBy(F.window("time", "10 seconds")).count()
+    sink = counts.select(F.to_json("window").alias("event")).writeStream.format("penstock")
+    sink = sink.option("store", str(folder)).option("stream", OUT).option("checkpointLocation", str(tmp_path / "c"))
+    query = sink.start()
+    pass_watermark(query, folder, OUT)
+    try:
+        for event, promise, closed in ((5, 9.999, 0), (11, 10, 1), (12, 18, 1), (25, 20, 2)):
+            write_at(writer, event)
+            note_all(store, STREAM, promise, writer)
+            while (mark := store.watermark(OUT)) is None or mark.lower < promise * 1000:
+                query.processAllAvailable()
+                store.maintain()
+            assert mark.lower == promise * 1000
+            assert sum(map(len, store.read(OUT, end=mark.cut))) == closed, "the promise comes behind what it is about"
+    finally:
+        query.stop()
+    pass_watermark(query, folder, OUT)  # of a query that has ended: there is nothing to do
+    with pytest.raises(NoSuchStream):
+        pass_watermark(query, folder, "plant/none")
+
+
+def test_a_time_that_is_none_is_refused(spark: SparkSession, store: Store, folder: Path, tmp_path: Path) -> None:
+    """With the types that it may have, before anything is written."""
+    store.create_stream(OUT)
+    df = load_stream(spark, folder, STREAM).select("event", "pointer")
+    sink = df.writeStream.format("penstock").option("store", str(folder)).option("stream", OUT)
+    sink = sink.option("time", "pointer").option("checkpointLocation", str(tmp_path / "checkpoint"))
+    with pytest.raises(PySparkException) as failed:
+        sink.start().awaitTermination()
+    assert "type string, and the time of each row is timestamp or bigint" in str(told_by(failed.value))
 
 
 def test_an_output_mode_that_replaces_is_refused(

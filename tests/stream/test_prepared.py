@@ -459,7 +459,7 @@ def test_numbers_and_times_need_a_writer_id(store: StreamStore) -> None:
 
 
 def test_a_time_is_noted_behind_what_was_committed_together(store: StreamStore, clock: ManualClock) -> None:
-    """A batch has one time, however many tasks have written it; a batch that was there notes none."""
+    """A batch has one time, however many tasks have written it, and if it is tried again, that of the first time."""
     store.create_stream(STREAM, 2)
     writer = query(store)
     ids = [prepared(writer, "a"), prepared(writer, "b")]
@@ -542,6 +542,27 @@ def test_a_stream_remembers_the_numbers_of_so_many_writers(cpo: Cpo, monkeypatch
 
 
 @pytest.mark.parametrize("snapshot", [False, True])
+def test_the_time_of_a_batch_is_noted_later_if_a_crash_comes_before(
+    disk: MemoryDisk, cpo: Cpo, clock: ManualClock, monkeypatch: pytest.MonkeyPatch, snapshot: bool
+) -> None:
+    """By whoever finds the batch to be there: the time is on record with it, and what they say now does not count."""
+    with store_and_manager(disk, cpo, clock=clock) as (store, _):
+        store.create_stream(STREAM)
+        monkeypatch.setattr(store.marks, "note_behind", lambda *_: None)
+        assert query(store).commit_all([prepared(query(store), "a")], 3, timestamp=1_000)
+        if snapshot:
+            store.catalog._write_snapshot()
+    with store_and_manager(disk, cpo, clock=clock) as (store, _):
+        assert not query(store).commit_all([prepared(query(store), "a")], 3, timestamp=9_000)
+        for _ in range(2):
+            clock.advance(1)
+            store.maintain()
+        mark = store.watermark(STREAM)
+        assert mark is not None
+        assert mark.lower == 1_000
+
+
+@pytest.mark.parametrize("snapshot", [False, True])
 @pytest.mark.parametrize("kind", KINDS)
 def test_prepared_transactions_survive_the_store(disk: MemoryDisk, cpo: Cpo, kind: str, snapshot: bool) -> None:
     """That is what they are for; others end with it, and the number is there with the events or not at all."""
@@ -596,13 +617,13 @@ def test_the_lease_of_a_prepared_transaction_goes_on_while_the_store_is_closed(
 RECORDS: Final[list[Record]] = [
     Prepared("a/b", "t", "q", 5, [PreparedPart(0.0, 0.5, ["t.0", "t.1"], 100, 7)]),
     Unprepared(["t"]),
-    NumberFull("a/b", "q", 3),
-    Committing("a/b", "t", [], [LoggedPart(1, ["t.0"])], False, ["t"], "q", 3),
+    NumberFull("a/b", "q", 3, 9),
+    Committing("a/b", "t", [], [LoggedPart(1, ["t.0"])], False, ["t"], "q", 3, 9),
 ]
 STORED: Final = bytes.fromhex(
     "9496a87072657061726564a3612f62a174a171059195cb0000000000000000cb3fe000000000000092a3742e30a3742e3164"
-    "0792aa756e707265706172656491a17494ab6e756d6265722d66756c6ca3612f62a1710399aa636f6d6d697474696e67a361"
-    "2f62a1749091920191a3742e30c291a174a17103"
+    "0792aa756e707265706172656491a17495ab6e756d6265722d66756c6ca3612f62a17103099aaa636f6d6d697474696e67a3"
+    "612f62a1749091920191a3742e30c291a174a1710309"
 )
 
 
@@ -614,12 +635,14 @@ def test_records_are_read_as_they_were_written() -> None:
 
 def test_records_of_before_there_were_prepared_transactions_are_understood() -> None:
     """Stores that were written then are opened; what is new in a record has a default."""
-    [old] = decode_records(encode_records([Committing(STREAM, "t", [], [])])[:-4].replace(b"\x99", b"\x95", 1))
+    [old] = decode_records(encode_records([Committing(STREAM, "t", [], [])])[:-5].replace(b"\x9a", b"\x95", 1))
     assert old == Committing(STREAM, "t", [], [])
     state = CatalogState()
     state.apply(StreamCreated(STREAM, 0, 1, StreamConfig()))
     state.apply(old)
     assert (state.commits, state.prepared) == ({"t": old}, {})
+    timeless = encode_records([NumberFull("a/b", "q", 3)])
+    assert decode_records(timeless[:-1].replace(b"\x95", b"\x94", 1)) == [NumberFull("a/b", "q", 3)]
 
 
 # Streams that change
