@@ -6,7 +6,8 @@ import logging
 import os
 import sys
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
 
 from pyspark.errors import PySparkException
 from pyspark.logger import PySparkLogger
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 __all__ = ["local_session"]
+
+_QUIET: Final = Path(__file__).with_name("quiet.properties")  # for Spark's log
 
 
 @contextmanager
@@ -32,7 +35,7 @@ def local_session(name: str) -> Iterator[SparkSession]:
         logger.setLevel(logging.CRITICAL + 1)  # what is raised, they print as well
     builder = SparkSession.builder.appName(f"penstock {name}")
     for setting, value in {
-        "spark.log.level": "OFF",  # what goes wrong comes out as an exception
+        "spark.driver.defaultJavaOptions": f"-Dlog4j2.configurationFile={_QUIET.as_uri()}",
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.sql.shuffle.partitions": str(os.cpu_count() or 1),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -16,7 +17,7 @@ from penstock.spark import Progress
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from tests.cli.conftest import Call
+    from tests.cli.conftest import Call, CallOnTerminal
 
 pytestmark = pytest.mark.usefixtures("one_spark")
 WINDOWS = ("windows", "plant/readings", "--length", "10 seconds", "--time")
@@ -40,6 +41,13 @@ def test_archive_goes_on_where_it_was(call: Call, plant: Path) -> None:
     rows = rows_of(plant / "table")
     assert sorted(row["event"] for row in rows) == [b"20.1", b"20.4", b"20.9", b"21.2", b"21.5", b"21.7"]  # type: ignore[type-var]
     assert {row["date"] for row in rows} == {"2026-11-15"}
+
+
+def test_a_job_shows_how_it_is_doing_on_a_terminal(call_on_terminal: CallOnTerminal, plant: Path) -> None:
+    """A line that changes, and is gone when the job is done."""
+    shown = call_on_terminal("archive", "plant/readings", str(plant / "t"), "--option", "max_events_per_trigger=1")
+    assert re.search(r"archiving plant/readings: [1-4] rows · [\d,]+ rows/s · \d+ B behind", shown)
+    assert shown.rstrip().endswith("t: 4 events in 4 batches")
 
 
 def test_aggregate_merges_streams(call: Call, plant: Path) -> None:
