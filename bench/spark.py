@@ -38,6 +38,7 @@ EVENT, EVENTS, ROUNDS = 100, 5_000_000, 5
 ROWS = 3_000_000  # that are written
 SHORT, LONG, BATCH_EVENTS, BATCHES = 200_000, 2_000_000, 2_000, 25
 STREAM = "bench/events"
+FUTOIN_EVENT = b'{"type":"READING","ts":"2024-12-31T23:59:59Z","data":{"sensor":"hall-7","degrees":21.5,"valid":true}}'
 COLUMNS = (
     "event binary, scope string, stream string, segment_id bigint, offset bigint, size bigint, pointer string, "
     "mark_time timestamp"
@@ -59,18 +60,19 @@ def main(folder: Path) -> None:
     )
     register(spark)
     with penstock.connect(folder / "data") as store:
-        figures = [*source(spark, store, folder / "data"), *sink(spark, store, folder)]
+        figures = [*source(spark, store, folder / "data"), *futoin(spark, store, folder / "data")]
+        figures += sink(spark, store, folder)
         figures += micro_batches(spark, store, folder)
     report("Spark", figures)
     spark.stop()
 
 
-def fill(store: Store, stream: str, events: int) -> None:
-    """Write a stream of two segments."""
+def fill(store: Store, stream: str, events: int, *, event: bytes | None = None) -> None:
+    """Write a stream of two segments, of an event again and again or of random bytes."""
     store.create_stream(stream, segments=2)
     size = 50_000
-    data = np.random.default_rng(0).integers(0, 256, size * EVENT, np.uint8).tobytes()
-    offsets = pa.py_buffer(np.arange(size + 1, dtype=np.int32) * EVENT)
+    data = event * size if event else np.random.default_rng(0).integers(0, 256, size * EVENT, np.uint8).tobytes()
+    offsets = pa.py_buffer(np.arange(size + 1, dtype=np.int32) * (len(data) // size))
     batch = pa.Array.from_buffers(pa.binary(), size, [None, offsets, pa.py_buffer(data)])
     keys = [str(number) for number in range(size)]
     with store.writer(stream) as writer:
@@ -140,6 +142,16 @@ def run_all(df: DataFrame) -> None:
     df.write.format("noop").mode("overwrite").save()
 
 
+def measured(df: DataFrame) -> float:
+    """Return how many of all events a second come."""
+
+    def work() -> int:
+        run_all(df)
+        return EVENTS
+
+    return rate(work)
+
+
 def source(spark: SparkSession, store: Store, folder: Path) -> Iterator[Figure]:
     """Compare a stream with prepared batches: as many tasks, of as many rows, in batches that are as large."""
     fill(store, STREAM, EVENTS)
@@ -150,13 +162,6 @@ def source(spark: SparkSession, store: Store, folder: Path) -> Iterator[Figure]:
     rows = ",".join(str(EVENTS // tasks + (number < EVENTS % tasks)) for number in range(tasks))
     theirs = spark.read.format("prepared").option("rows", rows).option("batch", str(batch)).load()
 
-    def measured(df: DataFrame) -> float:
-        def work() -> int:
-            run_all(df)
-            return EVENTS
-
-        return rate(work)
-
     for df in (ours, theirs):
         measured(df)  # the first run starts the workers
     with memory() as peaks:
@@ -165,6 +170,16 @@ def source(spark: SparkSession, store: Store, folder: Path) -> Iterator[Figure]:
     detail = {"/s": mine, "prepared/s": other, "tasks": tasks, "rows a batch": batch}
     yield Figure("source, all columns, against a source of prepared batches", ratio, 0.8, detail)
     yield Figure("memory while it reads, MiB at the most", detail=peaks)
+
+
+def futoin(spark: SparkSession, store: Store, folder: Path) -> Iterator[Figure]:
+    """Compare events as columns with the same events as bytes."""
+    fill(store, "bench/futoin", EVENTS, event=FUTOIN_EVENT)
+    reader = spark.read.format("penstock").option("store", str(folder)).option("stream", "bench/futoin")
+    columns, whole = (reader.option("format", kind).load() for kind in ("futoin", "raw"))
+    measured(columns), measured(whole)
+    ratio, mine, other = compare(lambda: measured(columns), lambda: measured(whole), rounds=ROUNDS)
+    yield Figure("source, futoin against raw", ratio, detail={"/s": mine, "raw/s": other})
 
 
 @contextmanager

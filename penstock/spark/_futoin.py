@@ -1,11 +1,20 @@
-"""FutoIn events as columns: one of FTN18 is kept as ``{"type": "…", "ts": "…", "data": …}``; the data stays JSON."""
+"""FutoIn events as columns: one of FTN18 is kept as ``{"type": "…", "ts": "…", "data": …}``; the data stays JSON.
+
+*Plain* events are written just like this, with these blanks or none, and are read many at once: they are cut into frame
+and fields, the frame is compared, and the data of all is decoded as one list. Each value of the list is the data of one
+event if it is just as long: then only commas are between them, each where it was put. All other events are decoded one
+by one; so are the plain ones in the same part of a batch if a time or value of theirs is wrong, to tell which it is.
+"""
 
 from __future__ import annotations
 
+from contextlib import suppress
 from datetime import datetime  # noqa: TC003 - msgspec looks it up
-from typing import Annotated, Final
+from functools import reduce
+from typing import TYPE_CHECKING, Annotated, Final
 
 import msgspec
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -13,17 +22,30 @@ from penstock.errors import EventMalformed
 from penstock.spark._texts import readable, texts_of
 from penstock.stream._block import LENGTH_SIZE
 
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
 __all__ = ["futoin_columns"]
+
+_KIND: Final = "^[A-Za-z0-9_]+$"
+_TIME_SIZES: Final = (27, 24, 20)  # with microseconds, with milliseconds, 2024-12-31T23:59:59Z
+_PIECES: Final = 7  # frame and field in turn
+_PART: Final = 8192  # events that are read at once
 
 
 class _Event(msgspec.Struct, frozen=True, gc=False):
-    type: Annotated[str, msgspec.Meta(pattern="^[A-Za-z0-9_]+$")]
+    type: Annotated[str, msgspec.Meta(pattern=_KIND)]
     ts: Annotated[datetime, msgspec.Meta(tz=True)]
     data: msgspec.Raw
 
 
 _TIME: Final = pa.timestamp("us", "UTC")
 _decoder: Final = msgspec.json.Decoder(_Event)
+_list_decoder: Final = msgspec.json.Decoder(list[msgspec.Raw])
+_FRAME: Final = [
+    pa.array([text.replace(b" ", b""), text], pa.binary())
+    for text in (b'{"type": "', b'", "ts": "', b'", "data": ', b"}")
+]
 
 
 def futoin_columns(
@@ -33,8 +55,8 @@ def futoin_columns(
 
     An event's id is the place just behind it.
     """
-    found = [_decoded(one) for one in events.to_pylist()]
-    data = texts_of(pa.array([None if one is None else bytes(one.data) for one in found], pa.binary()))
+    kinds, times, values = _fields(events)
+    data = texts_of(values)
     good = pc.is_valid(data)
     wrong = pc.and_not(pc.is_valid(events), good)
     if not keep_corrupt and (first := pc.index(wrong, True).as_py()) >= 0:
@@ -45,16 +67,105 @@ def futoin_columns(
         )
     return {
         "id": pc.add(offsets, pc.add(pc.binary_length(events), LENGTH_SIZE).cast(pa.int64())),
-        "type": pc.if_else(good, pa.array([None if one is None else one.type for one in found], pa.string()), None),
-        "data": pc.if_else(good, data, None),
-        "ts": pc.if_else(good, pa.array([None if one is None else one.ts for one in found], _TIME), None),
+        "type": pc.if_else(good, kinds, None),
+        "data": data,
+        "ts": pc.if_else(good, times, None),
         corrupt: readable(pc.if_else(wrong, events, None)),
     }
 
 
-def _decoded(event: bytes | None) -> _Event | None:
-    """Return the fields of an event, None if it has not all of them."""
+def _fields(events: pa.Array) -> list[pa.Array]:
+    """Return types, times and data; null where an event has not all of them."""
+    parts = [_fields_of_part(events[start : start + _PART]) for start in range(0, len(events) or 1, _PART)]
+    return [pa.concat_arrays(column) for column in zip(*parts, strict=True)]
+
+
+def _fields_of_part(events: pa.Array) -> list[pa.Array]:
+    plain, found = np.zeros(len(events), bool), _decoded([])
+    if pc.any(pc.starts_with(events, b'{"type":')).as_py():
+        with suppress(ValueError, RecursionError):
+            plain, found = _plain_fields(events)
+    if plain.all():
+        return found
+    rest = _decoded(events.filter(pa.array(~plain)).to_pylist())
+    rows = np.argsort(np.append(np.flatnonzero(plain), np.flatnonzero(~plain)))
+    return [pa.concat_arrays(both).take(pa.array(rows)) for both in zip(found, rest, strict=True)]
+
+
+def _decoded(events: list[bytes | None]) -> list[pa.Array]:
+    """Return types, times and data of events, one by one; null where an event has not all of them."""
+    found = [_decoded_one(event) for event in events]
+    return [
+        pa.array([None if one is None else one.type for one in found], pa.string()),
+        pa.array([None if one is None else one.ts for one in found], _TIME),
+        pa.array([None if one is None else bytes(one.data) for one in found], pa.binary()),
+    ]
+
+
+def _decoded_one(event: bytes | None) -> _Event | None:
     try:
         return None if event is None else _decoder.decode(event)
     except (ValueError, RecursionError):  # no JSON, no UTF-8, too deep
         return None
+
+
+def _plain_fields(events: pa.Array) -> tuple[npt.NDArray[np.bool_], list[pa.Array]]:
+    """Return which events are plain, and types, times and data of those; an error if one of these is wrong."""
+    pieces = _cut(events)
+    columns = [pieces.take(pa.array(np.arange(place, len(pieces), _PIECES))) for place in range(_PIECES)]
+    kinds, times, data = columns[1::2]
+    framed = map(pc.is_in, columns[::2], _FRAME)
+    plain = reduce(pc.and_, [*framed, _are_kinds(kinds), _may_be_times(times)])
+    kinds, times, data = (one.filter(plain) for one in (kinds, times, data))
+    _check_values(data)
+    return plain.to_numpy(zero_copy_only=False), [kinds.cast(pa.string()), times.cast(pa.string()).cast(_TIME), data]
+
+
+def _cut(events: pa.Array) -> pa.Array:
+    """Return the pieces of all events, as they lie in memory; of those that are not plain, some are empty."""
+    _, offsets, body = events.buffers()
+    bounds = np.frombuffer(offsets, np.int32, len(events) + 1, 4 * events.offset).astype(np.int64)
+    starts, ends = bounds[:-1], bounds[1:]
+    blank = _numbers(pc.starts_with(events, b'{"type": ').cast(pa.int32()))
+    time = starts + _numbers(pc.find_substring(events, b'"ts":')) + len(b'"ts":"') + blank
+    time_end = time + _time_sizes(np.frombuffer(body, np.uint8), time)
+    kind, kind_end = starts + len(b'{"type":"') + blank, time - len(b'","ts":"') - 2 * blank
+    data, data_end = time_end + len(b'","data":') + 2 * blank, ends - len(b"}")
+    fits = (kind <= kind_end) & (data <= data_end)
+    cuts = np.full(_PIECES * len(events) + 1, bounds[-1], np.int32)
+    for place, cut in enumerate((starts, kind, kind_end, time, time_end, data, data_end)):
+        cuts[place:-1:_PIECES] = np.where(fits, cut, starts)
+    return pa.Array.from_buffers(pa.binary(), len(cuts) - 1, [None, pa.py_buffer(cuts), body])
+
+
+def _numbers(found: pa.Array) -> npt.NDArray[np.int32]:
+    return np.asarray(found.fill_null(-1))
+
+
+def _time_sizes(body: npt.NDArray[np.uint8], starts: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    """Return how large the times are that start at some places and end at a quote; 0 where there is none."""
+    sizes = np.zeros_like(starts)
+    for size in _TIME_SIZES:
+        sizes[body.take(starts + size, mode="clip") == ord('"')] = size
+    return sizes
+
+
+def _are_kinds(texts: pa.Array) -> pa.Array:
+    """Whether texts can be types; there are few, so each is looked at once."""
+    found = texts.dictionary_encode()
+    return pc.match_substring_regex(found.dictionary, _KIND).take(found.indices)
+
+
+def _may_be_times(texts: pa.Array) -> pa.Array:
+    """Whether texts are times if Arrow can read them: it knows more forms than there are, and a year 0."""
+    sized = pc.is_in(pc.binary_length(texts), pa.array(_TIME_SIZES, pa.int32()))
+    return pc.and_(sized, pc.and_not(pc.ends_with(texts, b"Z"), pc.starts_with(texts, b"0000")))
+
+
+def _check_values(texts: pa.Array) -> None:
+    """Raise an error if not every text is one value of JSON, without blanks around it."""
+    joined = pc.binary_join(pa.ListArray.from_arrays(pa.array([0, len(texts)], pa.int32()), texts), b",")[0]
+    values = _list_decoder.decode(b"".join([b"[", joined.as_buffer(), b"]"]))
+    sizes = np.fromiter(map(len, values), np.int32, len(values))
+    if not np.array_equal(sizes, pc.binary_length(texts).to_numpy()):
+        raise ValueError("not one value each")
