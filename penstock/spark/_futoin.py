@@ -27,14 +27,14 @@ if TYPE_CHECKING:
 
 __all__ = ["futoin_columns"]
 
-_KIND: Final = "^[A-Za-z0-9_]+$"
+_KIND: Final = "^[A-Za-z0-9_]+"
 _TIME_SIZES: Final = (27, 24, 20)  # with microseconds, with milliseconds, 2024-12-31T23:59:59Z
 _PIECES: Final = 7  # frame and field in turn
 _PART: Final = 8192  # events that are read at once
 
 
 class _Event(msgspec.Struct, frozen=True, gc=False):
-    type: Annotated[str, msgspec.Meta(pattern=_KIND)]
+    type: Annotated[str, msgspec.Meta(pattern=rf"{_KIND}\Z")]
     ts: Annotated[datetime, msgspec.Meta(tz=True)]
     data: msgspec.Raw
 
@@ -153,7 +153,7 @@ def _time_sizes(body: npt.NDArray[np.uint8], starts: npt.NDArray[np.int64]) -> n
 def _are_kinds(texts: pa.Array) -> pa.Array:
     """Whether texts can be types; there are few, so each is looked at once."""
     found = texts.dictionary_encode()
-    return pc.match_substring_regex(found.dictionary, _KIND).take(found.indices)
+    return pc.match_substring_regex(found.dictionary, f"{_KIND}$").take(found.indices)
 
 
 def _may_be_times(texts: pa.Array) -> pa.Array:

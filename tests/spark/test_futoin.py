@@ -69,6 +69,7 @@ def test_the_fields_of_an_event_are_columns() -> None:
         b'{"type": "A", "data": 1}',
         b'{"type": "", "ts": "2024-02-29T12:30:01Z", "data": 1}',
         b'{"type": 1, "ts": "2024-02-29T12:30:01Z", "data": 1}',
+        b'{"type": "A\\n", "ts": "2024-02-29T12:30:01Z", "data": 1}',
         b'{"type": "A", "ts": "2023-02-29T12:30:01Z", "data": 1}',
         b'{"type": "A", "ts": "2024-02-29T12:30:01", "data": 1}',
         b'{"type": "A", "ts": 17, "data": 1}',
@@ -187,7 +188,7 @@ def test_plain_events_are_not_decoded_one_by_one(monkeypatch: pytest.MonkeyPatch
 class Event(msgspec.Struct):
     """An event as it is decoded alone."""
 
-    type: Annotated[str, msgspec.Meta(pattern="^[A-Za-z0-9_]+$")]
+    type: Annotated[str, msgspec.Meta(pattern=r"^[A-Za-z0-9_]+\Z")]
     ts: Annotated[datetime, msgspec.Meta(tz=True)]
     data: msgspec.Raw
 
