@@ -18,9 +18,10 @@ if TYPE_CHECKING:
     from penstock.log import PlogSizes
     from penstock.ports import Clock
 
-__all__ = ["is_folder", "open_store"]
+__all__ = ["has_store", "is_folder", "open_store"]
 
 _PARTITION: Final = "main"
+_PLOGS: Final = "plogs"
 
 
 def open_store(
@@ -53,6 +54,11 @@ def is_folder(address: object) -> bool:
     )
 
 
+def has_store(folder: Path) -> bool:
+    """Whether a store was made in a folder, and is still there."""
+    return (folder / _PLOGS).is_dir()
+
+
 def _urls(address: object) -> tuple[str, str]:
     """Return where a store keeps its plogs and its oracle."""
     if not isinstance(address, str | PathLike) or not str(address):
@@ -62,4 +68,4 @@ def _urls(address: object) -> tuple[str, str]:
     if address == "memory:":
         return "memory:", "memory:"
     folder = Path(address)
-    return f"file:{folder / 'plogs'}", f"sqlite:{folder / 'cpo.db'}"
+    return f"file:{folder / _PLOGS}", f"sqlite:{folder / 'cpo.db'}"

@@ -306,7 +306,8 @@ def _reached(session: Session, stream: str, segment: int, offset: int) -> PlogFi
 
 def _reason(error: BaseException) -> str:
     """Return what made a connection fail, without what only who wrote gRPC wants to know."""
-    text = str(error).partition(". gRPC client debug context")[0]
+    told = error.reason if isinstance(error, StoreUnreachable) else str(error)
+    text = told.partition(". gRPC client debug context")[0]
     return text.rpartition("last error: ")[2].rpartition("with message: ")[2].removeprefix("UNKNOWN: ")
 
 

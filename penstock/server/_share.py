@@ -15,7 +15,7 @@ from contextlib import suppress
 from functools import cache
 from typing import TYPE_CHECKING, Final
 
-from penstock.embedded import open_store
+from penstock.embedded import has_store, open_store
 from penstock.errors import StoreLocked, StoreUnreachable
 from penstock.ports import owner_name
 from penstock.server._reach import remove_proofs
@@ -168,6 +168,8 @@ class _FolderFinder:
             raise ConnectionResetError
 
     def _take_over(self) -> None:
+        if not has_store(self._folder):  # removed, or not mounted: an empty one in its place would help nobody
+            raise StoreUnreachable(self.address, reason="the store is not in its folder any more")
         try:
             self._owned = open_owned(self._folder, pass_s=self._pass_s)
         except StoreLocked as error:

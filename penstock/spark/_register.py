@@ -7,6 +7,7 @@ import sys
 from typing import TYPE_CHECKING, Final
 
 from pyspark import TaskContext
+from pyspark.sql import SparkSession
 
 from penstock.errors import BadArgument
 from penstock.model import EventPointer
@@ -15,8 +16,6 @@ from penstock.spark._source import PenstockSource
 from penstock.spark._stores import shared
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
     from penstock.stream._large_read import EventInputStream
 
 __all__ = ["open_event", "register"]
@@ -28,7 +27,8 @@ _PUSH_FILTERS: Final = "spark.sql.python.filterPushdown.enabled"
 def register(spark: SparkSession, store: str | os.PathLike[str] | None = None) -> None:
     """Let a session of Spark, or of Spark Connect, read and write ``format("penstock")``.
 
-    ``store`` is where :func:`open_event` looks in tasks that this thread starts from now on.
+    A thread that writes calls it, too: Spark knows a sink only in threads that know their session. ``store`` is where
+    :func:`open_event` looks in tasks that this thread starts from now on.
     """
     context = getattr(spark, "sparkContext", None)  # a session of Spark Connect has none
     if context is not None and context.pythonExec == "python3" and str(context.master).startswith("local"):
@@ -36,6 +36,9 @@ def register(spark: SparkSession, store: str | os.PathLike[str] | None = None) -
     spark.dataSource.register(PenstockSource)
     if spark.conf.get(_PUSH_FILTERS) != "true":  # a declarative pipeline may set nothing, its configuration can
         spark.conf.set(_PUSH_FILTERS, "true")
+    if context is not None:
+        # Spark looks for a sink in the session that its thread knows, and threads of a program may know none.
+        SparkSession._get_j_spark_session_class(spark._jvm).setActiveSession(spark._jsparkSession)
     if store is not None:
         if context is None:
             raise BadArgument("register() takes no store in a session of Spark Connect: give it to open_event")

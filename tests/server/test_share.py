@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Any, Final
 import pytest
 
 import penstock
-from penstock.client import RemoteStore
-from penstock.errors import StoreLocked
+from penstock.client import RemoteStore, _connection
+from penstock.errors import StoreLocked, StoreUnreachable
 from penstock.server import _service
 from penstock.server._service import FlightService
 from penstock.stream import StreamStore
@@ -182,6 +182,21 @@ def test_when_the_owner_closes_its_store_another_takes_over(tmp_path: Path) -> N
         first.close()
         writer.write_event(b"after").result()
         assert events_of(second) == [b"before", b"after"]
+
+
+def test_a_store_that_was_removed_is_not_made_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Or its clients would find it empty, and go on writing, where a disk was only not mounted."""
+    monkeypatch.setattr(_connection, "_PATIENCE_S", 0.1)
+    first = penstock.connect(tmp_path / "data")
+    first.create_stream(STREAM)
+    with penstock.connect(tmp_path / "data") as second:
+        first.close()
+        (tmp_path / "data").rename(tmp_path / "elsewhere")
+        with pytest.raises(StoreUnreachable, match=r"data: the store is not in its folder any more$"):
+            second.stream(STREAM)
+        assert not (tmp_path / "data").exists()
+        (tmp_path / "elsewhere").rename(tmp_path / "data")
+        assert second.stream(STREAM).name == STREAM
 
 
 def test_nobody_else_reaches_the_sockets_not_even_for_a_moment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,9 +1,10 @@
-"""One Spark for all tests: it takes seconds to start."""
+"""One Spark for all tests: it takes seconds to start; and stores that are lost, which takes longer to be noticed."""
 
 from __future__ import annotations
 
 import os
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
 import pytest
@@ -11,6 +12,7 @@ from pyspark.sql import SparkSession
 
 import penstock
 from penstock.spark import register
+from tests.spark.lost_store import Lost
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -51,3 +53,13 @@ def store(folder: Path) -> Iterator[Store]:
     with penstock.connect(folder, pass_s=PASS_S) as store:
         store.create_stream(STREAM, segments=2)
         yield store
+
+
+@pytest.fixture(scope="session")
+def lost(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lost]:
+    """A job and a query whose stores are gone: for half a minute they hope, and other tests can go on meanwhile."""
+    with ThreadPoolExecutor() as threads:
+        lost = Lost(spark, tmp_path_factory.mktemp("lost"), threads)
+        yield lost
+        lost.query.stop()
+        lost.service.stop()

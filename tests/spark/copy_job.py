@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from pyspark import TaskContext
 from pyspark.sql import SparkSession
 
 from penstock.spark import register
@@ -22,7 +24,7 @@ PASSED = 1 << 20
 
 
 def main(what: str, master: str, folder: str, *args: str) -> None:
-    """Run ``read``, ``copy`` or ``stream`` at a master of Spark, in a folder."""
+    """Run ``read``, ``copy``, ``stream`` or ``serve`` at a master of Spark, in a folder."""
     spark = (
         SparkSession.builder.master(master)
         .config("spark.ui.enabled", "false")
@@ -36,7 +38,7 @@ def main(what: str, master: str, folder: str, *args: str) -> None:
         .getOrCreate()
     )
     register(spark)
-    jobs: dict[str, Callable[..., None]] = {"read": read, "copy": copy, "stream": stream}
+    jobs: dict[str, Callable[..., None]] = {"read": read, "copy": copy, "stream": stream, "serve": serve}
     jobs[what](spark, folder, *args)
 
 
@@ -64,6 +66,16 @@ def stream(spark: SparkSession, folder: str, gates: str, checkpoint: str, events
     sink.trigger(availableNow=True).start().awaitTermination()
 
 
+def serve(spark: SparkSession, folder: str) -> None:
+    """Copy what a server has, as those who are in the environment, and fail at that; say all there is to say."""
+    spark.sparkContext.setLogLevel("INFO")
+    source, sink = json.loads(os.environ["OPTIONS"])
+    rows = spark.readStream.format("penstock").options(**source).load().selectExpr("nullif(event, event) AS event")
+    rows.explain(extended=True)
+    writer = rows.writeStream.format("penstock").options(**sink).option("checkpointLocation", f"{folder}/checkpoint")
+    writer.trigger(availableNow=True).start().awaitTermination()
+
+
 def through(rows: DataFrame, gates: str) -> DataFrame:
     """Return events by their keys, behind a gate that may be shut."""
     keyed = rows.where("event IS NOT NULL").selectExpr("event", "substr(event, 1, 3) AS key").repartition(2, "key")
@@ -82,7 +94,9 @@ def through(rows: DataFrame, gates: str) -> DataFrame:
 def wait_at(gates: Path) -> None:
     """Wait if a gate is shut, until somebody writes."""
     here = gates / f"at-{os.getpid()}"
-    for path in gates.glob("shut-*"):
+    context = TaskContext.get()
+    batch = None if context is None else context.getLocalProperty("streaming.sql.batchId")
+    for path in (*gates.glob("shut-any-*"), *gates.glob(f"shut-{batch}-*")):
         with suppress(FileNotFoundError):  # somebody else was there first
             path.unlink()
             os.mkfifo(here)

@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from contextlib import AbstractContextManager
 
-__all__ = ["ROOT", "Gates", "descendants", "done", "job", "kill_session", "start", "until"]
+__all__ = ["ROOT", "Gates", "descendants", "done", "job", "kill_session", "process_of", "start", "until"]
 
 ROOT: Final = Path(__file__).parents[2]
 _PR_SET_PDEATHSIG: Final = 1
@@ -76,13 +77,18 @@ def _processes() -> dict[int, tuple[int, int]]:
 
 
 @contextmanager
-def job(*args: object, log: Path | None = None) -> Iterator[subprocess.Popen[bytes]]:
-    """Run a job of Spark, and end it at the end of the block if it has not ended by then."""
-    process = start([sys.executable, "-m", "tests.spark.copy_job", *map(str, args)], log)
+def process_of(module: str, *args: object, log: Path | None = None, **env: str) -> Iterator[subprocess.Popen[bytes]]:
+    """Run a module as a process, and end it at the end of the block if it has not ended by then."""
+    process = start([sys.executable, "-m", module, *map(str, args)], log, **env)
     try:
         yield process
     finally:
         kill_session(process)
+
+
+def job(*args: object) -> AbstractContextManager[subprocess.Popen[bytes]]:
+    """Run a job that copies."""
+    return process_of("tests.spark.copy_job", *args)
 
 
 def until(process: subprocess.Popen[Any], holds: Callable[[], bool]) -> None:
@@ -100,16 +106,19 @@ def done(checkpoint: Path) -> int:
 
 
 class Gates:
-    """Where tasks wait in the middle: each gate that is shut stops the next task that comes to it, and no other."""
+    """Where tasks wait in the middle: each gate that is shut stops the next task that comes to it, and no other.
+
+    One that is shut in a batch stops only tasks of that, whoever is faster.
+    """
 
     def __init__(self, folder: Path) -> None:
         self.folder: Final = folder
         folder.mkdir()
 
-    def shut(self, count: int = 1) -> None:
-        """Let the next tasks wait."""
+    def shut(self, count: int = 1, *, batch: int | None = None) -> None:
+        """Let the next tasks wait, or the next of a batch."""
         for number in range(count):
-            (self.folder / f"shut-{number}").touch()
+            (self.folder / f"shut-{'any' if batch is None else batch}-{number}").touch()
 
     def waiting(self) -> list[int]:
         """Return the processes that wait."""

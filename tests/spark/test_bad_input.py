@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import socket
-from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import pytest
@@ -20,37 +19,16 @@ from penstock.errors import (
     WrongCut,
 )
 from penstock.spark._errors import told_by
-from tests.spark.source_harness import STREAM, load_table, write_events
+from tests.spark.source_harness import STREAM, load_table, refused, write_events
 from tests.spark.spark_harness import load_stream
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
 
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
     from penstock.client import Store
-
-OURS_MAX = 2  # lines of our code that an error is shown with: where it is raised, and who asked
-
-
-@contextmanager
-def refused(kind: type[PenstockError], *words: str) -> Iterator[None]:
-    """Expect an error of Spark's that tells ours, and nothing that only we understand."""
-    with pytest.raises(PySparkException) as caught:
-        yield
-    text, told = str(caught.value), told_by(caught.value)
-    assert told is not None, text
-    assert type(told) is kind
-    for word in words:
-        assert word in str(told)
-    assert "\n" not in str(told)
-    assert "SQLSTATE" not in str(told)
-    assert "\tat org.apache" not in text
-    assert "During handling" not in text, "an error of Spark's own covers ours"
-    assert text.count("penstock/spark/") <= OURS_MAX
-    assert not text[text.index(str(told)) + len(str(told)) :].lstrip().startswith("File"), "our sentence is the last"
 
 
 def run(df: DataFrame, checkpoint: Path) -> None:

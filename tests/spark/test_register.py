@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from penstock.errors import BadArgument
 from penstock.spark import register
 from penstock.spark._source import PenstockSource
+from tests.spark.source_harness import STREAM, load_table, write_events
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from pyspark.sql import SparkSession
+
+    from penstock.client import Store
 
 PUSH_FILTERS = "spark.sql.python.filterPushdown.enabled"
 
@@ -46,3 +55,21 @@ def test_a_store_for_tasks_needs_a_context() -> None:
     """Else tasks would be told of it only when they fail."""
     with pytest.raises(BadArgument, match="open_event"):
         register(session_of_connect("true"), "./data")
+
+
+def test_any_thread_can_write_to_a_stream(spark: SparkSession, store: Store, folder: Path, tmp_path: Path) -> None:
+    """Spark by itself finds no sink in a thread that did not make the session, as those that run jobs side by side."""
+    write_events(store, [b"one", b"two"])
+
+    def copy_twice() -> None:
+        register(spark)
+        sink = load_table(spark, folder).select("event").write.format("penstock").mode("append")
+        sink.option("store", str(folder)).option("stream", STREAM).save()
+        source = spark.readStream.format("penstock").option("store", str(folder)).option("stream", STREAM).load()
+        query = source.select("event").writeStream.format("penstock").option("store", str(folder))
+        query = query.option("stream", STREAM).option("checkpointLocation", str(tmp_path / "checkpoint"))
+        query.trigger(availableNow=True).start().awaitTermination()
+
+    with ThreadPoolExecutor() as threads:
+        threads.submit(copy_twice).result()
+    assert sum(len(batch) for batch in store.read(STREAM)) == 8
