@@ -21,7 +21,7 @@ from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 from pyspark.sql.types import BinaryType, LongType, StringType, TimestampType
 
-from penstock.errors import BadArgument, PenstockError
+from penstock.errors import BadArgument, NoSuchTransaction, PenstockError, TransactionEnded
 from penstock.model import EventPointer
 from penstock.spark._errors import plain
 from penstock.spark._stores import open_at, shared
@@ -140,16 +140,21 @@ class _Writing:
                 latest = _later(latest, one.time)
             store.transactional_writer(self._options.stream, query).commit_all(prepared, number, latest)
 
-    def _gathered(self, store: Store, messages: Sequence[Message]) -> str:
-        """Write the rows that came with messages, in a transaction as those of tasks are."""
+    def _gathered(self, store: Store, messages: Sequence[Message], attempts: int = 3) -> str:
+        """Write the rows that came with messages, in a transaction as those of tasks are.
+
+        It is begun again if the process ends meanwhile that owns the store: another one of the same Spark, maybe.
+        """
         part = _Part(store, self._options.stream, messages[0].query)
         try:
             for one in messages:
                 part.add(_unpacked(one.rows))
             return part.prepare()
-        except BaseException:
+        except BaseException as error:
             part.drop()
-            raise
+            if attempts == 1 or not isinstance(error, (NoSuchTransaction, TransactionEnded)):
+                raise
+        return self._gathered(store, messages, attempts - 1)
 
     def _abort(self, messages: Iterable[Message | None]) -> None:
         """Drop what the tasks have written."""

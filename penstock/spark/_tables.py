@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 __all__ = ["LARGE", "Archive", "delta_writer", "parquet_writer"]
 
 LARGE: Final = "_large"  # what begins so is no partition for those who read the table
+_NEW: Final = "_new"
 _COPY_SIZE: Final = 1 << 20
 _NO_DATE: Final = "__HIVE_DEFAULT_PARTITION__"  # as Spark calls the folder
 
@@ -51,10 +52,21 @@ def parquet_writer(table: str, job: str) -> Write:
 
 
 def _write_files(df: DataFrame, table: str, batch: str) -> list[Path]:
-    """Write a batch as files of Parquet, in place of those of an attempt that was not finished; return them."""
-    for before in Path(table).glob(f"date=*/batch={batch}"):
-        shutil.rmtree(before)
-    df.withColumn("batch", F.lit(batch)).write.partitionBy("date", "batch").mode("append").parquet(table)
+    """Write a batch as files of Parquet, in place of those of an attempt that was not finished; return them.
+
+    They are written elsewhere, and put in their places then: Spark would take what tasks of a driver that was killed
+    have left, and that of other jobs that write to the table, for its own.
+    """
+    new = Path(table, _NEW, batch)
+    for before in (new, *Path(table).glob(f"date=*/batch={batch}")):
+        if before.exists():
+            shutil.rmtree(before)
+    df.withColumn("batch", F.lit(batch)).write.partitionBy("date", "batch").parquet(str(new))
+    for folder in new.glob("date=*/batch=*"):
+        place = Path(table, folder.relative_to(new))
+        place.parent.mkdir(exist_ok=True)
+        folder.rename(place)
+    shutil.rmtree(new)
     return sorted(Path(table).glob(f"date=*/batch={batch}/*.parquet"))
 
 

@@ -5,13 +5,17 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
+import pyarrow as pa
 import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
+from pyspark.sql.types import BinaryType, StructField, StructType
 
+import penstock
 from penstock.errors import BadArgument, NoSuchStream, StreamSealed
-from penstock.spark import pass_watermark, with_writer_watermark
+from penstock.spark import _sink, pass_watermark, with_writer_watermark
 from penstock.spark._errors import told_by
+from penstock.spark._source import PenstockSource
 from penstock.stream._store import StreamStore
 from tests.spark.conftest import STREAM
 from tests.spark.spark_harness import event_time, load_stream, note_all, write_at
@@ -149,6 +153,27 @@ def test_a_batch_that_is_run_again_finds_itself_there(
         path.unlink()
     copy_all(spark, folder, tmp_path / "checkpoint", max_events_per_trigger=1000)
     assert events_of(store, OUT) == Counter(written)
+
+
+def test_few_rows_survive_that_the_owner_of_the_store_ends_meanwhile(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """That may be another query, which is done; the driver has the rows, and begins again."""
+    owner = penstock.connect(folder)
+    owner.create_stream(OUT)
+    options = {"store": str(folder), "stream": OUT}
+    writer = PenstockSource(options).writer(StructType([StructField("event", BinaryType())]), overwrite=False)
+    message = writer.write(iter([pa.record_batch([pa.array([b"a", b"b"])], ["event"])]))
+    prepare = _sink._Part.prepare
+
+    def prepare_late(part: _sink._Part) -> str:
+        owner.close()
+        return prepare(part)
+
+    monkeypatch.setattr(_sink._Part, "prepare", prepare_late)
+    writer.commit([message])
+    with penstock.connect(folder) as store:
+        assert events_of(store, OUT) == Counter([b"a", b"b"])
 
 
 def test_queries_with_checkpoints_of_their_own_do_not_meet(
