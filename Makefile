@@ -16,7 +16,7 @@ $(READY): pyproject.toml constraints.txt tools/setup.sh
 	@tools/setup.sh
 
 test: lint ## Run every check, then every test
-	@$(BIN)/pytest -q -n 2 --dist loadgroup
+	@$(BIN)/pytest -q -n 2
 
 lint: $(READY) ## Run ruff, mypy and import-linter
 	@$(BIN)/ruff check .

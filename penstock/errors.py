@@ -72,6 +72,14 @@ class StoreLocked(PenstockError):
         self.folder, self.owner = folder, owner
 
 
+class JobRunning(PenstockError):
+    """Another process runs this job."""
+
+    def __init__(self, checkpoint: str) -> None:
+        super().__init__(f"the job whose checkpoint is in {checkpoint} is running: wait for it, or end it")
+        self.checkpoint = checkpoint
+
+
 class FormatUnknown(PenstockError):
     """The folder was written by a newer Penstock, or is not Penstock's at all."""
 

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import os
-from typing import Final
+from typing import TYPE_CHECKING, Any, Final
 
-import pytest
 from hypothesis import settings
+from xdist.scheduler import LoadScopeScheduling
+
+if TYPE_CHECKING:
+    import pytest
 
 # A slow machine is not a bug: no test fails because one of its examples took long. The same examples every time, so
 # that a change fails for what it changed; PENSTOCK_EXPLORE=1 looks for new ones.
@@ -20,10 +23,13 @@ for _name in ("SPARK_SUBMIT_OPTS", "SPARK_DAEMON_JAVA_OPTS"):
 _ON_SPARK: Final = ("tests/spark/", "tests/cli/test_cli_commands", "tests/cli/test_cli_demo", "tests/cli/test_cli_jobs")
 
 
-@pytest.hookimpl(tryfirst=True)  # before the groups are looked at
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Where tests run in two processes, let one of them begin with those that share a Spark, in this order."""
-    on_spark = [item for item in items if item.nodeid.startswith(_ON_SPARK)]
-    for item in on_spark:
-        item.add_marker(pytest.mark.xdist_group("spark"))
-    items[:] = [*on_spark, *(item for item in items if not item.nodeid.startswith(_ON_SPARK))]
+class _OneSpark(LoadScopeScheduling):  # type: ignore[misc] - it has no types
+    """Where tests run in two processes, one of them begins with those that share a Spark."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        return "spark" if nodeid.startswith(_ON_SPARK) else nodeid
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadScopeScheduling:  # noqa: ANN401 - no type is public
+    """Return what says which process runs which tests."""
+    return _OneSpark(config, log)

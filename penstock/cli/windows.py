@@ -52,3 +52,5 @@ def windows(
             **given,
         )
     print_report(done, f"windows of {stream}", as_json=as_json)
+    if done.watermark is None:
+        typer.echo(f"no window is over: no writer of {stream} has noted a time", err=True)

@@ -196,12 +196,13 @@ class Rows:
         sizes = pc.binary_length(events).cast(pa.int64())
         if not events.null_count:
             return sizes
-        places = zip(batch.column("segment_id").to_pylist(), batch.column("offset").to_pylist(), strict=True)
-        known = [
-            self._store.fetch_event_as_stream(EventPointer(self._options.stream, *place)).size if size is None else size
-            for place, size in zip(places, sizes.to_pylist(), strict=True)
-        ]
-        return pa.array(known, pa.int64())
+        is_large = pc.is_null(events)
+        places = batch.select(["segment_id", "offset"]).filter(is_large).to_pylist()
+        return pc.replace_with_mask(sizes, is_large, pa.array([self._size(**place) for place in places], pa.int64()))
+
+    def _size(self, segment_id: int, offset: int) -> int:
+        with self._store.fetch_event_as_stream(EventPointer(self._options.stream, segment_id, offset)) as event:
+            return event.size
 
     def _pointers(self, batch: pa.RecordBatch) -> pa.Array:
         return _prefixed(f"{self._segment(batch)}@".encode(), batch.column("offset").cast(pa.string()))

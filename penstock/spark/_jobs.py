@@ -6,7 +6,6 @@ Each is exactly-once: what it has written of a batch, it writes again or leaves 
 from __future__ import annotations
 
 import os
-import uuid
 from contextlib import suppress
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -19,12 +18,13 @@ from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 from penstock.errors import BadArgument
 from penstock.model import ByConsumption
 from penstock.spark._errors import told_by
+from penstock.spark._job import Job
 from penstock.spark._options import source_options
 from penstock.spark._passing import note_watermark, pass_watermark
 from penstock.spark._progress import Looks, Progress, end_cuts
 from penstock.spark._register import register
 from penstock.spark._stores import open_at
-from penstock.spark._tables import LARGE, Archive, delta_writer, parquet_writer
+from penstock.spark._tables import LARGE, Archive, clear_attempts, delta_writer, parquet_writer
 from penstock.spark._watermark import with_writer_watermark
 
 if TYPE_CHECKING:
@@ -42,7 +42,6 @@ __all__ = ["aggregate", "archive", "windows"]
 
 _BATCH_SIZE: Final = "256m"
 _LOOK_S: Final = 0.5
-_JOB: Final = "_penstock"
 
 
 def archive(
@@ -71,21 +70,24 @@ def archive(
     folder = _folder(table)
     place = _folder(checkpoint or Path(folder, "_checkpoint"))
     given = {"max_bytes_per_trigger": _BATCH_SIZE} | _settings(store, stream, options)
-    job = _job(place, source_options(given))
-    settings = given | {"consumer": consumer or f"archive-{job}"}
+    job = Job.at(place, "archive", source_options(given))
+    settings = given | {"consumer": consumer or job.consumer}
     source = source_options(settings)
     df = _load(spark, settings)
-    if taken := {"date", "batch", "file"} & {name.lower() for name in df.columns}:
-        raise BadArgument(f"the archive has a column {min(taken)!r} of its own: name that of the events otherwise")
+    _refuse_taken(df, "date", "batch", "file")
     df = df.withColumn("date", F.to_date(F.expr(date)))
     is_large = F.col("size") > source.max_event_size
-    file = F.concat(F.lit(f"{LARGE}/{job}-"), F.col("segment_id"), F.lit("-"), F.col("offset"))
+    file = F.concat(F.lit(f"{LARGE}/{job.name}-"), F.col("segment_id"), F.lit("-"), F.col("offset"))
     df = df.withColumn("file", F.when(is_large, file))
-    write = delta_writer(folder, job) if delta else parquet_writer(folder, job)
+    write = delta_writer(folder, job.name) if delta else parquet_writer(folder, job.name)
     kept = Archive(write, folder, source.address)
     query = df.writeStream.foreachBatch(kept.add)
-    _keep_what_is_to_come(source, discard=discard)
-    done = _run(query, place, job, source, follow=follow, watch=watch)
+    if discard:
+        _check_discard(source)
+    with job.held():
+        clear_attempts(folder, job.name)
+        _keep_what_is_to_come(source, discard=discard)
+        done = _run(query, place, source, follow=follow, watch=watch)
     return replace(done, rows=kept.rows)  # Spark counts a batch twice that has large events
 
 
@@ -113,15 +115,16 @@ def aggregate(
     with open_at(first.address) as opened:
         opened.stream(into)
     place = _folder(checkpoint or _checkpoint(first, f"aggregate-{into}"))
-    job = _job(place, first)
-    settings = [one | {"consumer": f"aggregate-{job}"} for one in given]
+    job = Job.at(place, "aggregate", *map(source_options, given))
+    settings = [one | {"consumer": job.consumer} for one in given]
     sources = [source_options(one) for one in settings]
     tables = [_load(spark, one).selectExpr("event", "pointer", f"{key} AS key") for one in settings]
     df = tables[0]
     for other in tables[1:]:
         df = df.unionAll(other)
     query = _to_stream(df, settings[0], into).option("key", "key").option("pointer", "pointer")
-    return _run(query, place, job, *sources, follow=follow, watch=watch)
+    with job.held():
+        return _run(query, place, *sources, follow=follow, watch=watch)
 
 
 def windows(
@@ -151,22 +154,31 @@ def windows(
         raise BadArgument("windows go to a table or into a stream: name one of them")
     given = _settings(store, stream, options)
     source = source_options(given)
-    own = _checkpoint(source, f"windows-{into}") if table is None else Path(_folder(table), "_checkpoint")
-    place = _folder(checkpoint or own)
-    job = _job(place, source)
-    settings = given | {"consumer": f"windows-{job}"}
-    df = with_writer_watermark(_load(spark, settings), "_time", F.expr(time))
-    window = F.window("_time", length, slide)
-    counted = df.groupBy(window, *map(F.expr, group_by)).agg(*map(F.expr, values))
-    rows = counted.select("window.start", "window.end", *(one for one in counted.columns if one != "window"))
-    if table is not None:
-        dated = rows.withColumn("date", F.to_date("start"))
-        query = dated.writeStream.foreachBatch(parquet_writer(_folder(table), job))  # type: ignore[arg-type]
+    if into is not None:
+        place = _folder(checkpoint or _checkpoint(source, f"windows-{into}"))
+        with open_at(source.address) as opened:
+            opened.stream(into)
     else:
-        assert into is not None, "one of them is given"
+        assert table is not None, "one of them is given"
+        place = _folder(checkpoint or Path(_folder(table), "_checkpoint"))
+    job = Job.at(place, "windows", source)
+    settings = given | {"consumer": job.consumer}
+    df = with_writer_watermark(_load(spark, settings), "_time", F.expr(time))
+    window = F.window("_time", length, slide).alias("_window")
+    counted = df.groupBy(window, *map(F.expr, group_by)).agg(*map(F.expr, values))
+    _refuse_taken(counted, "start", "end", *([] if table is None else ["date", "batch"]))
+    others = [F.col(f"`{name.replace('`', '``')}`") for name in counted.columns if name != "_window"]
+    rows = counted.select("_window.start", "_window.end", *others)
+    if into is not None:
         events = rows.select(F.to_json(F.struct("*")).alias("event"), F.col("end").alias("time"))
         query = _to_stream(events, settings, into).option("time", "time")
-    return _run(query.outputMode("append"), place, job, source, follow=follow, watch=watch, into=into)
+    else:
+        write = parquet_writer(_folder(str(table)), job.name)
+        query = rows.withColumn("date", F.to_date("start")).writeStream.foreachBatch(write)  # type: ignore[arg-type]
+    with job.held():
+        if table is not None:
+            clear_attempts(_folder(table), job.name)
+        return _run(query.outputMode("append"), place, source, follow=follow, watch=watch, into=into)
 
 
 def _settings(store: str | os.PathLike[str], stream: str, options: Mapping[str, str] | None) -> dict[str, str]:
@@ -185,22 +197,10 @@ def _folder(place: str | os.PathLike[str]) -> str:
     return _whole(place)
 
 
-def _job(checkpoint: str, source: SourceOptions) -> str:
-    """Return the name of a job, which is kept with its checkpoint: without it, what comes is another job."""
-    with open_at(source.address) as store:
-        store.stream(source.stream)
-    file = Path(checkpoint, _JOB)
-    return file.read_text() if file.exists() else uuid.uuid4().hex[:12]
-
-
-def _keep(job: str, checkpoint: str) -> None:
-    """Put the name of a job on record, before it begins."""
-    file = Path(checkpoint, _JOB)
-    if not file.exists():
-        Path(checkpoint).mkdir(parents=True, exist_ok=True)
-        new = file.with_suffix(".part")
-        new.write_text(job)
-        new.replace(file)
+def _refuse_taken(df: DataFrame, *names: str) -> None:
+    """Refuse columns that the result has by itself."""
+    if taken := {*names} & {name.lower() for name in df.columns}:
+        raise BadArgument(f"the result has a column {min(taken)!r} of its own: give that of the events another name")
 
 
 def _whole(place: str | os.PathLike[str]) -> str:
@@ -232,14 +232,20 @@ def _checkpoint(source: SourceOptions, name: str) -> Path:
     return Path(source.address.store, "checkpoints", name.replace("/", "."))
 
 
+def _check_discard(source: SourceOptions) -> None:
+    """Refuse to change how a stream is kept whose owner has said so."""
+    with open_at(source.address) as store:
+        kept = store.stream(source.stream).config.retention
+    if kept is not None and not isinstance(kept, ByConsumption):
+        name = type(kept).__name__
+        raise BadArgument(f"stream {source.stream!r} is kept {name}: change that, or leave out discard")
+
+
 def _keep_what_is_to_come(source: SourceOptions, *, discard: bool) -> None:
     """Register a consumer, if it is new, at the head; then, not before, let go what all consumers have passed."""
     assert source.consumer is not None, "the job has a name"
     with open_at(source.address) as store:
         config = store.stream(source.stream).config
-        if discard and config.retention is not None and not isinstance(config.retention, ByConsumption):
-            kept = type(config.retention).__name__
-            raise BadArgument(f"stream {source.stream!r} is kept {kept}: change that, or leave out discard")
         if source.consumer not in store.consumers(source.stream):
             store.register_consumer(source.stream, source.consumer)
         if discard and config.retention is None:
@@ -249,7 +255,6 @@ def _keep_what_is_to_come(source: SourceOptions, *, discard: bool) -> None:
 def _run(
     writer: DataStreamWriter,
     checkpoint: str,
-    job: str,
     *sources: SourceOptions,
     follow: bool,
     watch: Watch | None,
@@ -259,16 +264,18 @@ def _run(
 
     ``into`` is a stream that its watermark is passed on to.
     """
-    _keep(job, checkpoint)
-    writer = writer.option("checkpointLocation", checkpoint)
+    writer = writer.option("checkpointLocation", f"file://{checkpoint}")
     try:
         query = (writer if follow else writer.trigger(availableNow=True)).start()
         looks = Looks(query)
-        if into is not None:
-            who = asdict(sources[0].address)
-            pass_watermark(query, who.pop("store"), into, **who)
-        with suppress(KeyboardInterrupt):
-            _watch_to_the_end(query, looks, watch)
+        try:
+            if into is not None:
+                who = asdict(sources[0].address)
+                pass_watermark(query, who.pop("store"), into, **who)
+            with suppress(KeyboardInterrupt):
+                _watch_to_the_end(query, looks, watch)
+        finally:
+            query.stop()
         _note_end(query, sources)
     except PySparkException as error:
         raise told_by(error) or error from None
@@ -280,12 +287,9 @@ def _run(
 
 
 def _watch_to_the_end(query: StreamingQuery, looks: Looks, watch: Watch | None) -> None:
-    try:
-        while not query.awaitTermination(_LOOK_S):  # type: ignore[arg-type]
-            if watch is not None:
-                watch(looks.look())
-    finally:
-        query.stop()
+    while not query.awaitTermination(_LOOK_S):  # type: ignore[arg-type]
+        if watch is not None:
+            watch(looks.look())
 
 
 def _note_end(query: StreamingQuery, sources: Sequence[SourceOptions]) -> None:

@@ -49,11 +49,11 @@ def pass_watermark(
     opened = open_at(Address(os.fspath(store), user, password, token, tls_ca))
     try:
         opened.stream(stream)
-        passing = _Passing(SparkSession.active(), query.id, opened, stream)
+        passing = _Passing(SparkSession.active(), query, opened, stream)
     except BaseException:
         opened.close()
         raise
-    passing.begin(query)
+    passing.begin()
 
 
 def note_watermark(store: Store, stream: str, query: str, time: int | None) -> None:
@@ -65,17 +65,18 @@ def note_watermark(store: Store, stream: str, query: str, time: int | None) -> N
 class _Passing(StreamingQueryListener):
     """Hears of all queries, and notes the watermark of one; it does not wait for the others."""
 
-    def __init__(self, spark: SparkSession, query: str, store: Store, stream: str) -> None:
+    def __init__(self, spark: SparkSession, query: StreamingQuery, store: Store, stream: str) -> None:
         self._spark, self._query, self._store, self._stream = spark, query, store, stream
+        self._id, self._run = query.id, query.runId
         self._noted: int | None = None
 
-    def begin(self, query: StreamingQuery) -> None:
+    def begin(self) -> None:
         """Listen, and catch up with what the query did before."""
         self._spark.streams.addListener(self)
-        last = query.lastProgress
+        last = self._query.lastProgress
         if last is not None:
             self._note(watermark_of(last))
-        if not query.isActive:
+        if not self._query.isActive:
             self._end()
 
     def _note(self, time: int | None) -> None:
@@ -83,9 +84,9 @@ class _Passing(StreamingQueryListener):
         if time == self._noted:
             return
         try:
-            note_watermark(self._store, self._stream, self._query, time)
+            note_watermark(self._store, self._stream, self._id, time)
         except PenstockError as error:
-            _logger.warning("the watermark of query %s was not noted in %s: %s", self._query, self._stream, error)
+            _logger.warning("the watermark of query %s was not noted in %s: %s", self._id, self._stream, error)
         else:
             self._noted = time
 
@@ -98,7 +99,7 @@ class _Passing(StreamingQueryListener):
 
     def onQueryProgress(self, event: QueryProgressEvent) -> None:  # noqa: N802
         """Note the time of each batch."""
-        if str(event.progress.id) == self._query:
+        if str(event.progress.runId) == self._run:
             self._note(watermark_of(event.progress))
 
     def onQueryIdle(self, event: QueryIdleEvent) -> None:  # noqa: N802
@@ -106,5 +107,5 @@ class _Passing(StreamingQueryListener):
 
     def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:  # noqa: N802
         """End with the query."""
-        if str(event.id) == self._query:
+        if str(event.runId) == self._run:
             self._end()

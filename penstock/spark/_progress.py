@@ -39,8 +39,8 @@ class Looks:
     def look(self) -> Progress:
         """Return how the query is doing."""
         for one in self._query.recentProgress:
-            if one.batchId >= self._next_batch and one.numInputRows:
-                self._batches, self._rows = self._batches + 1, self._rows + one.numInputRows
+            if one.batchId >= self._next_batch and (rows := _rows(one)):
+                self._batches, self._rows = self._batches + 1, self._rows + rows
                 self._next_batch = one.batchId + 1
         last = self._query.lastProgress
         if last is None:
@@ -65,6 +65,12 @@ def end_cuts(query: StreamingQuery) -> dict[str, tuple[str, StreamCut]]:
 def _offset(text: Any) -> Mapping[str, Any]:  # noqa: ANN401 - Spark gives the JSON as it is, or None
     found = json.loads(text) if isinstance(text, str) and text not in ("", "null") else text
     return found if isinstance(found, dict) else {}
+
+
+def _rows(one: StreamingQueryProgress) -> int:
+    """Return how many events a batch had; rows that only tell the time are none."""
+    told = [row["events"] for row in one.observedMetrics.values() if "events" in row]
+    return sum(told) if told else one.numInputRows
 
 
 def _lag(source: Any) -> int:  # noqa: ANN401 - of a class that Spark does not export

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import logging
 import os
+import signal
 import sys
+import threading
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -27,7 +29,7 @@ _QUIET: Final = Path(__file__).with_name("quiet.properties")  # for Spark's log
 def local_session(name: str) -> Iterator[SparkSession]:
     """Start Spark on all cores of this machine, or where spark-defaults.conf says; stop it at the end of the block.
 
-    Errors of Spark's come out in one line.
+    One that is there already is taken, and goes on. Errors of Spark's come out in one line.
     """
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     of_spark = map(PySparkLogger.getLogger, ("SQLQueryContextLogger", "DataFrameQueryContextLogger"))
@@ -43,10 +45,14 @@ def local_session(name: str) -> Iterator[SparkSession]:
         "spark.sql.streaming.numRecentProgressUpdates": "1000",
     }.items():
         builder = builder.config(setting, value)
+    is_ours = SparkSession.getActiveSession() is None
     session = builder.getOrCreate()
+    if threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGINT, signal.default_int_handler)  # that of Spark asks Java within another question
     try:
         yield session
     except PySparkException as error:
         raise in_one_line(error) from None
     finally:
-        session.stop()
+        if is_ours:
+            session.stop()

@@ -246,6 +246,7 @@ class PenstockStreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAvai
             max_bytes=self._options.max_bytes_per_trigger if is_limited else None,
             max_events=self._options.max_events_per_trigger if is_limited else None,
             align=self._options.align,
+            skip_truncated=not self._options.fail_on_data_loss,
         )
         time = step.time
         if self._end is not None and time is not None:

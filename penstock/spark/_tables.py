@@ -1,8 +1,8 @@
-"""Tables that jobs write, a micro-batch at a time: one that is written again replaces itself.
+"""Tables that jobs write, a micro-batch at a time: one that is there is not written again.
 
 A batch is known by its job, which is as old as the job's checkpoint, and its number. Parquet has a folder for each
-date, and in it one for each batch, which is replaced as a whole. Delta is the same files, and a log that says which of
-them count, and the last batch of each job.
+date, in it one for each batch, and beside them a note of the last batch of each job. Delta is the same files, and a log
+that says which of them count, and the last batch of each job.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import pyarrow.parquet as pq
 from pyspark.sql import Observation
 from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 
-from penstock.errors import BadArgument
+from penstock.errors import BadArgument, PenstockError
 from penstock.model import EventPointer
 from penstock.spark._stores import shared
 
@@ -31,43 +31,43 @@ if TYPE_CHECKING:
 
     from penstock.spark._options import Address
 
-    Write = Callable[[DataFrame, int], bool]  # a batch, by its number; False if it was there before
+    Write = Callable[[DataFrame, int], int | None]  # a batch, by its number; how many rows, None if it was there before
 
-__all__ = ["LARGE", "Archive", "delta_writer", "parquet_writer"]
+__all__ = ["LARGE", "Archive", "clear_attempts", "delta_writer", "parquet_writer"]
 
 LARGE: Final = "_large"  # what begins so is no partition for those who read the table
 _NEW: Final = "_new"
+_LAST: Final = "_last"
 _COPY_SIZE: Final = 1 << 20
 _NO_DATE: Final = "__HIVE_DEFAULT_PARTITION__"  # as Spark calls the folder
+_DELTA_LOG: Final = "_delta_log"
+
+
+def clear_attempts(table: str, job: str) -> None:
+    """Remove what was left of a job that was killed; nobody else is at it."""
+    for before in (*Path(table, _NEW).glob(f"{job}-*"), *Path(table, LARGE).glob(f"{job}-*.part")):
+        shutil.rmtree(before) if before.is_dir() else before.unlink()
 
 
 def parquet_writer(table: str, job: str) -> Write:
     """Return what writes a batch to a table of Parquet, under the name of a job."""
+    if Path(table, _DELTA_LOG).exists():
+        raise BadArgument(f"{table} is a table of Delta, which would not know of other files: go on with delta")
+    last = Path(table, _LAST, job)
 
-    def write(df: DataFrame, batch: int) -> bool:
-        _write_files(df, table, f"{job}-{batch}")
-        return True
+    def write(df: DataFrame, batch: int) -> int | None:
+        if last.exists() and int(last.read_text()) >= batch:
+            return None
+        files = _write_files(df, table, f"{job}-{batch}")
+        last.parent.mkdir(exist_ok=True)
+        new = last.with_suffix(".part")
+        new.write_text(str(batch))
+        _sync(new)
+        new.replace(last)
+        _sync(last.parent, last.parent.parent)
+        return sum(files.values())
 
     return write
-
-
-def _write_files(df: DataFrame, table: str, batch: str) -> list[Path]:
-    """Write a batch as files of Parquet, in place of those of an attempt that was not finished; return them.
-
-    They are written elsewhere, and put in their places then: Spark would take what tasks of a driver that was killed
-    have left, and that of other jobs that write to the table, for its own.
-    """
-    new = Path(table, _NEW, batch)
-    for before in (new, *Path(table).glob(f"date=*/batch={batch}")):
-        if before.exists():
-            shutil.rmtree(before)
-    df.withColumn("batch", F.lit(batch)).write.partitionBy("date", "batch").parquet(str(new))
-    for folder in new.glob("date=*/batch=*"):
-        place = Path(table, folder.relative_to(new))
-        place.parent.mkdir(exist_ok=True)
-        folder.rename(place)
-    shutil.rmtree(new)
-    return sorted(Path(table).glob(f"date=*/batch={batch}/*.parquet"))
 
 
 def delta_writer(table: str, job: str) -> Write:
@@ -77,25 +77,63 @@ def delta_writer(table: str, job: str) -> Write:
         from deltalake.transaction import AddAction  # noqa: PLC0415
     except ModuleNotFoundError:
         raise BadArgument("a Delta table needs the package deltalake: pip install 'penstock[delta]'") from None
+    if Path(table, _LAST).exists():
+        raise BadArgument(f"{table} is a table of Parquet, whose files Delta would not know: go on without delta")
 
-    def write(df: DataFrame, batch: int) -> bool:
+    def write(df: DataFrame, batch: int) -> int | None:
         is_there = DeltaTable.is_deltatable(table)
         done = DeltaTable(table).transaction_version(job) if is_there else None
         if done is not None and done >= batch:
-            return False
-        added: list[AddAction | RemoveAction] = []
-        added += [AddAction(**_added(table, file)) for file in _write_files(df, table, f"{job}-{batch}")]
+            return None
+        files = _write_files(df, table, f"{job}-{batch}")
         schema = Schema.from_json(df.schema.json())
-        numbered = CommitProperties(app_transactions=[Transaction(job, batch)])
         if not is_there:
             DeltaTable.create(table, schema, mode="ignore", partition_by=["date"])
+        added: list[AddAction | RemoveAction] = [AddAction(**_added(table, *one)) for one in files.items()]
+        numbered = CommitProperties(app_transactions=[Transaction(job, batch)])
         DeltaTable(table).create_write_transaction(added, "append", schema, ["date"], commit_properties=numbered)
-        return True
+        log = Path(table, _DELTA_LOG)
+        _sync(max(log.glob("*.json")), log, log.parent)
+        return sum(files.values())
 
     return write
 
 
-def _added(table: str, file: Path) -> dict[str, Any]:
+def _write_files(df: DataFrame, table: str, batch: str) -> dict[Path, int]:
+    """Write a batch as files of Parquet, in place of those of an attempt that was not finished; return their rows.
+
+    They are written elsewhere, and put in their places then: Spark would take what tasks of a driver that was killed
+    have left, and that of other jobs that write to the table, for its own.
+    """
+    seen, new = Observation(), Path(table, _NEW, f"{batch}-{uuid.uuid4().hex}")
+    named = df.observe(seen, F.count(F.lit(1)).alias("rows")).withColumn("batch", F.lit(batch))
+    named.write.partitionBy("date", "batch").parquet(f"file://{new}")
+    for before in Path(table).glob(f"date=*/batch={batch}"):
+        shutil.rmtree(before)
+    for folder in new.glob("date=*/batch=*"):
+        place = Path(table, folder.relative_to(new))
+        place.parent.mkdir(exist_ok=True)
+        folder.rename(place)
+        _sync(*place.glob("*.parquet"), place, place.parent, Path(table))
+    shutil.rmtree(new)
+    files = {file: pq.read_metadata(file).num_rows for file in Path(table).glob(f"date=*/batch={batch}/*.parquet")}
+    wanted, found = seen.get["rows"], sum(files.values())
+    if wanted != found:
+        raise PenstockError(f"{found} of {wanted} rows are in {table}: driver and executors must share that folder")
+    return files
+
+
+def _sync(*places: Path) -> None:
+    """See files and folders durable."""
+    for place in places:
+        file = os.open(place, os.O_RDONLY)
+        try:
+            os.fsync(file)
+        finally:
+            os.close(file)
+
+
+def _added(table: str, file: Path, rows: int) -> dict[str, Any]:
     """Return what Delta's log says of a file."""
     date, found = file.parents[1].name.removeprefix("date="), file.stat()
     return {
@@ -104,7 +142,7 @@ def _added(table: str, file: Path) -> dict[str, Any]:
         "partition_values": {"date": None if date == _NO_DATE else date},
         "modification_time": int(found.st_mtime * 1000),
         "data_change": True,
-        "stats": json.dumps({"numRecords": pq.read_metadata(file).num_rows}),
+        "stats": json.dumps({"numRecords": rows}),
     }
 
 
@@ -121,21 +159,24 @@ class Archive:
     def add(self, df: DataFrame, batch: int) -> None:
         """Write a batch."""
         seen = Observation()
-        rows, large = F.count("offset").alias("rows"), F.count("file").alias("large")
-        is_new = self._write(df.observe(seen, rows, large), batch)
-        if not is_new or seen.get["large"]:  # of what was there before, files may be missing
+        rows = self._write(df.observe(seen, F.count("file").alias("large")), batch)
+        if rows is None or seen.get["large"]:  # of what was there before, files may be missing
             self._copy(df.where("file IS NOT NULL").select("pointer", "file"))
-        self.rows += seen.get["rows"] if is_new else 0
+        self.rows += rows or 0
 
     def _copy(self, rows: DataFrame) -> None:
-        Path(self._table, LARGE).mkdir(parents=True, exist_ok=True)
+        folder = Path(self._table, LARGE)
+        folder.mkdir(exist_ok=True)
         rows.foreachPartition(partial(_copy_large, self._address, self._table))
+        _sync(folder, folder.parent)
 
 
 def _copy_large(address: Address, table: str, rows: Iterable[Row]) -> None:
     """Copy events to files, in a task; a file is there whole or not at all."""
     for row in rows:
         place = Path(table, row["file"])
+        if place.exists():
+            continue
         part = place.with_suffix(f".{uuid.uuid4()}.part")  # another attempt may be at it, too
         with (
             shared(address).fetch_event_as_stream(EventPointer.parse(row["pointer"])) as event,

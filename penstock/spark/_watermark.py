@@ -10,6 +10,7 @@ import uuid
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
+from pyspark.sql.types import NumericType
 
 from penstock.errors import BadArgument
 
@@ -32,6 +33,9 @@ def with_writer_watermark(df: DataFrame, name: str, event_time: Column) -> DataF
         )
     if name in df.columns:
         raise BadArgument(f"the source has a column {name!r} already: give the time another name")
+    kind = df.select(event_time).schema[0].dataType
+    if isinstance(kind, NumericType):
+        raise BadArgument(f"the time of an event is no {kind.simpleString()}: make it one with timestamp_millis(…)")
     timed = _with_mark_rows(df).withWatermark("mark_time", "0 seconds") if df.isStreaming else df
     # A barrier: without it the filter would be moved before the watermark, and rows that only tell the time be lost.
     observed = timed.observe(
