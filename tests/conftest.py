@@ -23,7 +23,7 @@ for _name in ("SPARK_SUBMIT_OPTS", "SPARK_DAEMON_JAVA_OPTS"):
 _ON_SPARK: Final = ("tests/spark/", "tests/cli/test_cli_commands", "tests/cli/test_cli_demo", "tests/cli/test_cli_jobs")
 
 
-class _OneSpark(LoadScopeScheduling):  # type: ignore[misc] - it has no types
+class _OneSpark(LoadScopeScheduling):  # type: ignore[misc]
     """Where tests run in two processes, one of them begins with those that share a Spark."""
 
     def _split_scope(self, nodeid: str) -> str:

@@ -6,6 +6,7 @@ Each is exactly-once: what it has written of a batch, it writes again or leaves 
 from __future__ import annotations
 
 import os
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -268,14 +269,15 @@ def _run(
     try:
         query = (writer if follow else writer.trigger(availableNow=True)).start()
         looks = Looks(query)
-        try:
-            if into is not None:
-                who = asdict(sources[0].address)
-                pass_watermark(query, who.pop("store"), into, **who)
-            with suppress(KeyboardInterrupt):
-                _watch_to_the_end(query, looks, watch)
-        finally:
-            query.stop()
+        with ThreadPoolExecutor(1) as thread:  # an interrupt must not meet a question to Java that has no answer yet
+            try:
+                if into is not None:
+                    who = asdict(sources[0].address)
+                    pass_watermark(query, who.pop("store"), into, **who)
+                with suppress(KeyboardInterrupt):
+                    thread.submit(_watch_to_the_end, query, looks, watch).result()
+            finally:
+                query.stop()
         _note_end(query, sources)
     except PySparkException as error:
         raise told_by(error) or error from None

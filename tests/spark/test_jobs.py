@@ -11,10 +11,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
 import pytest
+from pyspark.errors import PySparkException
 
-from penstock.errors import BadArgument, NoSuchStream
+from penstock.errors import BadArgument, JobRunning, NoSuchStream
 from penstock.model import ByTime, EventPointer, StreamConfig
 from penstock.spark import Progress, aggregate, archive, windows
+from penstock.spark._job import Job
+from penstock.spark._options import source_options
+from penstock.spark._tables import clear_attempts, parquet_writer
 from tests.spark.conftest import STREAM
 from tests.spark.spark_harness import note_all, write_at
 
@@ -107,9 +111,9 @@ def test_streams_and_runs_that_share_a_table_do_not_meet(
     assert len(store.consumers(STREAM)) == 2
 
 
-def in_parquet(table: Path) -> Counter[bytes]:
+def in_parquet(table: Path, column: str = "event") -> Counter[bytes]:
     found = ds.dataset(table, partitioning="hive", ignore_prefixes=["_", "."]).to_table()
-    return Counter(found.column("event").to_pylist())
+    return Counter(found.column(column).to_pylist())
 
 
 def test_nothing_is_let_go_before_the_archive_is_known(
@@ -227,3 +231,80 @@ def test_jobs_refuse_what_makes_no_sense(spark: SparkSession, store: Store, fold
     json_date = {"format": "json", "json_schema": "Date string"}
     with pytest.raises(BadArgument, match="'date'"):
         archive(spark, folder, STREAM, tmp_path / "table", options=json_date)
+    for column in ("date", "batch", "start", "end"):
+        with pytest.raises(BadArgument, match=f"'{column}'"):
+            windows(
+                spark, folder, STREAM, time="mark_time", length="1 second", group_by=[f"stream AS {column}"],
+                table=tmp_path / "table",
+            )  # fmt: skip
+    with pytest.raises(BadArgument, match="no bigint"):
+        windows(spark, folder, STREAM, time="offset", length="1 second", table=tmp_path / "table")
+    with pytest.raises(NoSuchStream):
+        windows(spark, folder, STREAM, time="mark_time", length="1 second", into="plant/none", follow=True)
+    assert not spark.streams.active
+    assert not (tmp_path / "table").exists()
+
+
+def test_a_job_that_is_refused_leaves_nothing(spark: SparkSession, store: Store, folder: Path, tmp_path: Path) -> None:
+    """No consumer that would hold events back, and the stream is kept as it was."""
+    (tmp_path / "file").touch()
+    with pytest.raises(BadArgument, match=r"no place for a checkpoint in .*file"):
+        archive(spark, folder, STREAM, tmp_path / "file", discard=True)
+    (tmp_path / "delta" / "_delta_log").mkdir(parents=True)
+    with pytest.raises(BadArgument, match="a table of Delta"):
+        archive(spark, folder, STREAM, tmp_path / "delta", discard=True)
+    (tmp_path / "parquet" / "_last").mkdir(parents=True)
+    with pytest.raises(BadArgument, match="a table of Parquet"):
+        archive(spark, folder, STREAM, tmp_path / "parquet", delta=True, discard=True)
+    assert store.stream(STREAM).config.retention is None
+    assert not store.consumers(STREAM)
+
+
+def test_a_checkpoint_is_of_one_job_that_runs_once_at_a_time(
+    spark: SparkSession, store: Store, folder: Path, tmp_path: Path
+) -> None:
+    """A timer may start it again while it runs; two of them would do the same batch."""
+    write(store, b"one")
+    store.create_stream(OUT)
+    table, place = tmp_path / "table", tmp_path / "table" / "_checkpoint"
+    source = source_options({"store": str(folder), "stream": STREAM})
+    with Job.at(str(place), "archive", source).held(), pytest.raises(JobRunning, match="is running: wait for it"):
+        archive(spark, folder, STREAM, table)
+    assert archive(spark, folder, STREAM, table).rows == 1
+    with pytest.raises(BadArgument, match="another job, archive of plant/readings"):
+        archive(spark, folder, OUT, table)
+    with pytest.raises(BadArgument, match="another job, archive of plant/readings"):
+        windows(spark, folder, STREAM, time="mark_time", length="1 second", table=table)
+    assert not store.consumers(OUT)
+    store.seal_stream(STREAM)
+    store.delete_stream(STREAM)
+    store.create_stream(STREAM)
+    with pytest.raises(BadArgument, match="a stream that was deleted"):
+        archive(spark, folder, STREAM, table)
+    (place / "_penstock").write_text("{")
+    with pytest.raises(BadArgument, match="is damaged"):
+        archive(spark, folder, STREAM, table)
+
+
+def test_a_batch_that_is_there_stays_and_one_that_is_not_is_replaced(spark: SparkSession, tmp_path: Path) -> None:
+    """What comes again may be less, if the stream was truncated meanwhile; what was left of an attempt is none."""
+    table = tmp_path / "ta ble"
+    add = parquet_writer(str(table), "job")
+    rows = spark.range(100).selectExpr("id", "IF(id < 50, date'2026-11-14', NULL) AS date")
+    assert add(rows, 0) == 100
+    assert add(rows.limit(3), 0) is None
+    assert in_parquet(table, "id") == Counter(range(100))
+    left = [table / "date=2026-11-14" / "batch=job-1", table / "_new" / "job-1-0" / "date=2026-11-14"]
+    for folder in left:
+        shutil.copytree(table / "date=2026-11-14" / "batch=job-0", folder)
+    (table / "_large").mkdir()
+    for name in ("job-1-5.x.part", "other-1-5.x.part"):
+        (table / "_large" / name).touch()
+    clear_attempts(str(table), "job")
+    assert [path.name for path in (table / "_large").iterdir()] == ["other-1-5.x.part"]
+    assert add(rows.where("id >= 50"), 1) == 50
+    assert in_parquet(table, "id") == Counter(range(100)) + Counter(range(50, 100))
+    assert not any((table / "_new").iterdir())
+    with pytest.raises(PySparkException):
+        add(rows.selectExpr("assert_true(false)", "date"), 2)
+    assert in_parquet(table, "id") == Counter(range(100)) + Counter(range(50, 100))

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
+import sys
 import threading
 from collections import Counter
 from dataclasses import replace
@@ -15,7 +18,7 @@ import penstock
 from penstock.server._operations import OPERATIONS
 from penstock.stream import StreamStore
 from tests.spark.four_jobs import CHECKPOINTS, COUNTED, IN, MERGED, OTHER, WINDOW_S, run_jobs
-from tests.spark.processes import Gates, done, kill_session, process_of, until
+from tests.spark.processes import Gates, done, kill_session, process_of, start, until
 from tests.spark.spark_harness import note_all
 
 if TYPE_CHECKING:
@@ -123,6 +126,26 @@ def test_jobs_that_are_killed_have_done_everything_once(
         run_jobs(spark, folder, tmp_path)
         assert all(count > before[job] for job, count in finished().items())
         check(store, tmp_path, written)
+
+
+def test_a_job_that_is_interrupted_ends_well(folder: Path, tmp_path: Path) -> None:
+    """Ctrl-C, which all of its processes hear, is how one that follows a stream is ended: it reports what it did."""
+    with penstock.connect(folder) as store:
+        store.create_stream(IN)
+        with store.writer(IN) as writer:
+            writer.write_batch([b"a", b"b", b"c"])
+        table, log = tmp_path / "table", tmp_path / "log"
+        main = [sys.executable, "-c", "from penstock.cli import main; main()"]
+        process = start([*main, "archive", IN, str(table), "--follow", "--store", str(folder)], log)
+        try:
+            until(process, lambda: done(table / "_checkpoint") > 0)
+            os.killpg(process.pid, signal.SIGINT)
+            assert process.wait(60) == 0, log.read_text()
+        finally:
+            kill_session(process)
+    said = [line for line in log.read_text().splitlines() if not line.startswith(("WARNING: ", "Picked up "))]
+    assert said == [f"{IN} to {table}: 3 events in 1 batch"]
+    assert len(rows_of(table)) == 3
 
 
 def events_of(store: StreamStore, stream: str) -> list[bytes]:

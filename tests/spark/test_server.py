@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections import Counter
 from pathlib import Path
@@ -11,11 +12,11 @@ import pytest
 from pyspark.errors import PySparkException
 
 import penstock
-from penstock.errors import NotAuthenticated, NotPermitted, StoreUnreachable
+from penstock.errors import BadArgument, NotAuthenticated, NotPermitted, StoreUnreachable
 from penstock.server import Config, Server
 from penstock.server._service import FlightService
 from penstock.server._users import Users
-from penstock.spark import with_writer_watermark
+from penstock.spark import archive, windows, with_writer_watermark
 from penstock.spark._errors import told_by
 from tests.spark.conftest import PASS_S, STREAM
 from tests.spark.spark_harness import event_time, load_stream, note_all, running, write_at
@@ -161,6 +162,33 @@ def test_a_query_copies_each_event_once(
         found = Counter(event for batch in store.read(OUT) for event in batch.column("event").to_pylist())
     assert found == Counter(EVENTS)
     assert bool(service.sent) == (kind == "far_service")
+
+
+def test_jobs_run_on_a_server(spark: SparkSession, service: Service, tmp_path: Path) -> None:
+    """Who asks is said once; only a place for the checkpoint has to be named, where the store has no folder."""
+    who = service.options("admin")
+    address = who.pop("store")
+    with service.store() as store:
+        writer = store.writer(STREAM, "w")
+        note_all(store, STREAM, 0.001, writer)
+        write_at(writer, 1, 2, 11)
+        note_all(store, STREAM, 15, writer)
+
+        def count(checkpoint: Path | None) -> int:
+            options = who | {"format": "json", "json_schema": "at bigint"}
+            return windows(
+                spark, address, STREAM, time="timestamp_millis(at)", length="10 seconds", into=OUT,
+                checkpoint=checkpoint, options=options,
+            ).rows  # fmt: skip
+
+        with pytest.raises(BadArgument, match="say where the job keeps its checkpoint"):
+            count(None)
+        assert count(tmp_path / "c") == 3
+        [event] = [event for batch in store.read(OUT) for event in batch.column("event").to_pylist()]
+        assert json.loads(event)["events"] == 2
+        while (mark := store.watermark(OUT)) is None or mark.lower < 15_000:
+            store.maintain()
+    assert archive(spark, address, STREAM, tmp_path / "table", options=who).rows == 3
 
 
 def test_time_is_what_the_writers_promise(spark: SparkSession, service: Service, tmp_path: Path) -> None:

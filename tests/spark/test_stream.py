@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from pyspark.errors import PySparkException
-from pyspark.sql.streaming.datasource import ReadAllAvailable
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 from pyspark.sql.types import BinaryType, StructField, StructType
 
 from penstock import ByConsumption, StreamConfig, StreamCut
@@ -379,4 +379,18 @@ def test_what_is_gone_of_the_first_batch_is_told_when_it_is_run_again(store: Sto
             reader.partitions(begin, end)
     else:
         assert reader.partitions(begin, end) == []
+    reader.stop()
+
+
+def test_a_lenient_query_that_reads_what_there_is_may_find_nothing_of_it(store: Store, folder: Path) -> None:
+    """It was told where to end, and that is gone by then, with all before it."""
+    write_events(store, [b"lost", b"too"])
+    reader = reader_of(folder, fail_on_data_loss="false", max_events_per_trigger="1")
+    reader.prepareForTriggerAvailableNow()
+    end = reader.latestOffset(reader.initialOffset(), ReadMaxRows(1))
+    write_events(store, [b"later"])
+    store.truncate_stream(STREAM, store.tail(STREAM))
+    again = reader.latestOffset(end, ReadMaxRows(1))
+    assert reader.partitions(end, again) == []
+    assert StreamCut.parse(again["cut"]) == store.tail(STREAM)
     reader.stop()
