@@ -57,6 +57,7 @@ def connect(
     address: str | os.PathLike[str],
     *,
     exclusive: bool = False,
+    own: bool = True,
     pass_s: float = 1.0,
     user: str | None = None,
     password: str | None = None,
@@ -67,8 +68,10 @@ def connect(
     """Open a store: in a folder, which is made if it is not there, on a server, or in memory, at ``memory:``.
 
     A folder that another process has open is served by that process; when it ends, one of the others takes over by
-    itself. With ``exclusive`` nobody else is let in, and ``StoreLocked`` names who is in already. Every ``pass_s``
-    seconds the owner scales streams, truncates them and writes watermarks.
+    itself. With ``exclusive`` nobody else is let in, and ``StoreLocked`` names who is in already. A process that may be
+    killed at any time says ``own=False``: then it never is the owner of a folder, but starts one that stays as long as
+    somebody has a transaction open. Every ``pass_s`` seconds the owner scales streams, truncates them and writes
+    watermarks.
 
     A server is at ``penstock://host:port``. Say who you are with ``user`` and ``password``, or with a ``token``. It is
     spoken to with TLS, but not on this machine, unless ``tls`` says otherwise; ``tls_ca`` is the certificate to trust.
@@ -81,7 +84,12 @@ def connect(
         return RemoteStore(ServerFinder(address, user=user, password=password, token=token, tls=tls, tls_ca=tls_ca))
     if not is_folder(address):
         return open_store(address, pass_s=pass_s)
+    from penstock.errors import BadArgument  # noqa: PLC0415
     from penstock.server._share import open_owned, open_shared  # noqa: PLC0415
 
     folder = Path(address).absolute()
-    return open_owned(folder, pass_s=pass_s, alone=True) if exclusive else open_shared(folder, pass_s=pass_s)
+    if exclusive and not own:
+        raise BadArgument("exclusive means that this process owns the folder: leave out own=False")
+    if exclusive:
+        return open_owned(folder, pass_s=pass_s, alone=True)
+    return open_shared(folder, pass_s=pass_s, own=own)

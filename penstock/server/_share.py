@@ -2,7 +2,7 @@
 
 The owner listens at the door, which costs a socket and a thread; the service is started when somebody rings. Who finds
 nobody at the door, because the owner has ended or was killed, takes the folder over, serves it itself, and goes on as
-the client that it was.
+the client that it was. Who does not want to own it starts a process that does.
 """
 
 from __future__ import annotations
@@ -10,6 +10,8 @@ from __future__ import annotations
 import logging
 import os
 import socket
+import subprocess
+import sys
 import threading
 from contextlib import suppress
 from functools import cache
@@ -37,19 +39,22 @@ _SERVICE: Final = f"{_ROOM}/sock"
 _PATH_MAX: Final = 100  # a socket's path may have 107 bytes
 _ANSWER_S: Final = 10.0
 _PAUSE_S: Final = 0.1
+_LINGER_S: Final = 5.0  # that a keeper stays when nobody has a transaction open
 _READY: Final = b"ready\n"
 _ALONE: Final = b"alone "
 _logger: Final = logging.getLogger("penstock.server")
 
 
-def open_shared(folder: Path, *, pass_s: float) -> StreamStore | RemoteStore:
-    """Open the store in a folder: as its owner, or through the process that is."""
-    try:
-        return open_owned(folder, pass_s=pass_s)
-    except StoreLocked:
-        from penstock.client._store import RemoteStore  # noqa: PLC0415 - an owner does without
+def open_shared(folder: Path, *, pass_s: float, own: bool) -> StreamStore | RemoteStore:
+    """Open the store in a folder: as its owner, if it may be that one, or through the process that is."""
+    if own:
+        with suppress(StoreLocked):
+            return open_owned(folder, pass_s=pass_s)
+    elif not has_store(folder):
+        raise StoreUnreachable(str(folder), reason="there is no store in this folder")
+    from penstock.client._store import RemoteStore  # noqa: PLC0415 - an owner does without
 
-        return RemoteStore(_FolderFinder(folder, pass_s))
+    return RemoteStore(_FolderFinder(folder, pass_s, own=own))
 
 
 def open_owned(folder: Path, *, pass_s: float, alone: bool = False) -> StreamStore:
@@ -141,8 +146,8 @@ class _FolderFinder:
 
     patience_s: Final = 10.0  # another process may just be opening it
 
-    def __init__(self, folder: Path, pass_s: float) -> None:
-        self._folder, self._pass_s = folder, pass_s
+    def __init__(self, folder: Path, pass_s: float, *, own: bool) -> None:
+        self._folder, self._pass_s, self._own = folder, pass_s, own
         self._owned: StreamStore | None = None
         self.address: Final = str(folder)
 
@@ -154,7 +159,10 @@ class _FolderFinder:
             self._ring()
         except OSError:
             self._take_over()
-            self._ring()
+            try:
+                self._ring()
+            except OSError as error:
+                raise StoreUnreachable(self.address, reason="nobody owns it yet") from error
         return flight.connect(f"grpc+unix://{_short(self._folder)}/{_SERVICE}")
 
     def _ring(self) -> None:
@@ -170,6 +178,9 @@ class _FolderFinder:
     def _take_over(self) -> None:
         if not has_store(self._folder):  # removed, or not mounted: an empty one in its place would help nobody
             raise StoreUnreachable(self.address, reason="the store is not in its folder any more")
+        if not self._own:
+            _start_keeper(self._folder)
+            return
         try:
             self._owned = open_owned(self._folder, pass_s=self._pass_s)
         except StoreLocked as error:
@@ -180,6 +191,22 @@ class _FolderFinder:
         if self._owned is not None:
             self._owned.close()
             self._owned = None
+
+
+def _start_keeper(folder: Path) -> None:
+    """Let a process of its own take a folder over, and wait until it has, or finds that somebody else did."""
+    keeper = subprocess.Popen(
+        [sys.executable, "-m", "penstock.server._keeper", str(folder), str(_LINGER_S)],
+        env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)},  # so it finds what this process has found
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,  # or it would be killed with us
+    )
+    assert keeper.stdout is not None
+    with keeper.stdout as said:
+        said.readline()
+    threading.Thread(target=keeper.wait, name="penstock-keeper", daemon=True).start()  # or it stays, as a dead one
 
 
 @cache

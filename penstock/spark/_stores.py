@@ -8,6 +8,8 @@ from collections import OrderedDict
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
+from pyspark import TaskContext
+
 import penstock
 from penstock.errors import PenstockError, StoreUnreachable
 
@@ -22,19 +24,27 @@ _open: Final[OrderedDict[Address, Store]] = OrderedDict()  # the last used last
 _lock: Final = threading.Lock()
 
 
-def open_at(address: Address) -> Store:
+def open_at(address: Address, *, own: bool = True) -> Store:
     """Open a store; the caller closes it. Nobody makes one by misspelling its folder."""
     if "://" not in address.store and not os.path.isdir(address.store):
         raise StoreUnreachable(address.store, reason="there is no such folder on this machine")
     return penstock.connect(
-        address.store, user=address.user, password=address.password, token=address.token, tls_ca=address.tls_ca
+        address.store,
+        own=own,
+        user=address.user,
+        password=address.password,
+        token=address.token,
+        tls_ca=address.tls_ca,
     )
 
 
 def shared(address: Address) -> Store:
-    """Return the store of this process at an address; it stays open for the tasks that come."""
+    """Return the store of this process at an address; it stays open for the tasks that come.
+
+    A process of tasks does not own a folder: Spark kills it when it is idle.
+    """
     with _lock:
-        store = _open.pop(address, None) or open_at(address)
+        store = _open.pop(address, None) or open_at(address, own=TaskContext.get() is None)
         _open[address] = store
         if len(_open) > _OPEN_MAX:
             _, oldest = _open.popitem(last=False)

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import signal
 from collections import Counter
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -12,7 +15,7 @@ from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 from pyspark.sql.types import BinaryType, StructField, StructType
 
 import penstock
-from penstock.errors import BadArgument, NoSuchStream, StreamSealed
+from penstock.errors import BadArgument, NoSuchStream, StoreLocked, StreamSealed
 from penstock.spark import _sink, pass_watermark, with_writer_watermark
 from penstock.spark._errors import told_by
 from penstock.spark._source import PenstockSource
@@ -21,8 +24,6 @@ from tests.spark.conftest import STREAM
 from tests.spark.spark_harness import event_time, load_stream, note_all, write_at
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from pyspark.sql import DataFrame, SparkSession
 
     from penstock.client import Store
@@ -53,6 +54,22 @@ def test_a_table_becomes_events(spark: SparkSession, store: Store, folder: Path)
     assert events_of(store) == expected + Counter([b"\xff\x00"])
     assert isinstance(store, StreamStore)
     assert not store.catalog.stream(STREAM).last_batches, "numbers are for queries, which come back"
+
+
+def test_tasks_do_not_own_the_folder_they_write_to(spark: SparkSession, folder: Path) -> None:
+    """Spark ends their processes when they are idle, and with an owner end the transactions of all others."""
+    with penstock.connect(folder) as store:
+        store.create_stream(STREAM, segments=2)
+    save(spark.range(100_000, numPartitions=3).selectExpr("concat('event ', id) AS event"), folder)
+    with pytest.raises(StoreLocked) as locked:
+        penstock.connect(folder, exclusive=True)
+    number = int(locked.value.owner.split()[1])
+    command = Path(f"/proc/{number}/cmdline").read_bytes().split(b"\0")
+    assert b"penstock.server._keeper" in command
+    assert os.getsid(number) == number, "it does not end with Spark's processes"
+    os.kill(number, signal.SIGTERM)  # or it would be there for some seconds
+    with penstock.connect(folder) as store:
+        assert sum(map(len, store.read(STREAM))) == 100_000
 
 
 def test_keys_go_where_a_writer_would_put_them(spark: SparkSession, store: Store, folder: Path) -> None:
