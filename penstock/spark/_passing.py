@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.listener import StreamingQueryListener
 
-from penstock.errors import PenstockError
+from penstock.errors import BadArgument, PenstockError
 from penstock.spark._options import Address
 from penstock.spark._progress import watermark_of
 from penstock.spark._sink import writer_of
@@ -46,10 +46,13 @@ def pass_watermark(
     That is true of windows, and of queries that keep no state: what they write later is later. Joins may give rows that
     are older than their watermark. Who asks is said as to ``penstock.connect``.
     """
+    spark = SparkSession.active()
+    if query.isActive and query.id not in {one.id for one in spark.streams.active}:
+        raise BadArgument("the query is of another session than the one that is active here, which hears nothing of it")
     opened = open_at(Address(os.fspath(store), user, password, token, tls_ca))
     try:
         opened.stream(stream)
-        passing = _Passing(SparkSession.active(), query, opened, stream)
+        passing = _Passing(spark, query, opened, stream)
     except BaseException:
         opened.close()
         raise
