@@ -69,9 +69,8 @@ def connect(
 
     A folder that another process has open is served by that process; when it ends, one of the others takes over by
     itself. With ``exclusive`` nobody else is let in, and ``StoreLocked`` names who is in already. A process that may be
-    killed at any time says ``own=False``: then it never is the owner of a folder, but starts one that stays as long as
-    somebody has a transaction open. Every ``pass_s`` seconds the owner scales streams, truncates them and writes
-    watermarks.
+    killed at any time says ``own=False``: then it never is the owner of a folder, but starts one, which ends when
+    nobody needs it. Every ``pass_s`` seconds the owner scales streams, truncates them and writes watermarks.
 
     A server is at ``penstock://host:port``. Say who you are with ``user`` and ``password``, or with a ``token``. It is
     spoken to with TLS, but not on this machine, unless ``tls`` says otherwise; ``tls_ca`` is the certificate to trust.

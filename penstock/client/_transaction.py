@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from penstock.errors import BadArgument, PenstockError, StoreClosed, StoreUnreachable, TransactionEnded
+from penstock.errors import BadArgument, NotPrepared, PenstockError, StoreClosed, StoreUnreachable, TransactionEnded
 from penstock.model import check_many
 from penstock.ports import SystemClock
 from penstock.stream._batch import array_data, array_ends, array_lengths, as_array, block_marks, positions_of
@@ -346,15 +346,19 @@ class RemoteTransactionalWriter:
             raise StoreClosed(f"the transactional writer of stream {self.stream!r}")
         call = self._store.connection.call
         args = ("transactions.commit_all", self.stream, self.writer_id, ids, number, timestamp)
+        is_repeated = False
         while True:
             try:
                 done: bool = call(*args, again=number is not None)
-            except StoreUnreachable:  # without a number, the first of them tells: all were committed, or none
-                status = call("transaction.status", ids[0], again=True) if ids and number is None else None
+            except (StoreUnreachable, NotPrepared) as error:
+                if not ids or number is not None or (isinstance(error, NotPrepared) and not is_repeated):
+                    raise
+                status = call("transaction.status", ids[0], again=True)  # that of all: they are committed, or none is
                 if status == "committed":
                     return True
                 if status != "prepared":
                     raise
+                is_repeated = True
             else:
                 return done
 

@@ -13,25 +13,25 @@ import socket
 import subprocess
 import sys
 import threading
+import time
 from contextlib import suppress
 from functools import cache
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from penstock.embedded import has_store, open_store
-from penstock.errors import StoreLocked, StoreUnreachable
+from penstock.errors import FolderUnusable, StoreLocked, StoreUnreachable
 from penstock.ports import owner_name
 from penstock.server._reach import remove_proofs
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
-
     from pyarrow import flight
 
     from penstock.client._store import RemoteStore
+    from penstock.server._service import FlightService
     from penstock.stream import StreamStore
 
-__all__ = ["open_owned", "open_shared"]
+__all__ = ["main", "open_owned", "open_shared"]
 
 _DOOR: Final = "owner.sock"
 _ROOM: Final = "flight"  # a folder of its own, which nobody else can enter: gRPC makes a socket that everybody can use
@@ -39,7 +39,11 @@ _SERVICE: Final = f"{_ROOM}/sock"
 _PATH_MAX: Final = 100  # a socket's path may have 107 bytes
 _ANSWER_S: Final = 10.0
 _PAUSE_S: Final = 0.1
-_LINGER_S: Final = 5.0  # that a keeper stays when nobody has a transaction open
+_LINGER_S: Final = 5.0  # that a keeper stays when nobody is there
+_LOOKS: Final = 10
+_START_S: Final = 2.0
+_MINE: Final = b"mine"
+_LOCKED: Final = b"locked"
 _READY: Final = b"ready\n"
 _ALONE: Final = b"alone "
 _logger: Final = logging.getLogger("penstock.server")
@@ -60,9 +64,8 @@ def open_shared(folder: Path, *, pass_s: float, own: bool) -> StreamStore | Remo
 def open_owned(folder: Path, *, pass_s: float, alone: bool = False) -> StreamStore:
     """Open the store in a folder as its owner, and serve it to others, unless they are to stay outside."""
     store = open_store(folder, pass_s=pass_s)
-    remove_proofs(folder)
     try:
-        store.before_close(_Door(store, folder, alone=alone).close)
+        _open_door(store, folder, alone=alone)
     except OSError as error:
         _logger.warning("other processes cannot use %s: no socket can be made there (%s)", folder, error)
     except BaseException:
@@ -71,12 +74,48 @@ def open_owned(folder: Path, *, pass_s: float, alone: bool = False) -> StreamSto
     return store
 
 
+def keep(folder: Path, seconds: float) -> None:
+    """Own a folder for others, until none of them was there for so many seconds."""
+    with open_store(folder) as store:
+        door = _open_door(store, folder, alone=False)
+        _say(_MINE)
+        idle, never = 0, threading.Event()
+        while idle < _LOOKS:
+            never.wait(seconds / _LOOKS)
+            idle = 0 if door.clients else idle + 1
+
+
+def _say(line: bytes) -> None:
+    """Tell who has started this process, if they are still there."""
+    with suppress(BrokenPipeError):
+        os.write(sys.stdout.fileno(), line + b"\n")
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def main(folder: str, seconds: str) -> None:
+    """Own a folder, and say so; or why not."""
+    try:
+        keep(Path(folder), float(seconds))
+    except StoreLocked:
+        _say(_LOCKED)
+    except Exception as error:
+        _say(f"{type(error).__name__}: {error}".encode())
+        raise
+
+
+def _open_door(store: StreamStore, folder: Path, *, alone: bool) -> _Door:
+    remove_proofs(folder)
+    door = _Door(store, folder, alone=alone)
+    store.before_close(door.close)
+    return door
+
+
 class _Door:
     """Where others ring."""
 
     def __init__(self, store: StreamStore, folder: Path, *, alone: bool) -> None:
         self._store, self._folder, self._alone = store, folder, alone
-        self._shutdown: Callable[[], None] | None = None
+        self._service: FlightService | None = None
         self._over = threading.Event()
         self._socket = socket.socket(socket.AF_UNIX)
         try:
@@ -113,13 +152,17 @@ class _Door:
 
     def _serve(self) -> None:
         """Start the service, unless it runs."""
-        if self._shutdown is None:
+        if self._service is None:
             from penstock.server._service import FlightService  # noqa: PLC0415 - heavy, and most owners are alone
 
             (self._folder / _ROOM).mkdir(0o700, exist_ok=True)
             (self._folder / _ROOM).chmod(0o700)  # also if it was there
-            service = FlightService(self._store, f"grpc+unix://{_short(self._folder)}/{_SERVICE}")
-            self._shutdown = service.shutdown
+            self._service = FlightService(self._store, f"grpc+unix://{_short(self._folder)}/{_SERVICE}")
+
+    @property
+    def clients(self) -> int:
+        """How many others are in."""
+        return 0 if self._service is None else self._service.clients
 
     def close(self) -> None:
         """Serve nobody any more."""
@@ -128,8 +171,8 @@ class _Door:
             self._socket.shutdown(socket.SHUT_RDWR)
         self._socket.close()
         self._thread.join()
-        if self._shutdown is not None:
-            self._shutdown()
+        if self._service is not None:
+            self._service.shutdown()
         _remove_sockets(self._folder)
 
 
@@ -149,6 +192,7 @@ class _FolderFinder:
     def __init__(self, folder: Path, pass_s: float, *, own: bool) -> None:
         self._folder, self._pass_s, self._own = folder, pass_s, own
         self._owned: StreamStore | None = None
+        self._start_at = 0.0
         self.address: Final = str(folder)
 
     def open(self) -> flight.FlightClient:
@@ -161,8 +205,8 @@ class _FolderFinder:
             self._take_over()
             try:
                 self._ring()
-            except OSError as error:
-                raise StoreUnreachable(self.address, reason="nobody owns it yet") from error
+            except OSError:
+                raise StoreUnreachable(self.address, reason="its owner does not answer") from None
         return flight.connect(f"grpc+unix://{_short(self._folder)}/{_SERVICE}")
 
     def _ring(self) -> None:
@@ -179,12 +223,21 @@ class _FolderFinder:
         if not has_store(self._folder):  # removed, or not mounted: an empty one in its place would help nobody
             raise StoreUnreachable(self.address, reason="the store is not in its folder any more")
         if not self._own:
-            _start_keeper(self._folder)
+            self._start_keeper()
             return
         try:
             self._owned = open_owned(self._folder, pass_s=self._pass_s)
         except StoreLocked as error:
             raise StoreUnreachable(self.address, reason=f"{error.owner} owns it and does not answer") from error
+
+    def _start_keeper(self) -> None:
+        """Let a process of its own take the folder over, and wait until it has, or finds that somebody else did."""
+        if time.monotonic() < self._start_at:
+            return  # one may be about to
+        self._start_at = time.monotonic() + _START_S
+        said = _started_keeper(self._folder)
+        if said not in {_MINE, _LOCKED}:
+            raise FolderUnusable(self.address, reason=said.decode(errors="replace") or "its owner has ended at once")
 
     def close(self) -> None:
         """Let go of the folder, if it was taken over."""
@@ -193,10 +246,10 @@ class _FolderFinder:
             self._owned = None
 
 
-def _start_keeper(folder: Path) -> None:
-    """Let a process of its own take a folder over, and wait until it has, or finds that somebody else did."""
+def _started_keeper(folder: Path) -> bytes:
+    """Start a process that owns a folder; return what it says about that."""
     keeper = subprocess.Popen(
-        [sys.executable, "-m", "penstock.server._keeper", str(folder), str(_LINGER_S)],
+        [sys.executable, "-P", "-m", "penstock.server._keeper", str(folder), str(_LINGER_S)],
         env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)},  # so it finds what this process has found
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
@@ -204,9 +257,10 @@ def _start_keeper(folder: Path) -> None:
         start_new_session=True,  # or it would be killed with us
     )
     assert keeper.stdout is not None
-    with keeper.stdout as said:
-        said.readline()
+    with keeper.stdout as out:
+        said = out.readline().strip()
     threading.Thread(target=keeper.wait, name="penstock-keeper", daemon=True).start()  # or it stays, as a dead one
+    return said
 
 
 @cache

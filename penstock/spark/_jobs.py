@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import os
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import msgspec
-from pyspark.errors import PySparkException
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException, PySparkRuntimeError
 from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 
 from penstock.errors import BadArgument
@@ -25,7 +26,7 @@ from penstock.spark._passing import note_watermark, pass_watermark
 from penstock.spark._progress import Looks, Progress, end_cuts
 from penstock.spark._register import register
 from penstock.spark._stores import open_at
-from penstock.spark._tables import LARGE, Archive, clear_attempts, delta_writer, parquet_writer
+from penstock.spark._tables import LARGE, Archive, clear_attempts, delta_writer, parquet_writer, sync
 from penstock.spark._watermark import with_writer_watermark
 
 if TYPE_CHECKING:
@@ -71,8 +72,8 @@ def archive(
     folder = _folder(table)
     place = _folder(checkpoint or Path(folder, "_checkpoint"))
     given = {"max_bytes_per_trigger": _BATCH_SIZE} | _settings(store, stream, options)
-    job = Job.at(place, "archive", source_options(given))
-    settings = given | {"consumer": consumer or job.consumer}
+    job = Job.at(place, "archive", source_options(given).address, stream, consumer=consumer)
+    settings = given | {"consumer": job.consumer}
     source = source_options(settings)
     df = _load(spark, settings)
     _refuse_taken(df, "date", "batch", "file")
@@ -82,7 +83,7 @@ def archive(
     df = df.withColumn("file", F.when(is_large, file))
     write = delta_writer(folder, job.name) if delta else parquet_writer(folder, job.name)
     kept = Archive(write, folder, source.address)
-    query = df.writeStream.foreachBatch(kept.add)
+    query = df.writeStream.foreachBatch(_each(kept.add, place))
     if discard:
         _check_discard(source)
     with job.held():
@@ -113,10 +114,8 @@ def aggregate(
         raise BadArgument("name the streams to merge, each once, and another to merge them into")
     given = [{"max_bytes_per_trigger": _BATCH_SIZE} | _settings(store, one, options) for one in streams]
     first = source_options(given[0])
-    with open_at(first.address) as opened:
-        opened.stream(into)
     place = _folder(checkpoint or _checkpoint(first, f"aggregate-{into}"))
-    job = Job.at(place, "aggregate", *map(source_options, given))
+    job = Job.at(place, "aggregate", first.address, *streams, into)
     settings = [one | {"consumer": job.consumer} for one in given]
     sources = [source_options(one) for one in settings]
     tables = [_load(spark, one).selectExpr("event", "pointer", f"{key} AS key") for one in settings]
@@ -157,12 +156,10 @@ def windows(
     source = source_options(given)
     if into is not None:
         place = _folder(checkpoint or _checkpoint(source, f"windows-{into}"))
-        with open_at(source.address) as opened:
-            opened.stream(into)
     else:
         assert table is not None, "one of them is given"
         place = _folder(checkpoint or Path(_folder(table), "_checkpoint"))
-    job = Job.at(place, "windows", source)
+    job = Job.at(place, "windows", source.address, stream, *([] if into is None else [into]))
     settings = given | {"consumer": job.consumer}
     df = with_writer_watermark(_load(spark, settings), "_time", F.expr(time))
     window = F.window("_time", length, slide).alias("_window")
@@ -175,7 +172,7 @@ def windows(
         query = _to_stream(events, settings, into).option("time", "time")
     else:
         write = parquet_writer(_folder(str(table)), job.name)
-        query = rows.withColumn("date", F.to_date("start")).writeStream.foreachBatch(write)  # type: ignore[arg-type]
+        query = rows.withColumn("date", F.to_date("start")).writeStream.foreachBatch(_each(write, place))
     with job.held():
         if table is not None:
             clear_attempts(_folder(table), job.name)
@@ -196,6 +193,20 @@ def _folder(place: str | os.PathLike[str]) -> str:
     if "://" in os.fspath(place):
         raise BadArgument(f"jobs keep tables and checkpoints in folders: {os.fspath(place)} is none")
     return _whole(place)
+
+
+def _each(write: Callable[[DataFrame, int], object], checkpoint: str) -> Callable[[DataFrame, int], None]:
+    """Return what writes a batch, of which Spark's own note is seen durable: it must be the same if it comes again."""
+
+    def run(df: DataFrame, batch: int) -> None:
+        offsets = Path(checkpoint, "offsets")
+        sync(offsets / str(batch), offsets)
+        try:
+            write(df, batch)
+        except (Py4JError, PySparkException) as error:  # hundreds of lines, over which Java stumbles if it is stopping
+            raise told_by(error) or PySparkRuntimeError(" ".join(str(error).split("\n")[:2])) from None
+
+    return run
 
 
 def _refuse_taken(df: DataFrame, *names: str) -> None:
@@ -222,7 +233,7 @@ def _load(spark: SparkSession, settings: Mapping[str, str]) -> DataFrame:
 def _to_stream(df: DataFrame, settings: Mapping[str, str], into: str) -> DataStreamWriter:
     """Return what writes to a stream of the same store, as the same user."""
     names = ("store", "user", "password", "token", "tls_ca")
-    known = {name: value for name, value in settings.items() if name in names}
+    known = {name: value for name, value in settings.items() if name.lower() in names}
     return df.writeStream.format("penstock").options(**known | {"stream": into})
 
 
@@ -274,7 +285,7 @@ def _run(
                 if into is not None:
                     who = asdict(sources[0].address)
                     pass_watermark(query, who.pop("store"), into, **who)
-                with suppress(KeyboardInterrupt):
+                with suppress(KeyboardInterrupt) if follow else nullcontext():
                     thread.submit(_watch_to_the_end, query, looks, watch).result()
             finally:
                 query.stop()
@@ -290,8 +301,9 @@ def _run(
 
 def _watch_to_the_end(query: StreamingQuery, looks: Looks, watch: Watch | None) -> None:
     while not query.awaitTermination(_LOOK_S):  # type: ignore[arg-type]
+        progress = looks.look()
         if watch is not None:
-            watch(looks.look())
+            watch(progress)
 
 
 def _note_end(query: StreamingQuery, sources: Sequence[SourceOptions]) -> None:

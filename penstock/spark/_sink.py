@@ -21,7 +21,7 @@ from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 from pyspark.sql.types import BinaryType, LongType, StringType, TimestampType
 
-from penstock.errors import BadArgument, NoSuchTransaction, PenstockError, TransactionEnded
+from penstock.errors import BadArgument, NoSuchTransaction, PenstockError, StoreUnreachable, TransactionEnded
 from penstock.model import EventPointer
 from penstock.spark._errors import plain
 from penstock.spark._stores import open_at, shared
@@ -145,14 +145,16 @@ class _Writing:
 
         It is begun again if the process ends meanwhile that owns the store: another one of the same Spark, maybe.
         """
-        part = _Part(store, self._options.stream, messages[0].query)
+        part: _Part | None = None
         try:
+            part = _Part(store, self._options.stream, messages[0].query)
             for one in messages:
                 part.add(_unpacked(one.rows))
             return part.prepare()
         except BaseException as error:
-            part.drop()
-            if attempts == 1 or not isinstance(error, (NoSuchTransaction, TransactionEnded)):
+            if part is not None:
+                part.drop()
+            if attempts == 1 or not isinstance(error, (NoSuchTransaction, StoreUnreachable, TransactionEnded)):
                 raise
         return self._gathered(store, messages, attempts - 1)
 

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
     Write = Callable[[DataFrame, int], int | None]  # a batch, by its number; how many rows, None if it was there before
 
-__all__ = ["LARGE", "Archive", "clear_attempts", "delta_writer", "parquet_writer"]
+__all__ = ["LARGE", "Archive", "clear_attempts", "delta_writer", "parquet_writer", "sync"]
 
 LARGE: Final = "_large"  # what begins so is no partition for those who read the table
 _NEW: Final = "_new"
@@ -41,6 +41,7 @@ _LAST: Final = "_last"
 _COPY_SIZE: Final = 1 << 20
 _NO_DATE: Final = "__HIVE_DEFAULT_PARTITION__"  # as Spark calls the folder
 _DELTA_LOG: Final = "_delta_log"
+_LOG_FILES: Final = 8  # that may be new: ours, that of the table itself, those of other jobs
 
 
 def clear_attempts(table: str, job: str) -> None:
@@ -62,9 +63,9 @@ def parquet_writer(table: str, job: str) -> Write:
         last.parent.mkdir(exist_ok=True)
         new = last.with_suffix(".part")
         new.write_text(str(batch))
-        _sync(new)
+        sync(new)
         new.replace(last)
-        _sync(last.parent, last.parent.parent)
+        sync(last.parent, last.parent.parent)
         return sum(files.values())
 
     return write
@@ -81,19 +82,19 @@ def delta_writer(table: str, job: str) -> Write:
         raise BadArgument(f"{table} is a table of Parquet, whose files Delta would not know: go on without delta")
 
     def write(df: DataFrame, batch: int) -> int | None:
-        is_there = DeltaTable.is_deltatable(table)
-        done = DeltaTable(table).transaction_version(job) if is_there else None
+        schema = Schema.from_json(df.schema.json())
+        known = DeltaTable.create(table, schema, mode="ignore", partition_by=["date"])
+        if (known.schema(), known.metadata().partition_columns) != (schema, ["date"]):
+            raise BadArgument(f"the table in {table} has other columns: archive to another one, or with its options")
+        done = known.transaction_version(job)
         if done is not None and done >= batch:
             return None
         files = _write_files(df, table, f"{job}-{batch}")
-        schema = Schema.from_json(df.schema.json())
-        if not is_there:
-            DeltaTable.create(table, schema, mode="ignore", partition_by=["date"])
         added: list[AddAction | RemoveAction] = [AddAction(**_added(table, *one)) for one in files.items()]
         numbered = CommitProperties(app_transactions=[Transaction(job, batch)])
-        DeltaTable(table).create_write_transaction(added, "append", schema, ["date"], commit_properties=numbered)
+        known.create_write_transaction(added, "append", schema, ["date"], commit_properties=numbered)
         log = Path(table, _DELTA_LOG)
-        _sync(max(log.glob("*.json")), log, log.parent)
+        sync(*sorted(log.glob("*.json"))[-_LOG_FILES:], log, log.parent)
         return sum(files.values())
 
     return write
@@ -108,22 +109,23 @@ def _write_files(df: DataFrame, table: str, batch: str) -> dict[Path, int]:
     seen, new = Observation(), Path(table, _NEW, f"{batch}-{uuid.uuid4().hex}")
     named = df.observe(seen, F.count(F.lit(1)).alias("rows")).withColumn("batch", F.lit(batch))
     named.write.partitionBy("date", "batch").parquet(f"file://{new}")
+    files = {file: pq.read_metadata(file).num_rows for file in new.glob("date=*/batch=*/*.parquet")}
+    wanted, found = seen.get["rows"], sum(files.values())
+    if wanted != found:
+        raise PenstockError(f"{found} of {wanted} rows are in {new}: driver and executors must share that folder")
     for before in Path(table).glob(f"date=*/batch={batch}"):
         shutil.rmtree(before)
     for folder in new.glob("date=*/batch=*"):
         place = Path(table, folder.relative_to(new))
         place.parent.mkdir(exist_ok=True)
         folder.rename(place)
-        _sync(*place.glob("*.parquet"), place, place.parent, Path(table))
+        sync(*place.glob("*.parquet"), place, place.parent)
+    sync(Path(table), Path(table).parent)
     shutil.rmtree(new)
-    files = {file: pq.read_metadata(file).num_rows for file in Path(table).glob(f"date=*/batch={batch}/*.parquet")}
-    wanted, found = seen.get["rows"], sum(files.values())
-    if wanted != found:
-        raise PenstockError(f"{found} of {wanted} rows are in {table}: driver and executors must share that folder")
-    return files
+    return {Path(table, file.relative_to(new)): rows for file, rows in files.items()}
 
 
-def _sync(*places: Path) -> None:
+def sync(*places: Path) -> None:
     """See files and folders durable."""
     for place in places:
         file = os.open(place, os.O_RDONLY)
@@ -168,7 +170,7 @@ class Archive:
         folder = Path(self._table, LARGE)
         folder.mkdir(exist_ok=True)
         rows.foreachPartition(partial(_copy_large, self._address, self._table))
-        _sync(folder, folder.parent)
+        sync(folder, folder.parent)
 
 
 def _copy_large(address: Address, table: str, rows: Iterable[Row]) -> None:

@@ -11,7 +11,7 @@ import pytest
 
 import penstock
 from penstock.client import RemoteStore
-from penstock.errors import BadArgument, StoreLocked, StoreUnreachable
+from penstock.errors import BadArgument, FolderUnusable, StoreLocked, StoreUnreachable
 
 STREAM = "plant/readings"
 
@@ -21,8 +21,8 @@ def keep(folder: Path) -> subprocess.Popen[bytes]:
     return subprocess.Popen(command, stdout=subprocess.PIPE)
 
 
-def test_a_folder_is_kept_while_a_transaction_is_open(tmp_path: Path) -> None:
-    """Whoever began it may be another process than who ends, and the folder is free soon after the last."""
+def test_a_folder_is_kept_while_somebody_is_there(tmp_path: Path) -> None:
+    """What is prepared needs nobody, and the folder is free soon after the last client."""
     with penstock.connect(tmp_path) as store:
         store.create_stream(STREAM)
     with keep(tmp_path) as keeper:
@@ -33,10 +33,26 @@ def test_a_folder_is_kept_while_a_transaction_is_open(tmp_path: Path) -> None:
             transaction = store.transactional_writer(STREAM).begin()
             transaction.write_event(b"event")
             with keep(tmp_path) as other:
+                assert other.stdout is not None
+                assert other.stdout.readline() == b"locked\n"
                 assert other.wait(30) == 0, "one is enough"
-            transaction.commit()
-            assert keeper.wait(30) == 0
-            assert sum(map(len, store.read(STREAM))) == 1
+            transaction.prepare()
+        assert keeper.wait(30) == 0
+    with penstock.connect(tmp_path, exclusive=True) as store:
+        store.transactional_writer(STREAM).get(transaction.id).commit()
+        assert sum(map(len, store.read(STREAM))) == 1
+
+
+def test_why_a_folder_cannot_be_owned_is_told_at_once(tmp_path: Path) -> None:
+    """By who cannot, to who has asked for it."""
+    with penstock.connect(tmp_path) as store:
+        store.create_stream(STREAM)
+    (tmp_path / "cpo.db").write_bytes(b"nonsense" * 1000)
+    with (
+        pytest.raises(FolderUnusable, match=r"CpoUnavailable: .* not a database"),
+        penstock.connect(tmp_path, own=False) as other,
+    ):
+        other.tail(STREAM)
 
 
 def test_who_does_not_own_a_folder_starts_who_does(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -17,8 +17,8 @@ from penstock.errors import BadArgument, JobRunning, NoSuchStream
 from penstock.model import ByTime, EventPointer, StreamConfig
 from penstock.spark import Progress, aggregate, archive, windows
 from penstock.spark._job import Job
-from penstock.spark._options import source_options
-from penstock.spark._tables import clear_attempts, parquet_writer
+from penstock.spark._options import Address
+from penstock.spark._tables import clear_attempts, delta_writer, parquet_writer
 from tests.spark.conftest import STREAM
 from tests.spark.spark_harness import note_all, write_at
 
@@ -267,15 +267,23 @@ def test_a_checkpoint_is_of_one_job_that_runs_once_at_a_time(
     write(store, b"one")
     store.create_stream(OUT)
     table, place = tmp_path / "table", tmp_path / "table" / "_checkpoint"
-    source = source_options({"store": str(folder), "stream": STREAM})
-    with Job.at(str(place), "archive", source).held(), pytest.raises(JobRunning, match="is running: wait for it"):
+    with (
+        Job.at(str(place), "archive", Address(str(folder)), STREAM).held(),
+        pytest.raises(JobRunning, match="is running: wait for it"),
+    ):
         archive(spark, folder, STREAM, table)
     assert archive(spark, folder, STREAM, table).rows == 1
-    with pytest.raises(BadArgument, match="another job, archive of plant/readings"):
+    with pytest.raises(BadArgument, match="another job, archive with plant/readings"):
         archive(spark, folder, OUT, table)
-    with pytest.raises(BadArgument, match="another job, archive of plant/readings"):
+    with pytest.raises(BadArgument, match="another job, archive with plant/readings"):
         windows(spark, folder, STREAM, time="mark_time", length="1 second", table=table)
     assert not store.consumers(OUT)
+    aggregate(spark, folder, [STREAM], OUT, checkpoint=tmp_path / "merging")
+    store.create_stream("plant/third")
+    with pytest.raises(BadArgument, match="another job, aggregate with plant/readings, plant/out"):
+        aggregate(spark, folder, [STREAM], "plant/third", checkpoint=tmp_path / "merging")
+    with pytest.raises(BadArgument, match="cannot become another"):
+        archive(spark, folder, STREAM, table, consumer="nightly")
     store.seal_stream(STREAM)
     store.delete_stream(STREAM)
     store.create_stream(STREAM)
@@ -284,6 +292,35 @@ def test_a_checkpoint_is_of_one_job_that_runs_once_at_a_time(
     (place / "_penstock").write_text("{")
     with pytest.raises(BadArgument, match="is damaged"):
         archive(spark, folder, STREAM, table)
+
+
+def test_an_interrupt_is_no_end_of_a_job_that_was_to_do_all(
+    spark: SparkSession, store: Store, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever called it must not take the half for the whole; where it follows a stream, it is the end."""
+    write(store, b"one")
+
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("penstock.spark._jobs._watch_to_the_end", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        archive(spark, folder, STREAM, tmp_path / "table")
+    assert not spark.streams.active
+    archive(spark, folder, STREAM, tmp_path / "table", follow=True)
+    assert not spark.streams.active
+
+
+def test_a_table_of_delta_keeps_its_columns(spark: SparkSession, tmp_path: Path) -> None:
+    """Its log would take any file, and the table could not be read any more."""
+    table = str(tmp_path / "table")
+    rows = spark.range(3).selectExpr("id", "date'2026-11-14' AS date")
+    assert delta_writer(table, "job")(rows, 0) == 3
+    for other in (rows.selectExpr("*", "1 AS more"), rows.selectExpr("string(id) AS id", "date")):
+        with pytest.raises(BadArgument, match="has other columns"):
+            delta_writer(table, "job")(other, 1)
+    assert delta_writer(table, "other")(rows, 0) == 3
+    assert delta_writer(table, "job")(rows, 0) is None
 
 
 def test_a_batch_that_is_there_stays_and_one_that_is_not_is_replaced(spark: SparkSession, tmp_path: Path) -> None:
