@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from hypothesis import settings
@@ -16,9 +17,12 @@ if TYPE_CHECKING:
 settings.register_profile("penstock", deadline=None, derandomize=not os.environ.get("PENSTOCK_EXPLORE"))
 settings.load_profile("penstock")
 
-# Spark's tests are short: compiling to the end what runs once costs more than it brings.
+# Spark's tests are short: compiling to the end what runs once costs more than it brings. make test leaves an archive of
+# Java's classes, with which Spark starts twice as quickly.
+_CLASSES: Final = Path(__file__).parents[1] / ".venv" / "spark.jsa"
+_SHARED: Final = f" -XX:SharedArchiveFile={_CLASSES} -Xlog:disable" if _CLASSES.exists() else ""
 for _name in ("SPARK_SUBMIT_OPTS", "SPARK_DAEMON_JAVA_OPTS"):
-    os.environ.setdefault(_name, "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
+    os.environ.setdefault(_name, f"-XX:TieredStopAtLevel=1 -XX:+UseSerialGC{_SHARED}")
 
 _ON_SPARK: Final = ("tests/spark/", "tests/cli/test_cli_commands", "tests/cli/test_cli_demo", "tests/cli/test_cli_jobs")
 

@@ -28,7 +28,7 @@ def start(command: list[str], log: Path | None = None, **env: str) -> subprocess
         "PYTHONPATH": str(ROOT),
         "PYSPARK_PYTHON": sys.executable,
         "SPARK_LOCAL_IP": "127.0.0.1",
-        "JAVA_TOOL_OPTIONS": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1",  # it does not run for long
+        "JAVA_TOOL_OPTIONS": os.environ["SPARK_SUBMIT_OPTS"],  # of executors, too
     }
     with (Path(os.devnull) if log is None else log).open("wb") as out:
         return subprocess.Popen(
