@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from collections import Counter
+from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -13,18 +16,17 @@ import pyarrow.dataset as ds
 import pytest
 from pyspark.errors import PySparkException
 
-from penstock.errors import BadArgument, JobRunning, NoSuchStream
+from penstock.errors import BadArgument, JobRunning, NoSuchStream, PenstockError
 from penstock.model import ByTime, EventPointer, StreamConfig
 from penstock.spark import Progress, aggregate, archive, windows
 from penstock.spark._job import Job
+from penstock.spark._jobs import _each
 from penstock.spark._options import Address
 from penstock.spark._tables import clear_attempts, delta_writer, parquet_writer
 from tests.spark.conftest import STREAM
 from tests.spark.spark_harness import note_all, write_at
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from pyspark.sql import SparkSession
 
     from penstock.client import Store
@@ -321,6 +323,49 @@ def test_a_table_of_delta_keeps_its_columns(spark: SparkSession, tmp_path: Path)
             delta_writer(table, "job")(other, 1)
     assert delta_writer(table, "other")(rows, 0) == 3
     assert delta_writer(table, "job")(rows, 0) is None
+
+
+def test_a_batch_is_durable_before_it_counts(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Files, their folders, and then the note that they are there: the stream may be let go behind it."""
+    synced: list[Path] = []
+    fsync = os.fsync
+
+    def note(file: int) -> None:
+        synced.append(Path(f"/proc/self/fd/{file}").readlink())
+        fsync(file)
+
+    monkeypatch.setattr(os, "fsync", note)
+    table = tmp_path / "table"
+    assert parquet_writer(str(table), "job")(spark.range(9).selectExpr("id", "date'2026-11-14' AS date"), 0) == 9
+    last = synced.index(table / "_last" / "job.part")
+    folder = table / "date=2026-11-14" / "batch=job-0"
+    assert {*folder.glob("*.parquet"), folder, folder.parent, table, tmp_path} <= {*synced[:last]}
+    assert {table / "_last", table} <= {*synced[last:]}
+
+
+def test_sparks_own_note_of_a_batch_is_durable_before_it_is_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Or Spark might make another batch of its number after a power failure, and that would be taken for this one."""
+    (tmp_path / "offsets").mkdir()
+    (tmp_path / "offsets" / "3").touch()
+    done: list[object] = []
+    monkeypatch.setattr(os, "fsync", lambda file: done.append(Path(f"/proc/self/fd/{file}").readlink()))
+    _each(lambda _, batch: done.append(batch), str(tmp_path))(None, 3)  # type: ignore[arg-type]
+    assert done == [tmp_path / "offsets" / "3", tmp_path / "offsets", 3]
+
+
+def test_rows_that_are_not_in_the_folder_are_missed(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As where executors have written to a folder of their own machine: nothing of the batch is shown."""
+    rows = spark.range(9).selectExpr("id", "date'2026-11-14' AS date")
+    monkeypatch.setattr("penstock.spark._tables.pq.read_metadata", lambda _: SimpleNamespace(num_rows=1))
+    with pytest.raises(PenstockError, match=r"of 9 rows are in .*: driver and executors must share that folder"):
+        parquet_writer(str(tmp_path), "job")(rows, 0)
+    assert [path.name for path in tmp_path.iterdir()] == ["_new"]
 
 
 def test_a_batch_that_is_there_stays_and_one_that_is_not_is_replaced(spark: SparkSession, tmp_path: Path) -> None:
