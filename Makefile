@@ -6,7 +6,7 @@ BIN := .venv/bin
 READY := .venv/.ready
 CLASSES := .venv/spark.jsa
 
-.PHONY: help setup test lint format demo bench clean
+.PHONY: help setup test explore lint format demo bench clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -24,6 +24,9 @@ $(CLASSES): $(READY) tools/spark_classes.py
 
 test: lint $(CLASSES) ## Run every check, then every test
 	@$(BIN)/pytest -q -n 2
+
+explore: $(READY) ## Run the random tests at length, with new seeds (an hour; PENSTOCK_LIVES=100 bounds it)
+	@PENSTOCK_EXPLORE=1 $(BIN)/pytest -q tests/explore
 
 lint: $(READY) ## Run ruff, mypy and import-linter
 	@$(BIN)/ruff check .
