@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
@@ -12,6 +13,7 @@ from penstock.client._segment import RemoteTimes
 from penstock.client._wire import unpack_error
 from penstock.errors import ReaderOffline, StoreClosed
 from penstock.stream._deadline import held
+from penstock.stream._reader import READER_LEASE_S
 from penstock.stream._seat import Look
 
 if TYPE_CHECKING:
@@ -26,6 +28,8 @@ if TYPE_CHECKING:
     from penstock.stream._reader import Reader
 
 __all__ = ["RemoteSeat"]
+
+_REPORT_EVERY_S: Final = READER_LEASE_S / 6  # also when the reader has not moved
 
 
 class RemoteSeat:
@@ -46,6 +50,8 @@ class RemoteSeat:
         self._epoch: int | None = None
         self.streams: tuple[str, ...] = ()
         self._reader: Reader | None = None
+        self._reported: dict[Key, int] | None = None
+        self._reported_at = time.monotonic()
         self._sit(self._connection.session)
 
     def take(self, reader: Reader) -> None:
@@ -115,12 +121,18 @@ class RemoteSeat:
         reader = self._reader
         if reader is not None and reader.error is None:
             places, returned = reader.places(returned=False), reader.places(returned=True)
+            self._reported, self._reported_at = places, time.monotonic()
             with suppress(ReaderOffline, StoreClosed):
                 self._call("reader.places", _as_sent(places), _as_sent(returned))
 
-    def report_if_alive(self) -> None:
-        """Tell the group where the reader is, unless nobody has called it for as long as the lease."""
-        if self._reader is not None and not self._reader.is_silent(self.clock.now()):
+    def report_if_due(self) -> None:
+        """Tell the group where the reader is if that is news, and from time to time that somebody calls it."""
+        reader = self._reader
+        if reader is None or reader.is_silent(self.clock.now()):
+            return
+        is_lost = self._session is None or self._session.is_lost
+        is_due = time.monotonic() - self._reported_at >= _REPORT_EVERY_S
+        if is_lost or is_due or reader.places(returned=False) != self._reported:
             self.report()
 
     @property
@@ -142,9 +154,9 @@ class RemoteSeat:
         passed = {key for key, place in found.items() if place > places.get(key, place)} if is_anew else ()
         return Look(checkpoint, found, frozenset(passed))
 
-    def record(self, places: Mapping[Key, int] | None) -> None:
+    def record(self, places: Mapping[Key, int] | None, *, durable: bool = False) -> None:
         """Note how far the reader has come, if it has."""
-        self._call("reader.record", None if places is None else _as_sent(places))
+        self._call("reader.record", None if places is None else _as_sent(places), durable)
 
     def finish_segment(self, key: Key, place: int) -> None:
         """Note that a segment is read to its end."""

@@ -24,8 +24,9 @@ from penstock.stream._bell import Bell
 from penstock.stream._bounded_read import read_part
 from penstock.stream._deadline import TimeIsOver, held
 from penstock.stream._large_read import EventInputStream, event_at
+from penstock.stream._positions import POSITIONS_EVERY_S
 from penstock.stream._pump import Pump
-from penstock.stream._reader import EVENT_SIZE_DEFAULT, READER_LEASE_S
+from penstock.stream._reader import EVENT_SIZE_DEFAULT
 from penstock.stream._writer import StreamWriter, check_writer
 
 if TYPE_CHECKING:
@@ -44,8 +45,6 @@ if TYPE_CHECKING:
     from penstock.stream.serializers import Serializer
 
 __all__ = ["RemoteStore"]
-
-_REPORT_EVERY_S: Final = READER_LEASE_S / 6
 
 
 class RemoteStore:
@@ -217,14 +216,14 @@ class RemoteStore:
     def _report(self) -> None:
         """Say from time to time which readers are there: one with many events at hand does not call the server."""
         while not self._closed:
-            self._report_bell.wait(_REPORT_EVERY_S)
+            self._report_bell.wait(POSITIONS_EVERY_S)
             with suppress(PenstockError):  # whoever reads is told
                 self.report()
 
     def report(self) -> None:
-        """Say which readers are there, and where they are."""
+        """Say which readers are there, and where they are, if the server does not know."""
         for seat in list(self.seats.values()):
-            seat.report_if_alive()
+            seat.report_if_due()
 
     def report_group(self, group: str) -> None:
         """Say where the readers of a group are that are in this process: what it is asked next depends on it."""

@@ -160,10 +160,10 @@ def _look(session: Session, number: int, places: Any, told: str | None, passing:
     return _reader(session, number).look(places_of(places), told, passing=passing)
 
 
-def _record(session: Session, number: int, places: Any) -> None:  # noqa: ANN401
+def _record(session: Session, number: int, places: Any, durable: bool) -> None:  # noqa: ANN401
     reader, found = _reader(session, number), None if places is None else places_of(places)
     reader.hear(found)
-    reader.seat.record(found)
+    reader.seat.record(found, durable=durable)
 
 
 def _is_finished(session: Session, group: str) -> bool:

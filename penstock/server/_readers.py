@@ -63,6 +63,9 @@ class ClientReader:
             except KeyError:
                 continue  # truncated away at this very moment: the next look tells
         self._segments = {key: one for key, one in self._segments.items() if key in look.held}
+        ahead = {key: place for key, place in look.held.items() if place > self._places.get(key, -1)}
+        self._places |= ahead  # another reader was there meanwhile: nobody goes back behind it
+        self._returned |= ahead
         return [look.checkpoint, [[*key, place, self.seat.end_of(key)] for key, place in look.held.items()]]
 
     def hear(self, places: Mapping[Key, int] | None = None, returned: Mapping[Key, int] | None = None) -> None:

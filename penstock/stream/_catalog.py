@@ -184,6 +184,7 @@ class Catalog:
         self._closed = False
         self._owed: list[Record] = []  # which count, and go out with every record until they are known to be durable
         self._is_behind = False  # the disk has refused one of them
+        self._is_durable = True  # all that was committed
         self._state, snapshot_size = _replay(log)
         self._snapshot_at = _next_snapshot(snapshot_size)
         self._grown = log.length - log.start
@@ -253,6 +254,7 @@ class Catalog:
                 if durable:
                     pending.result()
                     self._owed, self._is_behind = [], False
+                self._is_durable = durable
             for record in records:
                 self._state.apply(record)
             self._try_snapshot()
@@ -282,6 +284,12 @@ class Catalog:
                 self._is_behind = True
             else:
                 self._try_snapshot()
+
+    def make_durable(self) -> None:
+        """Write to the disk what might be forgotten in a crash, if there is anything."""
+        with self.lock:
+            if not self._is_durable:
+                self.commit()
 
     def catch_up(self) -> None:
         """Write what the disk has refused: before more comes about that is not on record."""

@@ -80,13 +80,14 @@ class Milestone:
 class Page:
     """Events of one block, from ``start`` up to ``stop``, that are being read one by one."""
 
-    __slots__ = ("_mark", "_trail", "block", "cursor", "indexes", "start", "stop")
+    __slots__ = ("_mark", "_trail", "block", "counted", "cursor", "indexes", "start", "stop")
 
     checkpoint: Final = None
 
     def __init__(self, cursor: Cursor, block: Block | LargeBlock, trail: Trail) -> None:
         self.cursor, self.block = cursor, block
         self.start, self.stop = cursor.first, cursor.stop
+        self.counted = self.start  # events before this one count as read, also the one that was returned last
         self.indexes = iter(range(self.start, self.stop))
         self._trail, self._mark = trail, len(trail.moves)
 

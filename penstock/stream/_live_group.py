@@ -110,6 +110,7 @@ class LiveGroup:
         else:
             self._commit(*self._joined(reader, claim), durable=reader.is_guest)
         self.readers[name] = reader
+        self.store.positions.wake()
         self.alert(besides=name)
 
     def _joined(self, reader: Seated, claim: Claim | None) -> Iterator[GroupRecord]:
@@ -225,11 +226,18 @@ class LiveGroup:
 
     # What readers do
 
-    def record(self, reader_id: str, places: Mapping[Key, int]) -> None:
+    def record(self, reader_id: str, places: Mapping[Key, int], *, durable: bool = False) -> None:
         """Note how far a reader has come."""
         moved = self._held(reader_id, places)
         if moved:
             self._commit(ReaderMoved(self.name, reader_id, moved))
+        if durable:
+            self.store.catalog.make_durable()
+
+    def record_all(self) -> None:
+        """Note how far all readers have come; what they returned last does not count yet."""
+        for reader_id, reader in self.readers.items():
+            self.record(reader_id, reader.places(returned=False))
 
     def rebalance(self, reader_id: str, places: Mapping[Key, int]) -> dict[Key, int]:
         """Let a reader give and take its share; return what it has then."""

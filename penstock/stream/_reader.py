@@ -129,6 +129,10 @@ class Reader:
         """Whether the group has read everything, up to its end or that of its streams, which are sealed."""
         return self._seat.finished
 
+    def commit(self) -> None:
+        """Make durable how far the reader has come, with what it returned last; otherwise that takes up to a second."""
+        self._in_time(self._commit_returned, None)
+
     def close(self) -> None:
         """Let others go on from here; what was returned counts as read. Closing again does nothing."""
         self._leave(returned=True)
@@ -190,7 +194,7 @@ class Reader:
         page = self._page
         found = {one.key: one.reached if returned else one.place for one in list(self._cursors.values())}
         if page is not None and page.cursor.key in found:
-            index = page.index if returned else max(page.index - 1, page.start)
+            index = page.index if returned else max(page.index - 1, page.counted)
             found[page.cursor.key] = page.block.offset_of(index)
         return found
 
@@ -415,6 +419,7 @@ class Reader:
             if index == page.stop:
                 self._close_page()
             page.cursor.advance(index)
+            page.counted = index
         for cursor in self._touched:
             cursor.place = cursor.reached
             self._trail.moves.append((cursor.key, cursor.reached))
@@ -424,10 +429,15 @@ class Reader:
         if len(self._trail.moves) > _MOVES_MAX + len(self._cursors):
             self._trail = Trail(self.places(returned=True))
 
+    def _commit_returned(self, _: float | None) -> None:
+        self._count_returned()
+        self._record(durable=True)
+        self._check_online()
+
     @uninterrupted
-    def _record(self) -> None:
+    def _record(self, *, durable: bool = False) -> None:
         if self.error is None:
-            self._seat.record(self.places(returned=True) if self._is_dirty else None)
+            self._seat.record(self.places(returned=True) if self._is_dirty or durable else None, durable=durable)
             self._is_dirty = False
 
     def _check_online(self) -> None:

@@ -86,7 +86,7 @@ class Seat(Protocol):
         Return None if the reader was stopped.
         """
 
-    def record(self, places: Mapping[Key, int] | None) -> None:
+    def record(self, places: Mapping[Key, int] | None, *, durable: bool = False) -> None:
         """Note how far the reader has come, if it has, and take those offline who are silent."""
 
     def finish_segment(self, key: Key, place: int) -> None:
@@ -153,13 +153,13 @@ class LocalSeat:
             live.leave_lost(reader)
             return Look(checkpoint, live.rebalance(reader.reader_id, places))
 
-    def record(self, places: Mapping[Key, int] | None) -> None:
+    def record(self, places: Mapping[Key, int] | None, *, durable: bool = False) -> None:
         """Note how far the reader has come, if it has, and take those offline who are silent."""
         with self._catalog.lock:
             if self._seated.error is not None:
                 return
             if places is not None:
-                self._live.record(self._seated.reader_id, places)
+                self._live.record(self._seated.reader_id, places, durable=durable)
             silent = self._live.expire(self.clock.now())
         let_go(silent)
 

@@ -52,6 +52,7 @@ from penstock.stream._group import LiveGroup, ReaderGroup
 from penstock.stream._large_read import EventInputStream, event_at
 from penstock.stream._mark_log import MARK_LOG_SIZES
 from penstock.stream._marks import bound_of
+from penstock.stream._positions import Positions
 from penstock.stream._prepared import PreparedTransaction, drop_prepared
 from penstock.stream._pump import Pump
 from penstock.stream._reader import EVENT_SIZE_DEFAULT
@@ -135,6 +136,7 @@ class StreamStore:
             recover_commits(self)
             self._delete_leftovers()
             self.marks: Final = Watermarks(self, pass_s=pass_s)
+            self.positions: Final = Positions(self)
             self._upkeep = Upkeep(self, pass_s=pass_s)
             self._resources = resources.pop_all()
 
@@ -826,6 +828,7 @@ class StreamStore:
             writers, groups = list(self._writers.values()), list(self.live.values())
             transactions = list(self.transactions.values())
         self._upkeep.close()
+        self.positions.close()
         with self._resources:
             sound = (writer for writer in writers if writer.is_sound)  # others have told
             tasks: list[Callable[[], object]] = [partial(writer.end, for_good=False) for writer in sound]
