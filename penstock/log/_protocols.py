@@ -32,6 +32,7 @@ __all__ = [
     "ensure_next",
     "record_switch",
     "recover_tail",
+    "release_log",
     "splice_logs",
 ]
 
@@ -197,6 +198,20 @@ def record_switch(partition: Partition, name: str, *, old: Tail, new: Tail) -> S
     next_id = yield NewId()
     record = Incremental(name, str(old.plog_id), old.written, str(new.plog_id), str(next_id))
     yield from append_records(partition, [record])
+
+
+def release_log(partition: Partition, name: str, tail: Tail) -> Steps[None]:
+    """Give back the allocated size of a log that takes no more appends for now: seal its end, drop the plog behind it.
+
+    Nothing is under way in it. An append that comes all the same finds the end sealed, as after a fence, and switches.
+    """
+    _need_chain(partition, name, tail)
+    if tail.open:
+        yield from seal_at_end(tail.plog_id, size=tail.size, length=tail.written)
+        tail.open = False
+    if tail.next_size:
+        yield from _replace_next(partition, name)
+        tail.next_size = 0
 
 
 def splice_logs(partition: Partition, plan: Sequence[Splicing]) -> Steps[list[Tail]]:

@@ -16,10 +16,14 @@ _SNAPSHOT_SHARE: Final = 4  # a new metadata plog is at least so many times its 
 
 @dataclass(frozen=True, slots=True)
 class PlogSizes:
-    """The first plog of a log has ``first`` bytes, each after it four times as many, up to ``largest``."""
+    """The first plog of a log has ``first`` bytes, each after it four times as many, up to ``largest``.
+
+    The next one is allocated ahead, in the background; ``ahead`` is False for logs that mostly need no next one.
+    """
 
     first: int = 64 << 10
     largest: int = PLOG_SIZE_DEFAULT
+    ahead: bool = True
 
     def __post_init__(self) -> None:
         whole = self.first == int(self.first) and self.largest == int(self.largest)

@@ -31,7 +31,7 @@ from penstock.errors import (
     WrongOffset,
     WrongPosition,
 )
-from penstock.log._protocols import LogPosition, ensure_next, record_switch, recover_tail
+from penstock.log._protocols import LogPosition, ensure_next, record_switch, recover_tail, release_log
 from penstock.log._records import Truncate
 from penstock.plog import APPEND_SIZE_MAX
 from penstock.ports import uninterrupted
@@ -240,10 +240,10 @@ class LogStream:
             raise
 
     def prepare_next(self) -> None:
-        """Pre-allocate the plog for the next switch, in the background."""
+        """Pre-allocate the plog for the next switch, in the background; not behind an end that takes no appends."""
         with self.next_lock:
             tail = self._tail
-            if tail is not None:
+            if tail is not None and tail.open and self._manager.partition.sizes_of(self.name).ahead:
                 self._manager.run(ensure_next(self._manager.partition, self.name, tail, room=1))
         self._manager.sweep()
 
@@ -354,6 +354,21 @@ class LogStream:
         The cost does not depend on how many bytes they are.
         """
         self._manager.splice({self: sources})
+
+    @uninterrupted
+    def release(self) -> None:
+        """Give back the allocated size that no append has used; the next append, if one comes, allocates anew."""
+        with self.lock:
+            tail = self.quiet_tail()
+            try:
+                with self.next_lock:
+                    self._manager.run(release_log(self._manager.partition, self.name, tail))
+            except PenstockError as error:
+                self.fail(tail)
+                if isinstance(error, FENCED):
+                    raise LogFenced(f"log {self.name!r}") from error
+                raise
+        self._manager.sweep()
 
     def quiet_tail(self) -> Tail:
         """Wait until nothing is under way; the caller holds the lock, so nothing new begins."""

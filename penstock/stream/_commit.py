@@ -150,6 +150,9 @@ def _finish(store: StreamStore, record: Committing, segments: Iterable[Segment])
     for one in segments:
         one.show()
     store.catalog.settle(Committed(record.stream, record.transaction, implicit=record.implicit))
+    for one in segments:
+        if one.ended:
+            one.release()
 
 
 def commit_logs(

@@ -252,7 +252,15 @@ class Segment:
             self.ended, last = True, self._last
         if last is not None:
             self.finish(last)
+        self.release()
         return self.tail
+
+    def release(self) -> None:
+        """Give back the allocated size that no block has used, because no more come; where that fails, it is kept."""
+        log = self._existing_log()
+        if log is not None:
+            with suppress(PenstockError):
+                log.release()
 
     def reopen(self) -> None:
         """Take blocks again: the change that was to end the segment did not come about."""

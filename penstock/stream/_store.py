@@ -10,6 +10,7 @@ import re
 import threading
 from collections import deque
 from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 from itertools import chain, pairwise
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar
@@ -646,10 +647,10 @@ class StreamStore:
     # What transactions need of the logs below
 
     def new_log(self, name: str, sizes: PlogSizes | None = None) -> LogStream:
-        """Make a log that is no segment's yet."""
+        """Make a log that is no segment's yet; most need no second plog, so none is allocated ahead."""
         self._check_open()
         self.delete_abandoned()
-        return self._manager.log(name, sizes=sizes)
+        return self._manager.log(name, sizes=sizes or replace(self._manager.partition.sizes, ahead=False))
 
     def existing_logs(self, names: Iterable[str]) -> list[LogStream]:
         """Return those of some logs that are there."""

@@ -190,6 +190,12 @@ class TransactionLogs:
             pending.result()
         return [part for part in self.parts if part.logs]
 
+    def release(self) -> None:
+        """Give back the allocated size that was not used, because a commit may be long in coming."""
+        used = [log for part in self.parts for log in part.logs]
+        for log in self._store.existing_logs(used):
+            log.release()
+
     def commit(self) -> list[tuple[int, int]]:
         """Make all of it part of the stream; return segment and offset of each part, and tell the outputs."""
         used = self.settle()
@@ -413,6 +419,7 @@ class Transaction:
             self._check_closed()
             self._spill()
             parts = self._logs.settle()
+            self._logs.release()
             try:
                 with self._store.catalog.lock:
                     self._logs.stream_state()

@@ -97,6 +97,7 @@ HISTORY: list[Step] = [
     write("a", b"d" * 60),
     write("a", b"e" * 400),  # larger than any plog so far, and so large that the journal is passed by
     lambda manager, model: truncate_at_second(manager.log("a"), model),
+    lambda manager, _: manager.log("a").release(),
     lambda manager, model: drop(manager, "c", model),
     write("a", b"f" * 30),
 ]

@@ -25,7 +25,15 @@ from penstock.log import MetadataManager
 from penstock.log._actions import Append, Create, Publish, Seal
 from penstock.log._host import Host
 from penstock.log._partition import append_records, open_partition
-from penstock.log._protocols import Splicing, create_log, ensure_next, record_switch, recover_tail, splice_logs
+from penstock.log._protocols import (
+    Splicing,
+    create_log,
+    ensure_next,
+    record_switch,
+    recover_tail,
+    release_log,
+    splice_logs,
+)
 from penstock.log._records import Drop, Next, Truncate
 from penstock.model import PlogId
 from penstock.plog import FilePlogs
@@ -194,6 +202,12 @@ def do_switch_forced(world: World, partition: Partition) -> Steps[Any]:
     return record_switch(forced(partition), "long", old=old, new=new)
 
 
+def do_release(world: World, partition: Partition) -> Steps[Any]:
+    tail = tail_of(world, partition, "short")
+    world.run(ensure_next(partition, "short", tail, room=1))
+    return release_log(partition, "short", tail)
+
+
 def splice_into(name: str, source: str, *, force: bool = False) -> Callable[[World, Partition], Steps[Any]]:
     def make(world: World, partition: Partition) -> Steps[Any]:
         tail, source_tail = tail_of(world, partition, name), tail_of(world, partition, source)
@@ -216,6 +230,7 @@ PROTOCOLS: Final[dict[str, Callable[[World, Partition], Steps[Any]]]] = {
     "pre-allocate a larger one": do_ensure_larger,
     "switch": do_switch,
     "switch, metadata switch": do_switch_forced,
+    "release": do_release,
     "splice": splice_into("long", "other"),
     "splice, metadata switch": splice_into("long", "other", force=True),
     "splice into an empty log": splice_into("empty", "other"),

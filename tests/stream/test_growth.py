@@ -1,0 +1,117 @@
+"""What a store takes of its disk, and does, in proportion to what it holds: counted in bytes, files and reads.
+
+Nothing here is measured in seconds; ``python -m bench.growth`` prints those curves.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from penstock.cpo import Cpo, open_cpo
+from penstock.plog._block import BLOCK_HEADER_SIZE
+from penstock.plog._head import HEAD_SIZE
+from penstock.testing import ManualClock, MemoryDisk
+from tests.stream.harness import STREAM
+from tests.stream.large_harness import SIZES, settle, store_and_manager
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from penstock.log import MetadataManager
+    from penstock.stream import StreamStore
+
+
+@pytest.fixture
+def cpo() -> Iterator[Cpo]:
+    with open_cpo("memory:") as oracle:
+        yield oracle
+
+
+@pytest.fixture
+def disk() -> MemoryDisk:
+    return MemoryDisk()
+
+
+@pytest.fixture
+def opened(disk: MemoryDisk, cpo: Cpo, clock: ManualClock) -> Iterator[tuple[StreamStore, MetadataManager]]:
+    with store_and_manager(disk, cpo, clock=clock) as found:
+        yield found
+
+
+def allocated(disk: MemoryDisk, manager: MetadataManager, kind: str) -> int:
+    """Return how many bytes the files of all logs of a kind take: ``s`` of segments, ``t`` of transactions."""
+    settle(manager)
+    found = 0
+    for name, chain in manager.partition.metadata.logs.items():
+        if name.startswith(kind) and name != "catalog":
+            plogs = [*(plog_id for plog_id, _ in chain.sealed), chain.active, chain.next]
+            names = [f"{plog_id.uid}.plog" for plog_id in plogs]
+            found += sum(disk.open(one).size() for one in names if one in disk.names())
+    return found
+
+
+def write(store: StreamStore, size: int, count: int = 1) -> None:
+    """Write events of a size, each in a block of its own."""
+    with store.writer(STREAM) as writer:
+        for _ in range(count):
+            writer.write_event(bytes(size), key="k").result()
+
+
+def scale(store: StreamStore) -> None:
+    """Let the one segment of the stream be followed by another."""
+    [segment] = store.stream(STREAM).segments
+    store.scale_stream(STREAM, [segment.segment_id], [(0.0, 1.0)])
+
+
+def test_segments_that_ended_take_no_more_than_their_blocks(
+    opened: tuple[StreamStore, MetadataManager], disk: MemoryDisk
+) -> None:
+    """Twenty scales once left twice the size of the data allocated, for appends that can never come."""
+    store, manager = opened
+    store.create_stream(STREAM)
+    for _ in range(10):
+        write(store, 3000, count=3)
+        scale(store)
+    blocks = 10 * (HEAD_SIZE * 2 + 3 * (3000 + 100))  # two plogs of 4 and 16 KiB, and what blocks say of themselves
+    assert allocated(disk, manager, "s") < blocks
+
+
+def test_a_sealed_stream_takes_no_more_than_its_blocks(
+    opened: tuple[StreamStore, MetadataManager], disk: MemoryDisk
+) -> None:
+    """What is kept for years should not keep allocated what nobody can write."""
+    store, manager = opened
+    store.create_stream(STREAM)
+    write(store, 100)
+    assert allocated(disk, manager, "s") > SIZES.first
+    store.seal_stream(STREAM)
+    assert allocated(disk, manager, "s") < HEAD_SIZE + BLOCK_HEADER_SIZE + 200
+
+
+def test_a_prepared_transaction_takes_no_more_than_its_blocks(
+    opened: tuple[StreamStore, MetadataManager], disk: MemoryDisk
+) -> None:
+    """Ten thousand may be prepared at once, and each may wait for a day."""
+    store, manager = opened
+    store.create_stream(STREAM)
+    for _ in range(5):
+        transaction = store.transactional_writer(STREAM).begin()
+        transaction.write_event(bytes(100), key="k")
+        transaction.prepare()
+    assert allocated(disk, manager, "t") < 5 * (HEAD_SIZE + BLOCK_HEADER_SIZE + 200)
+
+
+def test_segments_that_a_commit_made_and_ended_take_no_more_than_their_blocks(
+    opened: tuple[StreamStore, MetadataManager], disk: MemoryDisk
+) -> None:
+    """A transaction over a scale leaves a segment that is complete from its first moment on."""
+    store, manager = opened
+    store.create_stream(STREAM)
+    transaction = store.transactional_writer(STREAM).begin()
+    transaction.write_event(bytes(100), key="k")
+    store.scale_stream(STREAM, [0], [(0.0, 0.5), (0.5, 1.0)])
+    transaction.prepare()
+    transaction.commit()
+    assert allocated(disk, manager, "s") < 2 * (HEAD_SIZE + BLOCK_HEADER_SIZE) + 200
