@@ -61,13 +61,13 @@ class MetadataManager:
         return cls(plogs, cpo, partition, sizes or PlogSizes())
 
     def log(self, name: str, *, sizes: PlogSizes | None = None) -> LogStream:
-        """Return the log of this name; it is created at first use, with plogs of other sizes if that is wished."""
+        """Return the log of this name, created at first use; ``sizes`` are those of its plogs from now on, if given."""
         check_name("log", name)
         with self.lock:
             self.check_open()
+            if sizes is not None:
+                self.partition.own_sizes[name] = sizes
             if name not in self.partition.metadata.logs:
-                if sizes is not None:
-                    self.partition.own_sizes[name] = sizes
                 self.run(create_log(self.partition, name))
                 self._streams.pop(name, None)
             if name not in self._streams:

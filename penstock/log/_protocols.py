@@ -162,7 +162,8 @@ def ensure_next(partition: Partition, name: str, tail: Tail, *, room: int) -> St
         yield from _replace_next(partition, name)
         tail.next_size = 0
     sizes = partition.sizes_of(name)
-    size, least = max(sizes.after(tail.size), room), max(sizes.first, room)
+    used = tail.size if tail.open else tail.written  # one that was sealed early was larger than it had to be
+    size, least = max(sizes.after(used), room), max(sizes.first, room)
     try:
         yield from _create_next(partition, name, size)
     except DiskFull:

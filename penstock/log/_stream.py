@@ -370,6 +370,18 @@ class LogStream:
                 raise
         self._manager.sweep()
 
+    @uninterrupted
+    def roll(self) -> None:
+        """Let the next append go into a new plog, so that all there is can be truncated away."""
+        self.release()
+        with self.lock:
+            tail = self.quiet_tail()
+            if not tail.written:
+                return
+            self._begin_switch(tail, 1)
+            self.quiet_tail()
+        self._manager.spawn(self.prepare_next)
+
     def quiet_tail(self) -> Tail:
         """Wait until nothing is under way; the caller holds the lock, so nothing new begins."""
         tail = self._current_tail()

@@ -3,7 +3,8 @@
 Room comes back by whole plogs, so a stream is cut where a plog begins, or at the end of a segment that takes no more
 events. In each part of the key space only what comes first may go. A cut therefore starts at the stream's head and
 moves on in each segment; where segments have come to their ends, those that followed them take their place, all at
-once if they hang together. The plog that takes events stays, however old or large it is.
+once if they hang together. The plog that takes events stays; so that it never holds much, it is small where little is
+to be kept, and where things are kept by time another takes its place soon enough.
 
 A plog is as old as the last block in it. Finding that out is one read, so it is done for few of them: for the first
 that could go, for one twice as far, and so on, and then between the last two. A pass that finds nothing to do has read
@@ -14,17 +15,24 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left, bisect_right
-from typing import TYPE_CHECKING, Protocol
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final, Protocol
+
+from penstock.model import BySize
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
+    from penstock.log import PlogSizes
     from penstock.stream._stream_state import StreamState
 
     Cut = dict[int, int]
     Reach = Callable[[int, int], int | None]
 
-__all__ = ["PlogStarts", "SegmentView", "by_consumption", "by_size", "by_time"]
+__all__ = ["PLOGS_KEPT", "PlogStarts", "SegmentView", "by_consumption", "by_size", "by_time", "plog_sizes"]
+
+PLOGS_KEPT: Final = 8  # what is kept by size or time lies in about so many plogs, so that it can be cut that finely
+_PLOG_SIZE_MIN: Final = 16 << 10  # smaller ones would be mostly heads
 
 
 class PlogStarts(Protocol):
@@ -47,6 +55,16 @@ class SegmentView(Protocol):
 
     def time_at(self, offset: int) -> int:
         """When the block that holds the byte at ``offset`` was appended."""
+
+
+def plog_sizes(state: StreamState, sizes: PlogSizes) -> PlogSizes:
+    """Return the sizes that the plogs of a stream's segments have, where those of others have ``sizes``."""
+    retention = state.config.retention
+    if not isinstance(retention, BySize):
+        return sizes
+    share = retention.size_bytes // (PLOGS_KEPT * len(state.current))
+    largest = min(max(share, _PLOG_SIZE_MIN), sizes.largest)
+    return replace(sizes, first=min(sizes.first, largest), largest=largest)
 
 
 def by_time(state: StreamState, view: Callable[[int], SegmentView], *, older_than_ms: int) -> Cut | None:

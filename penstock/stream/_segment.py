@@ -20,7 +20,7 @@ from penstock.stream._writer_table import WriterTable
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
-    from penstock.log import LogStream, MetadataManager
+    from penstock.log import LogStream, MetadataManager, PlogSizes
     from penstock.log._stream import PendingLogAppend, PlogStarts
     from penstock.plog import LocatedBlocks
     from penstock.ports import Bytes
@@ -31,6 +31,7 @@ __all__ = ["NumbersTaken", "PendingBlock", "Segment", "SegmentEnded"]
 
 _TABLE_EVERY_BYTES: Final = 8 << 20
 _TABLE_EVERY_BLOCKS: Final = 4096
+_ASKED_MAX: Final = 8
 _FIRST_LOOK: Final = 256 << 10  # how far back the last table is looked for at first
 
 
@@ -84,8 +85,10 @@ class Segment:
         where: str,
         end: int | None,
         inherit: Callable[[], WriterTable],
+        sizes: PlogSizes | None = None,
     ) -> None:
         self._manager, self._log_name, self.where, self._inherit = manager, log_name, where, inherit
+        self._sizes = sizes
         self._lock = threading.Lock()
         self._log: LogStream | None = None
         self._table: WriterTable | None = None
@@ -93,7 +96,7 @@ class Segment:
         self._table_at = -1  # where the last table of writers is, if there is one
         self._bytes_since = self._blocks_since = 0  # since then
         self._bells: list[Bell] = []
-        self._asked = (-1, 0)  # the last place whose time was asked for, and that time
+        self._asked: dict[int, int] = {}  # the last places whose time was asked for, and these times
         self._is_frozen = False
         self.ended = end is not None
         self.events = 0  # appended since the store was opened; what automatic scaling goes by
@@ -106,8 +109,20 @@ class Segment:
 
     def _existing_log(self) -> LogStream | None:
         if self._log is None and self._manager.has_log(self._log_name):
-            self._log = self._manager.log(self._log_name)
+            self._log = self._manager.log(self._log_name, sizes=self._sizes)
         return self._log
+
+    def set_sizes(self, sizes: PlogSizes) -> None:
+        """Let the plogs from the next one on have other sizes; where those are smaller, the next one begins now."""
+        with self._lock:
+            is_smaller = self._sizes is not None and sizes.largest < self._sizes.largest
+            self._sizes = sizes
+            log = self._existing_log()
+            if log is not None:
+                self._manager.log(self._log_name, sizes=sizes)
+        if log is not None and is_smaller:
+            with suppress(PenstockError):  # then the plogs that are there are filled first
+                log.roll()
 
     @property
     def start(self) -> int:
@@ -150,7 +165,7 @@ class Segment:
     def own_log(self) -> LogStream:
         """Return the segment's log, which is made now if it was not there; the caller holds the segment."""
         if self._log is None:
-            self._log = self._manager.log(self._log_name)
+            self._log = self._manager.log(self._log_name, sizes=self._sizes)
         return self._log
 
     def take_over(self, headers: Iterable[BlockHeader] | None, *, events: int, size: int) -> None:
@@ -397,6 +412,15 @@ class Segment:
         if log is not None and log.start < offset:
             log.truncate(log.plog_at(offset))
 
+    def roll(self, *, older_than_ms: int) -> None:
+        """Let blocks go into a new plog if the last one begins with one that is older: then all of it can go."""
+        log = self._existing_log()
+        if log is None or self.ended:
+            return
+        start = log.plog_starts()[-1]
+        if start < self.tail and self.time_at(start) < older_than_ms:
+            log.roll()
+
     def plog_starts(self) -> Sequence[int] | PlogStarts:
         """Return where each plog begins, in order; nothing is copied."""
         log = self._existing_log()
@@ -406,16 +430,17 @@ class Segment:
         """Return when the block that holds the byte at ``offset`` was appended, in milliseconds since 1970.
 
         A chunk of a large event became part of the segment when its extent did, however long before it was written.
-        The last answer is remembered, because retention asks for the same again and again until it is old enough.
+        The last answers are remembered, because retention asks for the same again and again until it is old enough.
         """
         assert offset < self.tail, "readers see what was acknowledged, and nothing beyond"
-        asked = self._asked
-        if asked[0] != offset:
+        found = self._asked.get(offset)
+        if found is None:
             header = self._header_at(offset)
             if header.kind == CHUNK:
                 header = self._header_at(self.event_border(offset))
-            asked = self._asked = (offset, header.time_ms)
-        return asked[1]
+            found = header.time_ms
+            self._asked = {**(self._asked if len(self._asked) < _ASKED_MAX else {}), offset: found}
+        return found
 
     def _header_at(self, offset: int) -> BlockHeader:
         log = self._existing_log()

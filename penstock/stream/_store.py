@@ -66,6 +66,7 @@ from penstock.stream._records import (
     StreamTruncated,
     StreamUpdated,
 )
+from penstock.stream._retention import plog_sizes
 from penstock.stream._segment import Segment
 from penstock.stream._step import Room, step_through
 from penstock.stream._transaction import EndedTransaction, TransactionalWriter, TransactionLogs
@@ -140,6 +141,7 @@ class StreamStore:
             self.positions: Final = Positions(self)
             self._upkeep = Upkeep(self, pass_s=pass_s)
             self._resources = resources.pop_all()
+        self._upkeep.wake(is_due=True)  # what was not done while no process had the store open
 
     def _delete_leftovers(self) -> None:
         """Delete the logs of segments and transactions that are not any more: a crash may have come before it."""
@@ -211,8 +213,15 @@ class StreamStore:
             if self._state(name).sealed:
                 raise StreamSealed(name)
             self.catalog.commit(StreamUpdated(name, config))
+            self._set_plog_sizes(name)
         self._upkeep.wake()
         return self.stream(name)
+
+    def _set_plog_sizes(self, name: str) -> None:
+        state = self._state(name)
+        sizes = plog_sizes(state, self._manager.partition.sizes)
+        for one in state.current:
+            self.segment(name, one.segment_id).set_sizes(sizes)
 
     @uninterrupted
     def scale_stream(self, name: str, seal: Sequence[int], ranges: Sequence[tuple[float, float]]) -> StreamInfo:
@@ -783,7 +792,8 @@ class StreamStore:
             found = self._segments.get((state.uid, one.segment_id))
             if found is None:
                 where, log_name = f"segment {one.segment_id} of stream {state.name}", _log_name(state, one.segment_id)
-                found = Segment(self._manager, log_name, where=where, end=one.end, inherit=inherited)
+                sizes = plog_sizes(state, self._manager.partition.sizes)
+                found = Segment(self._manager, log_name, where=where, end=one.end, inherit=inherited, sizes=sizes)
                 self._segments[state.uid, one.segment_id] = found
             return found
 

@@ -11,7 +11,7 @@ from penstock.errors import PenstockError
 from penstock.model import ByConsumption, BySize, ByTime, Fixed, StreamCut
 from penstock.stream._commit import finish_commits
 from penstock.stream._prepared import expire_prepared
-from penstock.stream._retention import by_consumption, by_size, by_time
+from penstock.stream._retention import PLOGS_KEPT, by_consumption, by_size, by_time
 from penstock.stream._scaling import Meter, decide
 
 if TYPE_CHECKING:
@@ -36,13 +36,12 @@ class Upkeep:
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
         self._meters: dict[int, dict[int, Meter]] = {}  # by stream and segment
-        self.wake()
 
-    def wake(self) -> None:
-        """Start the thread if it is wanted."""
+    def wake(self, *, is_due: bool = False) -> None:
+        """Start the thread if it is wanted; with ``is_due`` it begins with what was not done while nobody was there."""
         with self._lock:
             if self._thread is None and not self._stop.is_set() and self._is_wanted():
-                self._thread = threading.Thread(target=self._work, name="penstock-upkeep", daemon=True)
+                self._thread = threading.Thread(target=self._work, args=(is_due,), name="penstock-upkeep", daemon=True)
                 self._thread.start()
 
     def _is_wanted(self) -> bool:
@@ -55,7 +54,9 @@ class Upkeep:
     def _wants_upkeep(self, state: StreamState) -> bool:
         return state.config.retention is not None or _is_scaled(state) or self._store.marks.has_marks(state.uid)
 
-    def _work(self) -> None:
+    def _work(self, is_due: bool) -> None:
+        if is_due:
+            self.run_once()
         while not self._stop.wait(self._pass_s):
             self.run_once()
 
@@ -127,7 +128,10 @@ class Upkeep:
 
         match state.config.retention:
             case ByTime(seconds):
-                return by_time(state, view, older_than_ms=int((self._store.clock.now() - seconds) * 1000))
+                now = self._store.clock.now()
+                for one in state.current:
+                    view(one.segment_id).roll(older_than_ms=int((now - seconds / PLOGS_KEPT) * 1000))
+                return by_time(state, view, older_than_ms=int((now - seconds) * 1000))
             case BySize(size_bytes):
                 return by_size(state, view, size_bytes=size_bytes)
             case ByConsumption():

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from penstock.cpo import Cpo, open_cpo
+from penstock.log import PlogSizes
+from penstock.model import BySize, ByTime, StreamConfig
 from penstock.plog._block import BLOCK_HEADER_SIZE
 from penstock.plog._head import HEAD_SIZE
 from penstock.testing import ManualClock, MemoryDisk
@@ -115,3 +117,58 @@ def test_segments_that_a_commit_made_and_ended_take_no_more_than_their_blocks(
     transaction.prepare()
     transaction.commit()
     assert allocated(disk, manager, "s") < 2 * (HEAD_SIZE + BLOCK_HEADER_SIZE) + 200
+
+
+@pytest.mark.parametrize("segments", [1, 4])
+def test_retention_by_size_keeps_little_more_than_the_size(disk: MemoryDisk, cpo: Cpo, segments: int) -> None:
+    """A megabyte that was asked for was once nine on the disk, because a plog only goes as a whole."""
+    with store_and_manager(disk, cpo, sizes=PlogSizes()) as (store, manager):
+        store.create_stream(STREAM, segments, StreamConfig(retention=BySize(1 << 20)))
+        with store.writer(STREAM) as writer:
+            for _ in range(8):
+                writer.write_batch([bytes(1000)] * 1000, keys=[str(number) for number in range(1000)])
+                writer.flush()
+                store.maintain()
+        assert 1 << 19 < store.stream(STREAM).size_bytes <= 1 << 20
+        assert allocated(disk, manager, "s") < 2 << 20
+
+
+def test_a_stream_that_is_to_be_kept_by_size_from_now_on_goes_on_in_small_plogs(disk: MemoryDisk, cpo: Cpo) -> None:
+    """The configuration of a stream may change at any time."""
+    with store_and_manager(disk, cpo, sizes=PlogSizes()) as (store, _):
+        store.create_stream(STREAM)
+        write(store, 100_000, count=30)
+        store.update_stream(STREAM, StreamConfig(retention=BySize(1 << 20)))
+        write(store, 100_000, count=80)
+        store.maintain()
+        assert store.stream(STREAM).size_bytes <= 1 << 20
+
+
+def test_retention_by_time_removes_all_that_is_old_enough(disk: MemoryDisk, cpo: Cpo, clock: ManualClock) -> None:
+    """The plog that takes events must not keep for hours what was to be gone after a minute."""
+    with store_and_manager(disk, cpo, clock=clock, sizes=PlogSizes()) as (store, _):
+        store.create_stream(STREAM, config=StreamConfig(retention=ByTime(60)))
+        for _ in range(100):
+            write(store, 100)
+            clock.advance(1)
+            store.maintain()
+        assert 60 * 100 < store.stream(STREAM).size_bytes < 75 * 200
+        clock.advance(61)
+        store.maintain()
+        assert store.stream(STREAM).size_bytes == 0
+        write(store, 100)
+        assert sum(batch.num_rows for batch in store.read(STREAM)) == 1
+
+
+def test_opening_a_store_does_what_became_due_while_it_was_closed(
+    disk: MemoryDisk, cpo: Cpo, clock: ManualClock
+) -> None:
+    """Where processes come and go quickly, none would stay long enough to remove anything."""
+    with store_and_manager(disk, cpo, clock=clock) as (store, _):
+        store.create_stream(STREAM, config=StreamConfig(retention=ByTime(60)))
+        write(store, 3000, count=10)
+    clock.advance(61)
+    with store_and_manager(disk, cpo, clock=clock):
+        pass
+    with store_and_manager(disk, cpo, clock=clock) as (store, _):
+        assert store.stream(STREAM).size_bytes == 0
