@@ -11,6 +11,7 @@
     ├── DiskFailed                 the disk refused or failed; after a failed sync the store stops
     ├── StoreClosed                used after close()
     ├── StoreUnreachable           nobody serves the store, and it was waited for long enough
+    │   └── OwnerStopped           the process that owns the folder is stopped; it names which, and what to do
     ├── ServerError                the server failed, or is not one that we understand
     ├── NotAuthenticated           the server does not know who that is
     ├── NotPermitted               the user may not do that
@@ -130,6 +131,18 @@ class StoreUnreachable(PenstockError):
     def __init__(self, address: str, *, reason: str) -> None:
         super().__init__(f"cannot reach the store at {address}: {reason}")
         self.address, self.reason = address, reason
+
+
+class OwnerStopped(StoreUnreachable):
+    """The process that owns the folder is stopped, as by Ctrl-Z, and answers nobody."""
+
+    def __init__(self, address: str, *, pid: int) -> None:
+        reason = (
+            f"its owner, process {pid}, is stopped (Ctrl-Z?): "
+            f"let it go on with kill -CONT {pid}, or end it with kill -KILL {pid}"
+        )
+        super().__init__(address, reason=reason)
+        self.pid = pid
 
 
 class ServerError(PenstockError):

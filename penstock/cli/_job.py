@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, TypedDict
 import typer
 
 from penstock.cli._output import count_of, human_size, moment, print_json
-from penstock.cli._store import job_address
+from penstock.cli._store import existing_store, job_options
 from penstock.errors import BadArgument
 
 if TYPE_CHECKING:
@@ -39,13 +39,15 @@ class _Given(TypedDict):
 
 @contextmanager
 def job(name: str, what: str, store: str, option: list[str] | None) -> Iterator[tuple[SparkSession, str, _Given]]:
-    """Start Spark for a job, and show how that is doing; give the store's address, and what all jobs are given."""
+    """Start Spark for a job, and show how that is doing; give the store's address, and what all jobs are given.
+
+    The store stays open all the while: it has an owner process then, and the job is a client of that.
+    """
     from penstock.spark import local_session
 
-    address, options = job_address(store)
-    options |= _options_of(option)
-    with local_session(name) as spark, _watched(what) as watch:
-        yield spark, address, {"watch": watch, "options": options}
+    options = job_options(store) | _options_of(option)
+    with existing_store(store), local_session(name) as spark, _watched(what) as watch:
+        yield spark, store, {"watch": watch, "options": options}
 
 
 def _options_of(given: list[str] | None) -> dict[str, str]:

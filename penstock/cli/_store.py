@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from penstock.client import Store
     from penstock.model import StreamCut
 
-__all__ = ["STORE_DEFAULT", "StoreOption", "existing_store", "job_address", "new_store", "parse_place"]
+__all__ = ["STORE_DEFAULT", "StoreOption", "existing_store", "job_options", "new_store", "parse_place"]
 
 STORE_DEFAULT: Final = "./penstock-data"
 
@@ -28,14 +28,24 @@ StoreOption = Annotated[
 
 def existing_store(address: str) -> Store:
     """Open a store that is there; who only wants to look does not make one."""
-    is_folder = "://" not in address and address not in ("", "memory:")
-    if is_folder and not any(Path(address, name).exists() for name in ("plogs", "cpo.db")):
+    if _is_folder(address) and not _has_store(address):
         fail(f"there is no store in {address}: name one with --store, or make one with penstock stream create")
     return new_store(address)
 
 
+def _is_folder(address: str) -> bool:
+    return "://" not in address and address not in ("", "memory:")
+
+
+def _has_store(folder: str) -> bool:
+    return any(Path(folder, name).exists() for name in ("plogs", "cpo.db"))
+
+
 def new_store(address: str) -> Store:
-    """Open a store, which is made if it is not there."""
+    """Open a store, which is made if it is not there.
+
+    A command does not own a folder that others may use: they would stop with it, as by Ctrl-Z.
+    """
     import penstock
 
     if address == "memory:":
@@ -44,18 +54,16 @@ def new_store(address: str) -> Store:
         from penstock.cli._credentials import credentials
 
         return penstock.connect(address, **credentials())
-    return penstock.connect(address)
+    return penstock.connect(address, own=_is_folder(address) and not _has_store(address))
 
 
-def job_address(address: str) -> tuple[str, dict[str, str]]:
-    """Return the address of a store that is there, for Spark, and who asks."""
-    with existing_store(address):
-        pass
+def job_options(address: str) -> dict[str, str]:
+    """Return what Spark is told besides the address of a store: who asks."""
     if not address.startswith("penstock://"):
-        return address, {}
+        return {}
     from penstock.cli._credentials import credentials
 
-    return address, {name: str(value) for name, value in credentials().items()}
+    return {name: str(value) for name, value in credentials().items()}
 
 
 def parse_place(store: Store, stream: str, text: str) -> StreamCut:

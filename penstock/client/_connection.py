@@ -19,7 +19,7 @@ from pyarrow import flight
 from penstock.client._files import PlogFiles
 from penstock.client._room import Room
 from penstock.client._wire import BUSY, END, HERE, NOT_BEGUN, PROTOCOL, pack, unpack, unpack_error
-from penstock.errors import PenstockError, ServerError, StoreClosed, StoreUnreachable
+from penstock.errors import OwnerStopped, PenstockError, ServerError, StoreClosed, StoreUnreachable
 from penstock.stream._deadline import TimeIsOver, held, limit, time_left
 
 if TYPE_CHECKING:
@@ -212,6 +212,8 @@ class Connection:
             except (StoreUnreachable, ConnectionLost) as error:
                 if self._closed:
                     raise StoreClosed("the store") from error
+                if before is None and isinstance(error, OwnerStopped):
+                    raise  # somebody has to do something
                 if time.monotonic() > deadline:
                     raise StoreUnreachable(self._finder.address, reason=_reason(error.__cause__ or error)) from error
                 if time_left() == 0:

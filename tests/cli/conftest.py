@@ -87,6 +87,13 @@ def quick_stores(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture(autouse=True)
+def owned_stores(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let commands of this process own their folder: an owner process takes most of a second to start."""
+    connect = penstock.connect
+    monkeypatch.setattr(penstock, "connect", lambda address, **given: connect(address, **given | {"own": True}))
+
+
+@pytest.fixture(autouse=True)
 def short_servers(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let servers of this process be told to stop as soon as they serve."""
     monkeypatch.setattr(_run, "stop_signals", lambda: nullcontext(lambda: "SIGTERM"))
@@ -185,7 +192,7 @@ def shared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[StreamSt
     """A store that this test has open, too, while a command works on it."""
     with penstock.connect(tmp_path / "penstock-data") as store:
         monkeypatch.chdir(tmp_path)
-        monkeypatch.setattr(penstock, "connect", lambda _: nullcontext(store))
+        monkeypatch.setattr(penstock, "connect", lambda _, **__: nullcontext(store))
         yield store
 
 

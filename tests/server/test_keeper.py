@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
@@ -12,12 +13,14 @@ import pytest
 import penstock
 from penstock.client import RemoteStore
 from penstock.errors import BadArgument, FolderUnusable, StoreLocked, StoreUnreachable
+from penstock.stream import StreamStore
+from tests.server.owners import is_running, owner_of, wait_until
 
 STREAM = "plant/readings"
 
 
-def keep(folder: Path) -> subprocess.Popen[bytes]:
-    command = [sys.executable, "-m", "penstock.server._keeper", str(folder), "0.1"]
+def keep(folder: Path, seconds: str = "0.1") -> subprocess.Popen[bytes]:
+    command = [sys.executable, "-m", "penstock.server._keeper", str(folder), seconds]
     return subprocess.Popen(command, stdout=subprocess.PIPE)
 
 
@@ -28,7 +31,7 @@ def test_a_folder_is_kept_while_somebody_is_there(tmp_path: Path) -> None:
     with keep(tmp_path) as keeper:
         assert keeper.stdout is not None
         assert keeper.stdout.readline() == b"mine\n"
-        with penstock.connect(tmp_path) as store:
+        with penstock.connect(tmp_path, own=False) as store:
             assert isinstance(store, RemoteStore)
             transaction = store.transactional_writer(STREAM).begin()
             transaction.write_event(b"event")
@@ -57,7 +60,7 @@ def test_why_a_folder_cannot_be_owned_is_told_at_once(tmp_path: Path) -> None:
 
 def test_who_does_not_own_a_folder_starts_who_does(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """At first, and when the owner ends; several at once start one."""
-    monkeypatch.setattr("penstock.server._share._LINGER_S", 0.1)
+    monkeypatch.setenv("PENSTOCK_OWNER_IDLE_S", "0.1")
     with penstock.connect(tmp_path) as owner:
         owner.create_stream(STREAM)
         store = penstock.connect(tmp_path, own=False)
@@ -90,3 +93,55 @@ def test_a_folder_that_nobody_uses_is_left(tmp_path: Path) -> None:
         assert keeper.wait(30) == 0
     with penstock.connect(tmp_path, exclusive=True):
         pass
+
+
+def test_an_idle_owner_process_gives_way(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A server, or a program, that is started after a command does not have to wait for the command's owner process."""
+    monkeypatch.setenv("PENSTOCK_OWNER_IDLE_S", "600")
+    with penstock.connect(tmp_path) as store:
+        store.create_stream(STREAM)
+    with penstock.connect(tmp_path, own=False) as client:
+        client.tail(STREAM)
+        with pytest.raises(StoreLocked):  # it has a client
+            penstock.connect(tmp_path, exclusive=True)
+    with penstock.connect(tmp_path, exclusive=True) as store:
+        assert isinstance(store, StreamStore)
+        assert [info.name for info in store.streams()] == [STREAM]
+
+
+def test_an_owner_process_whose_folder_was_removed_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """People remove a store and make another in its place; the old owner must not touch that, nor its sockets."""
+    monkeypatch.setenv("PENSTOCK_OWNER_IDLE_S", "5")
+    folder = tmp_path / "data"
+    with penstock.connect(folder) as store:
+        store.create_stream(STREAM)
+    with penstock.connect(folder, own=False) as client:
+        old = owner_of(folder)
+        client.tail(STREAM)
+    shutil.rmtree(folder)
+    with penstock.connect(folder) as store:
+        wait_until(lambda: not is_running(old))
+        assert (folder / "owner.sock").exists()
+        with penstock.connect(folder, own=False) as client:
+            assert client.streams() == []
+
+
+def test_sigterm_ends_an_owner_process_in_order(tmp_path: Path) -> None:
+    """That is how a user gets rid of one; it leaves no sockets behind."""
+    with penstock.connect(tmp_path) as store:
+        store.create_stream(STREAM)
+    with keep(tmp_path, "600") as keeper:
+        assert keeper.stdout is not None
+        keeper.stdout.readline()
+        keeper.terminate()
+        assert keeper.wait(30) == 0
+    assert not (tmp_path / "owner.sock").exists()
+
+
+def test_a_time_that_is_none_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A slip in a variable must not look like a broken store."""
+    with penstock.connect(tmp_path) as store:
+        store.create_stream(STREAM)
+    monkeypatch.setenv("PENSTOCK_OWNER_IDLE_S", "soon")
+    with pytest.raises(FolderUnusable, match="PENSTOCK_OWNER_IDLE_S cannot be 'soon': give a number of seconds"):
+        penstock.connect(tmp_path, own=False)

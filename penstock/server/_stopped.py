@@ -1,0 +1,104 @@
+"""Owners of a folder that are stopped, as by Ctrl-Z: the system takes what clients send, and no answer ever comes.
+
+gRPC waits for such an owner for ever, and offers no way to break off a call. So a client looks every second at what the
+owner's process is doing. If that has been stopped for some seconds, the client's connections are shut down; from there
+on it is as if the owner had been killed, but that nobody can take the folder over: whoever calls is told what to do.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import socket
+import struct
+import threading
+import time
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+
+from penstock.errors import OwnerStopped
+
+__all__ = ["OwnerWatch", "answer_of", "peer_of"]
+
+_LOOK_S: Final = 1.0
+_LOOKS: Final = 5  # that find the owner stopped before its clients hang up
+_SETTLE_S: Final = (
+    0.5  # without an answer before an owner that is stopped counts as such: a debugger may stop it briefly
+)
+_CREDENTIALS: Final = struct.Struct("iII")  # process, user and group
+_logger: Final = logging.getLogger("penstock.client")
+
+
+def answer_of(door: socket.socket, folder: Path, *, timeout: float) -> bytes:
+    """Return what the owner of a folder sends; ``OwnerStopped`` if it is stopped."""
+    deadline = time.monotonic() + timeout
+    door.settimeout(_SETTLE_S)
+    while True:
+        try:
+            return door.recv(1024)
+        except TimeoutError:
+            _check(peer_of(door), folder)
+            if time.monotonic() > deadline:
+                raise
+
+
+def peer_of(connected: socket.socket) -> int:
+    """Return which process listens at the other side of a socket; 0 if that is in another container."""
+    found = connected.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
+    pid: int = _CREDENTIALS.unpack(found)[0]
+    return pid
+
+
+def _check(pid: int, folder: Path) -> None:
+    if _is_stopped(pid):
+        raise OwnerStopped(str(folder), pid=pid)
+
+
+def _is_stopped(pid: int) -> bool:
+    try:
+        status = Path(f"/proc/{pid}/stat").read_bytes()
+    except OSError:
+        return False
+    return status.rpartition(b")")[2].split()[0] in {b"T", b"t"}
+
+
+class OwnerWatch:
+    """Looks, while a client is connected to a folder's owner, whether that is stopped."""
+
+    def __init__(self, folder: Path, service: str) -> None:
+        self._folder, self._service = folder, service
+        self._owner = 0
+        self._over = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    def start(self, owner: int) -> None:
+        """Look at this process from now on."""
+        self._owner = owner
+        if self._thread is None and owner != os.getpid():
+            self._thread = threading.Thread(target=self._work, name="penstock-owner-watch", daemon=True)
+            self._thread.start()
+
+    def check(self) -> None:
+        """Raise ``OwnerStopped`` if it is stopped."""
+        _check(self._owner, self._folder)
+
+    def _work(self) -> None:
+        looks = 0
+        while not self._over.wait(_LOOK_S):
+            looks = looks + 1 if _is_stopped(self._owner) else 0
+            if looks == _LOOKS:
+                _logger.warning("%s", OwnerStopped(str(self._folder), pid=self._owner))
+                _shut_down(self._service)
+
+    def close(self) -> None:
+        """Look no more."""
+        self._over.set()
+
+
+def _shut_down(service: str) -> None:
+    """Break off all connections of this process to a socket."""
+    for name in os.listdir("/proc/self/fd"):
+        with suppress(OSError), socket.socket(fileno=os.dup(int(name))) as one:  # what is no socket is refused
+            if one.family == socket.AF_UNIX and one.getpeername() == service:
+                one.shutdown(socket.SHUT_RDWR)
