@@ -35,6 +35,8 @@ __all__ = [
     "Random",
     "SystemClock",
     "SystemRandom",
+    "interruptible",
+    "interruption_point",
     "owner_name",
     "uninterrupted",
     "write_all",
@@ -179,8 +181,15 @@ class _Hold:
         self.find_main_thread()
 
     def find_main_thread(self) -> None:
-        """Note which thread it is; in a forked process it is the one that forked."""
+        """Note which thread it is."""
         self.main_thread = threading.main_thread().ident
+
+    def begin_anew(self) -> None:
+        """In a forked process the thread that forked is the main one; whose step was under way is not here any more."""
+        if self.is_on and threading.get_ident() != self.main_thread:
+            self._held = []
+            self.__exit__()
+        self.find_main_thread()
 
     def __enter__(self) -> None:
         before = _signal.getsignal(_signal.SIGINT)
@@ -201,16 +210,24 @@ class _Hold:
             if self._held:  # asked after the last one that was held: this very call may have found it
                 before(_signal.SIGINT, self._held[-1])
 
+    def deliver(self) -> None:
+        """Let what is held back happen now."""
+        if self._held and self._before is not None:
+            frame, self._held = self._held[-1], []
+            self._before(_signal.SIGINT, frame)
+
 
 _hold: Final = _Hold()
-os.register_at_fork(after_in_child=_hold.find_main_thread)
+os.register_at_fork(after_in_child=_hold.begin_anew)
 
 
 def uninterrupted(step: Callable[P, T]) -> Callable[P, T]:
-    """Let Ctrl-C wait until the step is over.
+    """Let Ctrl-C wait until the step is over, or at an :func:`interruption_point`.
 
     Python raises KeyboardInterrupt between any two instructions of the main thread, also between writing a record and
-    taking note of it. A step ends by itself within a sync or two, so nobody waits long.
+    taking note of it, or between taking a lock and the ``try`` behind it. Only ``with lock``, where the lock is one of
+    C, takes and releases a lock in one instruction; whatever takes it in Python is within a step. A step ends by itself
+    within a sync or two, so nobody waits long.
     """
 
     @functools.wraps(step)
@@ -221,6 +238,23 @@ def uninterrupted(step: Callable[P, T]) -> Callable[P, T]:
             return step(*args, **kwargs)
 
     return held
+
+
+def interruption_point() -> None:
+    """Deliver a Ctrl-C that waits: the caller is within a step, and nothing of it is half done at this place."""
+    if _hold.is_on and threading.get_ident() == _hold.main_thread:
+        _hold.deliver()
+
+
+def interruptible(wait: Callable[[], T]) -> T:
+    """Wait within a step, and let Ctrl-C end that at once: nothing of the step is half done at this place."""
+    if not _hold.is_on or threading.get_ident() != _hold.main_thread:
+        return wait()
+    _hold.__exit__()
+    try:
+        return wait()
+    finally:
+        _hold.__enter__()
 
 
 class OsFile:

@@ -20,7 +20,8 @@ from penstock.client._files import PlogFiles
 from penstock.client._room import Room
 from penstock.client._wire import BUSY, END, HERE, NOT_BEGUN, PROTOCOL, pack, unpack, unpack_error
 from penstock.errors import OwnerStopped, PenstockError, ServerError, StoreClosed, StoreUnreachable
-from penstock.stream._deadline import TimeIsOver, held, limit, time_left
+from penstock.ports import interruption_point, uninterrupted
+from penstock.stream._deadline import TimeIsOver, do_held, limit, time_left
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -117,6 +118,7 @@ class Session:
                 self._change.notify_all()
             self._lost(self)
 
+    @uninterrupted
     def call(self, name: str, *args: object) -> Any:  # noqa: ANN401 - as the operation says
         """Call an operation; ``ConnectionLost`` if the session ends.
 
@@ -144,10 +146,12 @@ class Session:
                     raise
                 if time_left() == 0:
                     raise TimeIsOver from None
+                interruption_point()
                 time.sleep(_BUSY_S)
             else:
                 return answer
 
+    @uninterrupted
     def close(self) -> None:
         """End the session; nothing of it is left on the server then."""
         action = flight.Action(END, pack([self.id, []]))
@@ -189,13 +193,15 @@ class Connection:
         session = self._session
         if session is not None and not session.is_lost and not self._closed:
             return session
-        with held(self._lock):
-            if self._closed:
-                raise StoreClosed("the store")
-            if self._session is None or self._session.is_lost:
-                self._session = self._connect(self._session)
-                self._tried_since = None
-            return self._session
+        return do_held(self._lock, self._found_session)
+
+    def _found_session(self) -> Session:
+        if self._closed:
+            raise StoreClosed("the store")
+        if self._session is None or self._session.is_lost:
+            self._session = self._connect(self._session)
+            self._tried_since = None
+        return self._session
 
     def _connect(self, before: Session | None) -> Session:
         """Connect, for as long as patience lasts: whoever serves the store may just be changing."""
@@ -218,12 +224,14 @@ class Connection:
                     raise StoreUnreachable(self._finder.address, reason=_reason(error.__cause__ or error)) from error
                 if time_left() == 0:
                     raise TimeIsOver from error
+                interruption_point()
                 time.sleep(_RETRY_S)
             except ServerBusy as error:
                 if self._closed:
                     raise StoreClosed("the store") from error
                 if time.monotonic() > begun + _PATIENCE_S:
                     raise
+                interruption_point()
                 time.sleep(_BUSY_S)
 
     def call(self, name: str, *args: object, again: bool = False) -> Any:  # noqa: ANN401 - as the operation says
@@ -257,10 +265,12 @@ class Connection:
         """Return the files of the store if they are within our reach, which is found out once a session."""
         session = self.session
         if self._reached[0] is not session:
-            with held(self._reach_lock):
-                if self._reached[0] is not session:
-                    self._reached = session, _reached(session, stream, segment, offset)
+            do_held(self._reach_lock, lambda: self._find_files(session, stream, segment, offset))
         return self._reached[1]
+
+    def _find_files(self, session: Session, stream: str, segment: int, offset: int) -> None:
+        if self._reached[0] is not session:
+            self._reached = session, _reached(session, stream, segment, offset)
 
     def give_up_files(self) -> None:
         """Have everything sent until the session ends."""

@@ -12,7 +12,7 @@ from penstock.client._errand import Errand
 from penstock.client._segment import RemoteTimes
 from penstock.client._wire import unpack_error
 from penstock.errors import ReaderOffline, StoreClosed
-from penstock.stream._deadline import held
+from penstock.stream._deadline import do_held
 from penstock.stream._reader import READER_LEASE_S
 from penstock.stream._seat import Look
 
@@ -61,20 +61,22 @@ class RemoteSeat:
 
     def _sit(self, session: Session) -> None:
         """Take the seat in a session."""
-        with held(self._lock):
-            if session is self._session:
-                return
-            try:
-                number, streams, self._epoch = session.call("reader.open", self._group, self._reader_id, *self._claim())
-            except ReaderOffline as error:  # the group was reset meanwhile
-                self._stop(error)
-                raise
-            self._store.seats.pop(self._number, None)
-            self._number, self.streams, self._session = number, tuple(streams), session
-            if self._reader is not None:
-                self._store.seats[number] = self
-                self._store.watch_again(session)
-                self._reader.attend()  # what was told meanwhile found nobody here
+        do_held(self._lock, lambda: self._sit_down(session))
+
+    def _sit_down(self, session: Session) -> None:
+        if session is self._session:
+            return
+        try:
+            number, streams, self._epoch = session.call("reader.open", self._group, self._reader_id, *self._claim())
+        except ReaderOffline as error:  # the group was reset meanwhile
+            self._stop(error)
+            raise
+        self._store.seats.pop(self._number, None)
+        self._number, self.streams, self._session = number, tuple(streams), session
+        if self._reader is not None:
+            self._store.seats[number] = self
+            self._store.watch_again(session)
+            self._reader.attend()  # what was told meanwhile found nobody here
 
     def _claim(self) -> list[object]:
         """Return what says where the reader is, which had a seat before; what it returned last does not count yet."""

@@ -22,7 +22,7 @@ from penstock.model import EventPointer, SegmentRange, as_list, check_kind, chec
 from penstock.ports import SystemClock
 from penstock.stream._bell import Bell
 from penstock.stream._bounded_read import read_part
-from penstock.stream._deadline import TimeIsOver, held
+from penstock.stream._deadline import TimeIsOver, do_held
 from penstock.stream._large_read import EventInputStream, event_at
 from penstock.stream._positions import POSITIONS_EVERY_S
 from penstock.stream._pump import Pump
@@ -235,24 +235,25 @@ class RemoteStore:
 
     def watched_segment(self, key: Key) -> RemoteSegment:
         """Return a segment that is told of as it grows, until the caller unwatches it; ``KeyError`` if it is gone."""
-        with held(self._lock):
-            session = self.connection.session
-            self._watch_again(session)
-            found = self._watched.get(key)
-            if found is None or found.news is None:
-                found = self._watched[key] = RemoteSegment(self.connection, key, None)
-                found.let_go = partial(self._let_go, found)
-                session.call("watch", *key)  # which has told how it is when it is over
-                if found.news is None:
-                    del self._watched[key]
-                    raise KeyError(key)
-            found.claims += 1
-            return found
+        return do_held(self._lock, lambda: self._watch(key))
+
+    def _watch(self, key: Key) -> RemoteSegment:
+        session = self.connection.session
+        self._watch_again(session)
+        found = self._watched.get(key)
+        if found is None or found.news is None:
+            found = self._watched[key] = RemoteSegment(self.connection, key, None)
+            found.let_go = partial(self._let_go, found)
+            session.call("watch", *key)  # which has told how it is when it is over
+            if found.news is None:
+                del self._watched[key]
+                raise KeyError(key)
+        found.claims += 1
+        return found
 
     def watch_again(self, session: Session) -> None:
         """In a new session, let the server tell of those segments that it told of before."""
-        with held(self._lock):
-            self._watch_again(session)
+        do_held(self._lock, lambda: self._watch_again(session))
 
     def _watch_again(self, session: Session) -> None:
         if session is not self._watched_in:

@@ -258,11 +258,13 @@ class FilePlogs:
         views = self.views(plog_id, offset, size)
         return views[0] if len(views) == 1 else memoryview(b"".join(views))
 
+    @uninterrupted
     def views(self, plog_id: PlogId, offset: int, size: int) -> list[memoryview]:
         """Return ``size`` bytes at ``offset`` as they were appended, piece by piece, without a copy."""
         with self._loaded(plog_id) as (plog, replica):
             return self._slices_read(plog, replica, replica.slices(offset, size))
 
+    @uninterrupted
     def blocks(self, plog_id: PlogId, offset: int, size: int) -> list[tuple[int, memoryview]]:
         """Return every append that holds any of ``size`` bytes at ``offset``, whole, with the offset it begins at."""
         with self._loaded(plog_id) as (plog, replica):
@@ -271,6 +273,7 @@ class FilePlogs:
         starts = accumulate(map(len, views), initial=offset)
         return list(zip(starts, views, strict=False))
 
+    @uninterrupted
     def locate(self, plog_id: PlogId, offset: int, size: int) -> LocatedBlocks:
         """Return where those appends are, so that another process can read them from the file."""
         with self._loaded(plog_id) as (plog, replica):
@@ -332,6 +335,7 @@ class FilePlogs:
         except OSError as error:
             raise refusal(self._disk.where(plog.name), error) from error
 
+    @uninterrupted
     def info(self, plog_id: PlogId) -> PlogInfo:
         """Return length, whether sealed, and size."""
         with self._loaded(plog_id) as (_, replica):

@@ -7,9 +7,10 @@ all its events. Its place is worked out when somebody asks for it.
 from __future__ import annotations
 
 import logging
-import threading
 from bisect import bisect_right
+from collections import deque
 from collections.abc import Sequence
+from contextlib import suppress
 from itertools import count
 from operator import attrgetter
 from typing import TYPE_CHECKING, Final, Protocol, overload
@@ -32,7 +33,6 @@ Key = str | bytes | float | None
 """A routing key, its position in the key space, or none."""
 
 _FIRST: Final = attrgetter("first")
-_callbacks_lock: Final = threading.Lock()
 _logger: Final = logging.getLogger("penstock.stream")
 
 
@@ -75,7 +75,7 @@ class Run(msgspec.Struct, eq=False):
     numbers: list[int] = []  # of each event, if the caller gave them
     places: list[Place] = []
     moved: dict[int, tuple[Run, int]] = {}
-    callbacks: list[Callable[[], object]] = []
+    callbacks: deque[Callable[[], object]] = msgspec.field(default_factory=deque)
 
     def pointer(self, index: int) -> EventPointer:
         """Return where an event is."""
@@ -95,22 +95,26 @@ class Run(msgspec.Struct, eq=False):
         """Keep nothing but where the events are."""
 
     def announce(self) -> None:
-        """Call back whoever asked for it; the caller holds no lock, so that they may write, or wait."""
-        with _callbacks_lock:
-            callbacks, self.callbacks = self.callbacks, []
-        for callback in callbacks:
-            try:
-                callback()
-            except Exception:
-                _logger.exception("a callback of an acknowledgement failed")
+        """Call back whoever asked for it; the caller holds no lock, so that they may write, or wait.
+
+        Whatever a callback raises is logged, be it SystemExit: the thread is the pump's, or that of another writer.
+        """
+        while self.callbacks:
+            with suppress(IndexError):  # another thread has taken it
+                _call_back(self.callbacks.popleft())
 
     def when_done(self, callback: Callable[[], object]) -> None:
         """Call back once the run is done, at once if it is."""
-        with _callbacks_lock:
-            self.callbacks.append(callback)
-            done = self.done
-        if done:
+        self.callbacks.append(callback)
+        if self.done:
             self.announce()
+
+
+def _call_back(callback: Callable[[], object]) -> None:
+    try:
+        callback()
+    except BaseException:
+        _logger.exception("a callback of an acknowledgement failed")
 
 
 class ListRun(Run, eq=False):

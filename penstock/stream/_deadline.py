@@ -10,17 +10,20 @@ import math
 import threading
 import time
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol, TypeVar
 
-from penstock.stream._bell import as_timeout
+from penstock.ports import interruption_point, uninterrupted
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
-__all__ = ["TimeIsOver", "held", "limit", "time_left", "within"]
+__all__ = ["ANSWER_SLACK_S", "TimeIsOver", "do_held", "limit", "time_left", "within"]
 
+T = TypeVar("T")
+
+_INTERRUPTIBLE_EVERY_S: Final = 0.05
 _LONG_S: Final = 1e6  # what is longer is never: neither locks nor gRPC take any figure
-_SLACK_S: Final = 1.0  # who may not wait at all is still answered, unless nobody is there
+ANSWER_SLACK_S: Final = 1.0  # who may not wait at all is still answered, unless nobody is there
 
 
 class TimeIsOver(Exception):
@@ -48,7 +51,7 @@ def within(until: float | None) -> Iterator[None]:
 def limit() -> float:
     """Return until when an answer may take, by the monotonic clock."""
     until = _deadline.until
-    return math.inf if until is None else until + _SLACK_S
+    return math.inf if until is None else until + ANSWER_SLACK_S
 
 
 def time_left() -> float | None:
@@ -62,12 +65,18 @@ class _Lock(Protocol):
     def release(self) -> None: ...
 
 
-@contextmanager
-def held(lock: _Lock) -> Iterator[None]:
-    """Hold a lock that somebody may have who waits for another process; ``TimeIsOver`` if that takes too long."""
-    if not lock.acquire(timeout=as_timeout(time_left())):
-        raise TimeIsOver
+@uninterrupted
+def do_held(lock: _Lock, step: Callable[[], T], until: float | None = None) -> T:
+    """Do something while holding a lock that somebody may have who waits for another process.
+
+    ``TimeIsOver`` if that takes longer than ``until``, or than this thread may ask. Who waits can be interrupted.
+    """
+    until = limit() if until is None else until
+    while not lock.acquire(timeout=min(max(until - time.monotonic(), 0.0), _INTERRUPTIBLE_EVERY_S)):
+        interruption_point()
+        if time.monotonic() >= until:
+            raise TimeIsOver
     try:
-        yield
+        return step()
     finally:
         lock.release()

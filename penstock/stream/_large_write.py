@@ -85,6 +85,8 @@ class EventOutputStream(io.RawIOBase):
     transaction, committed.
     """
 
+    _ended: str | None = "not begun"  # which an interrupt of the first line below leaves
+
     def __init__(
         self,
         write: LargeWrite,
@@ -98,7 +100,7 @@ class EventOutputStream(io.RawIOBase):
         self._write, self._commit, self._abort, self._abandon, self._check = write, commit, abort, abandon, check
         self._lock = threading.Lock()
         self._is_inside = False  # of its block
-        self._ended: str | None = None
+        self._ended = None
         self._failure: BaseException | None = None  # that nobody was told of at the end
         self._pointer: EventPointer | None = None
 

@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from penstock.errors import PenstockError
 from penstock.model import EventPointer, Position, check_timeout, check_whole
-from penstock.ports import uninterrupted
+from penstock.ports import interruptible, uninterrupted
 from penstock.stream._arrow import READ_SCHEMA
 from penstock.stream._bell import Bell
 from penstock.stream._cursor import UNREADABLE, Cursor
@@ -79,6 +79,7 @@ class Reader:
         self.error: PenstockError | None = None  # why it reads no more
         self._recorded = self._seen = self._clock.now()
         self._is_dirty = self._is_inside = False
+        self._is_returning = False  # what was taken is on its way to the caller
         self._calls = 0
         self._seen_pulse = (0, 0)
 
@@ -90,10 +91,23 @@ class Reader:
         After an error about one event the next call returns the next one.
         """
         if not self._attention:
-            read = next(self._reads, None)
-            if read is not None:
-                return read
+            try:
+                for read in self._reads:  # no interrupt comes between taking an event and returning it, as with next()
+                    return read
+            except BaseException as error:
+                if not isinstance(error, Exception):
+                    self._turn_back()
+                raise
         return self._in_time(self._next_read, timeout)
+
+    @uninterrupted
+    def _turn_back(self) -> None:
+        """Return an event again whose serializer was interrupted."""
+        page = self._page
+        if page is not None:
+            page.cursor.advance(page.index - 1)
+            self._close_page()
+            self._put_last(page.cursor)
 
     def read_batch(self, max_bytes: int = BATCH_SIZE_DEFAULT, timeout: float | None = None) -> pa.RecordBatch | None:
         """Return the next events as bytes; None when ``timeout`` seconds are over, or there is nothing more to come.
@@ -215,12 +229,21 @@ class Reader:
     # Reading
 
     def _in_time(self, step: Callable[[float | None], T | None], timeout: float | None) -> T | None:
-        """Do what may take time, but no more than there is, and be seen to be alive."""
-        deadline = _deadline(timeout)
+        """Do what may take time, but no more than there is; an interrupt on the way back loses nothing."""
+        deadline, self._is_returning = _deadline(timeout), False
+        try:
+            return self._seen_alive(step, deadline)
+        except BaseException:
+            if self._is_returning:
+                self._go_back()
+            raise
+
+    @uninterrupted
+    def _seen_alive(self, step: Callable[[float | None], T | None], deadline: float | None) -> T | None:
         self._is_inside = True
         try:
             with within(deadline):
-                return step(deadline)
+                result = step(deadline)
         except TimeIsOver:
             self._attention = True  # what the group was asked last is asked again
             return None
@@ -228,6 +251,17 @@ class Reader:
             self._calls += 1
             self._seen_pulse, self._seen = self._pulse(), self._clock.now()
             self._is_inside = False
+        self._is_returning = True
+        return result
+
+    @uninterrupted
+    def _go_back(self) -> None:
+        """Return again what was taken since the last call, and the checkpoint, too."""
+        self._close_page()
+        self._told, self._attention = None, True
+        for cursor in self._touched:
+            cursor.go_back()
+            self._put_last(cursor)
 
     def _next_read(self, deadline: float | None) -> EventRead | None:
         while True:
@@ -522,7 +556,7 @@ class Reader:
             patience.append(_RECORD_EVERY_S)
         if self._seat.has_company:
             patience.append(_LOOK_AROUND_EVERY_S)
-        self._bell.wait(min(patience, default=None))
+        interruptible(lambda: self._bell.wait(min(patience, default=None)))
         return True
 
 

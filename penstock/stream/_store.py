@@ -828,6 +828,7 @@ class StreamStore:
         """Do something first when the store is closed."""
         self._before_close.append(task)
 
+    @uninterrupted
     def close(self) -> None:
         """See everything durable, end all writers and readers, and let go of the storage."""
         with self.catalog.lock:

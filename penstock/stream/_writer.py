@@ -14,9 +14,10 @@ from __future__ import annotations
 import struct
 import threading
 import time
-from contextlib import contextmanager, nullcontext, suppress
+from collections import deque
+from contextlib import nullcontext, suppress
 from itertools import pairwise, repeat
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeVar
 
 import msgspec
 import numpy as np
@@ -34,16 +35,16 @@ from penstock.model import check_many, check_method, check_name, check_time, sho
 from penstock.ports import uninterrupted
 from penstock.stream._acks import Ack, ArrayRun, BatchAck, DoneAck, EventPointers, ListRun, Place, Run
 from penstock.stream._batch import array_data, array_ends, array_lengths, as_array, as_positions, block_marks, split
-from penstock.stream._bell import Bell, as_timeout
+from penstock.stream._bell import Bell
 from penstock.stream._block import BLOCK_HEADER_SIZE, EXTENT, LENGTH_SIZE, NO_WRITER, BlockHeader, pack_lengths
-from penstock.stream._deadline import time_left, within
+from penstock.stream._deadline import ANSWER_SLACK_S, TimeIsOver, do_held
 from penstock.stream._keys import key_position
 from penstock.stream._large_write import EventOutputStream, LargeWrite
 from penstock.stream._segment import SegmentEnded
 from penstock.stream._writer_table import writer_hash
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
     from types import TracebackType
     from typing import Any, Self
 
@@ -61,6 +62,7 @@ if TYPE_CHECKING:
 
 __all__ = ["EVENT_SIZE_MAX", "StreamWriter", "check_writer"]
 
+T = TypeVar("T")
 EVENT_SIZE_MAX: Final = 1 << 20
 _BLOCK_SIZE: Final = 1 << 20  # of the events in a block, unless there is just one
 _BUFFER_SIZE: Final = 1 << 20  # who reaches it sends it off
@@ -92,21 +94,6 @@ class _Piece(msgspec.Struct, eq=False):
 _Load = tuple[_Lane, list[_Piece]]
 
 
-class _Sending:
-    """What holds a writer's flush lock for a while."""
-
-    __slots__ = ("_writer",)
-
-    def __init__(self, writer: StreamWriter) -> None:
-        self._writer = writer
-
-    def __enter__(self) -> None:
-        self._writer.enter()
-
-    def __exit__(self, *_: object) -> None:
-        self._writer.leave()
-
-
 class StreamWriter:
     """Writes events to a stream; get one from :meth:`Store.writer`. Threads may share it."""
 
@@ -128,8 +115,7 @@ class StreamWriter:
         self._writer = identity if writer_id is None else writer_hash(writer_id)  # what its blocks are known by
         self._lock = threading.Lock()  # the lanes; never held while waiting
         self._flush_lock = threading.Lock()  # held by who sends off; taken before the other
-        self._sending = _Sending(self)
-        self._settled: list[Run] = []  # those who asked are called back when the lock is free again
+        self._settled: deque[Run] = deque()  # those who asked are called back when the lock is free again
         self._size = 0  # bytes that wait; a mark counts as one
         self.notes_time: Final = notes_time  # by itself
         self._noted: int | None = None  # a time that waits to be marked, behind the events before it
@@ -219,19 +205,38 @@ class StreamWriter:
             run = lane.run
             events = run.events
             ack = Ack(run, len(events))
-            events.append(event)
-            run.keys.append(key)
             waiting = self._size
             self._size = waiting + size + LENGTH_SIZE
+            try:
+                run.keys.append(key)
+                events.append(event)
+            except BaseException:  # an interrupt between the two
+                del run.keys[len(events) :]
+                raise
         if not self._pumped:
-            self._pumped = True
-            self._store.pump.add(self)
+            self._call_pump()
         elif waiting > _BUFFER_SIZE:
             self._send_off()
         return ack
 
+    @uninterrupted
+    def _call_pump(self) -> None:
+        """Let the pump come, unless it is going to."""
+        if not self._pumped:
+            self._pumped = True
+            self._store.pump.add(self)
+
     def _write_numbered(self, event: bytes, key: str | bytes | None, number: int | None) -> Ack | DoneAck:
         self._begin_numbers()
+        ack = self._add_numbered(event, key, number)
+        if self._size > _BUFFER_SIZE:
+            self._send_off()
+        elif not self._pumped:
+            self._call_pump()
+        return ack
+
+    @uninterrupted
+    def _add_numbered(self, event: bytes, key: str | bytes | None, number: int | None) -> Ack | DoneAck:
         with self._lock:
             wanted, place, lane = self._place_numbered(key, number)
             if lane is None:
@@ -241,14 +246,8 @@ class StreamWriter:
             run.events.append(event)
             run.keys.append(place)
             run.numbers.append(wanted)
-            waiting = self._size
-            self._size = waiting + len(event) + LENGTH_SIZE
-        if not self._pumped:
-            self._pumped = True
-            self._store.pump.add(self)
-        elif waiting > _BUFFER_SIZE:
-            self._send_off()
-        return ack
+            self._size += len(event) + LENGTH_SIZE
+            return ack
 
     def _begin_numbers(self) -> None:
         """From here on numbers are given out when events are written, not when they are sent."""
@@ -302,12 +301,16 @@ class StreamWriter:
             ack = self._write_numbered(event, key, None)
             assert isinstance(ack, Ack), "a new number was never there before"
             return ack.result()
+        return self._add_bytes(event, key).result()
+
+    @uninterrupted
+    def _add_bytes(self, event: bytes, key: str | bytes | None) -> Ack:
         with self._lock:
             self._check()
             positions = None if key is None else np.array([key_position(key)])
             run, index = self._put(self._lane_of(key), as_array([event]), positions)
             self._size += len(event) + LENGTH_SIZE
-        return Ack(run, index).result()
+            return Ack(run, index)
 
     def _write_large(self, event: bytes, key: str | bytes | None, number: int | None) -> DoneAck:
         """Write an event that does not fit into a block, in chunks; returns when it is durable."""
@@ -326,19 +329,21 @@ class StreamWriter:
     def _write_large_numbered(self, event: bytes, key: str | bytes | None, number: int | None) -> DoneAck:
         """Write a large event that has a number: nothing that comes later is sent off before it."""
         self._begin_numbers()
-        with self._sending:
-            with self._behind_all():
-                wanted, place, lane = self._place_numbered(key, number)
-            if lane is None:
-                return DoneAck(None)
-            logs = self._store.large_logs(self.stream)
-            try:
-                write = self._write_chunks(logs, event)
-                return DoneAck(self._commit_numbered(logs, write, place, wanted))
-            except BaseException as error:
-                logs.drop()
-                self._fail(set(), error)
-                raise
+        return self._sending(lambda: self._send_large_numbered(event, key, number))
+
+    @uninterrupted
+    def _send_large_numbered(self, event: bytes, key: str | bytes | None, number: int | None) -> DoneAck:
+        wanted, place, lane = self._behind_all(lambda: self._place_numbered(key, number))
+        if lane is None:
+            return DoneAck(None)
+        logs = self._store.large_logs(self.stream)
+        try:
+            write = self._write_chunks(logs, event)
+            return DoneAck(self._commit_numbered(logs, write, place, wanted))
+        except BaseException as error:
+            logs.drop()
+            self._fail(set(), error)
+            raise
 
     def _write_chunks(self, logs: LargeLogs, event: Bytes) -> LargeWrite:
         write = LargeWrite(logs.new_large_log, self._store.clock)
@@ -346,25 +351,28 @@ class StreamWriter:
         write.finish()
         return write
 
-    @contextmanager
-    def _behind_all(self) -> Iterator[None]:
-        """Hold the lock while nothing waits, after sending off what does; the caller holds the flush lock."""
+    def _behind_all(self, step: Callable[[], T]) -> T:
+        """Take a step while nothing waits, after sending off what does; the caller holds the flush lock."""
         while True:
             with self._lock:
                 self._check()
                 if not self._size:
-                    yield
-                    return
+                    return step()
             self._flush()
 
-    @uninterrupted
     def _commit_large(self, logs: LargeLogs, write: LargeWrite, position: float | None) -> EventPointer:
         """Make a large event, all of which is durable, part of the stream, behind all that was written before."""
-        with self._sending:
-            with self._behind_all():
-                number = self._number = self._number + 1
-            place = self._store.random_position() if position is None else position
-            return self._commit_numbered(logs, write, place, number)
+        return self._sending(lambda: self._send_large(logs, write, position))
+
+    @uninterrupted
+    def _send_large(self, logs: LargeLogs, write: LargeWrite, position: float | None) -> EventPointer:
+        number = self._behind_all(self._next_number)
+        place = self._store.random_position() if position is None else position
+        return self._commit_numbered(logs, write, place, number)
+
+    def _next_number(self) -> int:
+        self._number += 1
+        return self._number
 
     def _commit_numbered(self, logs: LargeLogs, write: LargeWrite, position: float, number: int) -> EventPointer:
         floor = max(self._floor, number)
@@ -422,21 +430,24 @@ class StreamWriter:
 
     def _write_small(self, array: pa.BinaryArray, positions: npt.NDArray[np.float64] | None) -> _Spread:
         """Write events none of which is large."""
+        spread = self._add_small(array, positions)
+        if self._size > _BUFFER_SIZE:
+            self._send_off()
+        elif not self._pumped:
+            self._call_pump()
+        return spread
+
+    @uninterrupted
+    def _add_small(self, array: pa.BinaryArray, positions: npt.NDArray[np.float64] | None) -> _Spread:
         with self._lock:
-            if self._trouble is not None:
-                raise self._trouble
+            self._check()
             if self._numbered:
                 raise BadArgument("this writer's events are numbered by the caller: write them one by one")
             if not len(array):
                 return [], None, np.zeros(0, np.int64)
             spread = self._spread(array, positions)
             self._size += array.nbytes
-        if self._size > _BUFFER_SIZE:
-            self._send_off()
-        elif not self._pumped:
-            self._pumped = True
-            self._store.pump.add(self)
-        return spread
+            return spread
 
     def _spread(self, array: pa.BinaryArray, positions: npt.NDArray[np.float64] | None) -> _Spread:
         """Put the events into their lanes; the caller holds the lock."""
@@ -493,65 +504,73 @@ class StreamWriter:
                 self._size += 1
             self._noted = max(time, self._noted or 0)
         if not self._pumped:
-            self._pumped = True
-            self._store.pump.add(self)
+            self._call_pump()
 
     def flush(self) -> None:
         """Return when everything written so far is durable; raise what made some of it fail."""
-        with self._sending:
-            self._flush()
+        self._sending(self._flush)
         if self._trouble is not None:
             raise self._trouble
 
     def _send_off(self) -> None:
         """Send off what waits, if nobody did meanwhile: how a full buffer holds back who fills it."""
-        with self._sending:
-            if self._size > _BUFFER_SIZE:
-                self._flush()
+        self._sending(lambda: self._flush() if self._size > _BUFFER_SIZE else None)
 
     def drive(self, run: Run, timeout: float | None) -> None:
         """Return when the run is done, sending it off if nobody else does."""
-        if timeout is not None and self._store.is_remote and not self._store.pump.is_at_work_here:
-            self._await(run, timeout)
-            return
-        if not self._flush_lock.acquire(timeout=as_timeout(timeout)):
-            raise TimeoutError(f"no acknowledgement from stream {self.stream!r} within {timeout} s")
-        try:
+
+        def send_off() -> None:
             if not run.done:
                 self._flush()
-        finally:
-            self.leave()
+
+        if timeout is None:
+            self._sending(send_off)
+        elif self._store.is_remote and not self._store.pump.is_at_work_here:
+            self._await(run, timeout)
+        else:
+            try:
+                do_held(self._flush_lock, send_off, time.monotonic() + min(timeout, threading.TIMEOUT_MAX))
+            except TimeIsOver:
+                raise TimeoutError(f"no acknowledgement from stream {self.stream!r} within {timeout} s") from None
+            finally:
+                self._announce()
 
     def _await(self, run: Run, timeout: float) -> None:
         """Return when the run is done, which the pump sends off: a server may not answer for longer than there is."""
         bell = Bell()
         run.when_done(bell.ring)
         self._store.pump.add(self)
-        with within(time.monotonic() + timeout):
-            is_done = bell.wait(time_left())  # who may not wait at all has it sent off nevertheless, as in this process
-        if not is_done:
+        if not bell.wait(timeout + ANSWER_SLACK_S):  # who may not wait at all has it sent off, as in this process
             raise TimeoutError(f"no acknowledgement from stream {self.stream!r} within {timeout} s")
 
-    def enter(self) -> None:
-        """Let nobody else send off."""
-        self._flush_lock.acquire()
+    def _sending(self, step: Callable[[], T]) -> T:
+        """Take a step while nobody else sends off, then call back who asked for it: they may write, or wait."""
+        try:
+            with self._flush_lock:
+                return step()
+        finally:
+            self._announce()
 
-    def leave(self) -> None:
-        """Let others send off, and call back who asked for it: they may write, or wait."""
-        settled, self._settled = self._settled, []
-        self._flush_lock.release()
-        for run in settled:
-            if run.callbacks:
-                run.announce()
+    def _announce(self) -> None:
+        """Call back who asked for it; who is interrupted before that leaves it to the next, or to the pump."""
+        if self._settled:
+            self._call_back()
+
+    @uninterrupted
+    def _call_back(self) -> None:
+        while self._settled:
+            with suppress(IndexError):  # another thread has taken it
+                self._settled.popleft().announce()
 
     def pump(self) -> bool:
         """Send off what waits, unless somebody is at it; False if nothing was written since the last time."""
         self._pumped = False  # first: who writes now either is seen here, or sees this
-        if self._size and self._flush_lock.acquire(blocking=False):
+        if self._size and self._flush_lock.acquire(blocking=False):  # the pump's thread knows no interrupts
             try:
                 self._flush()
             finally:
-                self.leave()
+                self._flush_lock.release()
+        self._announce()
         busy = self._size > 0 or self._turn != self._pump_turn
         self._pump_turn = self._turn
         if busy:
@@ -585,9 +604,7 @@ class StreamWriter:
         except BaseException as error:  # noqa: BLE001 - whoever waits is told, whatever it was
             self._fail(runs, error)
         else:
-            for run in runs:
-                run.settle()
-            self._settled += runs
+            self._settle(runs)
             if noted is not None:
                 self._mark(noted)
 
@@ -696,14 +713,20 @@ class StreamWriter:
                 known = isinstance(error, StreamSealed | WriterFenced | NoSuchStream | StoreClosed)
                 self._trouble = error if known else WriterFailed(self.stream, cause=error)
             self._take(runs)
+        self._settle(runs, self._trouble)
+
+    def _settle(self, runs: Iterable[Run], error: BaseException | None = None) -> None:
         for run in runs:
-            run.settle(self._trouble)
-        self._settled += runs
+            run.settle(error)
+        self._settled.extend(run for run in runs if run.callbacks)
 
     def fence(self) -> None:
         """Write no more, because another writer has this one's id now; what is under way comes to its end."""
-        with self._sending:
-            self._fail(set(), WriterFenced(self.stream, str(self.writer_id)))
+        self._sending(self._fence)
+
+    @uninterrupted
+    def _fence(self) -> None:
+        self._fail(set(), WriterFenced(self.stream, str(self.writer_id)))
 
     def close(self) -> None:
         """See everything durable and write no more, nor give time; closing again does nothing."""
@@ -711,17 +734,22 @@ class StreamWriter:
 
     def end(self, *, for_good: bool) -> None:
         """See everything durable and write no more; who does not do so for good is waited for when time goes on."""
-        with self._sending:
-            if isinstance(self._trouble, StoreClosed):
-                return
-            self._flush()
-            trouble = self._trouble
-            if trouble is None and not self._floor_said:
-                self._say_floor()
-            self._store.forget_writer(self, for_good=for_good and trouble is None)
-            self._trouble = StoreClosed(f"the writer of stream {self.stream!r}")
+        trouble = self._sending(lambda: self._end(for_good=for_good))
         if trouble is not None:
             raise trouble
+
+    @uninterrupted
+    def _end(self, *, for_good: bool) -> BaseException | None:
+        """Return what made something fail that was written, unless it was told when this was called before."""
+        if isinstance(self._trouble, StoreClosed):
+            return None
+        self._flush()
+        trouble = self._trouble
+        if trouble is None and not self._floor_said:
+            self._say_floor()
+        self._store.forget_writer(self, for_good=for_good and trouble is None)
+        self._trouble = StoreClosed(f"the writer of stream {self.stream!r}")
+        return trouble
 
     def _say_floor(self) -> None:
         """Let a block without events say how far the numbers are durable: those of the last flush could not."""
