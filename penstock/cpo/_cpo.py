@@ -61,9 +61,9 @@ class Cpo(ABC):
 
     Every change is one transaction, on the disk when the call returns. Every call may raise ``StoreClosed``;
     ``CpoUnavailable`` when the database cannot be used (from a change it leaves open whether the change was made: read
-    before trying again); and ``CpoCorrupt`` when what is stored fails its check. Bad arguments raise
-    ``BadArgument`` and touch nothing. Threads may share an oracle, and processes its database; after a fork, open it
-    anew.
+    before trying again); ``DiskFull``, then nothing was changed; and ``CpoCorrupt`` when what is stored fails its
+    check. Bad arguments raise ``BadArgument`` and touch nothing. Threads may share an oracle, and processes its
+    database; after a fork, open it anew.
     """
 
     def __init__(self, path: str, clock: Clock) -> None:

@@ -18,7 +18,7 @@ from sqlalchemy import URL, Connection, create_engine, event
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.pool import StaticPool
 
-from penstock.errors import CpoCorrupt, CpoUnavailable, PenstockError
+from penstock.errors import CpoCorrupt, CpoUnavailable, DiskFull, PenstockError
 
 if TYPE_CHECKING:
     from sqlalchemy import Engine
@@ -40,7 +40,6 @@ _UNAVAILABLE: Final = frozenset(
         sqlite3.SQLITE_AUTH,
         sqlite3.SQLITE_BUSY,
         sqlite3.SQLITE_CANTOPEN,
-        sqlite3.SQLITE_FULL,
         sqlite3.SQLITE_INTERRUPT,
         sqlite3.SQLITE_IOERR,
         sqlite3.SQLITE_LOCKED,
@@ -80,6 +79,8 @@ class SqliteDatabase:
         cause = error.orig if isinstance(error, DBAPIError) else error
         code = getattr(cause, "sqlite_errorcode", sqlite3.SQLITE_ERROR)
         name = getattr(cause, "sqlite_errorname", type(cause).__name__)
+        if code & 0xFF == sqlite3.SQLITE_FULL:  # the transaction was undone
+            return DiskFull(self.path)
         if code & 0xFF in _UNAVAILABLE:  # the bits above say more, and are in the name
             return CpoUnavailable(self.url, reason=f"{cause} ({name})")
         return CpoCorrupt(self.path, offset=None, reason=f"{cause} ({name})")

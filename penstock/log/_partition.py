@@ -14,13 +14,14 @@ from __future__ import annotations
 
 import contextlib
 from hashlib import blake2b
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
 from penstock.errors import (
     CasConflict,
     CpoCorrupt,
+    CpoUnavailable,
     DiskFull,
     LogFenced,
     MetadataCorrupt,
@@ -56,10 +57,20 @@ class Partition:
         self.plog_id, self.version = plog_id, version
         self.length = self.size = 0
         self.failed = False
+        self.unsure: _Switched | None = None  # whether the oracle has taken this is not known
 
     def sizes_of(self, log: str) -> PlogSizes:
         """Return how large the plogs of a log are."""
         return self.own_sizes.get(log, self.sizes)
+
+
+class _Switched(NamedTuple):
+    """A new metadata plog that holds all there is to know, and where the log goes on once the oracle has it."""
+
+    plog_id: PlogId
+    length: int
+    size: int
+    chain: Chain
 
 
 def mark_of(partition: str, near: PlogId) -> PlogId:
@@ -156,7 +167,7 @@ def append_records(partition: Partition, records: list[Record]) -> Steps[None]:
         raise LogFenced(f"partition {partition.name!r}")
     data = encode_records(records)
     try:
-        if len(data) > partition.size - partition.length:
+        while len(data) > partition.size - partition.length:
             yield from _switch(partition, room=len(data))
         partition.length = yield Append(partition.plog_id, partition.length, data)
     except (PlogSealed, WrongOffset, CasConflict, NoSuchPlog) as error:
@@ -164,13 +175,19 @@ def append_records(partition: Partition, records: list[Record]) -> Steps[None]:
         raise LogFenced(f"partition {partition.name!r}") from error
     except PenstockError as error:
         # Refused is not written, and may be tried again; of anything else nobody knows whether it was written.
-        partition.failed = not isinstance(error, DiskFull | PlogError)
+        partition.failed = not isinstance(error, DiskFull | PlogError | CpoUnavailable)
         raise
     for record in records:
         partition.metadata.apply(record)
 
 
 def _switch(partition: Partition, *, room: int = 0) -> Steps[None]:
+    """Go on in a new metadata plog; one that the oracle may have taken when it was tried before is asked for first."""
+    if partition.unsure is not None:
+        found = yield FindMetadata()
+        if found is not None and found[0] == partition.unsure.plog_id:
+            yield from _go_on(partition, partition.unsure, version=found[1])
+            return
     old, metadata = partition.plog_id, partition.metadata
     assert metadata.next is not None
     assert metadata.spare is not None
@@ -188,9 +205,16 @@ def _switch(partition: Partition, *, room: int = 0) -> Steps[None]:
     offset = 0
     for part in parts:
         offset = yield Append(new, offset, part)
-    partition.version = yield Publish(new, partition.version)
-    partition.plog_id, partition.length, partition.size = new, offset, size
-    metadata.apply(chain)
+    partition.unsure = _Switched(new, offset, size, chain)
+    version = yield Publish(new, partition.version)
+    yield from _go_on(partition, partition.unsure, version=version)
+
+
+def _go_on(partition: Partition, switched: _Switched, *, version: int) -> Steps[None]:
+    """Go on in a metadata plog that the oracle has."""
+    old, partition.unsure, partition.version = partition.plog_id, None, version
+    partition.plog_id, partition.length, partition.size = switched.plog_id, switched.length, switched.size
+    partition.metadata.apply(switched.chain)
     yield Delete(old)
 
 

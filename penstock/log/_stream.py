@@ -13,7 +13,7 @@ late is refused.
 from __future__ import annotations
 
 import threading
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import msgspec
 
@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from penstock.model import PlogId
     from penstock.plog import LocatedBlocks, PendingAppend, PlogInfo
 
-__all__ = ["FENCED", "LogStream", "PendingLogAppend", "PlogStarts"]
+__all__ = ["FENCED", "LogStream", "NextAppend", "PendingLogAppend", "PlogStarts"]
 
 FENCED: Final = (PlogSealed, WrongOffset, NoSuchPlog)  # somebody else was at a plog that is this log's alone
 
@@ -98,6 +98,11 @@ class PendingLogAppend(msgspec.Struct, eq=False):
         """Where it ends, by plog."""
         return LogPosition(self.tail.plog_id, self.end - self.tail.start)
 
+    @property
+    def is_certain(self) -> bool:
+        """Whether it becomes part of the log unless the whole store stops: there is no switch to be recorded."""
+        return self.switch is None or self.switch.is_done
+
     @uninterrupted
     def result(self) -> int:
         """Wait until it is durable; return where in the log it ends."""
@@ -109,6 +114,17 @@ class PendingLogAppend(msgspec.Struct, eq=False):
             self.log.give_up(self.tail, error)
             raise
         return self.end
+
+
+class NextAppend(NamedTuple):
+    """Where an append is going to be, by plog and counted from the log's first byte.
+
+    ``in_order`` says that it is durable only if everything is that was submitted before it, to whichever log.
+    """
+
+    position: LogPosition
+    start: int
+    in_order: bool
 
 
 class PlogStarts:
@@ -295,6 +311,14 @@ class LogStream:
         """Where the next append goes."""
         with self.lock:
             return self._current_tail().position
+
+    def next_append(self, size: int) -> NextAppend:
+        """Return where the next append goes, if it is of this size, and whether it waits for what came before."""
+        with self.lock:
+            tail = self._current_tail()
+            # In the next plog it counts from when the switch is recorded, and that is still to be submitted.
+            in_order = not tail.fits(size) or self._plogs.keeps_order(tail.plog_id, size)
+            return NextAppend(tail.position, tail.end, in_order)
 
     def blocks(self, offset: int, end: int) -> Iterator[tuple[int, memoryview]]:
         """Return every append that holds any byte from ``offset`` to ``end``, whole, with where in the log it begins.

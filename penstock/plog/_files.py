@@ -188,13 +188,21 @@ class FilePlogs:
             self._journal.check_running()
             if not size:
                 return plog.last or _DirectAppend(self, plog, offset)
-            if size >= self._direct_size_min or plog.unsynced_end > replica.acked:
+            if self._goes_direct(plog, replica, size):
                 plog.last = self._submit_large(plog, replica, body, size)
             else:
                 plog.last = self._submit_small(plog, replica, b"".join(body))
             return plog.last
         finally:
             self._leave(plog)
+
+    def _goes_direct(self, plog: OpenPlog, replica: Replica, size: int) -> bool:
+        return size >= self._direct_size_min or plog.unsynced_end > replica.acked
+
+    def keeps_order(self, plog_id: PlogId, size: int) -> bool:
+        """Whether an append of this size, now, would go into the journal, behind all that was submitted before."""
+        with self._loaded(plog_id) as (plog, replica):
+            return not self._goes_direct(plog, replica, size)
 
     def _submit_small(self, plog: OpenPlog, replica: Replica, body: bytes) -> PendingAppend:
         """Put a block into the journal now and into the file later."""

@@ -51,6 +51,9 @@ class Plogs(Protocol):
     def submit(self, plog_id: PlogId, offset: int, *data: Buffer) -> PendingAppend:
         """Append without waiting; ``data`` must not change before the result is there."""
 
+    def keeps_order(self, plog_id: PlogId, size: int) -> bool:
+        """Whether an append of this size, now, would be durable only if all that was submitted before it is."""
+
     def read(self, plog_id: PlogId, offset: int, size: int) -> memoryview:
         """Return ``size`` bytes at ``offset``; no copy where they were appended in one piece."""
 

@@ -4,19 +4,24 @@ Every change is a record, durable before it is told to anybody, unless the calle
 crash: then it becomes durable with the next one that may not. Records of one commit are kept all or none. When the
 log has grown to several times what there is to know, a snapshot is written and the plogs before it are let go, so
 opening a store reads no more than that.
+
+On a full disk the log may drop what was appended and not waited for: when it cannot go on in its next plog, whatever
+lies there is no part of it. Such records count in memory already, and later ones build on them; so they are appended
+again before any other.
 """
 
 from __future__ import annotations
 
 import logging
 import threading
-from contextlib import contextmanager, suppress
+from itertools import takewhile
 from typing import TYPE_CHECKING, Final
 
 import msgspec
 
 from penstock.errors import (
     AppendTooLarge,
+    CpoUnavailable,
     DiskFull,
     NoSuchGroup,
     NoSuchStream,
@@ -54,7 +59,7 @@ from penstock.stream._records import (
 from penstock.stream._stream_state import LastBatch, StreamState
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator
 
     from penstock.log import LogStream
     from penstock.log._stream import PendingLogAppend
@@ -65,7 +70,9 @@ __all__ = ["COMMITTED_MAX", "Catalog", "CatalogState"]
 _SNAPSHOT_SHARE: Final = 4  # the log grows to so many times a snapshot before there is another
 _SNAPSHOT_EVERY_MIN: Final = 1 << 20
 _PART_SIZE: Final = 256 << 10
+_UNSETTLED_MAX: Final = 64  # appends that nobody has waited for
 _SEGMENTS_IN_RECORD: Final = 5000  # of some 50 bytes each
+_REFUSED: Final = (DiskFull, CpoUnavailable)  # nothing of what was to be written is kept, and the log goes on
 _logger: Final = logging.getLogger("penstock.stream")
 COMMITTED_MAX: Final = 10_000  # transactions whose end is remembered
 
@@ -182,9 +189,8 @@ class Catalog:
         self._log = log
         self._failed: PenstockError | None = None
         self._closed = False
-        self._owed: list[Record] = []  # which count, and go out with every record until they are known to be durable
-        self._is_behind = False  # the disk has refused one of them
-        self._is_durable = True  # all that was committed
+        self._owed: list[list[Record]] = []  # they count, and the log does not have them: written before any others
+        self._unsettled: list[tuple[PendingLogAppend, list[Record]]] = []  # appended, and not known to be durable
         self._state, snapshot_size = _replay(log)
         self._snapshot_at = _next_snapshot(snapshot_size)
         self._grown = log.length - log.start
@@ -249,21 +255,20 @@ class Catalog:
     def commit(self, *records: Record, durable: bool = True) -> None:
         """Take in the records, all or none; once they are durable, unless they may be forgotten in a crash."""
         with self.lock:
-            with self._watched():
-                pending = self._submit([*self._owed, *records])
-                if durable:
-                    pending.result()
-                    self._owed, self._is_behind = [], False
-                self._is_durable = durable
+            self._write(list(records), durable=durable)
             for record in records:
                 self._state.apply(record)
             self._try_snapshot()
 
-    def submit(self, record: Record) -> PendingLogAppend | None:
-        """Write a record of what is about to come about, to be settled then; None if the disk refuses it."""
-        with self.lock, suppress(PenstockError), self._watched():
-            return self._submit([*self._owed, record])
-        return None
+    def submit(self, record: Record) -> PendingLogAppend:
+        """Write a record of a change that is about to be made; the caller settles it, or settles what takes it back.
+
+        Whatever the caller submits to the journal afterwards is durable only if the record is.
+        """
+        with self.lock:
+            pending = self._write([record], durable=False, certain=True)
+            assert pending is not None
+            return pending
 
     def settle(self, record: Record, pending: PendingLogAppend | None = None) -> None:
         """Take in a record of what has come about, whatever the disk says: what it refuses is written with the next.
@@ -272,50 +277,77 @@ class Catalog:
         """
         with self.lock:
             self._state.apply(record)
-            self._owed.append(record)
             try:
-                with self._watched():
-                    if pending is None:
-                        self._submit([record])
-                    else:
-                        pending.result()
-                        self._owed = []
+                self._write([record] if pending is None else [], durable=pending is not None)
             except PenstockError:
-                self._is_behind = True
+                if pending is None:
+                    self._owed.append([record])
             else:
                 self._try_snapshot()
 
     def make_durable(self) -> None:
         """Write to the disk what might be forgotten in a crash, if there is anything."""
         with self.lock:
-            if not self._is_durable:
+            if self._owed or self._unsettled:
                 self.commit()
 
     def catch_up(self) -> None:
         """Write what the disk has refused: before more comes about that is not on record."""
-        if self._is_behind:
+        if self._owed:
             self.commit()
 
-    @contextmanager
-    def _watched(self) -> Iterator[None]:
-        """Let nobody go on after a failure of which nobody knows what is kept: opening the store again tells."""
+    def _write(self, records: list[Record], *, durable: bool, certain: bool = False) -> PendingLogAppend | None:
+        """Append the records as one, behind those that are owed; where the disk is full, they are not kept.
+
+        Return when they are durable or, with ``certain``, when no full disk can keep them from being.
+        """
+        self._check()
+        try:
+            while self._owed:
+                self._append(self._owed[0])
+                del self._owed[0]
+            pending = self._append(records) if records else None
+            in_doubt = certain and pending is not None and not pending.is_certain
+            if self._unsettled and (durable or in_doubt or len(self._unsettled) > _UNSETTLED_MAX):
+                self._unsettled[-1][0].result()
+                self._unsettled = []
+        except AppendTooLarge:
+            raise  # nothing was appended
+        except _REFUSED:
+            self._find_lost()
+            self._owed = [owed for owed in self._owed if owed is not records]
+            raise
+        except PenstockError as error:
+            self._failed = error
+            raise
+        return pending
+
+    def _append(self, records: list[Record]) -> PendingLogAppend:
+        data = encode_records(records)
+        pending = self._log.submit(data)
+        self._grown += len(data)
+        self._unsettled.append((pending, records))
+        return pending
+
+    def _find_lost(self) -> None:
+        """Find out which records the log has dropped because it found no space to go on; they are owed again.
+
+        Those behind the first one that was dropped are, too: they lay in the same plog, which is not part of the log.
+        """
+        unsettled, self._unsettled = self._unsettled, []
+        try:
+            kept = sum(1 for _ in takewhile(_is_kept, (pending for pending, _ in unsettled)))
+        except PenstockError as error:
+            self._failed = error
+            raise
+        self._owed = [*(records for _, records in unsettled[kept:]), *self._owed]
+
+    def _check(self) -> None:
+        """Refuse changes after a failure of which nobody knows what is kept: opening the store again tells."""
         if self._failed is not None:
             raise self._failed
         if self._closed:
             raise StoreClosed("the store")
-        try:
-            yield
-        except (DiskFull, AppendTooLarge):
-            raise  # nothing of it was kept
-        except PenstockError as error:
-            self._failed = error
-            raise
-
-    def _submit(self, records: Sequence[Record]) -> PendingLogAppend:
-        data = encode_records(records)
-        pending = self._log.submit(data)
-        self._grown += len(data)
-        return pending
 
     def _try_snapshot(self) -> None:
         """Write a snapshot if it is time; the records are kept, however this ends."""
@@ -323,7 +355,8 @@ class Catalog:
             return
         try:
             self._write_snapshot()
-        except (DiskFull, AppendTooLarge) as error:
+        except (*_REFUSED, AppendTooLarge) as error:
+            self._find_lost()
             self._snapshot_at = self._grown + _SNAPSHOT_EVERY_MIN
             _logger.warning("the catalog could not be written anew: %s", error)
         except PenstockError as error:
@@ -343,6 +376,15 @@ class Catalog:
             if not self._closed and self._failed is None:
                 self.commit()
             self._closed = True
+
+
+def _is_kept(pending: PendingLogAppend) -> bool:
+    """Wait until an append is durable; False if the log has dropped it, because the disk is full."""
+    try:
+        pending.result()
+    except _REFUSED:
+        return False
+    return True
 
 
 def _next_snapshot(size: int) -> int:

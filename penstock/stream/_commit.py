@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from penstock.errors import CommitUnfinished, PenstockError, StreamSealed
+from penstock.errors import CommitUnfinished, PenstockError, StreamSealed, WrongPosition
 from penstock.stream._block import BlockHeader, read_header
 from penstock.stream._records import (
     NO_SEGMENT,
@@ -41,6 +41,7 @@ from penstock.stream._writer_table import writer_hash
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
+    from penstock.log._stream import PendingLogAppend
     from penstock.ports import Bytes
     from penstock.stream._records import Record
     from penstock.stream._segment import PendingBlock, Segment
@@ -87,28 +88,49 @@ def commit_copies(
             segment: (BlockHeader(count=count, parts=0, time_ms=now_ms, writer=mark), words, data)
             for segment, (count, words, data) in contents.items()
         }
+        record, noted = Committed(name, transaction), None
         if len(blocks) > 1:
             copied = [
                 CopiedPart(segment, segments[segment].tail, header.pack() + words + data)
                 for segment, (header, words, data) in blocks.items()
             ]
             store.catalog.commit(Committing(name, transaction, copied, []))
-        if len(blocks) > 1:
             with _on_record(transaction):
                 pending = _append_all(segments, blocks)
-            record, noted = Committed(name, transaction), None
         else:
-            [(segment, block)] = blocks.items()
-            pending = {segment: (only := segments[segment].submit_held(*block))}
-            record = Committed(name, transaction, segment, only.end)
-            if not only.is_certain:
-                only.wait()
-            noted = store.catalog.submit(record)  # one sync for both: the record holds only if the block is there
-            only.wait()
+            [(number, block)] = blocks.items()
+            record, noted, only = _append_behind_record(store, segments[number], record, number, *block)
+            pending = {number: only}
     for segment, appended in pending.items():
         segments[segment].show(appended.end)
     store.catalog.settle(record, noted)
     return {segment: appended.start for segment, appended in pending.items()}
+
+
+def _append_behind_record(
+    store: StreamStore, segment: Segment, record: Committed, number: int, header: BlockHeader, *parts: Bytes
+) -> tuple[Committed, PendingLogAppend, PendingBlock]:
+    """Append the only block of a commit, with one sync for it and for the record that names its place.
+
+    The record comes first in the journal, so after a crash the block is there only if the record is. That a record is
+    there without its block is found out when the store is opened.
+    """
+    size = len(header.pack()) + sum(map(len, parts))
+    while True:
+        place = segment.own_log().next_append(size)
+        record = msgspec.structs.replace(record, segment=number, end=place.start + size)
+        noted = store.catalog.submit(record)
+        try:
+            if not place.in_order:
+                noted.result()
+            block = segment.submit_held(header, *parts, expected=place.position)
+            block.wait()
+        except BaseException as error:
+            store.catalog.settle(Uncommitted(record.stream, record.transaction))
+            if not isinstance(error, WrongPosition):  # a block before this one was lost, on a full disk
+                raise
+        else:
+            return record, noted, block
 
 
 @contextmanager
@@ -343,7 +365,8 @@ def _doubt_newest(store: StreamStore) -> None:
     if newest is None or newest.segment == NO_SEGMENT:
         return
     try:
-        is_there = store.segment(newest.stream, newest.segment).tail >= newest.end
+        segment = store.segment(newest.stream, newest.segment)
+        is_there = segment.has_block(writer_hash(newest.transaction), end=newest.end)
     except PenstockError as error:
         _logger.warning("nobody knows whether transaction %s was committed: %s", newest.transaction, error)
     else:

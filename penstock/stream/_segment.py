@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from penstock.log import LogStream, MetadataManager, PlogSizes
+    from penstock.log._protocols import LogPosition
     from penstock.log._stream import PendingLogAppend, PlogStarts
     from penstock.plog import LocatedBlocks
     from penstock.ports import Bytes
@@ -53,12 +54,6 @@ class PendingBlock(msgspec.Struct, eq=False):
     def result(self) -> None:
         """Return when it is durable, and readers see it."""
         self.segment.finish(self.pending)
-
-    @property
-    def is_certain(self) -> bool:
-        """Whether it becomes part of the segment unless the whole store stops: there is no switch to be recorded."""
-        switch = self.pending.switch
-        return switch is None or switch.is_done
 
     @property
     def end(self) -> int:
@@ -152,10 +147,10 @@ class Segment:
         if self._bytes_since > _TABLE_EVERY_BYTES or self._blocks_since > _TABLE_EVERY_BLOCKS:
             self._last = self._submit_table(table, time_ms)
 
-    def submit_held(self, header: BlockHeader, *parts: Bytes) -> PendingBlock:
-        """Append a block without waiting; the caller holds the segment."""
+    def submit_held(self, header: BlockHeader, *parts: Bytes, expected: LogPosition | None = None) -> PendingBlock:
+        """Append a block without waiting; the caller holds the segment, and may say where its log has to end."""
         try:
-            pending = self._last = self.own_log().submit(header.pack(), *parts)
+            pending = self._last = self.own_log().submit(header.pack(), *parts, expected=expected)
         except BaseException:
             self._table = None  # nobody knows what is in the log now: read it again
             raise
@@ -313,6 +308,10 @@ class Segment:
                     return None
             end = blocks[0][0]
         return None
+
+    def has_block(self, writer: bytes, *, end: int) -> bool:
+        """Whether a block of this writer ends there."""
+        return 0 < end <= self.tail and self._header_at(end - 1).writer == writer
 
     def writers(self) -> WriterTable:
         """Return the table of writers; it changes as blocks come."""

@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 from collections import deque
-from itertools import repeat
+from contextlib import suppress
+from itertools import count, repeat
 from typing import TYPE_CHECKING, Final
 
 import pytest
 
 from penstock.cpo import open_cpo
-from penstock.errors import DiskFull
+from penstock.errors import CpoUnavailable, DiskFull, PenstockError
 from penstock.log import MetadataManager, PlogSizes
 from penstock.plog import FilePlogs
 from penstock.testing import MemoryDisk
-from tests.log.harness import content
+from tests.log.harness import content, contents
 from tests.stream.large_harness import settle
 
 if TYPE_CHECKING:
+    from penstock.cpo import Cpo
     from penstock.model import PlogId
 
 SIZE: Final = 3000
@@ -55,3 +57,46 @@ def test_a_log_goes_on_in_small_plogs_when_there_is_no_room_for_large_ones() -> 
             found = content(manager.log("log"))
     assert found.startswith(b"".join(bytes([number]) * SIZE for number in range(80)))
     assert found.endswith(b"more")
+
+
+class FailingOracle:
+    """A real oracle that refuses what is published, or takes it and does not say so."""
+
+    def __init__(self, cpo: Cpo) -> None:
+        self._cpo, self.metadata_plog, self.where = cpo, cpo.metadata_plog, cpo.where
+        self.error: PenstockError | None = None
+        self.is_taken = False
+
+    def set_metadata_plog(self, partition: str, plog_id: PlogId, *, expected: int) -> int:
+        if self.error is not None and not self.is_taken:
+            raise self.error
+        version = self._cpo.set_metadata_plog(partition, plog_id, expected=expected)
+        if self.error is not None:
+            raise self.error
+        return version
+
+
+@pytest.mark.parametrize("is_taken", [False, True])
+@pytest.mark.parametrize("error", [DiskFull("cpo.db"), CpoUnavailable("cpo.db", reason="busy")])
+def test_an_oracle_that_could_not_take_a_new_metadata_plog_is_asked_again(error: PenstockError, is_taken: bool) -> None:
+    """A partition that takes such an error for a new owner is lost until the process ends, also with space again."""
+    disk = MemoryDisk()
+    with open_cpo("memory:") as cpo:
+        oracle = FailingOracle(cpo)
+        with (
+            FilePlogs(disk) as plogs,
+            MetadataManager.open(plogs, oracle, "main", sizes=PlogSizes(first=256, largest=256)) as manager,  # type: ignore[arg-type]
+        ):
+            oracle.error, oracle.is_taken = error, is_taken
+            created = []
+            with pytest.raises(type(error)):
+                for number in count():
+                    manager.log(f"log-{number}").append(b"%d" % number)
+                    created.append(number)
+            with suppress(type(error)):  # it may be known by now that it was taken
+                manager.log("refused")
+            oracle.error = None
+            for number in range(len(created), len(created) + 50):
+                manager.log(f"log-{number}").append(b"%d" % number)
+        with FilePlogs(disk) as plogs, MetadataManager.open(plogs, cpo, "main") as manager:
+            assert {b"%d" % number for number in range(len(created) + 50)} <= set(contents(manager).values())
