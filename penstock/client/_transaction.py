@@ -310,13 +310,13 @@ class RemoteTransactionalWriter:
         self.stream, self.writer_id = stream, writer_id
         self._store, self._serializer = store, serializer
         self._closed = False
-        _ = self.last_number  # which tells whether there is such a stream, also to who may only write to it
+        self._of_stream = (stream, store.connection.call("transactions.open", stream, writer_id, again=True), writer_id)
 
     def begin(self, lease: float = 30.0) -> RemoteTransaction:
         """Begin a transaction, which is aborted when nobody pings it, or writes, for ``lease`` seconds."""
         if self._closed:
             raise StoreClosed(f"the transactional writer of stream {self.stream!r}")
-        return self._of(self._store.connection.call("transactions.begin", self.stream, self.writer_id, lease))
+        return self._of(self._store.connection.call("transactions.begin", *self._of_stream, lease))
 
     def get(self, transaction: str) -> RemoteTransaction | EndedTransaction:
         """Return a transaction by its id; of one that has ended, how."""
@@ -329,9 +329,7 @@ class RemoteTransactionalWriter:
 
         It is no event number: those of :attr:`StreamWriter.last_number` are others, also under the same id.
         """
-        found: int | None = self._store.connection.call(
-            "transactions.last_number", self.stream, self.writer_id, again=True
-        )
+        found: int | None = self._store.connection.call("transactions.last_number", *self._of_stream, again=True)
         return found
 
     def commit_all(self, ids: Iterable[str], number: int | None = None, timestamp: int | None = None) -> bool:
@@ -345,7 +343,7 @@ class RemoteTransactionalWriter:
         if self._closed:
             raise StoreClosed(f"the transactional writer of stream {self.stream!r}")
         call = self._store.connection.call
-        args = ("transactions.commit_all", self.stream, self.writer_id, ids, number, timestamp)
+        args = ("transactions.commit_all", *self._of_stream, ids, number, timestamp)
         is_repeated = False
         while True:
             try:
@@ -368,7 +366,7 @@ class RemoteTransactionalWriter:
     def close(self) -> None:
         """Give no more time under this id; transactions end by themselves."""
         if not self._closed and self.writer_id is not None:
-            self._store.connection.call("transactions.close", self.stream, self.writer_id, again=True)
+            self._store.connection.call("transactions.close", *self._of_stream, again=True)
         self._closed = True
 
     def __enter__(self) -> Self:

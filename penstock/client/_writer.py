@@ -21,6 +21,7 @@ from penstock.client._connection import ConnectionLost, translated
 from penstock.client._errand import Errand
 from penstock.client._small_block import LEFT_SIZE, SmallBlock
 from penstock.client._wire import APPENDS, BLOCKS_MAX, ENDED, column_of, pack, unpack, unpack_error
+from penstock.errors import NoSuchStream
 from penstock.stream._block import BLOCK_HEADER_SIZE, block_digest
 from penstock.stream._segment import SegmentEnded
 from penstock.stream._writer_host import OpenLane
@@ -137,7 +138,10 @@ class RemoteHost:
 
     def _open(self, session: Session, *, sent: int | None) -> None:
         args = (self._stream, self._writer_id, self.identity, self._token, self._notes_time, sent)
-        number, *self._found = session.call("writer.open", *args)
+        number, *found = session.call("writer.open", *args)
+        if self._found and self._found[0] != found[0]:
+            raise NoSuchStream(self._stream)  # it was deleted; this one only has its name
+        self._found = found
         with translated(session):
             command = pack(["append", session.id, number])
             put, acks = session.client.do_put(flight.FlightDescriptor.for_command(command), APPENDS)
@@ -285,9 +289,9 @@ class RemoteHost:
             with suppress(ConnectionLost):  # then it is closed with its session
                 session.call("writer.close", self._number, for_good)
 
-    def large_logs(self, stream: str) -> _LargeLogs:
+    def large_logs(self, stream: str, uid: int) -> _LargeLogs:
         """Return where a large event goes."""
-        assert stream == self._stream, "it is the host of one writer"
+        assert (stream, uid) == (self._stream, self._found[0]), "it is the host of one writer"
         return _LargeLogs(self)
 
 

@@ -210,7 +210,7 @@ class FilePlogs:
         parts = (pack_block_header(replica.key, offset=offset, body=(body,), body_size=len(body)), body)
         self._make_room(plog, position + BLOCK_HEADER_SIZE + len(body))
         offset = replica.placed(len(body))
-        plog.put_later(position, parts)
+        plog.put_later(position, parts, offset=offset)
         return self._record(plog, kind=WRITE, position=position, parts=parts, offset=offset)
 
     def _submit_large(self, plog: OpenPlog, replica: Replica, body: list[Bytes], size: int) -> PendingAppend:
@@ -219,7 +219,7 @@ class FilePlogs:
         header = pack_block_header(replica.key, offset=offset, body=body, body_size=size)
         self._make_room(plog, position + BLOCK_HEADER_SIZE + size)
         try:
-            plog.flush()
+            plog.flush_all()
             if replica.known is None:  # from now on the file alone says that the plog is there
                 plog.write_state(State(sealed=False, length=0))
             write_all(plog.open_file(), (header, *body), position)

@@ -2,13 +2,16 @@
 
 Small blocks are durable in the journal first and go into the file later, many at once: when somebody reads
 them, before a large block, at a checkpoint. Until then they wait here. What waits is bounded, because every turn
-of the journal ends with a checkpoint.
+of the journal ends with a checkpoint. What the journal does not have yet is not in the file either, unless a large
+block follows: so after a crash, what was submitted to the journal is there up to some point, and nothing behind it.
 """
 
 from __future__ import annotations
 
 import threading
-from typing import TYPE_CHECKING
+from collections import deque
+from itertools import islice, takewhile
+from typing import TYPE_CHECKING, NamedTuple
 
 from penstock.plog._folder import plog_name
 from penstock.plog._head import STATE_POSITION
@@ -24,6 +27,15 @@ if TYPE_CHECKING:
     from penstock.ports import Bytes, Disk, File
 
 __all__ = ["OpenPlog"]
+
+
+class _Block(NamedTuple):
+    """A small block that the plog's own file does not have yet."""
+
+    position: int
+    parts: tuple[Bytes, ...]
+    change: int
+    offset: int
 
 
 class OpenPlog:
@@ -51,7 +63,6 @@ class OpenPlog:
         "uid",
         "unsynced_end",
         "waiting",
-        "waiting_position",
     )
 
     def __init__(self, plog_id: PlogId, disk: Disk) -> None:
@@ -63,8 +74,7 @@ class OpenPlog:
         self.replica: Replica | None = None  # None: not read yet
         self.file: File | None = None
         self.room = 0  # how long the file is, once it is known
-        self.waiting: list[Bytes] = []
-        self.waiting_position = 0
+        self.waiting: deque[_Block] = deque()  # in the journal, or on their way there
         self.last: PendingAppend | None = None
         self.unsynced_end = 0  # where the last large append ends
         self.linked = False  # the file's name is known to be durable
@@ -88,7 +98,7 @@ class OpenPlog:
                 return
             assert self.replica is not None
             was_open, file, state = self.file is not None, self.open_file(), self.replica.state()
-            self.flush()
+            self.flush(change)
             self.write_state(state)
             self.pins += 1
         try:
@@ -112,17 +122,32 @@ class OpenPlog:
             self.open_file().reserve(end)
             self.room = end
 
-    def put_later(self, position: int, parts: tuple[Bytes, ...]) -> None:
-        """Write the parts with the next flush; they lie right behind what waits already."""
-        if not self.waiting:
-            self.waiting_position = position
-        self.waiting += parts
+    def put_later(self, position: int, parts: tuple[Bytes, ...], *, offset: int) -> None:
+        """Write the parts with a flush, right behind what waits already; ``offset`` is where the plog ends with them.
 
-    def flush(self) -> None:
-        """Write what waits."""
-        if self.waiting:
-            write_all(self.open_file(), self.waiting, self.waiting_position)
-            self.waiting = []
+        They are those of the next change.
+        """
+        self.waiting.append(_Block(position, parts, self.changes + 1, offset))
+
+    def flush(self, change: int = 0) -> None:
+        """Write what waits, as far as the journal has it: what is acknowledged, and the changes up to ``change``.
+
+        Otherwise it could survive a crash, though something that was submitted before it does not.
+        """
+        assert self.replica is not None or not self.waiting
+        acked = 0 if self.replica is None else self.replica.acked
+        self._write(sum(1 for _ in takewhile(lambda one: one.offset <= acked or one.change <= change, self.waiting)))
+
+    def flush_all(self) -> None:
+        """Write what waits, because more is to be written behind it."""
+        self._write(len(self.waiting))
+
+    def _write(self, count: int) -> None:
+        if count:
+            blocks = list(islice(self.waiting, count))
+            write_all(self.open_file(), [part for one in blocks for part in one.parts], blocks[0].position)
+            for _ in blocks:
+                self.waiting.popleft()
 
     def write_state(self, state: State) -> None:
         """Let the head say how long the plog is."""

@@ -335,6 +335,7 @@ OPERATIONS: Final[Mapping[str, Operation]] = {
     "writer.find": Operation(_find, "write", "open"),
     "writer.mark": Operation(lambda session, number, time: _writer(session, number).mark(time), "write", "open"),
     "writer.close": Operation(_close_writer, "write", "chosen"),
+    "transactions.open": Operation(transactions.open_writer, "write"),
     "transactions.begin": Operation(transactions.begin, "write"),
     "transactions.close": Operation(transactions.close, "write"),
     "transactions.commit_all": Operation(transactions.commit_all, "write"),

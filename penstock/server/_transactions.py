@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from penstock.errors import BadArgument
-from penstock.stream import Transaction
+from penstock.stream import Transaction, TransactionalWriter
 from penstock.stream._batch import array_of
 from penstock.stream._keys import unpack_positions
+from penstock.stream._writer import check_writer
 
 if TYPE_CHECKING:
     from penstock.model import EventPointer
@@ -28,6 +29,7 @@ __all__ = [
     "drop_event",
     "end_event",
     "last_number",
+    "open_writer",
     "status",
     "write",
     "write_batch",
@@ -46,26 +48,42 @@ class _Event:
         self.output.abort()
 
 
-def begin(session: Session, stream: str, writer_id: str | None, lease: float) -> str:
+def open_writer(session: Session, stream: str, writer_id: str | None) -> int:
+    """Return the number of the stream, which goes with all that its writer asks for: another may get the name."""
+    return session.store.transactional_writer(stream, writer_id).stream_uid
+
+
+def begin(session: Session, stream: str, uid: int, writer_id: str | None, lease: float) -> str:
     """Begin a transaction; return its id."""
-    return session.store.transactional_writer(stream, writer_id).begin(lease).id
+    return _writer(session, stream, uid, writer_id).begin(lease).id
 
 
-def close(session: Session, stream: str, writer_id: str) -> None:
+def close(session: Session, stream: str, uid: int, writer_id: str) -> None:
     """Give no more time under the id of a transactional writer."""
-    session.store.transactional_writer(stream, writer_id).close()
+    _writer(session, stream, uid, writer_id).close()
 
 
 def commit_all(  # noqa: PLR0917 - as they are sent
-    session: Session, stream: str, writer_id: str | None, ids: list[str], number: int | None, timestamp: int | None
+    session: Session,
+    stream: str,
+    uid: int,
+    writer_id: str | None,
+    ids: list[str],
+    number: int | None,
+    timestamp: int | None,
 ) -> bool:
     """Commit prepared transactions of a stream as one; return False if the number was there."""
-    return session.store.transactional_writer(stream, writer_id).commit_all(ids, number, timestamp)
+    return _writer(session, stream, uid, writer_id).commit_all(ids, number, timestamp)
 
 
-def last_number(session: Session, stream: str, writer_id: str | None) -> int | None:
+def last_number(session: Session, stream: str, uid: int, writer_id: str | None) -> int | None:
     """Return the highest number under which a writer has committed transactions together."""
-    return session.store.transactional_writer(stream, writer_id).last_number
+    return _writer(session, stream, uid, writer_id).last_number
+
+
+def _writer(session: Session, stream: str, uid: int, writer_id: str | None) -> TransactionalWriter:
+    check_writer(writer_id, None)
+    return TransactionalWriter(session.store, stream, uid, writer_id, None)
 
 
 def status(session: Session, transaction: str) -> str:

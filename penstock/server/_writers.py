@@ -219,7 +219,7 @@ class Upload:
 
     def __init__(self, session: Session, writer: ClientWriter) -> None:
         self.writer = writer
-        self._logs = session.store.large_logs(writer.stream)
+        self._logs = session.store.large_logs(writer.stream, writer.stream_uid)
         self._write = LargeWrite(self._logs.new_large_log, session.store.clock)
         self._lock = threading.Lock()  # held while something is done to it: the client may be missed meanwhile
 

@@ -306,8 +306,9 @@ class Catalog:
             while self._owed:
                 self._append(self._owed[0])
                 del self._owed[0]
+            in_order = not certain or self._log.next_append(len(encode_records(records))).in_order
             pending = self._append(records) if records else None
-            in_doubt = certain and pending is not None and not pending.is_certain
+            in_doubt = certain and pending is not None and not (in_order and pending.is_certain)
             if self._unsettled and (durable or in_doubt or len(self._unsettled) > _UNSETTLED_MAX):
                 self._unsettled[-1][0].result()
                 self._unsettled = []

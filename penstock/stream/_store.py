@@ -6,6 +6,7 @@ changes what there is; it is taken before the locks of segments, and after those
 
 from __future__ import annotations
 
+import logging
 import re
 import threading
 from collections import deque
@@ -98,6 +99,7 @@ if TYPE_CHECKING:
 __all__ = ["StreamStore"]
 
 W = TypeVar("W", bound="KnownWriter")
+_logger: Final = logging.getLogger("penstock.stream")
 _CATALOG_LOG: Final = "catalog"
 _SEGMENT_LOG: Final = re.compile(r"s(\d+)\.(\d+)")
 _MARK_LOG: Final = re.compile(r"m(\d+)")
@@ -273,7 +275,7 @@ class StreamStore:
             drop_prepared(self, prepared, "its stream was deleted")
             self._drop_segments(state, list(state.segments))
             self.marks.lose_stream(state.uid)
-            self.delete_logs([_mark_log_name(state)])
+            self.drop_logs([_mark_log_name(state)])
             for live in self.live.values():
                 live.lose_stream(name)
 
@@ -283,8 +285,7 @@ class StreamStore:
                 dropped = self._segments.pop((state.uid, segment), None)
             if dropped is not None:
                 dropped.ring()
-            if self._manager.has_log(_log_name(state, segment)):
-                self._manager.delete_log(_log_name(state, segment))
+            self.drop_logs([_log_name(state, segment)])
 
     @uninterrupted
     def truncate_stream(self, name: str, cut: StreamCut) -> StreamInfo:
@@ -303,10 +304,17 @@ class StreamStore:
             segment.keep_table(int(self.clock.now() * 1000), before=head.get(one.segment_id, 0))
         self.catalog.commit(StreamTruncated(state.name, dict(head)))
         self._drop_segments(state, gone)
-        for segment_id, offset in head.items():
-            segment = self.segment(state.name, segment_id)
-            segment.truncate(offset)
-            segment.ring()
+        for segment_id in head:
+            self.segment(state.name, segment_id).ring()
+        try:
+            self._free_space(state)
+        except PenstockError as error:  # the stream begins at its new head all the same
+            _logger.warning("the space before the head of stream %s is freed later: %s", state.name, error)
+
+    def _free_space(self, state: StreamState) -> None:
+        """Let go of the plogs that lie before the head of a stream."""
+        for segment_id, offset in state.head.items():
+            self.segment(state.name, segment_id).truncate(offset)
         self.marks.truncate(state)
 
     # Places
@@ -588,17 +596,16 @@ class StreamStore:
         assert writer.writer_id is not None, "only writers with an id give time"
         self.marks.note_behind(writer.stream, writer.stream_uid, writer.writer_id, time)
 
-    def large_logs(self, stream: str) -> TransactionLogs:
+    def large_logs(self, stream: str, uid: int) -> TransactionLogs:
         """Return where a large event goes."""
-        return TransactionLogs(self, stream)
+        return TransactionLogs(self, stream, uid)
 
     def transactional_writer(
         self, name: str, writer_id: str | None = None, serializer: Serializer[Any] | None = None
     ) -> TransactionalWriter:
         """Open a writer of transactions."""
         check_writer(writer_id, serializer)
-        self._state(name)
-        return TransactionalWriter(self, name, writer_id, serializer)
+        return TransactionalWriter(self, name, self._state(name).uid, writer_id, serializer)
 
     def new_transaction_id(self) -> str:
         """Return an id that no transaction has had."""

@@ -85,10 +85,10 @@ class TransactionLogs:
     Without the id of a ``transaction`` they are those of a large event by itself.
     """
 
-    def __init__(self, store: StreamStore, stream: str, transaction: str | None = None) -> None:
+    def __init__(self, store: StreamStore, stream: str, uid: int, transaction: str | None = None) -> None:
         self._store, self._stream, self._implicit = store, stream, transaction is None
         self._transaction = transaction or store.new_transaction_id()
-        self.uid: Final = store.catalog.stream(stream).uid
+        self.uid: Final = uid
         self._lock = threading.Lock()  # held while a log is made, which any thread that writes a large event may do
         self._is_dropped = False
         self._find_parts()
@@ -254,7 +254,14 @@ class Transaction:
     """Events that are written together. Get one from :meth:`TransactionalWriter.begin`; threads may share it."""
 
     def __init__(
-        self, store: StreamStore, stream: str, writer_id: str | None, serializer: Serializer[Any] | None, lease: float
+        self,
+        store: StreamStore,
+        stream: str,
+        uid: int,
+        writer_id: str | None,
+        serializer: Serializer[Any] | None,
+        *,
+        lease: float,
     ) -> None:
         self.id: Final = store.new_transaction_id()
         self.stream: Final = stream
@@ -262,7 +269,7 @@ class Transaction:
         self._store, self._lease = store, lease
         self._serialize = None if serializer is None else serializer.serialize
         self._lock = threading.RLock()
-        self._logs = TransactionLogs(store, stream, self.id)
+        self._logs = TransactionLogs(store, stream, uid, self.id)
         self._waiting = Waiting()
         self._writing = WeakSet[EventOutputStream]()  # of those that nobody has any more, nothing becomes
         self._status: Status = "open"
@@ -586,22 +593,32 @@ class EndedTransaction:
 
 
 class TransactionalWriter:
-    """Begins transactions; get one from :meth:`Store.transactional_writer`."""
+    """Begins transactions; get one from :meth:`Store.transactional_writer`.
+
+    It is of the stream with this ``uid``: when that is deleted, another of the same name is none of its business.
+    """
 
     def __init__(
-        self, store: StreamStore, stream: str, writer_id: str | None, serializer: Serializer[Any] | None
+        self, store: StreamStore, stream: str, uid: int, writer_id: str | None, serializer: Serializer[Any] | None
     ) -> None:
         self.stream, self.writer_id = stream, writer_id
-        self._uid: Final = store.catalog.stream(stream).uid
+        self._uid: Final = uid
         self._store, self._serializer = store, serializer
         self._closed = False
+
+    @property
+    def stream_uid(self) -> int:
+        """The number of its stream: another may get the name later."""
+        return self._uid
 
     def begin(self, lease: float = 30.0) -> Transaction:
         """Begin a transaction, which is aborted when nobody pings it, or writes, for ``lease`` seconds."""
         _check_lease(lease)
         if self._closed:
             raise StoreClosed(f"the transactional writer of stream {self.stream!r}")
-        transaction = Transaction(self._store, self.stream, self.writer_id, self._serializer, float(lease))
+        transaction = Transaction(
+            self._store, self.stream, self._uid, self.writer_id, self._serializer, lease=float(lease)
+        )
         self._store.add_transaction(transaction)
         return transaction
 

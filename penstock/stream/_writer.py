@@ -281,7 +281,7 @@ class StreamWriter:
         """
         position = None if key is None else key_position(key)
         self._check()
-        logs = self._store.large_logs(self.stream)
+        logs = self._store.large_logs(self.stream, self.stream_uid)
 
         def commit(write: LargeWrite, output: EventOutputStream) -> None:
             event = write.finish()
@@ -319,7 +319,7 @@ class StreamWriter:
         return DoneAck(self._write_large_at(event, None if key is None else key_position(key)))
 
     def _write_large_at(self, event: Bytes, position: float | None) -> EventPointer:
-        logs = self._store.large_logs(self.stream)
+        logs = self._store.large_logs(self.stream, self.stream_uid)
         try:
             return self._commit_large(logs, self._write_chunks(logs, event), position)
         except BaseException:
@@ -336,7 +336,7 @@ class StreamWriter:
         wanted, place, lane = self._behind_all(lambda: self._place_numbered(key, number))
         if lane is None:
             return DoneAck(None)
-        logs = self._store.large_logs(self.stream)
+        logs = self._store.large_logs(self.stream, self.stream_uid)
         try:
             write = self._write_chunks(logs, event)
             return DoneAck(self._commit_numbered(logs, write, place, wanted))

@@ -140,7 +140,7 @@ class WriterHost(Protocol):
     def mark_behind(self, writer: StreamWriter, time: int) -> None:
         """Mark a time behind all that the writer has written."""
 
-    def large_logs(self, stream: str) -> LargeLogs:
+    def large_logs(self, stream: str, uid: int) -> LargeLogs:
         """Return where a large event goes."""
 
     def random_position(self) -> float:

@@ -21,7 +21,7 @@ def limit_pages(cpo: Cpo, pages: int) -> None:
     """Let the database have so many pages, as if there were no space for more."""
     engine = vars(cpo)["_database"].engine
 
-    @event.listens_for(engine, "begin")  # type: ignore[untyped-decorator]
+    @event.listens_for(engine, "begin")
     def limit(connection: object) -> None:
         connection.exec_driver_sql(f"PRAGMA max_page_count={pages}")  # type: ignore[attr-defined]
 

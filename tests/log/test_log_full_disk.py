@@ -76,6 +76,16 @@ class FailingOracle:
         return version
 
 
+def create_until_refused(manager: MetadataManager, error: type[PenstockError]) -> int:
+    """Create logs with one append each; return the number of the first that could not be."""
+    for number in count():
+        try:
+            manager.log(f"log-{number}").append(b"%d" % number)
+        except error:
+            return number
+    raise AssertionError
+
+
 @pytest.mark.parametrize("is_taken", [False, True])
 @pytest.mark.parametrize("error", [DiskFull("cpo.db"), CpoUnavailable("cpo.db", reason="busy")])
 def test_an_oracle_that_could_not_take_a_new_metadata_plog_is_asked_again(error: PenstockError, is_taken: bool) -> None:
@@ -88,15 +98,11 @@ def test_an_oracle_that_could_not_take_a_new_metadata_plog_is_asked_again(error:
             MetadataManager.open(plogs, oracle, "main", sizes=PlogSizes(first=256, largest=256)) as manager,  # type: ignore[arg-type]
         ):
             oracle.error, oracle.is_taken = error, is_taken
-            created = []
-            with pytest.raises(type(error)):
-                for number in count():
-                    manager.log(f"log-{number}").append(b"%d" % number)
-                    created.append(number)
+            first = create_until_refused(manager, type(error))
             with suppress(type(error)):  # it may be known by now that it was taken
                 manager.log("refused")
             oracle.error = None
-            for number in range(len(created), len(created) + 50):
+            for number in range(first, first + 50):
                 manager.log(f"log-{number}").append(b"%d" % number)
         with FilePlogs(disk) as plogs, MetadataManager.open(plogs, cpo, "main") as manager:
-            assert {b"%d" % number for number in range(len(created) + 50)} <= set(contents(manager).values())
+            assert {b"%d" % number for number in range(first + 50)} <= set(contents(manager).values())

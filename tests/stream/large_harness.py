@@ -105,7 +105,7 @@ def commit_chunks(
     store: StreamStore, chunks: Sequence[tuple[bytes, bool]], *, size: int | None = None, span: int | None = None
 ) -> EventPointer:
     """Put a large event of these chunks into the stream, each with its partial flag; the extent may say otherwise."""
-    logs = TransactionLogs(inside(store), STREAM)
+    logs = TransactionLogs(inside(store), STREAM, inside(store).stream(STREAM).uid)
     log, back = logs.new_large_log(), 0
     for number, (data, partial) in enumerate(chunks):
         head = pack_chunk(len(data), number=number, back=back, partial=partial, time_ms=0)

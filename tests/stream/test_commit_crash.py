@@ -30,6 +30,9 @@ if TYPE_CHECKING:
     from penstock.testing import CrashState
     from penstock.testing._faulty import Call
 
+DIRECT: Final = 300
+"""From which size on a block goes into its plog's own file, and not into the journal, where a test says so."""
+
 KEYS: Final = [f"key-{number}" for number in range(5)]
 EVERYTHING: Final = bool(os.environ.get("PENSTOCK_EXPLORE"))
 """Every crash point, every call: that takes minutes; otherwise a fifth of the former, and a dozen of each kind."""
@@ -259,6 +262,49 @@ def test_a_crash_at_any_point_leaves_whole_transactions_and_whole_events() -> No
             for state in some_states(disk, point):
                 open_after(state, cpo)
     assert len(points) > 1000, "the history has become too short to prove anything"
+
+
+@pytest.mark.parametrize("size", [30, 380], ids=["in the journal", "in the plog's own file"])
+def test_a_crash_at_any_point_leaves_no_events_whose_transaction_is_unknown(size: int) -> None:
+    """Whoever is told that there is no such transaction writes its events again; plogs are switched all the while."""
+    disk, begun = RecordingDisk(), dict[str, bytes]()
+    with (
+        open_cpo("memory:") as cpo,
+        store_on(disk, RecordedOracle(cpo, disk), "begun", seed=1, direct_size_min=DIRECT) as store,
+    ):  # type: ignore[arg-type]
+        store.create_stream(STREAM)
+        for number in range(20):
+            transaction = store.transactional_writer(STREAM).begin()
+            for part in range(size // 30):
+                transaction.write_event(event_of("one", number, str(part), 26))
+            begun[transaction.id] = event_of("one", number, "0", 26)
+            transaction.commit()
+    points = disk.crash_points()
+    with open_cpo("memory:") as cpo:
+        for point in points if EVERYTHING else points[::4]:
+            for state in some_states(disk, point):
+                check_known(state, cpo, begun)
+    assert len(points) > 250, "the history has become too short to prove anything"
+
+
+def check_known(state: CrashState, cpo: Cpo, begun: dict[str, bytes]) -> None:
+    """See that those transactions are committed whose events are there."""
+    published = [note.plog_id for note in state.notes if isinstance(note, Published)]
+    if not published:
+        return
+    newest = cpo.metadata_plog("begun")
+    cpo.set_metadata_plog("begun", published[-1], expected=newest.version if newest else 0)
+    with store_on(state.disk, cpo, "begun", seed=2, direct_size_min=DIRECT) as store:
+        found = set(events_of(store)) if store.streams() else set()
+        there = [transaction for transaction, event in begun.items() if event in found]
+        assert [one for one in begun if is_committed(store, one)] == there, state.describe
+
+
+def is_committed(store: StreamStore, transaction: str) -> bool:
+    try:
+        return store.transaction(transaction).status == "committed"
+    except NoSuchTransaction:
+        return False
 
 
 class Stop(Exception):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from contextlib import suppress
 from itertools import count
 from typing import TYPE_CHECKING
+from unittest.mock import patch
 
 import pytest
 
@@ -133,3 +134,24 @@ def test_a_full_disk_stops_the_writer_and_not_the_store() -> None:
             for number in range(written + 20):
                 writer.write_event(event_of(number, "a"), key="a", number=number).result()
         assert numbers_of(store) == [("a", number) for number in range(written + 20)]
+
+
+@pytest.mark.parametrize("change", ["truncate", "delete"])
+def test_a_change_that_is_on_record_does_not_fail_because_its_space_cannot_be_freed(change: str) -> None:
+    """Told that the disk is full, the caller would believe that the stream is as it was."""
+    disk = FaultyDisk(MemoryDisk())
+    with open_cpo("memory:") as cpo, store_on(disk, cpo, "main", seed=1) as store:
+        store.create_stream(STREAM)
+        with store.writer(STREAM, "w") as writer:
+            for number in range(40):
+                writer.write_event(event_of(number, "a"), key="a", number=number)
+        cut = store.tail(STREAM)
+        if change == "delete":
+            store.seal_stream(STREAM)
+        with patch.object(store._manager, "record", side_effect=DiskFull("the metadata")):
+            store.truncate_stream(STREAM, cut) if change == "truncate" else store.delete_stream(STREAM)
+        if change == "truncate":
+            assert store.head(STREAM) == cut
+            store.truncate_stream(STREAM, cut)
+        store.maintain()
+        assert store._manager.log("s0.0").start > 0 if change == "truncate" else not store._manager.has_log("s0.0")

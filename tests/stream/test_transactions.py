@@ -54,7 +54,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from penstock.cpo import Cpo
-    from penstock.stream import StreamStore
+    from penstock.stream import StreamStore, StreamWriter, TransactionalWriter
     from penstock.stream._transaction import Transaction
     from penstock.testing import ManualClock
     from penstock.testing._faulty import Call
@@ -1140,3 +1140,30 @@ def check_that_nothing_is_seen(store: StreamStore) -> None:
         with suppress(PenstockError), store.writer(STREAM) as writer:
             writer.write_event(b"", key=f"key-{number}").result()
     assert not any(events_of(store))
+
+
+@pytest.mark.parametrize(
+    "use",
+    [
+        lambda begun, _: begun.begin(),
+        lambda begun, _: begun.commit_all([]),
+        lambda begun, _: begun.last_number,
+        lambda _, writer: writer.write_event(b"small", key="a").result(),
+        lambda _, writer: writer.write_event(bytes(2 << 20), key="a").result(),
+        lambda _, writer: writer.begin_write_event("a").write(bytes(2 << 20)),
+    ],
+    ids=["begin", "commit_all", "last_number", "a small event", "a large event", "an event as a file"],
+)
+def test_nothing_of_a_deleted_stream_goes_to_another_of_its_name(
+    store: StreamStore, use: Callable[[TransactionalWriter, StreamWriter], object]
+) -> None:
+    """A writer was opened for the stream that is gone; what it writes was meant for nobody who reads the new one."""
+    store.create_stream(STREAM)
+    begun, writer = store.transactional_writer(STREAM, "t"), store.writer(STREAM, "w")
+    replaced(store)
+    with pytest.raises(NoSuchStream):
+        use(begun, writer)
+    begun.close()
+    with suppress(NoSuchStream):
+        writer.close()
+    assert events_of(store) == []
