@@ -264,14 +264,18 @@ def test_a_crash_at_any_point_leaves_whole_transactions_and_whole_events() -> No
     assert len(points) > 1000, "the history has become too short to prove anything"
 
 
+def recorded(cpo: Cpo, disk: RecordingDisk) -> Cpo:
+    return RecordedOracle(cpo, disk)  # type: ignore[return-value]
+
+
 @pytest.mark.parametrize("size", [30, 380], ids=["in the journal", "in the plog's own file"])
 def test_a_crash_at_any_point_leaves_no_events_whose_transaction_is_unknown(size: int) -> None:
     """Whoever is told that there is no such transaction writes its events again; plogs are switched all the while."""
     disk, begun = RecordingDisk(), dict[str, bytes]()
     with (
         open_cpo("memory:") as cpo,
-        store_on(disk, RecordedOracle(cpo, disk), "begun", seed=1, direct_size_min=DIRECT) as store,
-    ):  # type: ignore[arg-type]
+        store_on(disk, recorded(cpo, disk), "begun", seed=1, direct_size_min=DIRECT) as store,
+    ):
         store.create_stream(STREAM)
         for number in range(20):
             transaction = store.transactional_writer(STREAM).begin()
