@@ -90,7 +90,7 @@ def test_every_block_runs(document: Path, folder: Path) -> None:
         "PENSTOCK_PORT": port,
         "PENSTOCK_HTTP_PORT": http_port,
     }
-    text = document.read_text().replace("127.0.0.1:9090", f"127.0.0.1:{port}")
+    text = document.read_text().replace("127.0.0.1:7367", f"127.0.0.1:{port}")
     for block in blocks_of(text):
         for arguments in to_run(block):
             result = subprocess.run(

@@ -34,14 +34,18 @@ _SECTIONS: Final = {
     "Streams and their events": ("stream", "write", "tail", "read", "cat", "watermarks", "group", "maintain"),
     "Jobs on Spark": ("archive", "aggregate", "windows"),
     "The server": ("serve", "dev", "user"),
-    "Penstock itself": ("demo", "doctor"),
+    "Penstock itself": ("demo", "doctor", "completion"),
 }
 _REST: Final = "Commands"
+_COMPLETE: Final = "_PENSTOCK_COMPLETE"  # set by the script that `penstock completion` prints
 
 
 def main() -> None:
     """Run the command line; exit with 0 if all is fine, 1 if it failed, 2 if it was called wrongly."""
     _open_missing_files()
+    os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # what goes wrong is told by us, once and in words
+    if _COMPLETE in os.environ:
+        _prepare_completion()
     try:
         try:
             _app()(prog_name="penstock")
@@ -63,6 +67,13 @@ def _open_missing_files() -> None:
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:
             setattr(sys, name, Path(os.devnull).open(mode))  # noqa: SIM115 - open to the end
+
+
+def _prepare_completion() -> None:
+    """Let the shell be told what can come next, in the form that it wants."""
+    from typer.completion import completion_init  # type: ignore[attr-defined]
+
+    completion_init()
 
 
 def command_names() -> list[str]:
@@ -94,13 +105,21 @@ def _app() -> typer.Typer:
 def _typer() -> typer.Typer:
     # Markup off: an example may hold brackets. Plain tracebacks: what is not a PenstockError is our own mistake.
     return typer.Typer(
-        cls=_Group, add_completion=False, no_args_is_help=True, pretty_exceptions_enable=False, rich_markup_mode=None
+        cls=_Group,
+        add_completion=False,
+        no_args_is_help=True,
+        pretty_exceptions_enable=False,
+        rich_markup_mode=None,
+        context_settings={"help_option_names": ["-h", "--help"]},
     )
 
 
 def _add(app: typer.Typer, name: str, module: ModuleType) -> None:
     # The mark keeps the help from breaking the line: it is there to be copied.
     app.command(name, epilog=f"\b\nExample: {module.EXAMPLE}")(with_credentials(getattr(module, name)))
+
+
+_WHOLE: Final = 1000  # characters of a first sentence: no help is cut off
 
 
 class _Group(TyperGroup):
@@ -111,7 +130,7 @@ class _Group(TyperGroup):
         placed = {name for names in _SECTIONS.values() for name in names}
         rest = tuple(name for name in self.list_commands(ctx) if name not in placed)
         for title, names in {**_SECTIONS, _REST: rest}.items():
-            rows = [(name, self.commands[name].get_short_help_str(100)) for name in names if name in self.commands]
+            rows = [(name, self.commands[name].get_short_help_str(_WHOLE)) for name in names if name in self.commands]
             if rows:
                 with formatter.section(title):
                     formatter.write_dl(rows)

@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 from penstock.cli._output import fail
+from penstock.cli._values import is_time, parse_time
 from penstock.errors import BadArgument
+from penstock.model import shown
 
 if TYPE_CHECKING:
     from penstock.client import Store
@@ -66,12 +68,21 @@ def job_options(address: str) -> dict[str, str]:
     return {name: str(value) for name, value in credentials().items()}
 
 
-def parse_place(store: Store, stream: str, text: str) -> StreamCut:
-    """Return the cut that a user means: ``head``, ``tail`` or a cut as text."""
+def parse_place(store: Store, stream: str, option: str, text: str, *, is_end: bool = False) -> StreamCut:
+    """Return the cut that an option means: ``head``, ``tail``, a cut as text, or a time.
+
+    Behind the cut of a time lies all of that time and later; before it, if it is an end, all of that time and earlier.
+    """
     from penstock.model import StreamCut
 
     if text == "head":
         return store.head(stream)
     if text == "tail":
         return store.tail(stream)
-    return StreamCut.parse(text)
+    if is_time(text):
+        return store.cut_at_time(stream, parse_time(option, text), bound="lower" if is_end else "upper")
+    try:
+        return StreamCut.parse(text)
+    except BadArgument:
+        wanted = "head, tail, a cut like plant/readings:0@56, or a time like 2026-11-15T12:00"
+        raise BadArgument(f"{option} cannot be {shown(text)}: give {wanted}") from None

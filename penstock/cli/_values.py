@@ -1,13 +1,15 @@
-"""Values as they are typed: ``7d``, ``10GB``, ``0-0.5,0.5-1``."""
+"""Values as they are typed: ``7d``, ``10GB``, ``0-0.5,0.5-1``, ``2026-11-15T12:00``."""
 
 from __future__ import annotations
 
 import re
+from datetime import datetime
 from typing import Final
 
 from penstock.errors import BadArgument
+from penstock.model import check_time, shown
 
-__all__ = ["parse_duration", "parse_ranges", "parse_segments", "parse_size"]
+__all__ = ["is_time", "parse_duration", "parse_ranges", "parse_segments", "parse_size", "parse_time"]
 
 _SECONDS: Final = {"ms": 0.001, "": 1, "s": 1, "m": 60, "min": 60, "h": 3_600, "d": 86_400, "w": 604_800}
 _BYTES: Final = {
@@ -19,37 +21,56 @@ _BYTES: Final = {
 _FIGURE: Final = re.compile(r"(\d{1,18}(?:\.\d{0,18})?|\.\d{1,18})\s*([A-Za-z]*)", re.ASCII)
 _NUMBER: Final = r"(?:\d+(?:\.\d*)?|\.\d+)(?:[eE]-?\d+)?"
 _RANGE: Final = re.compile(rf"({_NUMBER})-({_NUMBER})", re.ASCII)
+_TIME: Final = re.compile(r"\d+|\d{4}-\d\d-\d\d.*", re.ASCII)
 _SEGMENT: Final = re.compile(r"\d{1,18}", re.ASCII)
 
 
-def parse_duration(text: str) -> float:
-    """Return the seconds of ``90``, ``1.5h`` or ``7d``."""
+def parse_duration(option: str, text: str) -> float:
+    """Return the seconds of ``90``, ``1.5h`` or ``7d``, which an option was given."""
     match = _FIGURE.fullmatch(text.strip())
     if match is None or match[2].lower() not in _SECONDS:
-        raise BadArgument(f"{text!r} is no time: give a number and ms, s, m, h, d or w, like 7d")
+        raise BadArgument(f"{option} cannot be {shown(text)}: give a number and ms, s, m, h, d or w, like 7d")
     return float(match[1]) * _SECONDS[match[2].lower()]
 
 
-def parse_size(text: str) -> int:
-    """Return the bytes of ``4096``, ``1.5MB`` or ``10GiB``."""
+def parse_size(option: str, text: str) -> int:
+    """Return the bytes of ``4096``, ``1.5MB`` or ``10GiB``, which an option was given."""
     match = _FIGURE.fullmatch(text.strip())
     if match is None or match[2].lower() not in _BYTES:
-        raise BadArgument(f"{text!r} is no size: give a number and B, kB, MB, GB, TB or KiB, MiB, GiB, TiB, like 10GB")
+        units = "B, kB, MB, GB, TB or KiB, MiB, GiB, TiB"
+        raise BadArgument(f"{option} cannot be {shown(text)}: give a number and {units}, like 10GB")
     unit = _BYTES[match[2].lower()]
     return int(match[1]) * unit if match[1].isdigit() else int(float(match[1]) * unit)
 
 
-def parse_segments(text: str) -> list[int]:
-    """Return the segments of ``0`` or ``1,2``."""
+def parse_segments(option: str, text: str) -> list[int]:
+    """Return the segments of ``0`` or ``1,2``, which an option was given."""
     parts = [part.strip() for part in text.split(",")]
     if not all(map(_SEGMENT.fullmatch, parts)):
-        raise BadArgument(f"{text!r} are no segments: give their numbers, like 1,2")
+        raise BadArgument(f"{option} cannot be {shown(text)}: give the numbers of segments, like 1,2")
     return [int(part) for part in parts]
 
 
-def parse_ranges(text: str) -> list[tuple[float, float]]:
-    """Return the key ranges of ``0-0.5,0.5-1``."""
+def parse_ranges(option: str, text: str) -> list[tuple[float, float]]:
+    """Return the key ranges of ``0-0.5,0.5-1``, which an option was given."""
     matches = [_RANGE.fullmatch(part.strip()) for part in text.split(",")]
     if not all(matches):
-        raise BadArgument(f"{text!r} are no key ranges: give them like 0-0.5,0.5-1")
+        raise BadArgument(f"{option} cannot be {shown(text)}: give key ranges like 0-0.5,0.5-1")
     return [(float(match[1]), float(match[2])) for match in matches if match]
+
+
+def is_time(text: str) -> bool:
+    """Whether a text looks like a time: milliseconds, or a date."""
+    return _TIME.fullmatch(text) is not None
+
+
+def parse_time(option: str, text: str) -> int:
+    """Return the milliseconds of ``1700000000000`` or ``2026-11-15T12:00``; without a zone it is the local time."""
+    try:
+        time = int(text) if text.isdecimal() else round(datetime.fromisoformat(text).timestamp() * 1000)
+        check_time(option, time)
+    except (ValueError, OverflowError, OSError):  # BadArgument is a ValueError, too
+        raise BadArgument(
+            f"{option} cannot be {shown(text)}: give a time like 2026-11-15T12:00, 2026-11-15T12:00Z or 1700000000000"
+        ) from None
+    return time

@@ -12,7 +12,7 @@ EXAMPLE = "penstock aggregate plant/readings plant/alarms --into plant/all"
 
 
 def aggregate(
-    streams: Annotated[list[str], typer.Argument(metavar="STREAM...", help="Their names: scope/name.")],
+    streams: Annotated[list[str], typer.Argument(metavar="STREAM", help="Their names: scope/name.")],
     *,
     into: Annotated[str, typer.Option(metavar="STREAM", help="The stream that they are merged into.")],
     key: Annotated[

@@ -15,8 +15,8 @@ def dev(
     *,
     port: Annotated[
         int, typer.Option(envvar="PENSTOCK_PORT", help="The port of Arrow Flight; 0 is any that is free.")
-    ] = 9090,
-    http_port: Annotated[int, typer.Option(envvar="PENSTOCK_HTTP_PORT", help="The port of health and metrics.")] = 9091,
+    ] = 7367,
+    http_port: Annotated[int, typer.Option(envvar="PENSTOCK_HTTP_PORT", help="The port of health and metrics.")] = 7368,
 ) -> None:
     """Start a server on this machine, without users, with a store that is gone when it ends."""
     from penstock.server import load_config, run

@@ -2,10 +2,13 @@
 
 import dataclasses
 import json
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+
+from penstock.cli._output import print_rows
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -37,10 +40,14 @@ def doctor(
 
 
 def _print_table(checks: "Iterable[Check]") -> None:
+    """Print a table on a terminal; elsewhere a line for each check, with tabs."""
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
+    if not sys.stdout.isatty():
+        print_rows((), [(check.name, check.status, check.found, check.fix) for check in checks])
+        return
     table = Table("check", "status", box=None, pad_edge=False)
     table.add_column("found", overflow="fold")
     table.add_column("what to do", overflow="fold")

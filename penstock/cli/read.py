@@ -23,8 +23,10 @@ EXAMPLE = "penstock read plant/readings --limit 3 --json"
 def read(
     stream: Annotated[str, typer.Argument(metavar="STREAM", help="Its name: scope/name.")],
     *,
-    start: Annotated[str, typer.Option("--from", metavar="head|CUT", help="Where to begin.")] = "head",
-    end: Annotated[str, typer.Option("--to", metavar="tail|CUT", help="Where to end.")] = "tail",
+    start: Annotated[
+        str, typer.Option("--from", metavar="head|CUT|TIME", help="Where to begin; TIME is milliseconds or a date.")
+    ] = "head",
+    end: Annotated[str, typer.Option("--to", metavar="tail|CUT|TIME", help="Where to end.")] = "tail",
     limit: Annotated[int | None, typer.Option(min=1, help="End after N events.")] = None,
     output: Annotated[
         Path | None,
@@ -43,7 +45,10 @@ def read(
     if as_json and output is not None and output.suffix in COLUMN_FORMATS:
         raise BadArgument(f"--json is for lines, {output} gets columns: leave one of them out")
     with existing_store(store) as opened:
-        cuts = parse_place(opened, stream, start), parse_place(opened, stream, end)
+        cuts = (
+            parse_place(opened, stream, "--from", start),
+            parse_place(opened, stream, "--to", end, is_end=True),
+        )
         batches = first_events(opened.read(stream, *cuts), limit)
         if output is None:
             whole = not sys.stdout.isatty()

@@ -33,10 +33,15 @@ def tail(
     *,
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on with what arrives, until Ctrl-C.")] = False,
     last: Annotated[
-        int | None, typer.Option("--last", "-n", min=0, help="Begin with the last N events.", show_default="10")
+        int | None, typer.Option("--last", "-n", min=0, help="Begin with the last N events; 10 by default.")
     ] = None,
     start: Annotated[
-        str | None, typer.Option("--from", metavar="head|tail|CUT", help="Begin there instead of with the last events.")
+        str | None,
+        typer.Option(
+            "--from",
+            metavar="head|tail|CUT|TIME",
+            help="Begin there instead of with the last events; TIME is milliseconds or a date.",
+        ),
     ] = None,
     limit: Annotated[int | None, typer.Option(min=1, help="End after N events.")] = None,
     windows: Annotated[bool, typer.Option("--windows", help="Print between which times each event is.")] = False,
@@ -69,7 +74,7 @@ def _events(
     from penstock.cli._last import last_events
 
     if start is not None:
-        yield from store.read(end.stream, parse_place(store, end.stream, start), end)
+        yield from store.read(end.stream, parse_place(store, end.stream, "--from", start), end)
     else:
         yield from last_events(store, end.stream, end=end, count=last)
     if follow:

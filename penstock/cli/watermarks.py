@@ -6,6 +6,7 @@ import typer
 
 from penstock.cli._output import JsonOption, moment, print_json, print_rows
 from penstock.cli._store import STORE_DEFAULT, StoreOption, existing_store
+from penstock.cli._values import parse_time
 
 if TYPE_CHECKING:
     from penstock.model import Watermark
@@ -16,16 +17,20 @@ EXAMPLE = "penstock watermarks plant/readings --last 3"
 def watermarks(
     stream: Annotated[str, typer.Argument(metavar="STREAM", help="Its name: scope/name.")],
     *,
-    start: Annotated[int | None, typer.Option("--from", metavar="MS", help="The first time, in milliseconds.")] = None,
-    end: Annotated[int | None, typer.Option("--to", metavar="MS", help="The time to stop before.")] = None,
+    start: Annotated[
+        str | None, typer.Option("--from", metavar="TIME", help="The first time: milliseconds or a date.")
+    ] = None,
+    end: Annotated[str | None, typer.Option("--to", metavar="TIME", help="The time to stop before.")] = None,
     last: Annotated[int | None, typer.Option("--last", "-n", min=1, help="Only the last N of them.")] = None,
     store: StoreOption = STORE_DEFAULT,
     as_json: JsonOption = False,
 ) -> None:
     """List the watermarks of a stream: lower and upper time, and the cut before which everything up to them lies."""
+    first = None if start is None else parse_time("--from", start)
+    behind = None if end is None else parse_time("--to", end)
     with existing_store(store) as opened:
         opened.maintain()  # what was noted by a process that has ended counts, too
-        marks = opened.watermarks(stream, start, end)
+        marks = opened.watermarks(stream, first, behind)
     marks = marks if last is None else marks[-last:]
     if as_json:
         print_json([as_dict(mark) for mark in marks])

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 __all__ = ["ServerFinder"]
 
-_PORT: Final = 9090
+_PORT: Final = 7367
 _FRAME_SIZE: Final = 1 << 20  # a block comes in one or two pieces, not in sixty-four
 _KEEPALIVE_MS: Final = 330_000  # who asks more often than every five minutes is hung up on by gRPC
 _ANSWER_MS: Final = 10_000  # also for what the other machine's system has to confirm: that is noticed with every call

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ipaddress
 import math
+import re
 import tomllib
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
@@ -24,6 +25,8 @@ __all__ = ["CONFIG_FILE", "Config", "load_config"]
 
 CONFIG_FILE: Final = "penstock.toml"
 _PREFIX: Final = "PENSTOCK_"
+_ENVIRONMENT: Final = "environment"
+_COMMAND_LINE: Final = "command line"
 _FILE_SIZE_MAX: Final = 1 << 20
 
 Text = Annotated[str, Meta(min_length=1)]
@@ -37,8 +40,8 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
 
     store: Text = "./penstock-data"
     host: Text = "127.0.0.1"
-    port: Port = 9090  # of Arrow Flight; 0 is any that is free
-    http_port: Port = 9091  # of health and metrics
+    port: Port = 7367  # of Arrow Flight, PENS on a telephone; 0 is any that is free
+    http_port: Port = 7368  # of health and metrics
     tls: bool | None = None  # None: on, unless the host is this machine alone
     tls_cert: Text | None = None  # None: our own, which is made in the store's folder
     tls_key: Text | None = None
@@ -88,12 +91,11 @@ def load_config(
         values[key], places[key] = _converted(where, key, value, strict=True), where
     for key in _KINDS:
         if (text := environ.get(_PREFIX + key.upper())) is not None:
-            where = "environment"
-            values[key] = _converted(where, _PREFIX + key.upper(), text, kind=_KINDS[key], strict=False)
-            places[key] = where
+            where = _ENVIRONMENT
+            values[key], places[key] = _converted(where, key, text, strict=False), where
     for key, value in (flags or {}).items():
         if value is not None:
-            where = "command line"
+            where = _COMMAND_LINE
             values[key], places[key] = _converted(where, key, value, strict=True), where
     config = Config(**values)
     _check_together(config, places)
@@ -113,15 +115,23 @@ def _read(path: Path | None) -> dict[str, Any]:
         raise BadConfig(str(path or CONFIG_FILE), "the whole file", reason=f"it is no TOML ({error})") from error
 
 
-def _converted(where: str, key: str, value: object, *, strict: bool, kind: Any = None) -> Any:  # noqa: ANN401
+def _converted(where: str, key: str, value: object, *, strict: bool) -> Any:  # noqa: ANN401
     """Return a value of the kind that the setting has; text from the environment may be any of them."""
+    name = _spelled(key, where)
     try:
-        found = msgspec.convert(value, kind or _KINDS[key], strict=strict)
+        found = msgspec.convert(value, _KINDS[key], strict=strict)
     except msgspec.ValidationError as error:
-        raise BadConfig(where, key, reason=f"it cannot be {value!r}: {_in_words(error)}") from None
+        raise BadConfig(where, name, reason=f"it cannot be {value!r}: {_in_words(error)}") from None
     if isinstance(found, float) and not math.isfinite(found):
-        raise BadConfig(where, key, reason=f"it cannot be {value!r}: give a figure")
+        raise BadConfig(where, name, reason=f"it cannot be {value!r}: give a figure")
     return found
+
+
+def _spelled(key: str, where: str) -> str:
+    """Return the name that a setting has in a place."""
+    if where == _ENVIRONMENT:
+        return _PREFIX + key.upper()
+    return f"--{key.replace('_', '-')}" if where == _COMMAND_LINE and key != "store" else key
 
 
 def _in_words(error: msgspec.ValidationError) -> str:
@@ -132,24 +142,27 @@ def _check_together(config: Config, places: Mapping[str, str]) -> None:
     """Refuse settings that contradict each other, or what a server is."""
 
     def contradiction(key: str, reason: str) -> BadConfig:
-        return BadConfig(places.get(key, "defaults"), key, reason=reason)
+        """Return an error; a setting that the reason names with a $ is spelled as the one that is wrong."""
+        where = places.get(key, "defaults")
+        told = re.sub(r"\$(\w+)", lambda name: _spelled(name[1], where), reason)
+        return BadConfig(where, _spelled(key, where), reason=told)
 
     if config.store == "memory:" or "://" in config.store:
         raise contradiction("store", f"it cannot be {config.store!r}: a server serves a folder")
     if config.port == config.http_port != 0:
         key = "http_port" if "http_port" in places else "port"
-        raise contradiction(key, f"port and http_port are both {config.port}: they have to differ")
+        raise contradiction(key, f"$port and $http_port are both {config.port}: they have to differ")
     if (config.tls_cert is None) != (config.tls_key is None):
         given, missing = ("tls_cert", "tls_key") if config.tls_key is None else ("tls_key", "tls_cert")
-        raise contradiction(given, f"{missing} is missing: both are needed, or neither")
+        raise contradiction(given, f"${missing} is missing: both are needed, or neither")
     if config.tls_cert is not None and config.tls is False:
-        raise contradiction("tls", "it is off, and there is a tls_cert: leave one of them away")
+        raise contradiction("tls", "it is off, and there is a $tls_cert: leave one of them out")
     if not config.uses_tls and not config.is_local and not config.allow_plain:
-        reason = f"it is off, and {config.host} is open to others, who could read passwords: allow_plain permits it"
+        reason = f"it is off, and {config.host} is open to others, who could read passwords: $allow_plain permits it"
         raise contradiction("tls", reason)
     if config.anonymous and not config.is_local:
         raise contradiction("anonymous", f"{config.host} is open to others: only a loopback host may do without users")
     if config.max_inflight_bytes < config.max_message_bytes:
         key = "max_inflight_bytes" if "max_inflight_bytes" in places else "max_message_bytes"
-        reason = f"max_inflight_bytes, {config.max_inflight_bytes}, has no room for a message of max_message_bytes, "
+        reason = f"$max_inflight_bytes, {config.max_inflight_bytes}, has no room for a message of $max_message_bytes, "
         raise contradiction(key, reason + str(config.max_message_bytes))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import re
 import shlex
 import subprocess
 import sys
@@ -160,3 +161,40 @@ def test_full_disk_behind_the_output_is_told(run: Run, plant: Path) -> None:
     assert plant.is_dir()
     result = run("penstock read plant/readings > /dev/full")
     assert (result.returncode, result.stderr) == (1, "penstock: No space left on device\n")
+
+
+@pytest.mark.parametrize("command", ["", "stream", *command_names()])
+def test_short_help_is_help(call: Call, command: str) -> None:
+    """``-h`` is what hands type first."""
+    assert call(*command.split(), "-h") == call(*command.split(), "--help")
+
+
+@pytest.mark.parametrize("columns", ["40", "80", "200"])
+def test_help_is_not_cut_off(call: Call, monkeypatch: pytest.MonkeyPatch, columns: str) -> None:
+    """The end of a sentence is often what matters; a narrow terminal has more lines, not fewer words."""
+    monkeypatch.setenv("COLUMNS", columns)
+    for command in command_names():
+        group, _, name = command.rpartition(" ")
+        about = getattr(importlib.import_module(f"penstock.cli.{command.replace(' ', '.')}"), name).__doc__
+        first_sentence = re.split(r"(?<=\w)\. |\.?\n", about)[0].removesuffix(".")
+        listed = call(*group.split(), "--help").out
+        assert first_sentence in " ".join(listed.split()), command
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_completion_prints_a_script(call: Call, shell: str) -> None:
+    """A shell runs it at every start."""
+    result = call("completion", shell)
+    assert (result.code, result.err) == (0, "")
+    assert f"_PENSTOCK_COMPLETE=complete_{shell}" in result.out
+
+
+def test_bash_completes_commands_and_options(run: Run) -> None:
+    """As it does when Tab is pressed."""
+    script = (
+        'eval "$(penstock completion bash)"; '
+        "complete_it() { COMP_WORDS=($1); COMP_CWORD=$2; _penstock_completion penstock; echo ${COMPREPLY[*]}; }; "
+        "complete_it 'penstock gr' 1; complete_it 'penstock group cr' 2; complete_it 'penstock stream update --no-r' 3"
+    )
+    result = run(script)
+    assert (result.stdout.split(), result.stderr) == (["group", "create", "--no-retention"], "")

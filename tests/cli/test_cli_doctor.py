@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import resource
 import shutil
 import socket
@@ -19,7 +20,7 @@ from penstock.testing import ManualClock
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from tests.cli.conftest import Call
+    from tests.cli.conftest import Call, CallOnTerminal
 
 PACKAGES = ("google-crc32c", "msgspec", "numpy", "pyarrow", "rich", "sqlalchemy", "typer")
 SERVER = ("server settings", "server ports", "server certificate")
@@ -31,11 +32,9 @@ def checks_in(output: str) -> dict[str, dict[str, str]]:
     return {check["name"]: check for check in json.loads(output)}
 
 
-def test_text_has_a_line_for_every_check(call: Call, tmp_path: Path) -> None:
+def test_text_has_a_line_for_every_check(call_on_terminal: CallOnTerminal, tmp_path: Path) -> None:
     """The table is read by people: name, status, what was found, what to do."""
-    result = call("doctor")
-    assert result.code == 0, result.out
-    lines = result.out.splitlines()
+    lines = re.sub(r"\x1b\[[\d;]*m", "", call_on_terminal("doctor")).splitlines()
     assert lines[0].split() == ["check", "status", "found", "what", "to", "do"]
     assert len(lines) == len(NAMES) + 1
     for name, line in zip(NAMES, lines[1:], strict=True):
@@ -110,7 +109,7 @@ def test_missing_java_does_not_fail(call: Call, monkeypatch: pytest.MonkeyPatch,
 
 def test_wrong_settings_of_a_server_are_a_warning(call: Call, tmp_path: Path) -> None:
     """Who has no server needs none; who has one is told what is wrong, in words."""
-    tmp_path.joinpath("penstock.toml").write_text("prot = 9090")
+    tmp_path.joinpath("penstock.toml").write_text("prot = 7367")
     result = call("doctor", "--json")
     assert result.code == 0
     checks = checks_in(result.out)
@@ -156,3 +155,11 @@ def test_certificate_is_not_looked_at_without_the_packages(
     check = checks_in(call("doctor", "--json").out)["server certificate"]
     assert check["status"] == "warn"
     assert "penstock[server]" in check["fix"]
+
+
+def test_report_is_plain_lines_elsewhere(call: Call) -> None:
+    """``penstock doctor | grep -v ok`` is what a script asks; no line is folded, and each has the same fields."""
+    lines = call("doctor").lines
+    assert [line.split("\t")[0] for line in lines] == NAMES
+    assert all(len(line.split("\t")) == 4 for line in lines)
+    assert lines[0].startswith("Python\tok\t3.")

@@ -96,3 +96,32 @@ def test_wrong_call_is_one_line_and_moves_nothing(call: Call, two: Path, argumen
     result = call("group", *arguments.split())
     assert (result.code, result.out, len(result.err.splitlines())) == (code, "", 1)
     assert position(two, "dashboard") == before
+
+
+def test_create_makes_a_group_that_reads_from_a_place(call: Call, plant: Path) -> None:
+    """Whoever sets up a machine by a script makes the groups of its programs there."""
+    assert call("group", "create", "late", "plant/readings", "--from", "tail").out == "late: reads plant/readings\n"
+    assert call("group", "create", "early", "plant/readings").code == 0
+    with penstock.connect(plant / "penstock-data") as store:
+        assert store.reader_group("late").position == (store.tail("plant/readings"),)
+        assert store.reader_group("early").position == (store.head("plant/readings"),)
+
+
+def test_create_tells_of_a_group_that_is_there(call: Call, plant: Path) -> None:
+    """In the words of the command line; a script that runs again says --exist-ok."""
+    before = position(plant, "dashboard")
+    result = call("group", "create", "dashboard", "plant/readings")
+    assert (result.code, result.err) == (
+        1,
+        "penstock: reader group 'dashboard' exists: choose another name, or give --exist-ok to keep it as it is\n",
+    )
+    made = json.loads(call("group", "create", "dashboard", "plant/readings", "--exist-ok", "--json").out)
+    assert made == {"name": "dashboard", "streams": ["plant/readings"], "position": before}
+
+
+def test_rm_deletes_a_group(call: Call, plant: Path) -> None:
+    """Retention by consumption would wait for a group that nobody uses any more."""
+    assert plant.is_dir()
+    assert call("group", "rm", "dashboard").out == "dashboard: deleted\n"
+    assert call("group", "ls").out == ""
+    assert call("group", "rm", "dashboard").err == "penstock: no reader group 'dashboard': create it first\n"

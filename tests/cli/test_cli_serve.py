@@ -51,8 +51,8 @@ def test_store_may_come_from_the_environment(
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ("--port 70000", "penstock: command line: port: it cannot be 70000: it is int <= 65535\n"),
-        ("--tls-cert a.crt", "penstock: command line: tls_cert: tls_key is missing: both are needed, or neither\n"),
+        ("--port 70000", "penstock: command line: --port: it cannot be 70000: it is int <= 65535\n"),
+        ("--tls-cert a.crt", "penstock: command line: --tls-cert: --tls-key is missing: both are needed, or neither\n"),
         ("memory:", "penstock: command line: store: it cannot be 'memory:': a server serves a folder\n"),
     ],
 )

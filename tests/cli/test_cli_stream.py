@@ -256,3 +256,54 @@ def test_terminal_gets_tables_and_human_figures(call_on_terminal: CallOnTerminal
     for expected in ("segments", "88 B", "plant/readings:0@88", "dashboard"):
         assert expected in shown
     assert "\t" not in shown
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ("--retention-size 0", "--retention-size cannot be 0: give an int, 1 or more"),
+        ("--retention-time 0s", "--retention-time cannot be 0.0: give a figure above 0, an int or a float"),
+        ("--retention-time 1x", "--retention-time cannot be '1x': give a number and ms, s, m, h, d or w, like 7d"),
+        ("--scale-events 0", "--scale-events cannot be 0.0: give a figure above 0, an int or a float"),
+        ("--scale-bytes 0", "--scale-bytes cannot be 0: give a figure above 0, an int or a float"),
+        ("--segments 0", "--segments cannot be 0: give an int from 1 to 10000"),
+        ("--retention-size 1MB --retention-time 1d", "--retention-time and --retention-size contradict each other"),
+    ],
+)
+def test_mistakes_name_options(call: Call, arguments: str, message: str) -> None:
+    """Who types --retention-size has never heard of size_bytes."""
+    result = call("stream", "create", "a/b", *arguments.split())
+    assert result.code == 2
+    assert result.err.startswith(f"penstock: {message}")
+
+
+def test_advice_names_options(call: Call) -> None:
+    """Neither exist_ok=True nor a call can be typed here."""
+    call("stream", "create", "a/b")
+    assert call("stream", "create", "a/b").err == (
+        "penstock: stream 'a/b' exists: choose another name, or give --exist-ok to keep it as it is\n"
+    )
+    assert call("stream", "rm", "a/b").err == (
+        "penstock: stream 'a/b' still takes events: seal it first, or give --force, which does\n"
+    )
+
+
+def test_update_changes_what_is_named(call: Call) -> None:
+    """A stream is made once and lives for years; what is not named stays as it is."""
+    call("stream", "create", "a/b", "--retention-time", "7d", "--tag", "old", "--scale-events", "9")
+    assert call("stream", "update", "a/b", "--retention-size", "1MB").out == (
+        "a/b: scaling above 9 events/s a segment, retention size 1000000, tags old\n"
+    )
+    changed = json.loads(call("stream", "update", "a/b", "--tag", "x", "--tag", "y", "--no-scaling", "--json").out)
+    assert changed["config"]["tags"] == ["x", "y"]
+    assert changed["config"]["scaling"]["type"] == "fixed"
+    assert changed["config"]["retention"]["size_bytes"] == 1_000_000
+    assert call("stream", "update", "a/b", "--no-retention", "--no-tags").out == "a/b: scaling fixed, retention none\n"
+
+
+def test_update_without_a_change_is_a_mistake(call: Call) -> None:
+    """Something was forgotten."""
+    call("stream", "create", "a/b")
+    assert (call("stream", "update", "a/b").code, call("stream", "update", "a/c", "--no-tags").code) == (2, 1)
+    contradiction = call("stream", "update", "a/b", "--retention-size", "1MB", "--no-retention")
+    assert contradiction.err.startswith("penstock: --retention-size and --no-retention contradict each other")

@@ -104,7 +104,7 @@ def test_token_is_printed_and_nothing_else(call: Call, users: Users) -> None:
         "token anna --lifetime 0",
         "add no/name",
         "ls --store memory:",
-        "ls --store penstock://localhost:9090",
+        "ls --store penstock://localhost:7367",
     ],
 )
 def test_wrong_call_exits_with_2(call: Call, users: Users, arguments: str) -> None:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from time import tzset
 from typing import TYPE_CHECKING
 
 import pytest
 
 from penstock.cli._output import count_of, human_duration, human_size
-from penstock.cli._values import parse_duration, parse_ranges, parse_segments, parse_size
+from penstock.cli._values import is_time, parse_duration, parse_ranges, parse_segments, parse_size, parse_time
 from penstock.errors import BadArgument
 
 if TYPE_CHECKING:
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 )
 def test_duration(text: str, seconds: float) -> None:
     """A bare number is seconds."""
-    assert parse_duration(text) == seconds
+    assert parse_duration("--option", text) == seconds
 
 
 @pytest.mark.parametrize(
@@ -37,16 +38,16 @@ def test_duration(text: str, seconds: float) -> None:
 )
 def test_size(text: str, size: int) -> None:
     """One kB is a thousand bytes, KiB is 1024; whole numbers are exact, however large."""
-    assert parse_size(text) == size
-    assert parse_size("9007199254740993") == 9_007_199_254_740_993
+    assert parse_size("--option", text) == size
+    assert parse_size("--option", "9007199254740993") == 9_007_199_254_740_993
 
 
 def test_segments_and_ranges() -> None:
     """Ranges may be copied from what ``stream show`` prints, small ones too."""
-    assert parse_segments("0") == [0]
-    assert parse_segments("1, 2") == [1, 2]
-    assert parse_ranges("0-0.5,0.5-1") == [(0.0, 0.5), (0.5, 1.0)]
-    assert parse_ranges("0.0-1e-05, 1e-05-.5") == [(0.0, 1e-05), (1e-05, 0.5)]
+    assert parse_segments("--option", "0") == [0]
+    assert parse_segments("--option", "1, 2") == [1, 2]
+    assert parse_ranges("--option", "0-0.5,0.5-1") == [(0.0, 0.5), (0.5, 1.0)]
+    assert parse_ranges("--option", "0.0-1e-05, 1e-05-.5") == [(0.0, 1e-05), (1e-05, 0.5)]
 
 
 @pytest.mark.parametrize(
@@ -74,12 +75,41 @@ def test_segments_and_ranges() -> None:
         (parse_ranges, "0-1,"),
         (parse_ranges, "0-x"),
         (parse_ranges, "-1-1"),
+        (parse_time, "2026-13-01"),
+        (parse_time, "2026-11-15T25:00"),
+        (parse_time, "yesterday"),
+        (parse_time, "9" * 30),
+        (parse_time, "9" * 5000),
     ],
 )
-def test_what_is_none_is_refused_with_an_example(parse: Callable[[str], object], text: str) -> None:
+def test_what_is_none_is_refused_with_an_example(parse: Callable[[str, str], object], text: str) -> None:
     """The message shows how it is meant."""
-    with pytest.raises(BadArgument, match="give "):
-        parse(text)
+    with pytest.raises(BadArgument, match=r"^--option cannot be .*give "):
+        parse("--option", text)
+
+
+@pytest.mark.parametrize(
+    ("text", "time"),
+    [
+        ("1700000000000", 1_700_000_000_000),
+        ("0", 0),
+        ("2023-11-14T22:13:20Z", 1_700_000_000_000),
+        ("2023-11-14 23:13:20.5+01:00", 1_700_000_000_500),
+        ("2023-11-14", 1_699_920_000_000),
+    ],
+)
+def test_time_is_milliseconds_or_a_date(text: str, time: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """People read a clock, programs count; without a zone it is the time on the wall."""
+    monkeypatch.setenv("TZ", "UTC")
+    tzset()
+    assert is_time(text)
+    assert parse_time("--from", text) == time
+
+
+def test_places_are_no_times() -> None:
+    """``--from`` takes both, and must not mix them up."""
+    for text in ("head", "tail", "plant/readings:0@56", "2026/readings:0@56", "friday", "-1", ""):
+        assert not is_time(text)
 
 
 @pytest.mark.parametrize(

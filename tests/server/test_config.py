@@ -7,6 +7,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from penstock.client import _address
 from penstock.errors import BadConfig
 from penstock.server._config import Config, load_config
 
@@ -87,7 +88,7 @@ def test_variables_of_others_are_left_alone() -> None:
     [
         ("prot = 1", "prot", "there is no such setting: there are store, host, port"),
         ("[server]\nport = 1", "server", "there is no such setting"),
-        ('port = "9090"', "port", "it cannot be '9090': it is int, got str"),
+        ('port = "7367"', "port", "it cannot be '7367': it is int, got str"),
         ("port = 65536", "port", "it cannot be 65536: it is int <= 65535"),
         ("port = -1", "port", "it cannot be -1: it is int >= 0"),
         ("port = 1.5", "port", "it cannot be 1.5"),
@@ -122,7 +123,7 @@ def test_file_that_is_no_text_is_told() -> None:
 @pytest.mark.parametrize(
     ("name", "value"),
     [
-        ("PENSTOCK_PORT", "tcp://10.0.0.1:9090"),
+        ("PENSTOCK_PORT", "tcp://10.0.0.1:7367"),
         ("PENSTOCK_TLS", "perhaps"),
         ("PENSTOCK_PASS_S", "inf"),
         ("PENSTOCK_MAX_CONNECTIONS", ""),
@@ -136,7 +137,7 @@ def test_mistake_in_the_environment_is_told_with_its_name(name: str, value: str)
 
 def test_mistake_on_the_command_line_is_told_with_its_name() -> None:
     """Also where the command line itself did not notice."""
-    with pytest.raises(BadConfig, match=r"^command line: port: it cannot be 70000"):
+    with pytest.raises(BadConfig, match=r"^command line: --port: it cannot be 70000"):
         load_config({"port": 70_000}, environ={})
 
 
@@ -144,9 +145,9 @@ def test_mistake_on_the_command_line_is_told_with_its_name() -> None:
     ("flags", "key"),
     [
         ({"store": "memory:"}, "store"),
-        ({"store": "penstock://localhost:9090"}, "store"),
-        ({"port": 9091}, "port"),
-        ({"http_port": 9090}, "http_port"),
+        ({"store": "penstock://localhost:7367"}, "store"),
+        ({"port": 7368}, "port"),
+        ({"http_port": 7367}, "http_port"),
         ({"tls_cert": "a.crt"}, "tls_cert"),
         ({"tls_key": "a.key"}, "tls_key"),
         ({"tls": False, "tls_cert": "a.crt", "tls_key": "a.key"}, "tls"),
@@ -159,8 +160,35 @@ def test_mistake_on_the_command_line_is_told_with_its_name() -> None:
 )
 def test_contradiction_is_told(flags: dict[str, object], key: str) -> None:
     """A server that guessed which of the two was meant would guess wrong."""
-    with pytest.raises(BadConfig, match=f"^command line: {key}: "):
+    name = key if key == "store" else f"--{key.replace('_', '-')}"
+    with pytest.raises(BadConfig, match=f"^command line: {name}: "):
         load_config(flags, environ={})
+
+
+@pytest.mark.parametrize(
+    ("flags", "environ", "message"),
+    [
+        ({"tls": False, "host": "0.0.0.0"}, {}, "^command line: --tls: .*: --allow-plain permits it$"),
+        (
+            {"host": "0.0.0.0"},
+            {"PENSTOCK_TLS": "false"},
+            "^environment: PENSTOCK_TLS: .*: PENSTOCK_ALLOW_PLAIN permits it$",
+        ),
+        ({"tls_cert": "a.crt"}, {}, "^command line: --tls-cert: --tls-key is missing"),
+    ],
+)
+def test_other_settings_are_spelled_as_the_wrong_one(
+    flags: dict[str, object], environ: dict[str, str], message: str
+) -> None:
+    """Who uses the command line is told of options, not of what stands in a file."""
+    with pytest.raises(BadConfig, match=message):
+        load_config(flags, environ=environ)
+
+
+def test_clients_know_the_default_port() -> None:
+    """``penstock://host`` is enough for a server that was started without a word about ports."""
+    assert Config().port == _address._PORT
+    assert {Config().port, Config().http_port}.isdisjoint({9090, 9091}), "where Prometheus is"
 
 
 def test_contradiction_is_told_where_it_stands() -> None:

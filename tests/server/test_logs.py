@@ -18,10 +18,10 @@ def test_json_line_has_everything() -> None:
     """Programs search by fields, not by words."""
     file = io.StringIO()
     with logging_to(file, "json"):
-        LOGGER.info("serving %s", "data", extra={"port": 9090, "user": "anna"})
+        LOGGER.info("serving %s", "data", extra={"port": 7367, "user": "anna"})
     line = json.loads(file.getvalue())
     assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z", line.pop("time"))
-    expected = {"level": "info", "logger": "penstock.server", "message": "serving data", "port": 9090, "user": "anna"}
+    expected = {"level": "info", "logger": "penstock.server", "message": "serving data", "port": 7367, "user": "anna"}
     assert line == expected
 
 
@@ -29,8 +29,8 @@ def test_plain_line_has_everything() -> None:
     """People read from left to right: when, how bad, who, what."""
     file = io.StringIO()
     with logging_to(file, "plain"):
-        LOGGER.warning("serving %s", "data", extra={"port": 9090})
-    assert re.fullmatch(r"\S+Z warning penstock\.server serving data port=9090\n", file.getvalue())
+        LOGGER.warning("serving %s", "data", extra={"port": 7367})
+    assert re.fullmatch(r"\S+Z warning penstock\.server serving data port=7367\n", file.getvalue())
 
 
 @pytest.mark.parametrize("form", ["plain", "json"])

@@ -184,7 +184,7 @@ def test_a_folder_becomes_a_whole_path(tmp_path: Path, monkeypatch: pytest.Monke
     monkeypatch.chdir(tmp_path)
     assert source_options(GIVEN | {"store": "./data"}).address.store == str(tmp_path / "data")
     assert source_options(GIVEN | {"store": "~/data"}).address.store == os.path.expanduser("~/data")
-    assert source_options(GIVEN | {"store": "penstock://host:9090"}).address.store == "penstock://host:9090"
+    assert source_options(GIVEN | {"store": "penstock://host:7367"}).address.store == "penstock://host:7367"
 
 
 def test_secrets_are_not_shown() -> None:

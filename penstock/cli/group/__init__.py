@@ -1,1 +1,1 @@
-"""Look at and move reader groups."""
+"""Make, look at, move and delete reader groups."""

@@ -5,7 +5,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from penstock.cli._output import JsonOption, fail, print_json
-from penstock.cli._store import STORE_DEFAULT, StoreOption, existing_store
+from penstock.cli._store import STORE_DEFAULT, StoreOption, existing_store, parse_place
+from penstock.cli._values import is_time
 from penstock.errors import BadArgument
 
 if TYPE_CHECKING:
@@ -24,15 +25,14 @@ def reset(
     to: Annotated[
         list[str],
         typer.Option(
-            metavar="head|tail|CHECKPOINT|CUT",
-            help="Where to read on; cuts of several streams may be given one by one.",
-            show_default=False,
+            metavar="head|tail|CHECKPOINT|CUT|TIME",
+            help="Where to read on; TIME is milliseconds or a date. Cuts of several streams may be given one by one.",
         ),
     ],
     store: StoreOption = STORE_DEFAULT,
     as_json: JsonOption = False,
 ) -> None:
-    """Let a reader group read on from the head, the tail, a checkpoint or a cut; its readers have to be opened again.
+    """Let a reader group read on from the head, the tail, a checkpoint, a cut or a time; readers must be opened again.
 
     A stream of the group that no cut is given for stays where it is.
     """
@@ -49,13 +49,12 @@ def reset(
 def _places(store: "Store", group: "ReaderGroup | RemoteGroup", to: "Sequence[str]") -> "Checkpoint | list[StreamCut]":
     from penstock.model import StreamCut
 
-    if ":" in to[0]:
+    if ":" in to[0] and not is_time(to[0]):
         return [StreamCut.parse(text) for text in to]
     if len(to) > 1:
-        raise BadArgument(f"{' and '.join(to)}: only cuts may be given together")
-    if to[0] in ("head", "tail"):
-        find = store.head if to[0] == "head" else store.tail
-        return [find(stream) for stream in group.streams]
+        raise BadArgument(f"--to cannot be {' and '.join(to)}: only cuts may be given together")
+    if to[0] in ("head", "tail") or is_time(to[0]):
+        return [parse_place(store, stream, "--to", to[0]) for stream in group.streams]
     checkpoints = group.checkpoints
     if to[0] not in checkpoints:
         fail(f"reader group {group.name!r} has no checkpoint {to[0]!r}: there are {list(checkpoints)}")

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from penstock.model import Retention, Scaling, StreamCut, StreamInfo
 
-__all__ = ["NameArgument", "as_dict", "print_change", "print_stream"]
+__all__ = ["NameArgument", "as_dict", "config_of", "print_change", "print_stream"]
 
 NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="The stream: scope/name.")]
 
@@ -66,6 +66,12 @@ def print_stream(info: StreamInfo, watermark: str, consumers: Mapping[str, Strea
 def segments_of(info: StreamInfo) -> str:
     """Return how many segments a stream has, in words."""
     return count_of(len(info.segments), "segment")
+
+
+def config_of(info: StreamInfo) -> str:
+    """Return in a line how a stream is set up."""
+    tags = f", tags {','.join(info.config.tags)}" if info.config.tags else ""
+    return f"scaling {_scaling(info.config.scaling)}, retention {_retention(info.config.retention)}{tags}"
 
 
 def _scaling(scaling: Scaling) -> str:

@@ -4,9 +4,10 @@ from typing import Annotated
 
 import typer
 
-from penstock.cli._output import JsonOption, print_json
+from penstock.cli._output import JsonOption, fail, print_json
 from penstock.cli._store import STORE_DEFAULT, StoreOption, existing_store
 from penstock.cli.stream._info import NameArgument
+from penstock.errors import StreamNotSealed
 
 EXAMPLE = "penstock stream rm plant/readings --force"
 
@@ -22,7 +23,10 @@ def rm(
     with existing_store(store) as opened:
         if force:
             opened.seal_stream(name)
-        opened.delete_stream(name)
+        try:
+            opened.delete_stream(name)
+        except StreamNotSealed:
+            fail(f"stream {name!r} still takes events: seal it first, or give --force, which does")
     if as_json:
         print_json({"name": name, "state": "deleted"})
     else:

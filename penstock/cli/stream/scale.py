@@ -33,8 +33,10 @@ def scale(
         raise BadArgument("give one of --split, --merge, or --seal together with --ranges")
     if (seal is None) != (ranges is None):
         raise BadArgument("--seal and --ranges belong together: give both")
-    segments = parse_segments(split or merge or seal or "")
-    new = parse_ranges(ranges) if ranges is not None else None
+    given = {"--split": split, "--merge": merge, "--seal": seal}
+    option, value = next((name, text) for name, text in given.items() if text is not None)
+    segments = parse_segments(option, value)
+    new = parse_ranges("--ranges", ranges) if ranges is not None else None
     with existing_store(store) as opened:
         if new is None:
             low_high = _ranges_of(opened.stream(name), segments)

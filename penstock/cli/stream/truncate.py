@@ -14,11 +14,14 @@ EXAMPLE = "penstock stream truncate plant/readings --at tail"
 def truncate(
     name: NameArgument,
     *,
-    at: Annotated[str, typer.Option(metavar="tail|CUT", help="Where the stream is to begin.", show_default=False)],
+    at: Annotated[
+        str,
+        typer.Option(metavar="tail|CUT|TIME", help="Where the stream is to begin; TIME is milliseconds or a date."),
+    ],
     store: StoreOption = STORE_DEFAULT,
     as_json: JsonOption = False,
 ) -> None:
     """Let a stream begin later: what lies before that place is gone, and its room is free again."""
     with existing_store(store) as opened:
-        info = opened.truncate_stream(name, parse_place(opened, name, at))
+        info = opened.truncate_stream(name, parse_place(opened, name, "--at", at))
     print_change(info, f"begins at {info.head}", as_json=as_json)

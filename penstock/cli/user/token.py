@@ -4,6 +4,7 @@ from typing import Annotated
 
 import typer
 
+from penstock.cli._options import option_names
 from penstock.cli._output import JsonOption, print_json
 from penstock.cli._store import STORE_DEFAULT
 from penstock.cli._values import parse_duration
@@ -20,7 +21,8 @@ def token(
     as_json: JsonOption = False,
 ) -> None:
     """Make a token, which programs use instead of a password; it is printed here and kept nowhere."""
-    made = open_users(store).token(name, parse_duration(lifetime))
+    with option_names(lifetime_s="--lifetime"):
+        made = open_users(store).token(name, parse_duration("--lifetime", lifetime))
     if as_json:
         print_json({"user": name, "token": made})
     else:

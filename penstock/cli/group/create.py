@@ -1,0 +1,41 @@
+"""``penstock group create``: make a reader group."""
+
+from typing import Annotated
+
+import typer
+
+from penstock.cli._output import JsonOption, fail, print_json
+from penstock.cli._store import STORE_DEFAULT, StoreOption, existing_store, parse_place
+from penstock.errors import GroupExists
+
+EXAMPLE = "penstock group create alarms plant/readings --from tail"
+
+
+def create(
+    name: Annotated[str, typer.Argument(metavar="GROUP", help="Its name.")],
+    streams: Annotated[list[str], typer.Argument(metavar="STREAM", help="What it reads: scope/name.")],
+    *,
+    start: Annotated[
+        str,
+        typer.Option(
+            "--from", metavar="head|tail|CUT|TIME", help="Where it begins to read; TIME is milliseconds or a date."
+        ),
+    ] = "head",
+    exist_ok: Annotated[bool, typer.Option("--exist-ok", help="A group that is there stays as it is.")] = False,
+    store: StoreOption = STORE_DEFAULT,
+    as_json: JsonOption = False,
+) -> None:
+    """Make a group of readers that share the segments of streams."""
+    with existing_store(store) as opened:
+        cuts = [parse_place(opened, stream, "--from", start) for stream in streams]
+        try:
+            group = opened.create_reader_group(name, streams, start=cuts)
+        except GroupExists:
+            if not exist_ok:
+                fail(f"reader group {name!r} exists: choose another name, or give --exist-ok to keep it as it is")
+            group = opened.reader_group(name)
+        found, position = list(group.streams), [str(cut) for cut in group.position]
+    if as_json:
+        print_json({"name": name, "streams": found, "position": position})
+    else:
+        typer.echo(f"{name}: reads {', '.join(found)}")

@@ -1,0 +1,62 @@
+"""``penstock stream update``: change how a stream scales, what it keeps and its tags."""
+
+from typing import Annotated, Any
+
+import typer
+
+from penstock.cli._options import option_names
+from penstock.cli._output import JsonOption
+from penstock.cli._store import STORE_DEFAULT, StoreOption, existing_store
+from penstock.cli.stream._config import (
+    RetentionConsumptionOption,
+    RetentionSizeOption,
+    RetentionTimeOption,
+    ScaleBytesOption,
+    ScaleEventsOption,
+    TagOption,
+    given_retention,
+    given_scaling,
+    given_tags,
+)
+from penstock.cli.stream._info import NameArgument, config_of, print_change
+from penstock.errors import BadArgument
+
+EXAMPLE = "penstock stream update plant/readings --retention-size 10GB"
+
+
+def update(
+    name: NameArgument,
+    *,
+    retention_time: RetentionTimeOption = None,
+    retention_size: RetentionSizeOption = None,
+    retention_consumption: RetentionConsumptionOption = False,
+    no_retention: Annotated[bool, typer.Option("--no-retention", help="Keep everything.")] = False,
+    scale_events: ScaleEventsOption = None,
+    scale_bytes: ScaleBytesOption = None,
+    no_scaling: Annotated[bool, typer.Option("--no-scaling", help="Let it have the segments it has.")] = False,
+    tag: TagOption = None,
+    no_tags: Annotated[bool, typer.Option("--no-tags", help="Forget all tags.")] = False,
+    store: StoreOption = STORE_DEFAULT,
+    as_json: JsonOption = False,
+) -> None:
+    """Change what the options name of a stream's configuration; the rest stays as it is. Tags replace all tags."""
+    import msgspec
+
+    changes: dict[str, Any] = {}
+    with option_names(tags="--tag"):
+        scaling = given_scaling(scale_events, scale_bytes, fixed=no_scaling)
+        if scaling is not None:
+            changes["scaling"] = scaling
+        retention = given_retention(
+            retention_time, retention_size, by_consumption=retention_consumption, none=no_retention
+        )
+        if retention is not None or no_retention:
+            changes["retention"] = retention
+        if tag or no_tags:
+            changes["tags"] = given_tags(tag, none=no_tags)
+        if not changes:
+            raise BadArgument("nothing to change is given: see penstock stream update --help")
+        with existing_store(store) as opened:
+            config = msgspec.structs.replace(opened.stream(name).config, **changes)
+            info = opened.update_stream(name, config)
+    print_change(info, config_of(info), as_json=as_json)
