@@ -17,7 +17,7 @@ from penstock.stream._reader import READER_LEASE_S
 from penstock.stream._seat import Look
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from penstock.client._connection import Session
     from penstock.client._segment import RemoteSegment
@@ -164,6 +164,10 @@ class RemoteSeat:
         """Note that a segment is read to its end."""
         self._call("reader.finish_segment", *key, place)
         self._held.discard(key)
+
+    def note_told(self, stream: str, segments: Sequence[int]) -> None:
+        """Note that the reader has said that these segments, or the stream, were lost before they were read."""
+        self._call("reader.note_told", stream, list(segments))
 
     def leave(self, places: Mapping[Key, int]) -> None:
         """Leave the group, from these places."""

@@ -181,6 +181,10 @@ def _finish_segment(session: Session, number: int, stream: str, segment: int, pl
     _reader(session, number).seat.finish_segment((stream, segment), place)
 
 
+def _note_told(session: Session, number: int, stream: str, segments: list[int]) -> None:
+    _reader(session, number).seat.note_told(stream, segments)
+
+
 def _leave(session: Session, number: int, places: Any) -> None:  # noqa: ANN401
     _reader(session, number).seat.leave(places_of(places))
 
@@ -328,6 +332,7 @@ OPERATIONS: Final[Mapping[str, Operation]] = {
     "reader.places": Operation(_note_places, "read", "open"),
     "reader.record": Operation(_record, "read", "open"),
     "reader.finish_segment": Operation(_finish_segment, "read", "open"),
+    "reader.note_told": Operation(_note_told, "read", "open"),
     "reader.leave": Operation(_leave, "read", "chosen"),
     "writer.open": Operation(_open_writer, "write"),
     "writer.lanes": Operation(_lanes, "write", "open"),

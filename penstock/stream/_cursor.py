@@ -185,9 +185,11 @@ class Cursor:
         if index == self.last:
             self.block = None
 
-    def go_back(self) -> None:
-        """Return again what does not count as read."""
-        self.block, self._blocks, self.reached = None, iter(()), self.place
+    def go_back(self, place: int | None = None, reached: int | None = None) -> None:
+        """Return again what does not count as read, or what came behind an earlier place."""
+        self.block, self._blocks = None, iter(())
+        self.place = self.place if place is None else place
+        self.reached = self.place if reached is None else reached
 
     def skip_large(self, block: Block | LargeBlock, limit: int) -> EventTooLarge:
         """Step over the next event, which is too large; return the error that tells."""

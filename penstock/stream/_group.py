@@ -163,13 +163,16 @@ class ReaderGroup:
         let_go([] if reader is None else [reader])
 
     def _check_position(self, position: Position, held: Mapping[Key, int]) -> dict[Key, int]:
-        """Return a position in those segments that the reader still has."""
+        """Return a position in those segments that the reader still has; what was truncated away is not checked."""
         check_kind("position", position, Position)
         foreign = [cut for cut in position.cuts if cut.stream not in self.streams]
         if foreign:
             raise WrongCut(", ".join(self.streams), foreign[0], reason=f"group {self.name!r} does not read that stream")
         places = {key: place for key, place in position.offsets.items() if key in held}
         for (stream, segment), place in places.items():
+            state = self._catalog.stream(stream)
+            if segment not in state.segments or place < state.head.get(segment, 0):
+                continue
             one = self._store.segment(stream, segment)
             if place > one.tail or not one.is_border(place):
                 raise WrongCut(stream, position, reason=f"no event of segment {segment} begins or ends at {place}")
@@ -341,6 +344,6 @@ def _check_order(store: StreamStore, starts: Mapping[str, StreamCut], ends: Mapp
             continue
         start = starts[stream]
         state: StreamState = store.catalog.stream(stream)
-        beyond = state.after(end) & start.offsets.keys()
+        beyond = start.offsets.keys() - end.keys() - state.before(end)  # also if the end was truncated away
         if beyond or any(place > end[segment] for segment, place in start.places if segment in end):
             raise WrongCut(stream, start, reason=f"the group ends before, at {StreamCut.of(stream, end)}")

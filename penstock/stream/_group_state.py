@@ -11,6 +11,7 @@ free or done when it began, and what a reader finished or left behind before it 
 
 from __future__ import annotations
 
+from itertools import chain
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
 from penstock.stream._records import (
@@ -20,6 +21,7 @@ from penstock.stream._records import (
     GroupCreated,
     GroupFull,
     GroupReset,
+    LossTold,
     ReaderGone,
     ReaderJoined,
     ReaderMoved,
@@ -81,6 +83,7 @@ class GroupState:
         self.missing: set[str] = set()
         self.reached: dict[Key, int] = {}
         self.checkpoints: dict[str, Places] = {}
+        self.untold: Places = {}  # what was lost before it was read; nothing of a stream that was deleted
 
     @classmethod
     def restore(cls, full: GroupFull) -> GroupState:
@@ -92,6 +95,7 @@ class GroupState:
         state.waiting = {(stream, segment) for stream, some in full.waiting.items() for segment in some}
         state.checkpoint, state.missing, state.reached = full.checkpoint, set(full.missing), flat(full.reached)
         state.checkpoints = dict(full.checkpoints)
+        state.untold = {stream: dict(places) for stream, places in full.untold.items()}
         return state
 
     def full(self) -> GroupFull:
@@ -113,6 +117,7 @@ class GroupState:
             checkpoints=dict(self.checkpoints),
             epoch=self.epoch,
             guests=sorted(self.guests),
+            untold={stream: dict(places) for stream, places in self.untold.items()},
         )
 
     def apply(self, record: GroupRecord) -> None:
@@ -135,6 +140,13 @@ class GroupState:
                 self._finish_segment(record)
             case SegmentsLost():
                 self._lose(record)
+            case LossTold():
+                self._note_told(record)
+            case CheckpointBegun() | CheckpointReached() | CheckpointDropped():
+                self._apply_checkpoint(record)
+
+    def _apply_checkpoint(self, record: CheckpointBegun | CheckpointReached | CheckpointDropped) -> None:
+        match record:
             case CheckpointBegun():
                 self._begin_checkpoint(record.name)
             case CheckpointReached():
@@ -144,8 +156,8 @@ class GroupState:
 
     @property
     def finished(self) -> bool:
-        """Whether everything is read: up to the group's end, or to that of its streams, which are sealed."""
-        return not (self.free or self.waiting or any(self.readers.values()))
+        """Whether everything is read, up to the group's end or that of its streams, which are sealed, or told lost."""
+        return not (self.free or self.waiting or self.untold or any(self.readers.values()))
 
     def places(self) -> Places:
         """Return how far the group has come: a cut of each of its streams."""
@@ -163,6 +175,10 @@ class GroupState:
         """Forget a stream, which was deleted; another of its name is none of the group's."""
         if stream not in self.streams:
             return
+        if any(key[0] == stream for key in (*self.free, *self.waiting, *chain(*self.readers.values()))):
+            self.untold[stream] = {}
+        else:
+            self.untold.pop(stream, None)
         self.streams.remove(stream)
         del self.ends[stream]
         self.free, self.done, self.reached = (_without(one, stream) for one in (self.free, self.done, self.reached))
@@ -193,6 +209,7 @@ class GroupState:
         self.readers, self.free, self.done, self.waiting = {}, flat(starts), {}, set()
         self.guests = set()
         self.checkpoint, self.missing, self.reached = None, set(), {}
+        self.untold = {stream: places for stream, places in self.untold.items() if not places}
 
     def _join(self, reader: str, *, is_guest: bool) -> None:
         if reader in self.readers:
@@ -264,6 +281,14 @@ class GroupState:
             self.waiting.discard((record.stream, segment))
         self.free |= flat({record.stream: record.free})
         self.done |= flat({record.stream: record.done})
+        if record.missed:
+            self.untold[record.stream] = record.missed | self.untold.get(record.stream, {})
+
+    def _note_told(self, record: LossTold) -> None:
+        known = self.untold.pop(record.stream, {})
+        left = {segment: place for segment, place in known.items() if segment not in record.segments}
+        if left or (record.segments and not known):  # it was deleted since, and that is not told yet
+            self.untold[record.stream] = left
 
     def _begin_checkpoint(self, name: str) -> None:
         self._check_no_checkpoint()

@@ -13,6 +13,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+import msgspec
+
 from penstock.errors import (
     BadArgument,
     DataTruncated,
@@ -22,14 +24,15 @@ from penstock.errors import (
     ReaderOffline,
     StoreClosed,
 )
-from penstock.model import Position, StreamCut, shown
+from penstock.model import StreamCut, shown
 from penstock.ports import uninterrupted
-from penstock.stream._group_state import followers, lost_segments, nested
+from penstock.stream._group_state import flat, followers, lost_segments, nested
 from penstock.stream._reader import READER_LEASE_S
 from penstock.stream._records import (
     CheckpointBegun,
     CheckpointDropped,
     CheckpointReached,
+    LossTold,
     ReaderGone,
     ReaderJoined,
     ReaderMoved,
@@ -39,7 +42,7 @@ from penstock.stream._records import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from penstock.model import TimeWindow
     from penstock.stream._bell import Bell
@@ -47,6 +50,7 @@ if TYPE_CHECKING:
     from penstock.stream._records import GroupRecord, Places, SegmentsLost
     from penstock.stream._seat import Seated
     from penstock.stream._store import StreamStore
+    from penstock.stream._stream_state import StreamState
 
 __all__ = ["GUESTS_AWAITED_S", "Claim", "LiveGroup", "let_go"]
 
@@ -71,6 +75,7 @@ class LiveGroup:
         self.waiter: Bell | None = None  # of whoever waits for a checkpoint
         self._since = store.clock.now()
         self._heads: dict[str, Mapping[int, int]] = {}  # of the streams when lost segments were last looked for
+        self._tellers: dict[tuple[str, int | None], Seated] = {}  # of what is lost, until they have told
 
     @property
     def state(self) -> GroupState:
@@ -270,37 +275,76 @@ class LiveGroup:
     def leave_lost(self, reader: Seated) -> None:
         """Where segments were truncated away before they were read, go on at the head, and tell who was to read them.
 
-        If nobody was, ``reader`` is told. Every truncation gives a stream another head; until then nothing is lost, and
-        a look at all segments, each time that one of them ends, is saved.
+        If nobody was, or whoever was has not said so, ``reader`` is told. Every truncation gives a stream another head;
+        until then nothing is lost, and a look at all segments, each time that one of them ends, is saved.
         """
         known = self.store.catalog.streams
         truncated = [known[name] for name in self.state.streams if known[name].head is not self._heads.get(name)]
         lost = lost_segments(self.state, truncated) if truncated else []
         for record in lost:
-            self._tell_lost(record, reader, StreamCut.of(record.stream, known[record.stream].head))
+            self._leave_lost_in(known[record.stream], record, reader)
         if lost:
-            self._commit(*lost)
             self.alert()
         self._heads |= {stream.name: stream.head for stream in truncated}
+        self._tell_untold(reader)
 
-    def _tell_lost(self, record: SegmentsLost, reader: Seated, head: StreamCut) -> None:
-        state = self.state
-        lost = {(record.stream, segment) for segment in record.segments}
-        missed = {reader: {key: state.free[key] for key in lost & state.free.keys()}}
+    def _leave_lost_in(self, stream: StreamState, record: SegmentsLost, reader: Seated) -> None:
+        missed = self._missed(stream, record, reader)
+        together = {key[1]: place for places in missed.values() for key, place in places.items()}
+        # If nothing was missed so far: whoever reads the new segments finds out what was lost before their heads.
+        free = record.free if together else dict.fromkeys(record.free, 0)
+        self._commit(msgspec.structs.replace(record, free=free, missed=together))
+        for one, places in missed.items():
+            if places:
+                self._tell(one, stream.name, {segment: place for (_, segment), place in places.items()})
+
+    def _missed(self, stream: StreamState, record: SegmentsLost, reader: Seated) -> dict[Seated, dict[Key, int]]:
+        """Return who is to be told of which segments that were lost before they were read to the end."""
+        state, name = self.state, stream.name
+        lost = {(name, segment) for segment in record.segments}
+        nobody = {key: state.free[key] for key in lost & state.free.keys()} | dict.fromkeys(lost & state.waiting, 0)
+        missed = {reader: nobody}
         for one in self.readers.values():
             held = state.readers[one.reader_id]
             unread = one.missed({key: held[key] for key in lost & held.keys()})
             missed[one] = missed.get(one, {}) | unread
-        for one, places in missed.items():
-            if places:
-                (cut,) = Position.of(places).cuts
-                one.miss(DataTruncated(cut, head=head))
+        if not any(missed.values()) and _has_gap(stream, record, state.ends[name]):
+            missed[reader] = {key: place for key, place in flat(state.places()).items() if key in lost}
+        return missed
+
+    def _tell_untold(self, reader: Seated) -> None:
+        """Tell a reader what was lost, but not what another reader is about to say."""
+        for stream, places in self.state.untold.items():
+            mine = {one: place for one, place in places.items() if not self._is_being_told((stream, one))}
+            if mine or not (places or self._is_being_told((stream, None))):
+                self._tell(reader, stream, mine)
+
+    def _is_being_told(self, key: tuple[str, int | None]) -> bool:
+        teller = self._tellers.get(key)
+        return teller is not None and self.readers.get(teller.reader_id) is teller
+
+    def _tell(self, reader: Seated, stream: str, places: Mapping[int, int]) -> None:
+        """Let a reader say that segments of a stream were lost, or all of it."""
+        if places:
+            head = StreamCut.of(stream, self.store.catalog.stream(stream).head)
+            reader.miss(DataTruncated(StreamCut.of(stream, places), head=head))
+        else:
+            reader.miss(NoSuchStream(stream))
+        self._tellers |= dict.fromkeys(_parts_of(stream, list(places)), reader)
+
+    def note_told(self, stream: str, segments: Sequence[int]) -> None:
+        """Note that a reader has said what was lost."""
+        for key in _parts_of(stream, segments):
+            self._tellers.pop(key, None)
+        if stream in self.state.untold:
+            self._commit(LossTold(self.name, stream, list(segments)))
+            self.alert()
 
     def lose_stream(self, stream: str) -> None:
         """Tell all readers that a stream of theirs was deleted; they go on with the others."""
-        if stream in self.streams:
+        if stream in self.state.untold:
             for reader in self.readers.values():
-                reader.miss(NoSuchStream(stream))
+                self._tell(reader, stream, {})
             self.alert()
 
     # Where it is
@@ -359,3 +403,16 @@ def let_go(readers: Iterable[Seated]) -> None:
     """Have no segment wake these readers; the lock of the catalog is not held."""
     for reader in readers:
         reader.let_go()
+
+
+def _parts_of(stream: str, segments: Sequence[int]) -> list[tuple[str, int | None]]:
+    """Return what is lost, by segment; or the stream, as a whole."""
+    return [(stream, segment) for segment in segments] if segments else [(stream, None)]
+
+
+def _has_gap(stream: StreamState, record: SegmentsLost, ends: Mapping[int, int]) -> bool:
+    """Whether there may have been events between the segments that were lost and those that the group goes on with."""
+    new = [*record.free, *record.done]
+    before = {one for segment in new for one in stream.segments[segment].predecessors}
+    is_past_end = any(ends.get(segment, 0) for segment in record.done)
+    return is_past_end or not before <= {*record.segments, *stream.segments}

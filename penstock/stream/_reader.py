@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 import numpy as np
 import pyarrow as pa
 
-from penstock.errors import PenstockError
-from penstock.model import EventPointer, Position, check_timeout, check_whole
+from penstock.errors import DataTruncated, NoSuchStream, PenstockError
+from penstock.model import EventPointer, Position, StreamCut, check_timeout, check_whole
 from penstock.ports import interruptible, uninterrupted
 from penstock.stream._arrow import READ_SCHEMA
 from penstock.stream._bell import Bell
@@ -74,7 +74,7 @@ class Reader:
         self._touched: set[Cursor] = set()  # what was returned of them does not count yet
         self._times: dict[Key, Times] = {}
         self._trail = Trail({})
-        self._trouble: deque[PenstockError] = deque()  # to be told, one a call
+        self._losses: deque[PenstockError] = deque()  # to be told, one a call
         self._told: str | None = None  # the checkpoint that was returned last
         self.error: PenstockError | None = None  # why it reads no more
         self._recorded = self._seen = self._clock.now()
@@ -195,7 +195,7 @@ class Reader:
 
     def miss(self, error: PenstockError) -> None:
         """Tell that something was truncated away, or deleted, before it was read."""
-        self._trouble.append(error)
+        self._losses.append(error)
         self.attend()
 
     def let_go(self) -> None:
@@ -309,20 +309,27 @@ class Reader:
         self._told, self._attention = checkpoint, True
         return EventRead(0, Milestone(checkpoint, Position.of(self.places(returned=True))), None)
 
-    def _next_cursor(self) -> Cursor | None:
-        """Return the next segment with something to read, in turn; None if there is none, or one is over."""
+    def _next_cursor(self, *, first: bool = True) -> Cursor | None:
+        """Return the next segment with something to read, in turn; None if there is none, or one is over.
+
+        If it is not the ``first`` of a batch, an error only ends the batch, and comes again with the next one.
+        """
         while self._ready:
             cursor = self._ready.popleft()
             cursor.is_ready = False  # before it is looked at: what comes now rings again
             if self._cursors.get(cursor.key) is not cursor:
                 continue
+            before = cursor.place, cursor.reached
             try:
                 if cursor.load(self._event_size_max) is not None:
                     return cursor
                 is_over = cursor.is_over()
-            except BaseException:
+            except BaseException as error:
                 self._put_last(cursor)
-                raise
+                if first or not isinstance(error, PenstockError):
+                    raise
+                cursor.go_back(*before)
+                return None
             if is_over:
                 self._finish(cursor)
                 return None
@@ -357,15 +364,16 @@ class Reader:
         self._page, self._reads = None, iter(())
 
     def _gathered(self, max_bytes: int) -> pa.RecordBatch | None:
-        """Return the next batch; an interrupt on the way to it loses nothing."""
+        """Return the next batch; whatever happens on the way to it, nothing is left out."""
+        pieces: list[Piece] = []
         try:
-            pieces = self._gather(max_bytes)
+            self._gather(pieces, max_bytes)
             return self._as_batch(pieces) if pieces else None
-        except PenstockError:
-            raise
-        except BaseException:
-            for cursor in self._touched:
-                cursor.go_back()
+        except BaseException as error:
+            if not _is_about_one_event(error, pieces):
+                for cursor in self._touched:
+                    cursor.go_back()
+                    self._put_last(cursor)
             raise
 
     def _as_batch(self, pieces: Sequence[Piece]) -> pa.RecordBatch:
@@ -392,31 +400,24 @@ class Reader:
             self._times[key] = self._seat.times_of(key)
         return self._times[key]
 
-    def _gather(self, max_bytes: int) -> list[Piece]:
-        """Return what the next batch is made of: blocks or parts of them, of one segment after another."""
-        pieces: list[Piece] = []
+    def _gather(self, pieces: list[Piece], max_bytes: int) -> None:
+        """Find what the next batch is made of: blocks or parts of them, of one segment after another."""
         room = max_bytes
-        try:
-            while room > 0 and (piece := self._next_piece(room, first=not pieces)) is not None:
-                pieces.append(piece)
-                _, block, start, stop, offsets = piece
-                room = 0 if block.size >= _ALONE_SIZE_MIN else room - int(offsets[stop] - offsets[start])
-        except PenstockError as error:
-            if not pieces:
-                raise
-            self._trouble.append(error)
-            self._attention = True
-        return pieces
+        while room > 0 and (piece := self._next_piece(room, first=not pieces)) is not None:
+            pieces.append(piece)
+            _, block, start, stop, offsets = piece
+            room = 0 if block.size >= _ALONE_SIZE_MIN else room - int(offsets[stop] - offsets[start])
 
     def _next_piece(self, room: int, *, first: bool) -> Piece | None:
-        cursor = self._next_cursor()
+        cursor = self._next_cursor(first=first)
         block = None if cursor is None else cursor.block
         if cursor is None or block is None:
             return None
         self._touched.add(cursor)
         is_large = cursor.stop == cursor.first
+        is_alone = isinstance(block, LargeBlock) or block.size >= _ALONE_SIZE_MIN
         piece = None
-        if not is_large and (first or block.size < _ALONE_SIZE_MIN):
+        if not is_large and (first or not is_alone):
             piece = cursor.cut(block, room, at_least_one=first)
         if piece is None and not first:
             cursor.is_ready = True
@@ -441,10 +442,16 @@ class Reader:
             self._record()
         self._check_online()
         checkpoint = self._look_at_group(passing=passing) if self._attention else None
-        if self._trouble:
-            self._attention = True
-            raise self._trouble.popleft()
+        if self._losses:
+            raise self._told_loss()
         return checkpoint
+
+    @uninterrupted
+    def _told_loss(self) -> PenstockError:
+        """Return what is to be told next; the group knows then that it was."""
+        self._attention = True
+        self._seat.note_told(*_lost_part(self._losses[0]))
+        return self._losses.popleft()
 
     def _count_returned(self) -> None:
         page = self._page
@@ -572,6 +579,21 @@ class _SegmentBell(Bell):
     def ring(self) -> None:
         """Wake the reader, and tell it why."""
         self._reader.hear(self._cursor)
+
+
+def _is_about_one_event(error: BaseException, pieces: Sequence[Piece]) -> bool:
+    """Whether an error says what is wrong with an event, which the reader has passed by: large ones are alone."""
+    if not pieces:
+        return isinstance(error, PenstockError)
+    return isinstance(error, UNREADABLE) and isinstance(pieces[0][1], LargeBlock)
+
+
+def _lost_part(error: PenstockError) -> tuple[str, list[int]]:
+    """Return of which stream the segments are that were lost; none if it is all of the stream."""
+    if isinstance(error, DataTruncated) and isinstance(error.place, StreamCut):
+        return error.place.stream, list(error.place.offsets)
+    assert isinstance(error, NoSuchStream), "nothing else is lost"
+    return error.stream, []
 
 
 def _deadline(timeout: float | None) -> float | None:

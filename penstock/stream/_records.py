@@ -228,13 +228,25 @@ class SegmentDone(msgspec.Struct, tag="done", array_like=True, frozen=True):
 
 
 class SegmentsLost(msgspec.Struct, tag="lost", array_like=True, frozen=True):
-    """These segments were truncated away; in their place the group has others, to be read or past its end."""
+    """These segments were truncated away; in their place the group has others, to be read or past its end.
+
+    ``missed`` is where events may have been that nobody had read: a reader is to say so.
+    """
 
     group: str
     stream: str
     segments: list[int]
     free: Offsets
     done: Offsets
+    missed: Offsets = {}
+
+
+class LossTold(msgspec.Struct, tag="told", array_like=True, frozen=True):
+    """A reader has said that these segments were lost before they were read; without any, that the stream was."""
+
+    group: str
+    stream: str
+    segments: list[int]
 
 
 class CheckpointBegun(msgspec.Struct, tag="checkpoint", array_like=True, frozen=True):
@@ -422,6 +434,7 @@ class GroupFull(msgspec.Struct, tag="group-full", array_like=True, frozen=True):
     checkpoints: dict[str, Places]
     epoch: int = 0
     guests: list[str] = []
+    untold: Places = {}
 
 
 class SnapshotBegin(msgspec.Struct, tag="begin", array_like=True, frozen=True):
@@ -446,6 +459,7 @@ GroupRecord = (
     | SegmentsReleased
     | SegmentDone
     | SegmentsLost
+    | LossTold
     | CheckpointBegun
     | CheckpointReached
     | CheckpointDropped

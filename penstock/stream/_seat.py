@@ -8,7 +8,7 @@ from penstock.errors import NoSuchStream, PenstockError, StoreClosed
 from penstock.stream._live_group import let_go
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from penstock.model import TimeWindow
     from penstock.ports import Clock
@@ -92,6 +92,9 @@ class Seat(Protocol):
     def finish_segment(self, key: Key, place: int) -> None:
         """Note that a segment is read to its end."""
 
+    def note_told(self, stream: str, segments: Sequence[int]) -> None:
+        """Note that the reader has said that these segments, or the stream, were lost before they were read."""
+
     def leave(self, places: Mapping[Key, int]) -> None:
         """Leave the group, from these places."""
 
@@ -168,6 +171,12 @@ class LocalSeat:
         with self._catalog.lock:
             if self._seated.error is None:
                 self._live.finish_segment(self._seated.reader_id, key, place)
+
+    def note_told(self, stream: str, segments: Sequence[int]) -> None:
+        """Note that the reader has said that these segments, or the stream, were lost before they were read."""
+        with self._catalog.lock:
+            if self._seated.error is None:
+                self._live.note_told(stream, segments)
 
     def leave(self, places: Mapping[Key, int]) -> None:
         """Leave the group, from these places."""

@@ -61,6 +61,8 @@ def test_a_group_does_not_go_on_in_another_stream_of_the_same_name(store: Stream
     store.create_stream(STREAM, config=StreamConfig(retention=ByConsumption()))
     write(store, *[b"x" * 500] * 40)
     with store.reader_group("group").reader("reader") as reader:
+        with pytest.raises(NoSuchStream):
+            reader.read_next_event(0.0)
         assert reader.read_next_event(0.0) is None
         assert reader.finished
     store.maintain()
