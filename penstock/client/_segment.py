@@ -82,8 +82,10 @@ class RemoteSegment:
                 found = self._located(files, offset, stop)
         except PlogCorrupt:
             self._connection.give_up_files()  # whether it is damaged is for the server to tell
-        except (ConnectionLost, OSError):
-            pass  # the file was removed at this very moment
+        except ConnectionLost:
+            pass
+        except OSError:  # the file was removed, or merged with others: where the blocks are now is asked anew
+            self._known = (None, 0, 0, [])
         return iter(found) if found else self._sent(offset, stop)
 
     def _located(self, files: PlogFiles, offset: int, stop: int) -> list[tuple[int, memoryview]]:

@@ -7,8 +7,9 @@ runs them, :class:`LogStream` is what users append to and read from.
 """
 
 from penstock.log._manager import MetadataManager
+from penstock.log._merging import RUN_MIN
 from penstock.log._protocols import LogPosition
 from penstock.log._sizes import PlogSizes
 from penstock.log._stream import LogStream
 
-__all__ = ["LogPosition", "LogStream", "MetadataManager", "PlogSizes"]
+__all__ = ["RUN_MIN", "LogPosition", "LogStream", "MetadataManager", "PlogSizes"]

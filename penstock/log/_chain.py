@@ -77,6 +77,28 @@ class LogChain:
         self._removed += count
         return removed
 
+    def replace(self, first: PlogId, count: int, new: PlogId, length: int) -> list[PlogId]:
+        """Let one plog be in the place of ``count`` sealed ones from ``first`` on; return those.
+
+        ``KeyError`` if they are not there, or have another length together.
+        """
+        span = self.span(first, count)
+        if span is None or span[1] - span[0] != length:
+            raise KeyError(first)
+        place = self._place(first)
+        removed = self._sealed[place : place + count]
+        self._sealed[place : place + count] = [new]
+        del self._ends[place : place + count - 1]
+        self._index = {plog_id: self._removed + index for index, plog_id in enumerate(self._sealed)}
+        return removed
+
+    def span(self, first: PlogId, count: int) -> tuple[int, int] | None:
+        """Return where ``count`` sealed plogs from ``first`` on begin and end; None if they are not there."""
+        place = self._index.get(first, -1) - self._removed
+        if place < 0 or not 0 < count <= len(self._sealed) - place:
+            return None
+        return self._ends[place - 1] if place else self.start, self._ends[place + count - 1]
+
     def __contains__(self, plog_id: PlogId) -> bool:
         """Whether the plog is part of the log."""
         return plog_id == self.active or plog_id in self._index

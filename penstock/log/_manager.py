@@ -9,14 +9,14 @@ from __future__ import annotations
 import logging
 import threading
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from penstock.errors import BadArgument, LogFenced, NoSuchLog, PenstockError, StoreClosed
 from penstock.log._actions import Delete, ReadAll
 from penstock.log._host import Host
 from penstock.log._partition import append_records, open_partition
-from penstock.log._protocols import Splicing, create_log, splice_logs
+from penstock.log._protocols import Splicing, create_log, replace_plogs, splice_logs
 from penstock.log._records import Drop, decode_records
 from penstock.log._sizes import PlogSizes
 from penstock.log._stream import FENCED, LogStream
@@ -25,6 +25,7 @@ from penstock.ports import uninterrupted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
+    from contextlib import AbstractContextManager
     from types import TracebackType
     from typing import Self
 
@@ -39,6 +40,7 @@ __all__ = ["MetadataManager"]
 
 T = TypeVar("T")
 _logger: Final = logging.getLogger("penstock.log")
+_DRAFT: Final = "~merge"  # the log in which plogs are merged; no user can give a log this name
 
 
 class MetadataManager:
@@ -52,7 +54,9 @@ class MetadataManager:
         self._streams: dict[str, LogStream] = {}
         self._background: ThreadPoolExecutor | None = None
         self._closing = self._closed = False
+        self._merging = threading.Lock()  # held while plogs are merged: one log at a time
         self.partition: Final = self.run(open_partition(partition, sizes))
+        self._drop_draft()  # which a crash has left
         self.sweep()
 
     @classmethod
@@ -79,10 +83,16 @@ class MetadataManager:
         with self.chains:
             return name in self.partition.metadata.logs
 
+    def plog_count(self, name: str) -> int:
+        """Return how many plogs a log has; 0 if there is none of this name."""
+        with self.chains:
+            chain = self.partition.metadata.logs.get(name)
+            return 0 if chain is None else len(chain.numbers)
+
     def logs(self) -> list[str]:
         """Return the names of all logs."""
         with self.lock:
-            return sorted(self.partition.metadata.logs)
+            return sorted(self.partition.metadata.logs.keys() - {_DRAFT})
 
     def delete_log(self, name: str) -> None:
         """Delete a log and, in the background, its plogs."""
@@ -140,6 +150,50 @@ class MetadataManager:
                 self.partition.own_sizes.pop(source.name, None)
                 source.mark_deleted()
                 source.move_to(None)
+
+    @uninterrupted
+    def merge(self, log: LogStream, first: PlogId, count: int, *, guard: AbstractContextManager[object]) -> bool:
+        """Let one plog be in the place of some; see :meth:`LogStream.merge`.
+
+        It is the plog of a log of its own until then, which is dropped if this does not come to its end.
+        """
+        with self._merging:
+            start, end = log.span(first, count)
+            merged = self._draft(end - start)
+            try:
+                for pending in [merged.submit(block) for _, block in log.blocks(start, end)]:
+                    pending.result()
+                with guard, merged.lock:
+                    return self._replace(log, first, count, merged)
+            finally:
+                with suppress(PenstockError):
+                    self._drop_draft()
+                self.sweep()
+
+    def _draft(self, size: int) -> LogStream:
+        """Make the log in which plogs are merged."""
+        with self.lock:
+            self.check_open()
+            self._drop_draft()  # where that failed before
+            self.partition.own_sizes[_DRAFT] = PlogSizes(first=max(size, 1), largest=max(size, 1), ahead=False)
+            self.run(create_log(self.partition, _DRAFT))
+            self._streams[_DRAFT] = LogStream(self, _DRAFT)
+            return self._streams[_DRAFT]
+
+    def _drop_draft(self) -> None:
+        if self.has_log(_DRAFT):
+            self.delete_log(_DRAFT)
+
+    def _replace(self, log: LogStream, first: PlogId, count: int, merged: LogStream) -> bool:
+        with self.lock:
+            steps = replace_plogs(self.partition, log.name, first, count, source=_DRAFT, tail=merged.quiet_tail())
+            is_done = self.run(steps)
+            if is_done:
+                self._streams.pop(_DRAFT, None)
+                self.partition.own_sizes.pop(_DRAFT, None)
+                merged.mark_deleted()
+                merged.move_to(None)
+            return is_done
 
     def read_all(self) -> Iterator[Record]:
         """Return every record of the newest metadata plog: what a recovery would read."""

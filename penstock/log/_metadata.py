@@ -9,7 +9,19 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from penstock.log._chain import LogChain
-from penstock.log._records import Chain, Doomed, Drop, Full, Incremental, Init, Next, Splice, Truncate, encode_records
+from penstock.log._records import (
+    Chain,
+    Doomed,
+    Drop,
+    Full,
+    Incremental,
+    Init,
+    Next,
+    Replace,
+    Splice,
+    Truncate,
+    encode_records,
+)
 from penstock.model import PlogId
 
 if TYPE_CHECKING:
@@ -58,6 +70,10 @@ class Metadata:
                 self.doom(self.logs[record.log].truncate(PlogId.parse(record.first)))
             case Splice():
                 self._apply_splice(record)
+            case Replace():
+                chain, source = self.logs[record.log], self.logs.pop(record.source)
+                first, length = PlogId.parse(record.first), record.source_sealed_offset
+                self.doom([*chain.replace(first, record.count, source.active, length), source.next])
             case Drop():
                 chain = self.logs.pop(record.log)
                 self.doom([*(plog_id for plog_id, _ in chain.sealed), chain.active, chain.next])

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from penstock.errors import DiskFull, MetadataCorrupt, NoSuchLog, PlogCorrupt, PlogExists
 from penstock.log._actions import Create, Delete, Drain, Inspect, NewId, Where
 from penstock.log._partition import append_records, seal, seal_at_end
-from penstock.log._records import Drop, Incremental, Init, Next, Splice
+from penstock.log._records import Drop, Incremental, Init, Next, Replace, Splice
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -33,6 +33,7 @@ __all__ = [
     "record_switch",
     "recover_tail",
     "release_log",
+    "replace_plogs",
     "splice_logs",
 ]
 
@@ -213,6 +214,22 @@ def release_log(partition: Partition, name: str, tail: Tail) -> Steps[None]:
     if tail.next_size:
         yield from _replace_next(partition, name)
         tail.next_size = 0
+
+
+def replace_plogs(
+    partition: Partition, name: str, first: PlogId, count: int, *, source: str, tail: Tail
+) -> Steps[bool]:
+    """Let the one plog of another log take the place of some of this one, whose blocks it holds; return whether it did.
+
+    Nothing is under way in the source, which ends. The log may have lost the plogs meanwhile: then nothing changes.
+    """
+    source_chain, chain = _need_chain(partition, source, tail), partition.metadata.logs.get(name)
+    assert not source_chain.last_sealed, "what takes their place is one plog"
+    if chain is None or chain.span(first, count) is None:
+        return False
+    yield from seal_at_end(tail.plog_id, size=tail.size, length=tail.written)
+    yield from append_records(partition, [Replace(name, str(first), count, source, tail.written)])
+    return True
 
 
 def splice_logs(partition: Partition, plan: Sequence[Splicing]) -> Steps[list[Tail]]:

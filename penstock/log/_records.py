@@ -13,6 +13,7 @@ kind            fields after the log's name
 ``next``        the next plog, because the one announced before cannot be used
 ``truncate``    the first plog that stays
 ``splice``      own length if sealed, the source log, its length, the active plog, the next plog
+``replace``     the first of some plogs, how many, the source log, its length: the source's plog is in their place
 ``drop``        (nothing)
 ``doomed``      (no log) plogs that are to be deleted
 ==============  ====================================================================================
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
 
     from typing_extensions import Buffer
 
-__all__ = ["Chain", "Doomed", "Drop", "Full", "Incremental", "Init", "Next", "Record", "Splice", "Truncate",
+__all__ = ["Chain", "Doomed", "Drop", "Full", "Incremental", "Init", "Next", "Record", "Replace", "Splice", "Truncate",
            "decode_records", "encode_records"]  # fmt: skip
 
 Sealed = tuple[str, int]
@@ -102,6 +103,16 @@ class Splice(msgspec.Struct, tag="splice", array_like=True, frozen=True):
     next: str
 
 
+class Replace(msgspec.Struct, tag="replace", array_like=True, frozen=True):
+    """The only plog of ``source`` holds what ``count`` plogs from ``first`` on held, and ``source`` is gone."""
+
+    log: str
+    first: str
+    count: int
+    source: str
+    source_sealed_offset: int
+
+
 class Drop(msgspec.Struct, tag="drop", array_like=True, frozen=True):
     """The log is gone."""
 
@@ -114,7 +125,7 @@ class Doomed(msgspec.Struct, tag="doomed", array_like=True, frozen=True):
     plogs: list[str]
 
 
-Record = Chain | Init | Incremental | Full | Next | Truncate | Splice | Drop | Doomed
+Record = Chain | Init | Incremental | Full | Next | Truncate | Splice | Replace | Drop | Doomed
 
 _encoder: Final = msgspec.msgpack.Encoder()
 _decoder: Final = msgspec.msgpack.Decoder(list[Record])

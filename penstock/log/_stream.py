@@ -13,7 +13,9 @@ late is refused.
 from __future__ import annotations
 
 import threading
-from typing import TYPE_CHECKING, Final, NamedTuple
+from contextlib import nullcontext
+from itertools import accumulate
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
 import msgspec
 
@@ -31,13 +33,15 @@ from penstock.errors import (
     WrongOffset,
     WrongPosition,
 )
+from penstock.log._merging import find_run
 from penstock.log._protocols import LogPosition, ensure_next, record_switch, recover_tail, release_log
 from penstock.log._records import Truncate
 from penstock.plog import APPEND_SIZE_MAX
 from penstock.ports import uninterrupted
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
+    from contextlib import AbstractContextManager
 
     from typing_extensions import Buffer
 
@@ -49,6 +53,7 @@ if TYPE_CHECKING:
 
 __all__ = ["FENCED", "LogStream", "NextAppend", "PendingLogAppend", "PlogStarts"]
 
+T = TypeVar("T")
 FENCED: Final = (PlogSealed, WrongOffset, NoSuchPlog)  # somebody else was at a plog that is this log's alone
 
 
@@ -275,16 +280,32 @@ class LogStream:
             end = self._end()
             if offset > plog_length or start + offset + size > end:
                 raise ReadOutOfRange(plog_id, offset=offset, size=size, length=min(plog_length, end - start))
-            ranges = self._chain().ranges(start + offset, start + offset + size)
-        return self._views(ranges)
+            parts = self._parts(start + offset, start + offset + size)
+        found = self._by_plog(parts, start + offset + size, self._plogs.views)
+        return (view for _, views in found for view in views)
 
-    def _views(self, ranges: list[PlogRange]) -> Iterator[memoryview]:
-        for part in ranges:
+    def _parts(self, offset: int, end: int) -> list[tuple[int, PlogRange]]:
+        """Return which parts of which plogs some bytes are, each with where its plog begins; under ``chains``."""
+        chain = self._chain()
+        return [(chain.start_of(part.plog_id), part) for part in chain.ranges(offset, end)]
+
+    def _by_plog(
+        self, parts: list[tuple[int, PlogRange]], end: int, read: Callable[[PlogId, int, int], T]
+    ) -> Iterator[tuple[int, T]]:
+        """Read one part after another up to ``end``; where a plog was merged with others meanwhile, read that one."""
+        todo = parts[::-1]
+        while todo:
+            start, part = todo.pop()
             try:
-                yield from self._plogs.views(part.plog_id, part.offset, part.size)
+                found = read(part.plog_id, part.offset, part.size)
             except NoSuchPlog as error:
                 with self._manager.chains:
-                    raise self._gone(part.plog_id) from error
+                    chain = None if self._deleted else self._manager.partition.metadata.logs.get(self.name)
+                    if chain is None or part.plog_id in chain or start + part.offset < chain.start:
+                        raise self._gone(part.plog_id) from error
+                    todo = self._parts(start + part.offset, end)[::-1]
+            else:
+                yield start, found
 
     def plogs(self) -> list[tuple[PlogId, int, bool]]:
         """Return the log's plogs in order: id, length, whether sealed. The last takes the appends."""
@@ -330,28 +351,35 @@ class LogStream:
             if not chain.start <= offset <= end:
                 reason = f"cannot read from {offset} to {end} of log {self.name!r}, which begins at {chain.start}"
                 raise BadArgument(reason)
-            parts = [(chain.start_of(part.plog_id), part) for part in chain.ranges(offset, end)]
-        for start, part in parts:
-            try:
-                found = self._plogs.blocks(part.plog_id, part.offset, part.size)
-            except NoSuchPlog as error:
-                with self._manager.chains:
-                    raise self._gone(part.plog_id) from error
+            parts = self._parts(offset, end)
+        for start, found in self._by_plog(parts, end, self._plogs.blocks):
             yield from ((start + place, view) for place, view in found)
 
     def locate(self, offset: int, end: int) -> list[tuple[int, LocatedBlocks]]:
         """Return where the appends are that hold any byte from ``offset`` to ``end``, by plog, each with its start."""
         with self._manager.chains:
-            chain = self._chain()
-            parts = [(chain.start_of(part.plog_id), part) for part in chain.ranges(offset, end)]
-        found = []
-        for start, part in parts:
-            try:
-                found.append((start, self._plogs.locate(part.plog_id, part.offset, part.size)))
-            except NoSuchPlog as error:
-                with self._manager.chains:
-                    raise self._gone(part.plog_id) from error
+            parts = self._parts(offset, end)
+        return list(self._by_plog(parts, end, self._plogs.locate))
+
+    def span(self, first: PlogId, count: int) -> tuple[int, int]:
+        """Return where in the log ``count`` sealed plogs from ``first`` on begin and end."""
+        with self._manager.chains:
+            found = self._chain().span(first, count)
+        if found is None:
+            raise NotInLog(self.name, first)
         return found
+
+    def small_plogs(self, *, largest: int, group: Callable[[int], int] | None = None) -> tuple[PlogId, int] | None:
+        """Return the first of some plogs that had better be merged, and how many they are; None if there are none.
+
+        Together they are no longer than ``largest``; ``group`` tells of a plog's start with which others it may be.
+        """
+        with self._manager.chains:
+            chain = self._chain()
+            sealed, offset = chain.sealed, chain.start
+        starts = accumulate((length for _, length in sealed), initial=offset)
+        run = find_run([length for _, length in sealed], list(starts), largest=largest, group=group)
+        return None if run is None else (sealed[run.start][0], len(run))
 
     def plog_at(self, offset: int) -> PlogId:
         """Return the plog that holds the byte at ``offset``, counted from the log's first byte."""
@@ -371,6 +399,14 @@ class LogStream:
                 self._place_of(plog_id)
             self._manager.record(Truncate(self.name, str(plog_id)))
         self._manager.sweep()
+
+    def merge(self, first: PlogId, count: int, *, guard: AbstractContextManager[object] | None = None) -> bool:
+        """Copy ``count`` sealed plogs from ``first`` on into one, which takes their place; return whether it did.
+
+        Offsets in the log and the borders of appends stay. ``guard`` is held while the plogs change, not while they are
+        copied. Nothing changes if the plogs were truncated away meanwhile.
+        """
+        return self._manager.merge(self, first, count, guard=guard or nullcontext())
 
     def splice(self, *sources: LogStream) -> None:
         """Put all bytes of other logs of this partition behind this log's, in one step; those logs end.

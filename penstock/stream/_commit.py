@@ -261,6 +261,7 @@ def _take_over(
             starts[segment] = one.own_log().length - size
             headers = None if parts is None else [header for part in some for header in part.headers]
             one.take_over(headers, events=sum(part.events for part in some), size=size)
+            store.small_plogs.add((record.stream, segment))
     _finish(store, record, segments.values())
     return starts
 

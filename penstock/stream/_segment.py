@@ -19,6 +19,7 @@ from penstock.stream._writer_table import WriterTable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
+    from contextlib import AbstractContextManager
 
     from penstock.log import LogStream, MetadataManager, PlogSizes
     from penstock.log._protocols import LogPosition
@@ -419,6 +420,22 @@ class Segment:
         start = log.plog_starts()[-1]
         if start < self.tail and self.time_at(start) < older_than_ms:
             log.roll()
+
+    def merge_plogs(self, *, guard: AbstractContextManager[object], span_ms: int | None = None) -> None:
+        """Merge small plogs; with ``span_ms`` only such as begin in the same of the spans that time is divided into.
+
+        ``guard`` is held whenever the plogs change.
+        """
+        log = self._existing_log()
+        if log is None:
+            return
+
+        def span(start: int) -> int:
+            return self.time_at(start) // span_ms if span_ms else 0
+
+        largest = (self._sizes or self._manager.partition.sizes).largest
+        while (found := log.small_plogs(largest=largest, group=span if span_ms else None)) is not None:
+            log.merge(*found, guard=guard)
 
     def plog_starts(self) -> Sequence[int] | PlogStarts:
         """Return where each plog begins, in order; nothing is copied."""

@@ -29,6 +29,7 @@ from penstock.errors import (
     StreamSealed,
     WrongCut,
 )
+from penstock.log import RUN_MIN
 from penstock.model import (
     EventPointer,
     Fixed,
@@ -133,12 +134,14 @@ class StreamStore:
         self._aborted: dict[str, str] = {}
         self.abandoned: Final[deque[str]] = deque()  # logs of events that were lost sight of
         self._random = random or SystemRandom()
+        self.small_plogs: Final[set[tuple[str, int]]] = set()  # streams and segments whose plogs may be worth merging
         self._closed = False
         self._before_close: list[Callable[[], object]] = []
         with resources:  # which are closed if we do not get to the end of this
             self.catalog: Final = Catalog(manager.log(_CATALOG_LOG))
             recover_commits(self)
             self._delete_leftovers()
+            self._find_small_plogs()
             self.marks: Final = Watermarks(self, pass_s=pass_s)
             self.positions: Final = Positions(self)
             self._upkeep = Upkeep(self, pass_s=pass_s)
@@ -158,6 +161,13 @@ class StreamStore:
             gone = gone or (_TRANSACTION_LOG.fullmatch(name) and name not in promised)
             if gone:
                 self._manager.delete_log(name)
+
+    def _find_small_plogs(self) -> None:
+        """Note which segments have many plogs: whoever had the store before may not have come to merging them."""
+        for state in self.catalog.streams.values():
+            for segment in state.segments:
+                if self._manager.plog_count(_log_name(state, segment)) > RUN_MIN:
+                    self.small_plogs.add((state.name, segment))
 
     # Streams
 

@@ -39,15 +39,27 @@ class Upkeep:
 
     def wake(self, *, is_due: bool = False) -> None:
         """Start the thread if it is wanted; with ``is_due`` it begins with what was not done while nobody was there."""
+        if self._is_running or not self._is_wanted():  # before the lock: the caller may hold the catalog
+            return
         with self._lock:
-            if self._thread is None and not self._stop.is_set() and self._is_wanted():
+            if self._thread is None and not self._stop.is_set():
                 self._thread = threading.Thread(target=self._work, args=(is_due,), name="penstock-upkeep", daemon=True)
                 self._thread.start()
+
+    @property
+    def _is_running(self) -> bool:
+        return self._thread is not None
 
     def _is_wanted(self) -> bool:
         with self._store.catalog.lock:
             catalog = self._store.catalog
-            if self._store.transactions or catalog.commits or catalog.prepared or self._store.time_writers():
+            if (
+                self._store.transactions
+                or self._store.small_plogs
+                or catalog.commits
+                or catalog.prepared
+                or self._store.time_writers()
+            ):
                 return True
             return any(map(self._wants_upkeep, self._store.catalog.streams.values()))
 
@@ -79,6 +91,8 @@ class Upkeep:
             writer.note_by_itself(int(now * 1000))
         for name in names:
             self._keep(name)
+        for name, segment in self._store.small_plogs.copy():
+            _attempt(f"merging plogs of stream {name}", partial(self._merge, name, segment))
 
     def _finish_commits(self, name: str) -> None:
         with self._store.catalog.lock:
@@ -87,6 +101,22 @@ class Upkeep:
     def _keep(self, name: str) -> None:
         for what, task in (("time", self._store.marks.run_pass), ("scaling", self._scale), ("retention", self._retain)):
             _attempt(f"{what} of stream {name}", partial(self._do, task, name))
+
+    def _merge(self, name: str, segment_id: int) -> None:
+        """Merge small plogs of a segment; the catalog is held only while they take each other's place."""
+        store, catalog = self._store, self._store.catalog
+        store.small_plogs.discard((name, segment_id))  # first, so that a commit that comes meanwhile is noted again
+        with catalog.lock:
+            state = catalog.streams.get(name)
+            if state is None or segment_id not in state.segments:
+                return
+            retention, segment = state.config.retention, store.segment(name, segment_id)
+        span_ms = max(int(retention.seconds * 1000 / PLOGS_KEPT), 1) if isinstance(retention, ByTime) else None
+        try:
+            segment.merge_plogs(guard=catalog.lock, span_ms=span_ms)
+        except PenstockError:
+            store.small_plogs.add((name, segment_id))
+            raise
 
     def _do(self, task: Callable[[StreamState], None], name: str) -> None:
         catalog = self._store.catalog

@@ -61,6 +61,17 @@ class Pair:
             self.model.sealed.insert(len(self.model.sealed), (plog(self.count), length))
             self.count += 1
 
+    def replace(self, count: int) -> None:
+        some = self.model.sealed[1 : count + 1]
+        if some:
+            length = sum(length for _, length in some)
+            with pytest.raises(KeyError):
+                self.chain.replace(some[0][0], len(some), plog(self.count), length + 1)
+            removed = self.chain.replace(some[0][0], len(some), plog(self.count), length)
+            assert removed == [plog_id for plog_id, _ in some]
+            self.model.sealed[1 : count + 1] = [(plog(self.count), length)]
+            self.count += 1
+
     def check(self) -> None:
         chain, model = self.chain, self.model
         assert chain.sealed == model.sealed
@@ -84,6 +95,7 @@ changes = st.lists(
     st.one_of(
         st.tuples(st.just("switch"), st.integers(0, 9)),
         st.tuples(st.just("truncate"), st.integers(0, 20)),
+        st.tuples(st.just("replace"), st.integers(1, 4)),
         st.tuples(st.just("take_over"), st.lists(st.integers(0, 9), max_size=3)),
     ),
     max_size=15,

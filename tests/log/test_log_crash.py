@@ -72,6 +72,13 @@ def splice(log: LogStream, source: LogStream, model: Model) -> None:
     model.logs[log.name] = (start, data + more)
 
 
+def merge_first(log: LogStream, count: int) -> None:
+    """Merge the first plogs of a log, which holds the same as before."""
+    plogs = log.plogs()
+    assert log.merge(plogs[0][0], count)
+    assert len(log.plogs()) == len(plogs) - count + 1
+
+
 def drop(manager: MetadataManager, name: str, model: Model) -> None:
     """Delete a log, in the partition and in the model."""
     manager.delete_log(name)
@@ -98,6 +105,7 @@ HISTORY: list[Step] = [
     write("a", b"e" * 400),  # larger than any plog so far, and so large that the journal is passed by
     lambda manager, model: truncate_at_second(manager.log("a"), model),
     lambda manager, _: manager.log("a").release(),
+    lambda manager, _: merge_first(manager.log("a"), 3),
     lambda manager, model: drop(manager, "c", model),
     write("a", b"f" * 30),
 ]

@@ -18,6 +18,7 @@ from penstock.log._records import (
     Init,
     Next,
     Record,
+    Replace,
     Splice,
     Truncate,
     decode_records,
@@ -105,6 +106,14 @@ class Writer:
                 self.write(Splice(name, None, source, length, str(own.active), str(own.next)))
             self.model[name] += moved
 
+    def merge(self, name: str, count: int) -> None:
+        some = self.model.get(name, [])[:count]
+        if some and "merged" not in self.model:
+            self.write(Init("merged", str(self.metadata.spare), self.new(), self.new()))
+            merged, length = str(self.metadata.logs["merged"].active), sum(length for _, length in some)
+            self.write(Replace(name, some[0][0], len(some), "merged", length))
+            self.model[name][: len(some)] = [(merged, length)]
+
     def drop(self, name: str, _: int) -> None:
         if self.model.pop(name, None) is not None:
             self.write(Drop(name))
@@ -118,7 +127,7 @@ class Writer:
         return {name: [(str(plog_id), length) for plog_id, length in log.sealed] for name, log in logs.items()}
 
 
-KINDS = ("init", "switch", "switch", "replace_next", "truncate", "splice", "drop")
+KINDS = ("init", "switch", "switch", "replace_next", "truncate", "splice", "merge", "drop")
 histories = st.lists(st.tuples(st.sampled_from(KINDS), st.sampled_from(NAMES), st.integers(0, 8)), max_size=30)
 
 

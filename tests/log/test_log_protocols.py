@@ -21,7 +21,7 @@ from penstock.errors import (
     PlogSealed,
     WrongOffset,
 )
-from penstock.log import MetadataManager
+from penstock.log import MetadataManager, PlogSizes
 from penstock.log._actions import Append, Create, Publish, Seal
 from penstock.log._host import Host
 from penstock.log._partition import append_records, open_partition
@@ -32,6 +32,7 @@ from penstock.log._protocols import (
     record_switch,
     recover_tail,
     release_log,
+    replace_plogs,
     splice_logs,
 )
 from penstock.log._records import Drop, Next, Truncate
@@ -208,6 +209,16 @@ def do_release(world: World, partition: Partition) -> Steps[Any]:
     return release_log(partition, "short", tail)
 
 
+def do_replace(world: World, partition: Partition) -> Steps[Any]:
+    chain = partition.metadata.logs["long"]
+    data = b"".join(view for plog_id, length in chain.sealed[:2] for view in world.plogs.views(plog_id, 0, length))
+    partition.own_sizes["~merge"] = PlogSizes(first=len(data), largest=len(data))
+    world.run(create_log(partition, "~merge"))
+    world.plogs.append(partition.metadata.logs["~merge"].active, 0, data)
+    tail = tail_of(world, partition, "~merge")
+    return replace_plogs(partition, "long", chain.sealed[0][0], 2, source="~merge", tail=tail)
+
+
 def splice_into(name: str, source: str, *, force: bool = False) -> Callable[[World, Partition], Steps[Any]]:
     def make(world: World, partition: Partition) -> Steps[Any]:
         tail, source_tail = tail_of(world, partition, name), tail_of(world, partition, source)
@@ -231,6 +242,7 @@ PROTOCOLS: Final[dict[str, Callable[[World, Partition], Steps[Any]]]] = {
     "switch": do_switch,
     "switch, metadata switch": do_switch_forced,
     "release": do_release,
+    "replace": do_replace,
     "splice": splice_into("long", "other"),
     "splice, metadata switch": splice_into("long", "other", force=True),
     "splice into an empty log": splice_into("empty", "other"),

@@ -172,3 +172,61 @@ def test_opening_a_store_does_what_became_due_while_it_was_closed(
         pass
     with store_and_manager(disk, cpo, clock=clock) as (store, _):
         assert store.stream(STREAM).size_bytes == 0
+
+
+def test_prepared_transactions_leave_few_files(opened: tuple[StreamStore, MetadataManager], disk: MemoryDisk) -> None:
+    """Three megabytes a minute were once twelve thousand files; they are merged, and nobody notices."""
+    store, manager = opened
+    store.create_stream(STREAM)
+    writer = store.transactional_writer(STREAM)
+    pointers = []
+    for number in range(60):
+        transaction = writer.begin()
+        with transaction.begin_write_event("k") as output:
+            output.write(b"%d" % number)
+        transaction.prepare()
+        transaction.commit()
+        pointers.append(output.pointer)
+    before = store.tail(STREAM)
+    settle(manager)
+    files = len(disk.names())
+    store.maintain()
+    settle(manager)
+    assert manager.plog_count("s0.0") < 10
+    assert len(disk.names()) < files - 50
+    assert store.tail(STREAM) == before
+    assert [store.fetch_event(pointer) for pointer in pointers] == [b"%d" % number for number in range(60)]
+
+
+def test_what_was_not_merged_before_a_store_was_closed_is_merged_by_the_next(disk: MemoryDisk, cpo: Cpo) -> None:
+    """A process that commits and ends at once never merges anything itself."""
+    with store_and_manager(disk, cpo) as (store, manager):
+        store.create_stream(STREAM)
+        for _ in range(20):
+            transaction = store.transactional_writer(STREAM).begin()
+            transaction.write_event(b"event", key="k")
+            transaction.prepare()
+            transaction.commit()
+        assert manager.plog_count("s0.0") > 20
+    with store_and_manager(disk, cpo):
+        pass
+    with store_and_manager(disk, cpo) as (store, manager):
+        assert manager.plog_count("s0.0") < 5
+        assert [event for batch in store.read(STREAM) for event in batch["event"].to_pylist()] == [b"event"] * 20
+
+
+def test_merging_does_not_mix_what_retention_removes_at_different_times(
+    disk: MemoryDisk, cpo: Cpo, clock: ManualClock
+) -> None:
+    """A plog only goes as a whole, so one that spans an hour would keep the first minute for an hour."""
+    with store_and_manager(disk, cpo, clock=clock) as (store, _):
+        store.create_stream(STREAM, config=StreamConfig(retention=ByTime(80)))
+        for _ in range(100):
+            transaction = store.transactional_writer(STREAM).begin()
+            transaction.write_event(bytes(100), key="k")
+            transaction.prepare()
+            transaction.commit()
+            clock.advance(1)
+        store.maintain()
+        store.maintain()
+        assert 80 <= sum(batch.num_rows for batch in store.read(STREAM)) <= 91

@@ -674,7 +674,7 @@ def test_a_transaction_across_a_scale_commits_into_the_segments_of_its_keys(
         ranges_now = [(one.low, one.high) for one in store.stream(STREAM).segments]
         assert [pair for pair in ranges if pair in ranges_now] == ranges
         assert not transaction_logs(manager)
-    with store_and_manager(disk, cpo) as (store, _):
+    with store_and_manager(disk, cpo) as (store, manager):
         for number in range(12):
             mine = (b"before %d", b"between %d", b"after %d")
             expected = [mine[0] % number, mine[1] % number, events[number], events[number + 12], mine[2] % number]
