@@ -212,7 +212,7 @@ class StreamStore:
                 epoch=state.epoch,
                 segments=() if state.sealed else tuple(segments),
                 config=state.config,
-                size_bytes=self._size(state, state.head, tail.offsets),
+                size_bytes=self._size(state, tail.offsets),
                 head=self.head(name),
                 tail=tail,
             )
@@ -831,11 +831,10 @@ class StreamStore:
         check_kind("name", name, str)
         return self.catalog.stream(name)
 
-    def _size(self, state: StreamState, head: Mapping[int, int], tail: Mapping[int, int]) -> int:
-        spans = state.between(head, tail)
-        return sum(
-            (self.segment(state.name, segment).tail if high is None else high) - low for segment, low, high in spans
-        )
+    def _size(self, state: StreamState, tail: Mapping[int, int]) -> int:
+        """Return how many bytes there are from the head of a stream to its tail; all segments there are lie between."""
+        growing = sum(tail[one.segment_id] for one in state.current if one.end is None)
+        return state.ended_bytes + growing - sum(state.head.values())
 
     def _check_open(self) -> None:
         if self._closed:

@@ -95,6 +95,8 @@ class StreamState:
         self.epoch = 0
         self.next_segment = 0
         self.segments: dict[int, SegmentState] = {}
+        self.current: list[SegmentState] = []  # which take events, or did when it was sealed, by key range
+        self.ended_bytes = 0  # in segments that take no more
         self.head: dict[int, int] = {}
         self.consumers: dict[str, dict[int, int]] = {}
         self.writers: dict[str, WriterMarked] = {}  # who gives time, with the last mark on record
@@ -112,11 +114,13 @@ class StreamState:
         state.head, state.consumers, state.scaled_ms = full.head, full.consumers, full.scaled_ms
         return state
 
-    def add_full(self, segments: Iterable[SegmentFull]) -> None:
+    def add_full(self, segments: Sequence[SegmentFull]) -> None:
         """Take in segments of a snapshot."""
         for one in segments:
             before, after = tuple(one.predecessors), tuple(one.successors)
             self.segments[one.segment] = SegmentState(one.segment, one.low, one.high, one.epoch, before, after, one.end)
+            self.ended_bytes += one.end or 0
+        self._go_on_in([self.segments[one.segment] for one in segments])
 
     def full(self) -> StreamFull:
         """Return the record that holds all of it."""
@@ -171,11 +175,6 @@ class StreamState:
         self.last_batches[writer] = batch
         if len(self.last_batches) > BATCH_WRITERS_MAX:
             del self.last_batches[next(iter(self.last_batches))]
-
-    @property
-    def current(self) -> list[SegmentState]:
-        """The segments that take events, or did when the stream was sealed, by key range."""
-        return sorted((one for one in self.segments.values() if not one.successors), key=lambda one: one.low)
 
     def locate(self, position: float) -> int:
         """Return the segment that takes events with this key."""
@@ -257,19 +256,26 @@ class StreamState:
     def _end_segments(self, ends: Mapping[int, int]) -> None:
         for segment, end in ends.items():
             self.segments[segment].end = end
+            self.ended_bytes += end
 
     def _add_segments(self, ranges: Sequence[tuple[float, float]], after: Iterable[int] = ()) -> None:
-        old = [self.segments[segment] for segment in after]
+        old, new = [self.segments[segment] for segment in after], list[SegmentState]()
         for low, high in sorted(ranges):
             segment, self.next_segment = self.next_segment, self.next_segment + 1
             predecessors = tuple(one.segment_id for one in old if one.overlaps(low, high))
-            self.segments[segment] = SegmentState(segment, low, high, self.epoch, predecessors)
+            new.append(SegmentState(segment, low, high, self.epoch, predecessors))
+            self.segments[segment] = new[-1]
             for one in predecessors:
                 self.segments[one].successors += (segment,)
+        self._go_on_in(new)
+
+    def _go_on_in(self, new: Sequence[SegmentState]) -> None:
+        """Let segments take events, but those that others follow."""
+        self.current = sorted((one for one in (*self.current, *new) if not one.successors), key=lambda one: one.low)
 
     def _truncate(self, head: dict[int, int]) -> None:
         for segment in self.before(head):
-            del self.segments[segment]
+            self.ended_bytes -= self.segments.pop(segment).end or 0
         self.head = dict(head)
 
 

@@ -5,6 +5,7 @@ Nothing here is measured in seconds; ``python -m bench.growth`` prints those cur
 
 from __future__ import annotations
 
+import sys
 from typing import TYPE_CHECKING
 
 import pytest
@@ -19,7 +20,7 @@ from tests.stream.harness import STREAM
 from tests.stream.large_harness import SIZES, settle, store_and_manager
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from penstock.log import MetadataManager
     from penstock.stream import StreamStore
@@ -230,3 +231,32 @@ def test_merging_does_not_mix_what_retention_removes_at_different_times(
         store.maintain()
         store.maintain()
         assert 80 <= sum(batch.num_rows for batch in store.read(STREAM)) <= 91
+
+
+def calls_of(task: Callable[[], object]) -> int:
+    """Return how many calls of Python functions, and steps of generators, a task takes."""
+    count = 0
+
+    def note(_: object, event: str, __: object) -> None:
+        nonlocal count
+        count += event == "call"
+
+    before = sys.getprofile()
+    sys.setprofile(note)
+    try:
+        task()
+    finally:
+        sys.setprofile(before)
+    return count
+
+
+def test_a_scale_costs_the_same_however_many_there_were(opened: tuple[StreamStore, MetadataManager]) -> None:
+    """A stream that is scaled by its load for years would be slower to scale every day."""
+    store, _ = opened
+    store.create_stream(STREAM)
+    for _ in range(20):
+        scale(store)
+    early = calls_of(lambda: scale(store))
+    for _ in range(200):
+        scale(store)
+    assert calls_of(lambda: scale(store)) < 1.5 * early
