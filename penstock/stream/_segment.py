@@ -33,6 +33,7 @@ __all__ = ["NumbersTaken", "PendingBlock", "Segment", "SegmentEnded"]
 
 _TABLE_EVERY_BYTES: Final = 8 << 20
 _TABLE_EVERY_BLOCKS: Final = 4096
+_SEGMENT_AS_BLOCKS: Final = 512  # to go back to another segment takes as long as to read so many blocks
 _ASKED_MAX: Final = 8
 _FIRST_LOOK: Final = 256 << 10  # how far back the last table is looked for at first
 
@@ -319,6 +320,12 @@ class Segment:
         with self._lock:
             return self._table or self._learn_table()
 
+    def hand_on(self) -> tuple[WriterTable, int, int]:
+        """Return the table of writers for who follows, and how many blocks and bytes lie behind the last stored one."""
+        with self._lock:
+            table = self._table or self._learn_table()
+            return table, self._blocks_since + _SEGMENT_AS_BLOCKS, self._bytes_since
+
     def _learn_table(self) -> WriterTable:
         """Find out which writers there are, once nothing is under way."""
         if self._last is not None:
@@ -335,7 +342,10 @@ class Segment:
     def _read_table(self) -> WriterTable:
         """Read the last table in the segment, or inherit one, and take in the blocks behind it."""
         table, headers = self._find_table()
-        table = table or self._inherit()
+        if table is None:
+            table = self._inherit()
+            self._blocks_since += table.blocks_behind
+            self._bytes_since += table.bytes_behind
         for header in reversed(headers):
             table.note(header)
         return table

@@ -802,8 +802,10 @@ class StreamStore:
             before = state.predecessors(one)
             for segment in self._without_table(state, before):  # oldest first: none has to go far back for its own
                 segment.writers()
-            tables = ((old.low, old.high, self._segment_of(state, old).writers()) for old in before)
-            return inherit(tables, low=one.low, high=one.high)
+            handed = [(old, *self._segment_of(state, old).hand_on()) for old in before]
+            table = inherit(((old.low, old.high, found) for old, found, _, _ in handed), low=one.low, high=one.high)
+            table.blocks_behind, table.bytes_behind = (sum(one[place] for one in handed) for place in (2, 3))
+            return table
 
         with self._segments_lock:
             found = self._segments.get((state.uid, one.segment_id))

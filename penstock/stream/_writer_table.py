@@ -77,10 +77,16 @@ class Inherited:
 
 @dataclass(slots=True)
 class WriterTable:
-    """The writers of one segment; who wrote last is last."""
+    """The writers of one segment; who wrote last is last.
+
+    ``blocks_behind`` and ``bytes_behind`` are not stored: they say how much has to be read of the segments before, from
+    the last tables on, to know what was inherited.
+    """
 
     own: dict[bytes, WriterEntry] = field(default_factory=dict)
     inherited: list[Inherited] = field(default_factory=list)
+    blocks_behind: int = 0
+    bytes_behind: int = 0
 
     def note(self, header: BlockHeader) -> None:
         """Take in a block; one whose events have no numbers changes nothing."""

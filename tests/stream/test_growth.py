@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
     from penstock.log import MetadataManager
     from penstock.stream import StreamStore
+    from penstock.testing._memory import MemoryFile
 
 
 @pytest.fixture
@@ -260,3 +261,34 @@ def test_a_scale_costs_the_same_however_many_there_were(opened: tuple[StreamStor
     for _ in range(200):
         scale(store)
     assert calls_of(lambda: scale(store)) < 1.5 * early
+
+
+class CountingDisk(MemoryDisk):
+    """A disk that counts how many files are opened."""
+
+    opened = 0
+
+    def open(self, name: str) -> MemoryFile:
+        self.opened += 1
+        return super().open(name)
+
+
+def test_the_first_write_after_a_restart_looks_at_few_segments_however_many_there_were(cpo: Cpo) -> None:
+    """Which events of a writer are there is found in the last table of writers, which must never be far away."""
+    opened = []
+    for count in (40, 160):
+        disk = CountingDisk()
+        with store_and_manager(disk, cpo, partition=f"p{count}") as (store, _):
+            store.create_stream(STREAM)
+            with store.writer(STREAM, "w") as writer:
+                for _ in range(count):
+                    writer.write_event(b"event").result()
+                    scale(store)
+        with store_and_manager(disk, cpo, partition=f"p{count}") as (store, _):
+            before = disk.opened
+            with store.writer(STREAM, "w") as writer:
+                writer.write_event(b"again", number=count - 1).result()
+                writer.write_event(b"next", number=count).result()
+            opened.append(disk.opened - before)
+            assert sum(batch.num_rows for batch in store.read(STREAM)) == count + 1
+    assert opened[1] <= opened[0] < 30
