@@ -8,6 +8,7 @@ by a user, so no path is ever built from outside input.
 from __future__ import annotations
 
 import _signal  # the module signal spends 16 microseconds on what takes one
+import ctypes
 import errno
 import fcntl
 import functools
@@ -17,6 +18,7 @@ import secrets
 import socket
 import threading
 import time
+import weakref
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, ParamSpec, Protocol, TypeVar
 
@@ -37,6 +39,7 @@ __all__ = [
     "SystemRandom",
     "interruptible",
     "interruption_point",
+    "map_file",
     "owner_name",
     "uninterrupted",
     "write_all",
@@ -47,6 +50,8 @@ T = TypeVar("T")
 
 _LOCK_NAME: Final = "LOCK"
 _CLOSED: Final = -1  # no descriptor: whatever is tried with it fails
+_OFFSET: Final = ctypes.c_int64  # off_t, on every system of 64 bits
+_MAP_FAILED: Final = ctypes.c_void_p(-1).value
 _IOVECS_MAX: Final = 1024  # what one pwritev takes on Linux and macOS
 
 
@@ -257,6 +262,27 @@ def interruptible(wait: Callable[[], T]) -> T:
         _hold.__enter__()
 
 
+_libc: Final = ctypes.CDLL(None, use_errno=True)
+_libc.mmap.restype = ctypes.c_void_p
+_libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int, ctypes.c_int, _OFFSET]
+_libc.munmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
+
+
+def map_file(fd: int, size: int) -> memoryview:
+    """Return the first ``size`` bytes of an open file as memory that stays good when the file is closed or removed.
+
+    The mapping ends with its last view. Python's own mmap would keep a second descriptor open as long.
+    """
+    if not size:
+        return memoryview(b"")  # which cannot be mapped
+    address = _libc.mmap(None, size, mmap.PROT_READ, mmap.MAP_SHARED, fd, 0)
+    if address == _MAP_FAILED:
+        raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
+    mapped = (ctypes.c_ubyte * size).from_address(address)
+    weakref.finalize(mapped, _libc.munmap, address, size).atexit = False  # views may be used until the very end
+    return memoryview(mapped).cast("B").toreadonly()
+
+
 class OsFile:
     """A file of the operating system, read through a shared mapping.
 
@@ -280,8 +306,7 @@ class OsFile:
         if offset + size > len(mapped):
             length = os.fstat(self._fd).st_size
             if length > len(mapped):
-                mapped = memoryview(mmap.mmap(self._fd, length, flags=mmap.MAP_SHARED, prot=mmap.PROT_READ))
-                self._map = mapped
+                mapped = self._map = map_file(self._fd, length)
         return mapped[offset : offset + size]
 
     def datasync(self) -> None:

@@ -11,10 +11,11 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+import numpy as np
 import pytest
 
 from penstock.errors import FolderUnusable, StoreLocked
-from penstock.ports import OsDisk, SystemClock, SystemRandom, write_all
+from penstock.ports import OsDisk, SystemClock, SystemRandom, map_file, write_all
 from penstock.testing import FaultyDisk, MemoryDisk
 
 if TYPE_CHECKING:
@@ -134,6 +135,41 @@ def test_concurrent_readers_of_a_growing_file_get_all_they_ask_for(tmp_path: Pat
     for reader in readers:
         reader.join()
     assert not short
+
+
+def test_a_file_that_is_read_and_written_takes_one_descriptor(tmp_path: Path) -> None:
+    """With two for each, a process ran out of them with half as many plogs as it may have files."""
+    before = len(os.listdir("/dev/fd"))
+    file = OsDisk(tmp_path).create("file")
+    with_folder = len(os.listdir("/dev/fd"))
+    file.pwritev([b"x" * 10], 0)
+    assert file.view(0, 10) == b"x" * 10
+    assert len(os.listdir("/dev/fd")) == with_folder == before + 2
+
+
+def test_a_mapping_outlives_its_file_and_ends_with_its_last_view(tmp_path: Path) -> None:
+    """Whoever holds a batch of events holds views; whoever does not must not hold memory."""
+    disk = OsDisk(tmp_path)
+    file = disk.create("file")
+    file.pwritev([b"0123456789"], 0)
+    part = np.frombuffer(file.view(2, 3), np.uint8)
+    file.close()
+    disk.remove("file")
+    assert bytes(part) == b"234"
+    assert not part.flags.writeable
+    assert str(tmp_path / "file") in Path("/proc/self/maps").read_text()
+    del part
+    assert str(tmp_path / "file") not in Path("/proc/self/maps").read_text()
+
+
+def test_a_file_that_cannot_be_mapped_is_an_error(tmp_path: Path) -> None:
+    """A wrong address would end the process at the first read."""
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        map_file(-1, 10)
+    (tmp_path / "empty").touch()
+    fd = os.open(tmp_path / "empty", os.O_RDONLY)
+    assert not map_file(fd, 0)
+    os.close(fd)
 
 
 def test_write_all_takes_more_parts_than_one_call(tmp_path: Path) -> None:

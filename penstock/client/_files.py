@@ -11,7 +11,8 @@ import threading
 from collections import OrderedDict
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from penstock.plog import copy_located, folder_place, map_file, read_located
+from penstock.plog import copy_located, folder_place, read_located
+from penstock.ports import map_file
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -87,6 +88,6 @@ class PlogFiles:
     def _mapped(self, name: str) -> memoryview:
         fd = self._open(name)
         try:
-            return map_file(fd)
+            return map_file(fd, os.fstat(fd).st_size)
         finally:
             os.close(fd)

@@ -8,7 +8,7 @@ memory (``memory:``), both with the same code on another disk.
 from penstock.model import PlogId
 from penstock.plog._files import FilePlogs
 from penstock.plog._interface import PendingAppend, Plogs
-from penstock.plog._located import LocatedBlocks, copy_located, folder_place, map_file, read_located
+from penstock.plog._located import LocatedBlocks, copy_located, folder_place, read_located
 from penstock.plog._open import open_plogs
 from penstock.plog._replica import APPEND_SIZE_MAX, PLOG_SIZE_DEFAULT, PLOG_SIZE_MAX, PlogInfo
 from penstock.plog._sync_times import SyncTimes
@@ -26,7 +26,6 @@ __all__ = [
     "SyncTimes",
     "copy_located",
     "folder_place",
-    "map_file",
     "open_plogs",
     "read_located",
 ]

@@ -6,7 +6,6 @@ maps the file and checks each block, as the owner does.
 
 from __future__ import annotations
 
-import mmap
 import os
 from dataclasses import dataclass
 from itertools import pairwise
@@ -22,7 +21,7 @@ from penstock.plog._head import HEAD_SIZE
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ["LocatedBlocks", "copy_located", "folder_place", "map_file", "read_located"]
+__all__ = ["LocatedBlocks", "copy_located", "folder_place", "read_located"]
 
 _BOOT: Final = Path("/proc/sys/kernel/random/boot_id")
 
@@ -63,13 +62,6 @@ def folder_place(folder: int | Path) -> list[str | int]:
     """Return which folder it is among all that this system has mounted, and which system this is."""
     found = os.stat(folder)
     return [_BOOT.read_text().strip(), found.st_dev, found.st_ino]
-
-
-def map_file(fd: int) -> memoryview:
-    """Return an open file as memory; it stays good when the file is closed or, on this machine, removed."""
-    if not os.fstat(fd).st_size:
-        return memoryview(b"")  # which cannot be mapped
-    return memoryview(mmap.mmap(fd, 0, flags=mmap.MAP_SHARED, prot=mmap.PROT_READ))
 
 
 def copy_located(located: LocatedBlocks, fd: int) -> Iterator[tuple[int, memoryview]]:

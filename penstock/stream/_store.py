@@ -804,7 +804,8 @@ class StreamStore:
                 segment.writers()
             handed = [(old, *self._segment_of(state, old).hand_on()) for old in before]
             table = inherit(((old.low, old.high, found) for old, found, _, _ in handed), low=one.low, high=one.high)
-            table.blocks_behind, table.bytes_behind = (sum(one[place] for one in handed) for place in (2, 3))
+            table.blocks_behind = sum(blocks for _, _, blocks, _ in handed)
+            table.bytes_behind = sum(size for _, _, _, size in handed)
             return table
 
         with self._segments_lock:

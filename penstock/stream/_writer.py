@@ -12,6 +12,7 @@ anything that was written later.
 from __future__ import annotations
 
 import struct
+import sys
 import threading
 import time
 from collections import deque
@@ -68,6 +69,7 @@ _BLOCK_SIZE: Final = 1 << 20  # of the events in a block, unless there is just o
 _BUFFER_SIZE: Final = 1 << 20  # who reaches it sends it off
 _BATCH_SIZE_MIN: Final = 64 << 10  # smaller batches are buffered like single events
 _KEYS_MAX: Final = 65_536  # remembered, so that a key that comes again need not be hashed again
+_KEY_BYTES_MAX: Final = 16 << 20  # of the keys that are remembered, with what Python needs for each
 _NUMBER_MAX: Final = (1 << 63) - 2
 
 
@@ -129,6 +131,7 @@ class StreamWriter:
         self._lanes: list[_Lane] = []
         self._lows: npt.NDArray[np.float64] = np.zeros(0)
         self._by_key: dict[str | bytes | None, _Lane] = {}
+        self._key_bytes = 0  # of the keys in it
         self._turn = 0
         self._find_lanes()
         if writer_id is not None:
@@ -163,7 +166,7 @@ class StreamWriter:
         known = {lane.segment_id: lane for lane in self._lanes}
         self._lanes = [known.get(one.segment_id) or self._new_lane(one.segment_id, one.segment) for one in found]
         self._lows = np.array([one.low for one in found])
-        self._by_key = {}
+        self._by_key, self._key_bytes = {}, 0
 
     def _new_lane(self, segment_id: int, segment: WritableSegment) -> _Lane:
         return _Lane(segment_id, segment, ListRun(self, self.stream, segment_id))
@@ -171,9 +174,12 @@ class StreamWriter:
     def _lane_of(self, key: str | bytes | None) -> _Lane:
         """Return the lane for a key, or for events without one: another after each flush."""
         lane = self._lanes[self._turn % len(self._lanes)] if key is None else self._lane_at(key_position(key))
-        if len(self._by_key) >= _KEYS_MAX:
-            self._by_key = {}
-        self._by_key[key] = lane
+        size = sys.getsizeof(key)
+        if len(self._by_key) >= _KEYS_MAX or self._key_bytes + size > _KEY_BYTES_MAX:
+            self._by_key, self._key_bytes = {}, 0
+        if size <= _KEY_BYTES_MAX:
+            self._by_key[key] = lane
+            self._key_bytes += size
         return lane
 
     def _lane_at(self, position: float) -> _Lane:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -12,8 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.errors import PlogCorrupt, ReadOutOfRange
-from penstock.plog import FilePlogs, LocatedBlocks, copy_located, map_file, read_located
-from penstock.ports import OsDisk
+from penstock.plog import FilePlogs, LocatedBlocks, copy_located, read_located
+from penstock.ports import OsDisk, map_file
 from penstock.testing import MemoryDisk
 
 if TYPE_CHECKING:
@@ -44,7 +45,7 @@ def read(plogs: FilePlogs, plog_id: PlogId, offset: int, size: int) -> list[tupl
 
 def mapped(located: LocatedBlocks) -> memoryview:
     with Path(located.path).open("rb") as file:
-        return map_file(file.fileno())
+        return map_file(file.fileno(), os.fstat(file.fileno()).st_size)
 
 
 @pytest.mark.parametrize(("offset", "size"), [(0, 1), (0, 5000), (777, 1), (777, 4000), (100, 0)])

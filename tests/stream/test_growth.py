@@ -15,6 +15,7 @@ from penstock.log import PlogSizes
 from penstock.model import BySize, ByTime, StreamConfig
 from penstock.plog._block import BLOCK_HEADER_SIZE
 from penstock.plog._head import HEAD_SIZE
+from penstock.stream._writer import _KEY_BYTES_MAX
 from penstock.testing import ManualClock, MemoryDisk
 from tests.stream.harness import STREAM
 from tests.stream.large_harness import SIZES, settle, store_and_manager
@@ -292,3 +293,14 @@ def test_the_first_write_after_a_restart_looks_at_few_segments_however_many_ther
             opened.append(disk.opened - before)
             assert sum(batch.num_rows for batch in store.read(STREAM)) == count + 1
     assert opened[1] <= opened[0] < 30
+
+
+def test_a_writer_remembers_a_bounded_number_of_bytes_of_keys(opened: tuple[StreamStore, MetadataManager]) -> None:
+    """Keys of a few kilobytes, each used once, took hundreds of megabytes before any of them was forgotten."""
+    store, _ = opened
+    store.create_stream(STREAM, 2)
+    with store.writer(STREAM) as writer:
+        for number in range(600):
+            writer.write_event(b"", key=f"{number}".ljust(40_000))
+        assert 0 < sum(len(key) for key in writer._by_key if key is not None) <= _KEY_BYTES_MAX < 600 * 40_000
+    assert sum(batch.num_rows for batch in store.read(STREAM)) == 600
