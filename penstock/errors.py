@@ -152,8 +152,9 @@ class ServerError(PenstockError):
 class NotAuthenticated(PenstockError):
     """The server does not know who that is; it does not say whether the name or the password is wrong."""
 
-    def __init__(self) -> None:
-        super().__init__("user and password, or the token, are not valid: give others, or ask an administrator")
+    def __init__(self, reason: str = "user or password is wrong: give others, or ask an administrator") -> None:
+        super().__init__(reason)
+        self.reason = reason
 
 
 class NotPermitted(PenstockError):

@@ -1,4 +1,4 @@
-"""Who somebody is on a server: two options that every command has which opens a store, and two variables.
+"""Who somebody is on a server: three options that every command has which opens a store, and two variables.
 
 A password and a token are never arguments, where others on the machine could see them.
 """
@@ -8,6 +8,7 @@ from __future__ import annotations
 import inspect
 import os
 import sys
+from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import wraps
 from typing import TYPE_CHECKING, Annotated, Any, Final, TypedDict, get_type_hints
@@ -15,12 +16,12 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, TypedDict, get_type_hin
 import typer
 
 from penstock.cli._store import StoreOption
-from penstock.errors import BadArgument
+from penstock.errors import BadArgument, NotAuthenticated, StoreUnreachable
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
-__all__ = ["Credentials", "credentials", "with_credentials"]
+__all__ = ["Credentials", "credentials", "in_options", "with_credentials"]
 
 UserOption = Annotated[
     str | None,
@@ -35,7 +36,17 @@ TlsCaOption = Annotated[
     str | None,
     typer.Option("--tls-ca", envvar="PENSTOCK_TLS_CA", metavar="FILE", help="A copy of the server's certificate."),
 ]
-_OPTIONS: Final[Mapping[str, object]] = {"user": UserOption, "tls_ca": TlsCaOption}
+TlsOption = Annotated[
+    bool | None,
+    typer.Option("--tls/--no-tls", help="Speak TLS to a server; by default unless it is on this machine."),
+]
+_OPTIONS: Final[Mapping[str, object]] = {"user": UserOption, "tls_ca": TlsCaOption, "tls": TlsOption}
+_SPELLED: Final = (
+    ("user and password, or a token", "--user, or a token in PENSTOCK_TOKEN"),
+    ("tls_ca", "--tls-ca"),
+    ("tls=True", "--tls"),
+    ("tls=False", "--no-tls"),
+)
 
 
 class Credentials(TypedDict, total=False):
@@ -45,6 +56,7 @@ class Credentials(TypedDict, total=False):
     password: str
     token: str
     tls_ca: str
+    tls: bool
 
 
 _given: Final[ContextVar[Credentials]] = ContextVar("given")
@@ -56,12 +68,14 @@ def with_credentials(command: Callable[..., Any]) -> Callable[..., Any]:
         return command
 
     @wraps(command)
-    def run(*args: object, user: str | None, tls_ca: str | None, **kwargs: object) -> object:
+    def run(*args: object, user: str | None, tls_ca: str | None, tls: bool | None, **kwargs: object) -> object:
         given: Credentials = {}
         if user is not None:
             given["user"] = user
         if tls_ca is not None:
             given["tls_ca"] = tls_ca
+        if tls is not None:
+            given["tls"] = tls
         _given.set(given)
         return command(*args, **kwargs)
 
@@ -73,6 +87,25 @@ def with_credentials(command: Callable[..., Any]) -> Callable[..., Any]:
     run.__signature__ = known.replace(parameters=[*known.parameters.values(), *added])  # type: ignore[attr-defined]
     run.__annotations__ = {**command.__annotations__, **_OPTIONS}
     return run
+
+
+@contextmanager
+def in_options() -> Iterator[None]:
+    """Let what is wrong with who somebody is, or with TLS, be told in the words of the command line."""
+    try:
+        yield
+    except NotAuthenticated as error:
+        raise NotAuthenticated(_spelled(error.reason)) from error
+    except StoreUnreachable as error:
+        raise StoreUnreachable(error.address, reason=_spelled(error.reason)) from error
+    except BadArgument as error:
+        raise BadArgument(_spelled(str(error))) from error
+
+
+def _spelled(text: str) -> str:
+    for argument, option in _SPELLED:
+        text = text.replace(argument, option)
+    return text
 
 
 def credentials() -> Credentials:

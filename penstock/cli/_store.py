@@ -53,9 +53,10 @@ def new_store(address: str) -> Store:
     if address == "memory:":
         raise BadArgument("a store in memory would be gone with this command: name a folder")
     if address.startswith("penstock://"):
-        from penstock.cli._credentials import credentials
+        from penstock.cli._credentials import credentials, in_options
 
-        return penstock.connect(address, **credentials())
+        with in_options():
+            return penstock.connect(address, **credentials())
     return penstock.connect(address, own=_is_folder(address) and not _has_store(address))
 
 
@@ -65,7 +66,10 @@ def job_options(address: str) -> dict[str, str]:
         return {}
     from penstock.cli._credentials import credentials
 
-    return {name: str(value) for name, value in credentials().items()}
+    found = credentials()
+    if "tls" in found:
+        raise BadArgument("--tls and --no-tls are not known to jobs on Spark: give --tls-ca")
+    return {name: str(value) for name, value in found.items()}
 
 
 def parse_place(store: Store, stream: str, option: str, text: str, *, is_end: bool = False) -> StreamCut:

@@ -10,6 +10,7 @@ from urllib.parse import urlsplit
 
 from pyarrow import flight
 
+from penstock.client._reasons import check_certificates, reason_in_words
 from penstock.errors import BadArgument
 
 if TYPE_CHECKING:
@@ -38,10 +39,13 @@ class ServerFinder:
         tls: bool | None = None,
         tls_ca: str | PathLike[str] | None = None,
     ) -> None:
-        host, port = _host_and_port(address)
+        self._host, self._port = _host_and_port(address)
         self.address: Final = address
-        is_tls = tls_ca is not None or (not _is_loopback(host) if tls is None else tls)
-        self._location = f"{'grpc+tls' if is_tls else 'grpc'}://{host}:{port}"
+        self._tls_ca = None if tls_ca is None else str(tls_ca)
+        if tls_ca is not None and tls is False:
+            raise BadArgument("tls_ca is the certificate to trust, and tls=False does without: leave one of them out")
+        self._is_tls = tls_ca is not None or (not _is_loopback(self._host) if tls is None else tls)
+        self._location = f"{'grpc+tls' if self._is_tls else 'grpc'}://{self._host}:{self._port}"
         self._options: dict[str, Any] = {
             "generic_options": [
                 ("grpc.http2.max_frame_size", _FRAME_SIZE),
@@ -51,6 +55,7 @@ class ServerFinder:
         }
         if tls_ca is not None:
             self._options["tls_root_certs"] = _read(tls_ca)
+            check_certificates(str(tls_ca), self._options["tls_root_certs"])
         said = _authorization(user, password, token)
         if said is not None:
             self._options["middleware"] = [_Identification(said)]
@@ -58,6 +63,10 @@ class ServerFinder:
     def open(self) -> flight.FlightClient:
         """Return a client of the server."""
         return flight.connect(self._location, **self._options)
+
+    def explained(self, reason: str) -> str:
+        """Return why the server cannot be reached, and what to do."""
+        return reason_in_words(reason, host=self._host, port=self._port, tls=self._is_tls, tls_ca=self._tls_ca)
 
     def close(self) -> None:
         """Nothing: the server stays."""

@@ -17,6 +17,7 @@ import pyarrow as pa
 from pyarrow import flight
 
 from penstock.client._files import PlogFiles
+from penstock.client._reasons import without_context
 from penstock.client._room import Room
 from penstock.client._wire import BUSY, END, HERE, NOT_BEGUN, PROTOCOL, pack, unpack, unpack_error
 from penstock.errors import OwnerStopped, PenstockError, ServerError, StoreClosed, StoreUnreachable
@@ -61,6 +62,9 @@ class Finder(Protocol):
     @property
     def patience_s(self) -> float:
         """How long to wait for it at first; who was there before is waited for longer."""
+
+    def explained(self, reason: str) -> str:
+        """Return why it cannot be reached, in words that say what to do."""
 
     def close(self) -> None:
         """Look no more."""
@@ -221,7 +225,8 @@ class Connection:
                 if before is None and isinstance(error, OwnerStopped):
                     raise  # somebody has to do something
                 if time.monotonic() > deadline:
-                    raise StoreUnreachable(self._finder.address, reason=_reason(error.__cause__ or error)) from error
+                    reason = self._finder.explained(_reason(error.__cause__ or error))
+                    raise StoreUnreachable(self._finder.address, reason=reason) from error
                 if time_left() == 0:
                     raise TimeIsOver from error
                 interruption_point()
@@ -317,10 +322,8 @@ def _reached(session: Session, stream: str, segment: int, offset: int) -> PlogFi
 
 
 def _reason(error: BaseException) -> str:
-    """Return what made a connection fail, without what only who wrote gRPC wants to know."""
-    told = error.reason if isinstance(error, StoreUnreachable) else str(error)
-    text = told.partition(". gRPC client debug context")[0]
-    return text.rpartition("last error: ")[2].rpartition("with message: ")[2].removeprefix("UNKNOWN: ")
+    """Return what made a connection fail."""
+    return error.reason if isinstance(error, StoreUnreachable) else without_context(str(error))
 
 
 class translated:  # noqa: N801 - reads like a word in a with statement
@@ -340,7 +343,7 @@ class translated:  # noqa: N801 - reads like a word in a with statement
             raise TimeIsOver from error
         told = getattr(error, "extra_info", b"")
         if told == BUSY:
-            raise ServerBusy(str(error).partition(". gRPC client debug context")[0]) from error
+            raise ServerBusy(without_context(str(error))) from error
         if told == NOT_BEGUN:
             self._session.is_lost = True
             lost = ConnectionLost()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import binascii
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from penstock.errors import NotAuthenticated
 
@@ -13,18 +13,22 @@ if TYPE_CHECKING:
 
 __all__ = ["login"]
 
+_NOT_UNDERSTOOD: Final = "the Authorization header is not understood: send Basic with name and password, or Bearer"
+
 
 def login(users: Users, header: str | None) -> User:
     """Return the user that ``Basic`` name and password, or a ``Bearer`` token, belong to."""
     scheme, _, given = (header or "").partition(" ")
     if scheme.lower() == "bearer":
         return users.authenticate_token(given.strip())
+    if not scheme:
+        raise NotAuthenticated("the server has to know who you are: give user and password, or a token")
     if scheme.lower() != "basic":
-        raise NotAuthenticated
+        raise NotAuthenticated(_NOT_UNDERSTOOD)
     try:
         name, found, password = base64.b64decode(given, validate=True).decode().partition(":")
     except (binascii.Error, UnicodeDecodeError):
-        raise NotAuthenticated from None
+        raise NotAuthenticated(_NOT_UNDERSTOOD) from None
     if not found:
-        raise NotAuthenticated
+        raise NotAuthenticated(_NOT_UNDERSTOOD)
     return users.authenticate(name, password)

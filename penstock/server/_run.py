@@ -6,11 +6,9 @@ durable. A second signal does not wait for that.
 
 from __future__ import annotations
 
-import ipaddress
 import logging
 import resource
 import signal
-import socket
 import sys
 from contextlib import ExitStack, contextmanager
 from functools import partial
@@ -19,6 +17,7 @@ from queue import SimpleQueue
 from typing import TYPE_CHECKING, Final, Protocol
 
 from penstock.ports import SystemClock
+from penstock.server._addresses import names_of
 from penstock.server._limits import Limits
 from penstock.server._listen import listen
 from penstock.server._logs import logging_to
@@ -170,16 +169,7 @@ def _certificate(config: Config, folder: Path) -> Certificate | None:
         return None
     if config.tls_cert is not None and config.tls_key is not None:
         return load_certificate(Path(config.tls_cert), Path(config.tls_key), clock=SystemClock())
-    return own_certificate(folder, _names(config.host), clock=SystemClock())
-
-
-def _names(host: str) -> list[str]:
-    """Return what clients may call the server."""
-    try:
-        is_any = ipaddress.ip_address(host).is_unspecified
-    except ValueError:
-        is_any = False
-    return [*([] if is_any else [host]), socket.gethostname(), "localhost", "127.0.0.1", "::1"]
+    return own_certificate(folder, names_of(config.host), clock=SystemClock())
 
 
 def _users(config: Config, folder: Path) -> Users | None:

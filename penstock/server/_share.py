@@ -340,6 +340,10 @@ class _FolderFinder:
         if said not in {_MINE, _LOCKED}:
             raise FolderUnusable(self.address, reason=said.decode(errors="replace") or "its owner has ended at once")
 
+    def explained(self, reason: str) -> str:
+        """Return the reason as it is: it is told in words already."""
+        return reason
+
     def close(self) -> None:
         """Let go of the folder, if it was taken over."""
         self._watch.close()

@@ -19,6 +19,7 @@ import secrets
 import threading
 from collections import Counter
 from contextlib import contextmanager
+from datetime import UTC, datetime
 from hmac import compare_digest
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple, get_args
 
@@ -51,6 +52,12 @@ WAITING_MAX: Final = 16  # with those that are checked: the last of them waits f
 WAITING_FOR_NAME_MAX: Final = 4
 _NOBODY: Final = "$argon2id$v=19$m=65536,t=3,p=4$OXkRyLLE9gPXGbj+58+U8Q$O8XuDekkwAp7SVu/tLnGp/1FguU/2s2P9g2ZOqkjoks"
 """A hash that no password is known for: what is checked for who is not there."""
+
+
+_TOKEN_UNKNOWN: Final = (
+    "the token is not known here: it is mistyped, of another server, expired long ago, or its user was removed; "
+    "make one with penstock user token"
+)
 
 
 class LoginsBusy(ServerError):
@@ -195,8 +202,11 @@ class Users:
         content = self._content()
         found = content.tokens.get(token_id)
         is_right = compare_digest(_digest(secret), "" if found is None else found.digest)
-        if not is_right or found is None or self._clock.now() >= found.expires or found.user not in content.users:
-            raise NotAuthenticated
+        if not is_right or found is None or found.user not in content.users:
+            raise NotAuthenticated(_TOKEN_UNKNOWN)
+        if self._clock.now() >= found.expires:
+            when = datetime.fromtimestamp(found.expires, UTC)
+            raise NotAuthenticated(f"the token expired on {when:%Y-%m-%d %H:%M} UTC: make one with penstock user token")
         return User(found.user, content.users[found.user].grants)
 
     # Changes

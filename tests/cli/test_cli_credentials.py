@@ -101,7 +101,7 @@ def test_environment_says_who_one_is(call: Call, server: Server, users: Users, m
 @pytest.mark.parametrize(
     ("environment", "expected"),
     [
-        ({"PENSTOCK_PASSWORD": "wrong"}, (1, "are not valid")),
+        ({"PENSTOCK_PASSWORD": "wrong"}, (1, "user or password is wrong")),
         ({"PENSTOCK_TOKEN": "x", "PENSTOCK_PASSWORD": "right"}, (2, "PENSTOCK_TOKEN says who you are")),
         ({}, (2, "no terminal to ask for the password")),
     ],
@@ -156,3 +156,25 @@ def test_a_folder_needs_no_name(call: Call, monkeypatch: pytest.MonkeyPatch) -> 
     """What the environment says is for servers; nobody is asked for a password."""
     monkeypatch.setenv("PENSTOCK_USER", "anna")
     assert call("stream", "create", STREAM, "--store", "./data").code == 0
+
+
+def test_refusals_are_one_line_and_name_options(
+    here: Path, environment: dict[str, str], users: Users, call: Call
+) -> None:
+    """Of gRPC, which has much to say about such things, not a word."""
+    with Server(Config(store=str(here / "data"), port=0, http_port=0, tls=True)) as server:
+        for options, message in (
+            ("--tls", "its certificate is not signed by anybody this machine trusts: make --tls-ca a copy"),
+            (
+                "--tls-ca data/server.crt",
+                "the server has to know who you are: give --user, or a token in PENSTOCK_TOKEN",
+            ),
+            ("--tls-ca data/server.key", "--tls-ca cannot be data/server.key: it is no certificate in PEM form"),
+        ):
+            command = ["penstock", "stream", "ls", "--store", server.address, *options.split()]
+            found = subprocess.run(command, cwd=here, env=environment, capture_output=True, text=True, check=False)
+            assert (found.returncode in (1, 2), len(found.stderr.splitlines())) == (True, 1), found.stderr
+            assert message in found.stderr
+        told = call("stream", "ls", "--store", server.address).err
+        assert "the server speaks TLS: make --tls-ca a copy of its server.crt, or say --tls" in told
+    assert list(users)

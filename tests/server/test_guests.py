@@ -44,6 +44,10 @@ class Guest:
             raise StoreUnreachable("nowhere", reason="the test says so")
         return flight.connect(self.address)
 
+    def explained(self, reason: str) -> str:
+        """Return it as it is."""
+        return reason
+
     def close(self) -> None:
         """Nothing."""
 

@@ -146,7 +146,7 @@ def test_tls_is_spoken_with_a_certificate(serve: Callable[..., HttpServer], tmp_
     """And nothing else is, then."""
     own = own_certificate(tmp_path, ["localhost"], clock=SystemClock())
     server = serve(certificate=own)
-    context = ssl.create_default_context(cafile=str(own.cert_path))
+    context = ssl.create_default_context(cafile=str(tmp_path / "server.crt"))
     with closing(HTTPSConnection("localhost", server.port, timeout=LONG_S, context=context)) as connection:
         connection.request("GET", "/healthz")
         assert connection.getresponse().status == 200
@@ -158,7 +158,7 @@ def test_handshake_of_tls_has_to_come_in_time(serve: Callable[..., HttpServer], 
     """As heads have to; and who was let in stays for longer than that."""
     own = own_certificate(tmp_path, ["localhost"], clock=SystemClock())
     server = serve(certificate=own, header_timeout_s=0.2)
-    context = ssl.create_default_context(cafile=str(own.cert_path))
+    context = ssl.create_default_context(cafile=str(tmp_path / "server.crt"))
     with closing(HTTPSConnection("localhost", server.port, timeout=LONG_S, context=context)) as connection:
         for _ in range(3):
             connection.request("GET", "/healthz")

@@ -133,23 +133,18 @@ def test_tls_is_for_both_ports(configured: Callable[..., Config], tmp_path: Path
                 assert connection.getresponse().status == 200
         certificate = RecordedService.latest.certificate
         assert certificate is not None
-        assert certificate.cert == tmp_path.joinpath("data", "server.crt").read_bytes()
+        assert certificate.cert == tmp_path.joinpath("data", "server-host.crt").read_bytes()
 
 
 def test_given_certificate_is_used(configured: Callable[..., Config], tmp_path: Path) -> None:
     """And none of our own is made."""
     with Server(configured(tls=True, store=str(tmp_path / "other"))):
         pass
-    given = {"tls_cert": str(tmp_path / "other" / "server.crt"), "tls_key": str(tmp_path / "other" / "server.key")}
+    host = tmp_path / "other" / "server-host"
+    given = {"tls_cert": f"{host}.crt", "tls_key": f"{host}.key"}
     with Server(configured(**given)):
         assert RecordedService.latest.certificate is not None
     assert not tmp_path.joinpath("data", "server.crt").exists()
-
-
-def test_server_that_is_open_to_others_has_a_certificate_without_that_address() -> None:
-    """Nobody connects to 0.0.0.0."""
-    assert "0.0.0.0" not in _run._names("0.0.0.0")
-    assert "example.com" in _run._names("example.com")
 
 
 def test_users_are_those_of_the_folder(

@@ -31,7 +31,12 @@ def own(tmp_path: Path) -> Certificate:
     return own_certificate(tmp_path, [NO_NAME, *HOSTS], clock=SystemClock())
 
 
-def shake_hands(own: Certificate, host: str) -> None:
+def authority_of(own: Certificate) -> Path:
+    """Return what clients have a copy of."""
+    return own.cert_path.with_name("server.crt")
+
+
+def shake_hands(own: Certificate, host: str, trusted: bytes | None = None) -> None:
     """Connect to a server that has this certificate, under a name of it, as a client that trusts nothing else."""
     ours, theirs = socket.socketpair()
     server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
@@ -46,7 +51,7 @@ def shake_hands(own: Certificate, host: str) -> None:
     thread = threading.Thread(target=serve)
     thread.start()
     try:
-        client = ssl.create_default_context(cafile=str(own.cert_path))
+        client = ssl.create_default_context(cadata=(trusted or authority_of(own).read_bytes()).decode())
         client.wrap_socket(ours, server_hostname=host).close()
     finally:
         ours.close()
@@ -66,9 +71,28 @@ def test_our_own_certificate_is_for_no_other_name(own: Certificate, host: str) -
         shake_hands(own, host)
 
 
-def test_our_own_certificate_is_made_once(tmp_path: Path, own: Certificate) -> None:
-    """Clients have copies of it, which must be good after the server was started again."""
-    assert own_certificate(tmp_path, ["another.example"], clock=SystemClock()) == own
+def test_our_own_certificate_is_made_once_for_the_same_names(tmp_path: Path, own: Certificate) -> None:
+    """In whatever order they are found."""
+    assert own_certificate(tmp_path, [*reversed(HOSTS), NO_NAME], clock=SystemClock()) == own
+
+
+def test_other_names_get_a_certificate_that_copies_of_the_old_trust(tmp_path: Path, own: Certificate) -> None:
+    """A machine gets another address, and no client has to be given another file."""
+    copy = authority_of(own).read_bytes()
+    again = own_certificate(tmp_path, ["another.example", "192.0.2.7"], clock=SystemClock())
+    assert authority_of(own).read_bytes() == copy
+    shake_hands(again, "another.example", copy)
+    shake_hands(again, "192.0.2.7", copy)
+    with pytest.raises(ssl.SSLCertVerificationError):
+        shake_hands(again, "localhost", copy)
+
+
+def test_another_authority_signs_anew(tmp_path: Path, own: Certificate) -> None:
+    """Who removes server.crt wants all that hangs on it to be gone."""
+    authority_of(own).unlink()
+    again = own_certificate(tmp_path, [NO_NAME, *HOSTS], clock=SystemClock())
+    assert again.cert != own.cert
+    shake_hands(again, "localhost")
 
 
 def test_nobody_else_reads_our_key(own: Certificate) -> None:
@@ -80,6 +104,7 @@ def test_nobody_else_reads_our_key(own: Certificate) -> None:
 def test_crash_while_our_own_is_made_does_no_harm(tmp_path: Path, own: Certificate) -> None:
     """The key comes first, so one that has no certificate yet is made anew with it."""
     own.cert_path.unlink()
+    authority_of(own).unlink()
     again = own_certificate(tmp_path, HOSTS, clock=SystemClock())
     assert again.cert != own.cert
     shake_hands(again, "localhost")
@@ -106,16 +131,16 @@ def folder_for_key(own: Certificate) -> None:
 @pytest.mark.parametrize(
     ("damage", "name", "reason"),
     [
-        (lambda own: own.key_path.unlink(), "server.key", "it is missing"),
-        (lambda own: own.cert_path.unlink(), "server.crt", "it is missing"),
-        (lambda own: own.cert_path.write_bytes(own.key), "server.crt", "it is no certificate"),
-        (lambda own: own.cert_path.write_bytes(own.cert[:200]), "server.crt", "it is no certificate"),
-        (lambda own: own.cert_path.write_bytes(b""), "server.crt", "it is no certificate"),
-        (lambda own: own.key_path.write_bytes(own.cert), "server.key", "it is no private key"),
-        (lambda own: own.key_path.write_bytes(b"\xff" * 100), "server.key", "it is no private key"),
-        (folder_for_key, "server.key", "Is a directory"),
-        (other_key, "server.key", "it is not the key of .*server.crt"),
-        (locked_key, "server.key", "it is locked with a password"),
+        (lambda own: own.key_path.unlink(), "server-host.key", "it is missing"),
+        (lambda own: own.cert_path.unlink(), "server-host.crt", "it is missing"),
+        (lambda own: own.cert_path.write_bytes(own.key), "server-host.crt", "it is no certificate"),
+        (lambda own: own.cert_path.write_bytes(own.cert[:200]), "server-host.crt", "it is no certificate"),
+        (lambda own: own.cert_path.write_bytes(b""), "server-host.crt", "it is no certificate"),
+        (lambda own: own.key_path.write_bytes(own.cert), "server-host.key", "it is no private key"),
+        (lambda own: own.key_path.write_bytes(b"\xff" * 100), "server-host.key", "it is no private key"),
+        (folder_for_key, "server-host.key", "Is a directory"),
+        (other_key, "server-host.key", "it is not the key of .*server-host.crt"),
+        (locked_key, "server-host.key", "it is locked with a password"),
     ],
 )
 def test_error_says_what_is_wrong_with_which_file(

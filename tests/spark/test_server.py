@@ -210,7 +210,7 @@ def test_time_is_what_the_writers_promise(spark: SparkSession, service: Service,
 
 
 REFUSALS: Final[dict[str, tuple[Callable[[Service], dict[str, str]], type[Exception], str]]] = {
-    "password": (lambda service: service.options("anna", "wrong"), NotAuthenticated, "not valid"),
+    "password": (lambda service: service.options("anna", "wrong"), NotAuthenticated, "is wrong"),
     "nobody": (lambda service: {"store": service.address}, NotAuthenticated, ""),
     "token": (lambda service: {"store": service.address, "token": "0123.4567"}, NotAuthenticated, ""),
     "port": (lambda service: service.options("anna") | {"store": "penstock://127.0.0.1:9"}, StoreUnreachable, ":9"),

@@ -71,5 +71,9 @@ class Fixed:
         """Return a client."""
         return flight.connect(self.address)
 
+    def explained(self, reason: str) -> str:
+        """Return it as it is."""
+        return reason
+
     def close(self) -> None:
         """Nothing."""

@@ -1,0 +1,68 @@
+"""Why a server cannot be reached, in words: gRPC tells it in those of its libraries, or not at all."""
+
+from __future__ import annotations
+
+import socket
+import ssl
+from contextlib import suppress
+from typing import Final
+
+from penstock.errors import BadArgument
+
+__all__ = ["check_certificates", "reason_in_words", "without_context"]
+
+_PROBE_S: Final = 2.0
+_CONTEXT: Final = ". gRPC client debug context"
+_SIGNS: Final = (
+    ("wrong version number", "the server speaks no TLS: leave out tls_ca, or say tls=False"),
+    ("http1.x server", "this is a port of HTTP, perhaps that of health and metrics: Arrow Flight has another"),
+    ("missing selected ALPN", "this is a port of HTTP, perhaps that of health and metrics: Arrow Flight has another"),
+    ("certificate has expired", "its certificate has expired: the server needs a new one"),
+    ("Connection refused", "no server listens there (Connection refused)"),
+    ("hostname lookup error", "there is no machine of this name"),
+)
+_NOT_TRUSTED: Final = "certificate verify failed"
+_NOT_FOR_HOST: Final = "not in peer certificate"
+
+
+def reason_in_words(told: str, *, host: str, port: int, tls: bool, tls_ca: str | None) -> str:
+    """Return what keeps a client from a server, and what to do, from what gRPC has told."""
+    for sign, words in _SIGNS:
+        if sign in told:
+            return words
+    if _NOT_FOR_HOST in told:
+        return (
+            f"its certificate is not for {host}: connect to a name or address that it is for, "
+            "or start the server again, which makes one for all its addresses"
+        )
+    if _NOT_TRUSTED in told:
+        if tls_ca is not None:
+            return f"its certificate is not signed by {tls_ca}: make tls_ca a copy of the server's own server.crt"
+        return "its certificate is not signed by anybody this machine trusts: make tls_ca a copy of its server.crt"
+    if not tls and _speaks_tls(host, port):
+        return "the server speaks TLS: make tls_ca a copy of its server.crt, or say tls=True"
+    return told
+
+
+def _speaks_tls(host: str, port: int) -> bool:
+    """Ask: a server that is spoken to without TLS only hangs up, as it does for many reasons."""
+    context = ssl.create_default_context()
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    with suppress(OSError), socket.create_connection((host.strip("[]"), port), timeout=_PROBE_S) as plain:
+        context.wrap_socket(plain, server_hostname=None).close()
+        return True
+    return False
+
+
+def check_certificates(path: str, pem: bytes) -> None:
+    """Refuse what is no certificate: gRPC would say that the server has no address."""
+    try:
+        ssl.create_default_context(cadata=pem.decode())
+    except (ssl.SSLError, ValueError):
+        raise BadArgument(f"tls_ca cannot be {path}: it is no certificate in PEM form") from None
+
+
+def without_context(told: str) -> str:
+    """Return what gRPC told, without what only its developers want to know."""
+    text = told.partition(_CONTEXT)[0]
+    return text.rpartition("last error: ")[2].rpartition("with message: ")[2].removeprefix("UNKNOWN: ")

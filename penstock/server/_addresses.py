@@ -1,0 +1,49 @@
+"""What clients may call a server: the names and addresses of the machine that it listens at."""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+import socket
+from pathlib import Path
+from typing import Final
+
+__all__ = ["names_of"]
+
+_LOOPBACK: Final = ("localhost", "127.0.0.1", "::1")
+_IPV4: Final = Path("/proc/net/fib_trie")
+_IPV6: Final = Path("/proc/net/if_inet6")
+_LOCAL_IPV4: Final = re.compile(r"\|-- ([\d.]+)\n\s+/32 host LOCAL")
+
+
+def names_of(host: str) -> list[str]:
+    """Return every name and address under which a server that listens at ``host`` is reached, each once."""
+    try:
+        found = _addresses() if ipaddress.ip_address(host).is_unspecified else [host]
+    except ValueError:
+        found = [host, *_resolved(host)]
+    return list(dict.fromkeys([*found, socket.gethostname(), *_LOOPBACK]))
+
+
+def _addresses() -> list[str]:
+    """Return the addresses of this machine; where Linux does not tell them, those of its name."""
+    found = _LOCAL_IPV4.findall(_text(_IPV4))
+    for line in _text(_IPV6).splitlines():
+        address = ipaddress.IPv6Address(bytes.fromhex(line.split()[0]))
+        if not address.is_link_local:  # those mean nothing without the name of a network card
+            found.append(str(address))
+    return found or _resolved(socket.gethostname())
+
+
+def _resolved(host: str) -> list[str]:
+    try:
+        return [str(found[4][0]) for found in socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)]
+    except OSError:  # who listens there is told
+        return []
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text()
+    except OSError:
+        return ""
