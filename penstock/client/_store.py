@@ -17,7 +17,7 @@ from penstock.client._segment import RemoteSegment, RemoteTimes
 from penstock.client._transaction import RemoteTransactionalWriter
 from penstock.client._wire import ARE_YOU_THERE, HERE
 from penstock.client._writer import RemoteHost
-from penstock.errors import BadArgument, PenstockError
+from penstock.errors import BadArgument, DataTruncated, PenstockError
 from penstock.model import EventPointer, SegmentRange, as_list, check_kind, check_whole
 from penstock.ports import SystemClock
 from penstock.stream._bell import Bell
@@ -201,6 +201,8 @@ class RemoteStore:
         """Return a segment as it is now."""
         check_kind("pointer", pointer, EventPointer)
         news = self._call("segment_at", pointer, again=True)
+        if news is None:  # it was there a moment ago
+            raise DataTruncated(pointer, head="a later place")
         return RemoteSegment(self.connection, (pointer.stream, pointer.segment_id), _as_news(news))
 
     # Readers

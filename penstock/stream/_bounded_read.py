@@ -49,7 +49,7 @@ def read_part(
         elif large is not None:
             return  # the part ends where the event begins, behind the header of its first chunk
         elif offset == before:
-            raise NoSuchEvent(EventPointer(part.stream, part.segment_id, offset))
+            raise _truncated(part, offset)
 
 
 def _blocks(segment: ReadableSegment, part: SegmentRange, offset: int) -> Iterator[AnyBlock]:
@@ -57,8 +57,11 @@ def _blocks(segment: ReadableSegment, part: SegmentRange, offset: int) -> Iterat
     try:
         yield from segment.blocks(offset, end=part.end)
     except (BadArgument, LogError) as error:
-        place = EventPointer(part.stream, part.segment_id, offset)
-        raise DataTruncated(place, head="a later place") from error
+        raise _truncated(part, offset) from error
+
+
+def _truncated(part: SegmentRange, offset: int) -> DataTruncated:
+    return DataTruncated(EventPointer(part.stream, part.segment_id, offset), head="a later place")
 
 
 def _large_event(segment: ReadableSegment, part: SegmentRange, block: AnyBlock) -> LargeEvent | None:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from penstock.errors import PenstockError
+from penstock.errors import NoSuchLog, PenstockError
 from penstock.stream._block import CHUNK, WRITERS, BlockHeader, Chunk, Extent, block_digest, read_block, read_header
 from penstock.stream._readable import READ_SIZE
 from penstock.stream._writer_table import WriterTable
@@ -120,6 +120,13 @@ class Segment:
         if log is not None and is_smaller:
             with suppress(PenstockError):  # then the plogs that are there are filled first
                 log.roll()
+
+    def _log_with_data(self) -> LogStream:
+        """Return the log of a segment that has data; ``NoSuchLog`` if it was truncated away, or its stream deleted."""
+        log = self._existing_log()
+        if log is None:
+            raise NoSuchLog(self._log_name, partition=self._manager.partition.name)
+        return log
 
     @property
     def start(self) -> int:
@@ -383,8 +390,8 @@ class Segment:
 
     def views(self, offset: int, end: int) -> Iterator[tuple[int, memoryview]]:
         """Return the blocks that hold any byte from ``offset`` to ``end``, as they are stored, and where they begin."""
-        stop, log = min(self.tail, end), self._existing_log()
-        return iter(()) if log is None or offset >= stop else log.blocks(offset, stop)
+        stop = min(self.tail, end)
+        return iter(()) if offset >= stop else self._log_with_data().blocks(offset, stop)
 
     def locate(self, offset: int, end: int) -> list[tuple[int, LocatedBlocks]]:
         """Return where the blocks are that hold any byte from ``offset`` to ``end``, by plog, each with its start."""

@@ -10,7 +10,7 @@ import logging
 import re
 import threading
 from collections import deque
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import partial
 from itertools import chain, pairwise
@@ -19,8 +19,10 @@ from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar
 from penstock.errors import (
     BadArgument,
     DataTruncated,
+    LogError,
     NoSuchEvent,
     NoSuchLog,
+    NoSuchStream,
     NoSuchTransaction,
     PenstockError,
     StoreClosed,
@@ -466,8 +468,19 @@ class StreamStore:
         """Return what parallel readers may read: parts of segments of about ``approx_bytes``, or whole ones."""
         if approx_bytes is not None:
             check_whole("approx_bytes", approx_bytes, least=1)
+        while True:
+            try:
+                return self._segment_ranges(name, start, end, approx_bytes)
+            except DataTruncated:
+                if start is not None:
+                    raise  # otherwise it is read from where the stream begins now
+
+    def _segment_ranges(
+        self, name: str, start: StreamCut | None, end: StreamCut | None, approx_bytes: int | None
+    ) -> list[SegmentRange]:
         with self.catalog.lock:
             state = self._state(name)
+            head = state.head
             start, end = self.head(name) if start is None else start, self.tail(name) if end is None else end
             for what, cut in (("start", start), ("end", end)):
                 check_kind(what, cut, StreamCut)
@@ -477,10 +490,32 @@ class StreamStore:
                 for segment, low, high in state.between(start.offsets, end.offsets)
             ]
         parts = []
-        for segment, low, high in spans:
-            cuts = () if approx_bytes is None else part_marks(self.segment(name, segment), low, high, size=approx_bytes)
-            parts += [SegmentRange(name, segment, a, b) for a, b in pairwise([low, *cuts, high]) if a < b]
+        with self._unless_truncated(state, start, head):
+            for segment, low, high in spans:
+                cuts = (
+                    ()
+                    if approx_bytes is None
+                    else part_marks(self._segment_in(state, segment), low, high, size=approx_bytes)
+                )
+                parts += [SegmentRange(name, segment, a, b) for a, b in pairwise([low, *cuts, high]) if a < b]
         return parts
+
+    @contextmanager
+    def _unless_truncated(self, state: StreamState, cut: StreamCut, head: Mapping[int, int]) -> Iterator[None]:
+        """Say so if what is read from ``cut`` on is truncated away meanwhile, or its stream deleted."""
+        try:
+            yield
+        except (BadArgument, KeyError, LogError):
+            self._check_there(state, cut, head)
+            raise
+
+    def _check_there(self, state: StreamState, cut: StreamCut, head: Mapping[int, int]) -> None:
+        """Refuse to go on from a cut that is not there any more; it was when the stream began at ``head``."""
+        with self.catalog.lock:
+            if self.catalog.streams.get(state.name) is not state:
+                raise NoSuchStream(state.name)
+            if state.head is not head:  # as with every truncation
+                self.check_cut(cut, stream=state.name)
 
     def step(
         self,
@@ -504,22 +539,35 @@ class StreamStore:
                 check_whole(what, limit, least=1)
         for what, flag in (("align", align), ("skip_truncated", skip_truncated)):
             check_kind(what, flag, bool)
+        for what, cut in (("start", start), ("end", end)):
+            if cut is not None or what == "start":
+                check_kind(what, cut, StreamCut)
+        while True:
+            try:
+                return self._step(name, start, end, Room(max_bytes, max_events), align=align, moves=skip_truncated)
+            except DataTruncated:
+                if not skip_truncated:
+                    raise
+
+    def _step(
+        self, name: str, start: StreamCut, end: StreamCut | None, room: Room, *, align: bool, moves: bool
+    ) -> Step:
         with self.catalog.lock:
             state = self._state(name)
+            head = state.head
             end = self.tail(name) if end is None else end
-            for what, cut in (("start", start), ("end", end)):
-                check_kind(what, cut, StreamCut)
-            check = self._moved_on if skip_truncated else self._checked
+            check = self._moved_on if moves else self._checked
             start, end = check(state, start), check(state, end)
             ends = {
                 segment: self.segment(name, segment).tail if high is None else high
                 for segment, _, high in state.between(start.offsets, end.offsets)
             }
             families = [state.family(segment) for segment in ends if state.segments[segment].successors]
-        room = Room(max_bytes, max_events)
-        reached = step_through(start.offsets, ends, families, lambda segment: self.segment(name, segment), room)
+        with self._unless_truncated(state, start, head):
+            reached = step_through(start.offsets, ends, families, partial(self._segment_in, state), room)
         with self.catalog.lock:
-            return self.marks.step(self._state(name), start.offsets, reached, align=align)
+            self._check_there(state, start, head)
+            return self.marks.step(state, start.offsets, reached, align=align)
 
     def _checked(self, state: StreamState, cut: StreamCut) -> StreamCut:
         self.check_cut(cut, stream=state.name)
@@ -791,9 +839,14 @@ class StreamStore:
     def segment(self, name: str, segment_id: int) -> Segment:
         """Return a segment at work."""
         with self.catalog.lock:
-            state = self._state(name)
-            one = state.segments[segment_id]
-        return self._segment_of(state, one)
+            return self._segment_in(self._state(name), segment_id)
+
+    def _segment_in(self, state: StreamState, segment_id: int) -> Segment:
+        """Return a segment of a stream that may have been deleted meanwhile, even if there is another of its name."""
+        with self.catalog.lock:  # held until it is there: nobody opens a segment again that is dropped meanwhile
+            if self.catalog.streams.get(state.name) is not state:
+                raise NoSuchStream(state.name)
+            return self._segment_of(state, state.segments[segment_id])
 
     def _segment_of(self, state: StreamState, one: SegmentState) -> Segment:
         """Return a segment at work. Who has a segment's lock may call this, so it does without the catalog's."""

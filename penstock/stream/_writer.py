@@ -604,9 +604,12 @@ class StreamWriter:
                     whole = max(whole, self._give_numbers(more))
                     self._find_lanes()
                     taken = self._place_again(rest, more)
-                self._floor_said = False
+                self._floor_said = self.writer_id is None
                 rest = self._send(taken, whole, parts=0)
             self._floor = whole
+            if not self._floor_said:
+                with suppress(StreamSealed):  # then nobody goes on with these numbers
+                    self._say_floor()
         except BaseException as error:  # noqa: BLE001 - whoever waits is told, whatever it was
             self._fail(runs, error)
         else:
@@ -751,8 +754,6 @@ class StreamWriter:
             return None
         self._flush()
         trouble = self._trouble
-        if trouble is None and not self._floor_said:
-            self._say_floor()
         self._store.forget_writer(self, for_good=for_good and trouble is None)
         self._trouble = StoreClosed(f"the writer of stream {self.stream!r}")
         return trouble
@@ -767,8 +768,16 @@ class StreamWriter:
             whole=self._floor,
             floor=self._floor,
         )
-        with suppress(SegmentEnded):
-            self._lanes[0].segment.submit(header).result()
+        segment = self._lanes[0].segment
+        while not self._floor_said:
+            try:
+                segment.submit(header).result()
+                self._floor_said = True
+            except SegmentEnded:
+                uid, lanes = self._store.lanes(self.stream)
+                if uid != self._uid:
+                    raise NoSuchStream(self.stream) from None
+                segment = lanes[0].segment
 
     def __enter__(self) -> Self:
         """Close at the end of the block."""

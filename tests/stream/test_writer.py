@@ -217,6 +217,23 @@ def test_a_large_batch_survives_a_split(store: StreamStore) -> None:
         assert of_key(found, key) == [event for event, own in zip(events, keys, strict=True) if own == key]
 
 
+def test_the_numbers_of_a_flush_that_met_a_scale_are_known_before_it_is_acknowledged(store: StreamStore) -> None:
+    """A writer that goes on after a kill would write all of them again, or believe that none is there."""
+    store.create_stream(STREAM)
+    writer = store.writer(STREAM, "w")
+    for number in range(100):
+        writer.write_event(b"%d" % number, key=str(number))
+    halves(store)
+    writer.flush()
+    with store.writer(STREAM, "w") as again:  # the first one did not come to say anything more
+        assert again.last_number == 99
+        halves(store)
+        again.write_event(b"100", key="a").result()
+        assert again.last_number == 100
+    with store.writer(STREAM, "w") as last:
+        assert last.last_number == 100
+
+
 def test_threads_share_a_writer_while_the_stream_is_scaled(store: StreamStore) -> None:
     """Nothing is lost, doubled or out of order, whoever sends off whose events."""
     store.create_stream(STREAM, segments=2)
