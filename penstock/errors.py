@@ -10,6 +10,8 @@
     ├── DiskFull                   no room; what was acknowledged is safe, nothing else was kept
     ├── DiskFailed                 the disk refused or failed; after a failed sync the store stops
     ├── StoreClosed                used after close()
+    ├── ForkedHandle               used in a forked child, and it is the parent's
+    ├── ForkedNetwork              the network was in use when this process was forked
     ├── StoreUnreachable           nobody serves the store, and it was waited for long enough
     │   └── OwnerStopped           the process that owns the folder is stopped; it names which, and what to do
     ├── ServerError                the server failed, or is not one that we understand
@@ -51,6 +53,16 @@ if TYPE_CHECKING:
 
 class PenstockError(Exception):
     """The root of all errors raised on purpose."""
+
+    def __reduce__(self) -> tuple[object, ...]:
+        """Let pools of processes hand it on: they make errors anew from their message, which ours are not made of."""
+        return _made_anew, (type(self), self.args, self.__dict__)
+
+
+def _made_anew(kind: type[PenstockError], args: tuple[object, ...], facts: dict[str, object]) -> PenstockError:
+    error = kind.__new__(kind, *args)
+    error.__dict__.update(facts)
+    return error
 
 
 class BadArgument(PenstockError, ValueError):
@@ -123,6 +135,27 @@ class StoreClosed(PenstockError):
 
     def __init__(self, what: str) -> None:
         super().__init__(f"{what} is closed: open it again")
+
+
+class ForkedHandle(PenstockError):
+    """A child that was forked used what its parent has open; nothing was touched."""
+
+    def __init__(self, kind: str, *, owner: int) -> None:
+        super().__init__(
+            f"this {kind} belongs to process {owner}, from which this one was forked: open the store again in this "
+            "process, with penstock.connect(), which goes through its owner"
+        )
+        self.kind, self.owner = kind, owner
+
+
+class ForkedNetwork(PenstockError):
+    """This process was forked from one in which gRPC ran, which does not survive that: it would hang."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "gRPC ran in the process that this one was forked from, so this one cannot use a store over the network, "
+            "or through its owner: start it by spawn or forkserver, or close the store before the fork"
+        )
 
 
 class StoreUnreachable(PenstockError):

@@ -22,6 +22,7 @@ import weakref
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, ParamSpec, Protocol, TypeVar
 
+from penstock import forks
 from penstock.errors import FolderUnusable, StoreLocked
 
 if TYPE_CHECKING:
@@ -361,6 +362,12 @@ class OsDisk:
         except (OSError, ValueError) as error:
             raise FolderUnusable(str(folder), reason=getattr(error, "strerror", None) or str(error)) from error
         self._lock_fd = _CLOSED
+        forks.guard(self)
+
+    def give_back_in_child(self) -> None:
+        """Let the lock go with the process that has it."""
+        if self._lock_fd != _CLOSED:
+            os.close(self._lock_fd)
 
     def create(self, name: str) -> OsFile:
         """Make a new file and open it."""
@@ -392,21 +399,24 @@ class OsDisk:
     def lock(self) -> None:
         """Take the folder's lock, which ends with the process however it ends."""
         try:
-            fd = self._os_open(_LOCK_NAME, os.O_RDWR | os.O_CREAT)
+            fd = self._lock_fd = self._os_open(_LOCK_NAME, os.O_RDWR | os.O_CREAT)  # known before it is locked
         except OSError as error:
             raise FolderUnusable(self.where(), reason=error.strerror or str(error)) from error
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
             owner = os.pread(fd, 256, 0).decode(errors="replace").strip() or "another process"
-            os.close(fd)
+            self._close_lock()
             raise StoreLocked(self.where(), owner=owner) from error
         except OSError as error:
-            os.close(fd)
+            self._close_lock()
             raise FolderUnusable(self.where(), reason=f"it cannot be locked ({error.strerror})") from error
         os.ftruncate(fd, 0)
         os.pwrite(fd, f"{owner_name()}\n".encode(), 0)
-        self._lock_fd = fd
+
+    def _close_lock(self) -> None:
+        fd, self._lock_fd = self._lock_fd, _CLOSED
+        os.close(fd)
 
     def where(self, name: str = "") -> str:
         """Return the path, for messages."""

@@ -16,11 +16,12 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 import pyarrow as pa
 from pyarrow import flight
 
+from penstock import forks
 from penstock.client._files import PlogFiles
 from penstock.client._reasons import without_context
 from penstock.client._room import Room
 from penstock.client._wire import BUSY, END, HERE, NOT_BEGUN, PROTOCOL, pack, unpack, unpack_error
-from penstock.errors import OwnerStopped, PenstockError, ServerError, StoreClosed, StoreUnreachable
+from penstock.errors import ForkedHandle, OwnerStopped, PenstockError, ServerError, StoreClosed, StoreUnreachable
 from penstock.ports import interruption_point, uninterrupted
 from penstock.stream._deadline import TimeIsOver, do_held, limit, time_left
 
@@ -76,9 +77,11 @@ class Session:
     def __init__(
         self, client: flight.FlightClient, push: Push, lost: Callable[[Session], None], before: str | None
     ) -> None:
+        forks.guard(self)
         self.client: Final = client
         self.is_lost = False
         self._push, self._lost = push, lost
+        self.reading: Final = set[Any]()  # what is being sent
         self._heard = 0
         self._change = threading.Condition()  # of what was heard, and whether it is lost
         with translated(self):
@@ -164,6 +167,11 @@ class Session:
             self._listener.join(_GOODBYE_S)
         self.hang_up()
 
+    def end_reading(self, reader: flight.FlightStreamReader) -> None:
+        """Have no more sent: what is broken off would be, for as long as anybody holds on to it."""
+        self.reading.discard(reader)
+        reader.cancel()
+
     def hang_up(self) -> None:
         """Let go of a session that is over, or lost."""
         self.is_lost = True
@@ -183,6 +191,7 @@ class Connection:
     """Calls a server, wherever it is just now."""
 
     def __init__(self, finder: Finder, push: Push, lost: Callable[[Session], None]) -> None:
+        forks.guard(self)
         self._finder, self._push, self._lost = finder, push, lost
         self._lock = threading.Lock()
         self._reach_lock = threading.Lock()  # held while it is found out whether files can be reached
@@ -209,6 +218,7 @@ class Connection:
 
     def _connect(self, before: Session | None) -> Session:
         """Connect, for as long as patience lasts: whoever serves the store may just be changing."""
+        forks.check_network()
         if before is not None:
             before.hang_up()
         begun = self._tried_since = self._tried_since or time.monotonic()
@@ -258,13 +268,15 @@ class Connection:
         ticket, until = flight.Ticket(pack([what, session.id, list(args)])), limit()
         with translated(session):
             reader = session.client.do_get(ticket, _options())
+            session.reading.add(reader)
             try:
                 for chunk in reader:
                     yield chunk.data
                     if limit() < until:
                         raise TimeIsOver  # who goes on has less time than who began: it has to ask anew
             finally:
-                reader.cancel()  # or, broken off, it would be sent for as long as anybody holds on to it
+                with suppress(ForkedHandle):  # in a child it is the parent's
+                    session.end_reading(reader)
 
     def files(self, stream: str, segment: int, offset: int) -> PlogFiles | None:
         """Return the files of the store if they are within our reach, which is found out once a session."""

@@ -10,6 +10,7 @@ from itertools import chain
 from typing import TYPE_CHECKING, Any, Final, Literal
 from weakref import WeakSet
 
+from penstock import forks
 from penstock.client._connection import Connection, ConnectionLost
 from penstock.client._errand import Errand
 from penstock.client._group import RemoteGroup, as_cuts
@@ -51,6 +52,7 @@ class RemoteStore:
     """Streams and reader groups of a store that another process has open."""
 
     def __init__(self, finder: Finder, *, clock: Clock | None = None) -> None:
+        forks.guard(self)
         self._finder = finder
         self.clock: Final = clock or SystemClock()
         self.connection = Connection(finder, self._hear, self._lose)

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
+from penstock import forks
 from penstock.errors import BadArgument, NotPrepared, PenstockError, StoreClosed, StoreUnreachable, TransactionEnded
 from penstock.model import check_many
 from penstock.ports import SystemClock
@@ -51,6 +52,7 @@ class RemoteTransaction:
     def __init__(
         self, store: RemoteStore, transaction: str, writer_id: str | None, serializer: Serializer[Any] | None
     ) -> None:
+        forks.guard(self)
         self.id: Final = transaction
         self._store, self._writer_id = store, writer_id
         self._serialize = None if serializer is None else serializer.serialize
@@ -307,6 +309,7 @@ class RemoteTransactionalWriter:
     def __init__(
         self, store: RemoteStore, stream: str, writer_id: str | None, serializer: Serializer[Any] | None
     ) -> None:
+        forks.guard(self)
         self.stream, self.writer_id = stream, writer_id
         self._store, self._serializer = store, serializer
         self._closed = False

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 import msgspec
 
+from penstock import forks
 from penstock.cpo import _cluster, _lease, _metadata_plog
 from penstock.cpo._limits import (
     KEY_SIZE_MAX,
@@ -67,6 +68,7 @@ class Cpo(ABC):
     """
 
     def __init__(self, path: str, clock: Clock) -> None:
+        forks.guard(self)
         self._path, self._clock = path, clock
 
     @abstractmethod

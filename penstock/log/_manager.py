@@ -12,6 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, suppress
 from typing import TYPE_CHECKING, Final, TypeVar
 
+from penstock import forks
 from penstock.errors import BadArgument, LogFenced, NoSuchLog, PenstockError, StoreClosed
 from penstock.log._actions import Delete, ReadAll
 from penstock.log._host import Host
@@ -47,6 +48,7 @@ class MetadataManager:
     """The logs of one partition. Get one from :meth:`open`; the plogs and the oracle stay the caller's."""
 
     def __init__(self, plogs: Plogs, cpo: Cpo, partition: str, sizes: PlogSizes) -> None:
+        forks.guard(self)
         self.plogs: Final = plogs
         self.lock: Final = threading.RLock()  # held while a protocol runs: one at a time
         self.chains: Final = threading.Lock()  # held while what is known of the logs is read or changed, never for long

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
 import msgspec
 
+from penstock import forks
 from penstock.errors import (
     AppendTooLarge,
     BadArgument,
@@ -153,6 +154,7 @@ class LogStream:
     """A log: bytes in, at its end; bytes out, from anywhere. Get one from :meth:`MetadataManager.log`."""
 
     def __init__(self, manager: MetadataManager, name: str) -> None:
+        forks.guard(self)
         self._manager, self.name = manager, name
         self._plogs = manager.plogs
         self.lock: Final = threading.Lock()  # held by who appends, until its place is taken

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
+from penstock import forks
 from penstock.errors import BadArgument, DiskFailed, NoSuchPlog, PlogCorrupt, PlogExists, PlogSealed, StoreClosed
 from penstock.model import PlogId
 from penstock.plog._block import BLOCK_HEADER_SIZE, block_matches, pack_block_header
@@ -93,6 +94,7 @@ class FilePlogs:
         self._opened: OrderedDict[PlogId, OpenPlog] = OrderedDict()  # those with an open file, least used first
         self._latest: OpenPlog | None = None  # which of them was used last
         self._sweep_at = 2 * open_files_max
+        forks.guard(self)
         self._closed = False
         disk.lock()
         try:

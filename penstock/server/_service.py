@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import logging
 import threading
+import weakref
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 from pyarrow import flight
 
+from penstock import forks
 from penstock.client._wire import END, HERE, NOT_BEGUN, PROTOCOL, pack, pack_error, unpack_call
 from penstock.errors import BadArgument, NoSuchStream, PenstockError, ServerError
 from penstock.server import _plain as plain
@@ -59,6 +61,8 @@ class FlightService(flight.FlightServerBase):  # type: ignore[misc]
         sessions_max: int = SESSIONS_MAX,
         limits: Limits = UNLIMITED,
     ) -> None:
+        forks.check_network()
+        forks.guard(self)
         self._store, self._sessions_max, self._limits = store, sessions_max, limits
         self._ledger = Ledger()
         self._calls = Calls(limits)
@@ -72,6 +76,12 @@ class FlightService(flight.FlightServerBase):  # type: ignore[misc]
         if limits is not UNLIMITED:
             self._rounds.append(Watch(self.port, limits, self._ledger))
             self._rounds.append(Rounds(self._end_silent, "penstock-silence"))
+
+    def give_back_in_child(self) -> None:
+        """Let it not be shut down when the child ends, which would wait for threads that are not there."""
+        for one in (found.__callback__ for found in weakref.getweakrefs(self)):
+            if isinstance(one, weakref.finalize):
+                one.detach()
 
     def do_action(self, context: flight.ServerCallContext, action: flight.Action) -> list[bytes]:
         """Call an operation."""

@@ -22,6 +22,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from penstock import forks
 from penstock.embedded import has_store, open_store
 from penstock.errors import BadArgument, FolderUnusable, OwnerStopped, StoreLocked, StoreUnreachable
 from penstock.ports import owner_name
@@ -180,6 +181,7 @@ class _Door:
     """Where others ring. An owner process has ``leave``, which is set when it is asked to end and has no clients."""
 
     def __init__(self, store: StreamStore, folder: Path, *, alone: bool, leave: threading.Event | None) -> None:
+        forks.guard(self)
         self._store, self._folder, self._alone, self._leave = store, folder, alone, leave
         self._service: FlightService | None = None
         self._over = threading.Event()
@@ -195,6 +197,10 @@ class _Door:
             raise
         self._thread = threading.Thread(target=self._work, name="penstock-door", daemon=True)
         self._thread.start()
+
+    def give_back_in_child(self) -> None:
+        """Let clients see it when the owner ends: a socket is open until the last process that has it closes it."""
+        forks.drop_sockets({f"{_short(self._folder)}/{name}" for name in (_DOOR, _SERVICE)})
 
     def _work(self) -> None:
         while True:
@@ -220,7 +226,7 @@ class _Door:
                 return _STAYING
             self._leave.set()
             return _LEAVING
-        if self._alone:
+        if self._alone or forks.is_network_lost():
             return _ALONE + owner_name().encode()
         self._serve()
         return _READY

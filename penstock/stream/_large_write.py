@@ -10,6 +10,7 @@ import io
 import threading
 from typing import TYPE_CHECKING, Final
 
+from penstock import forks
 from penstock.errors import BadArgument, CommitUnfinished, EventAborted, EventClosed
 from penstock.ports import uninterrupted
 from penstock.stream._block import pack_chunk
@@ -97,6 +98,7 @@ class EventOutputStream(io.RawIOBase):
         check: Callable[[], None],
     ) -> None:
         super().__init__()
+        forks.guard(self)
         self._write, self._commit, self._abort, self._abandon, self._check = write, commit, abort, abandon, check
         self._lock = threading.Lock()
         self._is_inside = False  # of its block

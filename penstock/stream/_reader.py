@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 import numpy as np
 import pyarrow as pa
 
+from penstock import forks
 from penstock.errors import DataTruncated, NoSuchStream, PenstockError
 from penstock.model import EventPointer, Position, StreamCut, check_timeout, check_whole
 from penstock.ports import interruptible, uninterrupted
@@ -61,6 +62,7 @@ class Reader:
     is_guest: Final = False
 
     def __init__(self, seat: Seat, reader_id: str, serializer: Serializer[Any] | None, max_event_size: int) -> None:
+        forks.guard(self)
         self.reader_id: Final = reader_id
         self._seat, self._clock = seat, seat.clock
         self._deserialize = None if serializer is None else _checked(serializer.deserialize)

@@ -16,6 +16,7 @@ from functools import partial
 from itertools import chain, pairwise
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar
 
+from penstock import forks
 from penstock.errors import (
     BadArgument,
     DataTruncated,
@@ -124,6 +125,7 @@ class StreamStore:
         pass_s: float = PASS_S,
         resources: ExitStack,
     ) -> None:
+        forks.guard(self)
         self.clock: Final = clock or SystemClock()
         self.pump: Final = Pump()
         self.live: Final[dict[str, LiveGroup]] = {}

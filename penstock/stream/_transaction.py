@@ -17,6 +17,7 @@ from weakref import WeakSet
 import msgspec
 import numpy as np
 
+from penstock import forks
 from penstock.errors import (
     BadArgument,
     CommitUnfinished,
@@ -263,6 +264,7 @@ class Transaction:
         *,
         lease: float,
     ) -> None:
+        forks.guard(self)
         self.id: Final = store.new_transaction_id()
         self.stream: Final = stream
         self.writer_id: Final = writer_id
@@ -601,6 +603,7 @@ class TransactionalWriter:
     def __init__(
         self, store: StreamStore, stream: str, uid: int, writer_id: str | None, serializer: Serializer[Any] | None
     ) -> None:
+        forks.guard(self)
         self.stream, self.writer_id = stream, writer_id
         self._uid: Final = uid
         self._store, self._serializer = store, serializer

@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 import msgspec
 import numpy as np
 
+from penstock import forks
 from penstock.errors import (
     BadArgument,
     NoSuchStream,
@@ -111,6 +112,7 @@ class StreamWriter:
     ) -> None:
         if writer_id is not None:
             check_name("writer", writer_id)
+        forks.guard(self)
         self.stream, self.writer_id = stream, writer_id
         self._store = store
         self._serialize = None if serializer is None else serializer.serialize
