@@ -605,9 +605,12 @@ class NoSuchGroup(StreamError):
 class GroupExists(StreamError):
     """The name is taken."""
 
-    def __init__(self, group: str) -> None:
-        super().__init__(f"reader group {group!r} exists: choose another name, or use it as it is")
-        self.group = group
+    def __init__(self, group: str, *, differs: str | None = None) -> None:
+        text = f"reader group {group!r} exists"
+        if differs is not None:
+            text += f", and has {differs}"
+        super().__init__(f"{text}: choose another name, or use it as it is")
+        self.group, self.differs = group, differs
 
 
 class NoSuchReader(StreamError):

@@ -7,14 +7,23 @@ from typing import TYPE_CHECKING, Any, Final
 
 from penstock.client._seat import RemoteSeat
 from penstock.errors import CheckpointFailed
-from penstock.model import Checkpoint, StreamCut, as_list, check_method, check_name, check_timeout, check_whole
+from penstock.model import (
+    Checkpoint,
+    Position,
+    StreamCut,
+    as_list,
+    check_method,
+    check_name,
+    check_timeout,
+    check_whole,
+)
 from penstock.stream._deadline import TimeIsOver, within
-from penstock.stream._group import CHECKPOINT_TIMEOUT_S
+from penstock.stream._group import CHECKPOINT_TIMEOUT_S, is_time
 from penstock.stream._reader import EVENT_SIZE_DEFAULT, Reader
 
 if TYPE_CHECKING:
     from penstock.client._store import RemoteStore
-    from penstock.model import Lag, Position, TimeWindow
+    from penstock.model import Lag, TimeWindow
     from penstock.stream.serializers import Serializer
 
 __all__ = ["RemoteGroup", "as_cuts"]
@@ -86,8 +95,8 @@ class RemoteGroup:
         return found
 
     def reset(self, to: object) -> None:
-        """Read on from a checkpoint, cuts or the head; a stream without a cut stays where it is."""
-        self._call("reset", to if isinstance(to, str) else as_cuts("to", to))
+        """Read on from a checkpoint, cuts, the head, a position or a time; what has no place in it stays as it is."""
+        self._call("reset", to if isinstance(to, str | Position) else as_cuts("to", to))
 
     def lag(self) -> Lag:
         """Return how far the group is behind the tail, or its end."""
@@ -105,7 +114,9 @@ class RemoteGroup:
 
 
 def as_cuts(what: str, given: Any) -> object:  # noqa: ANN401 - whatever somebody takes for cuts
-    """Return cuts as they can be sent: a checkpoint and one cut as they are, others as a list."""
+    """Return cuts as they can be sent: a checkpoint, one cut and a time as they are, others as a list."""
     if given is None or isinstance(given, Checkpoint | StreamCut):
         return given
-    return as_list(what, given, "StreamCuts, or one, or a checkpoint")
+    if is_time(given):
+        return given
+    return as_list(what, given, "StreamCuts, or one, a checkpoint, or a time")

@@ -342,12 +342,15 @@ class RemoteStore:
         self,
         name: str,
         streams: Sequence[str],
-        start: StreamCut | Sequence[StreamCut] | None = None,
-        end: StreamCut | Sequence[StreamCut] | None = None,
+        start: StreamCut | Sequence[StreamCut] | int | None = None,
+        end: StreamCut | Sequence[StreamCut] | int | None = None,
+        *,
+        exist_ok: bool = False,
     ) -> RemoteGroup:
-        """Create a group of readers that share the segments of some streams."""
+        """Create a group of readers that share the segments of some streams; with ``exist_ok``, it may be there."""
         names = [streams] if isinstance(streams, str) else as_list("streams", streams, "names of streams")
-        self._call("create_reader_group", name, names, as_cuts("start", start), as_cuts("end", end))
+        places = as_cuts("start", start), as_cuts("end", end)
+        self._call("create_reader_group", name, names, *places, exist_ok, again=exist_ok)
         return RemoteGroup(self, name)
 
     def reader_group(self, name: str) -> RemoteGroup:

@@ -76,8 +76,8 @@ def _create_stream(session: Session, name: str, segments: int | None, config: An
     return session.store.create_stream(name, segments, config, exist_ok=exist_ok)
 
 
-def _create_group(session: Session, name: str, streams: Any, start: Any, end: Any) -> None:  # noqa: ANN401
-    session.store.create_reader_group(name, streams, start, end)
+def _create_group(session: Session, name: str, streams: Any, start: Any, end: Any, exist_ok: bool) -> None:  # noqa: ANN401, PLR0917
+    session.store.create_reader_group(name, streams, start, end, exist_ok=exist_ok)
 
 
 def _cut_at_time(session: Session, name: str, time: int, bound: Any) -> Any:  # noqa: ANN401

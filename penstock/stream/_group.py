@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeGuard, TypeVar
 
 from penstock.errors import (
     BadArgument,
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from penstock.model import TimeWindow
-    from penstock.stream._group_state import Key
+    from penstock.stream._group_state import GroupState, Key
     from penstock.stream._live_group import Claim
     from penstock.stream._records import Places
     from penstock.stream._seat import Seated
@@ -52,8 +52,9 @@ if TYPE_CHECKING:
     from penstock.stream.serializers import Serializer
 
     Cuts = Checkpoint | StreamCut | Iterable[StreamCut]
+    Time = int
 
-__all__ = ["CHECKPOINT_TIMEOUT_S", "LiveGroup", "ReaderGroup"]
+__all__ = ["CHECKPOINT_TIMEOUT_S", "LiveGroup", "ReaderGroup", "is_time"]
 
 CHECKPOINT_TIMEOUT_S: Final = 30.0
 Sitter = TypeVar("Sitter", bound="Seated")
@@ -73,16 +74,26 @@ class ReaderGroup:
         store: StreamStore,
         name: str,
         streams: Iterable[str],
-        start: Cuts | None = None,
-        end: Cuts | None = None,
+        start: Cuts | Time | None = None,
+        end: Cuts | Time | None = None,
+        *,
+        exist_ok: bool = False,
     ) -> ReaderGroup:
-        """Create a group that reads from a cut, or the head, of each stream; up to another one, if there is one."""
+        """Create a group that reads from a cut, or the head, of each stream; up to another one, if there is one.
+
+        With ``exist_ok``, one that is there stays as it is; ``GroupExists`` if it has other streams, or was created
+        with another start or end. A time is not compared.
+        """
         check_name("reader group", name)
+        check_kind("exist_ok", exist_ok, bool)
         names = _stream_names(streams)
         with store.catalog.lock:
             heads = {stream: store.head(stream) for stream in names}
             if name in store.catalog.groups:
-                raise GroupExists(name)
+                differs = _difference(store.catalog.groups[name], names, start, end) if exist_ok else None
+                if differs is not None or not exist_ok:
+                    raise GroupExists(name, differs=differs)
+                return cls(store, name)
             starts = heads | ({} if start is None else _checked_cuts(store, names, "start", start))
             ends = {} if end is None else _checked_cuts(store, names, "end", end)
             _check_order(store, starts, {stream: cut.offsets for stream, cut in ends.items()})
@@ -165,9 +176,7 @@ class ReaderGroup:
     def _check_position(self, position: Position, held: Mapping[Key, int]) -> dict[Key, int]:
         """Return a position in those segments that the reader still has; what was truncated away is not checked."""
         check_kind("position", position, Position)
-        foreign = [cut for cut in position.cuts if cut.stream not in self.streams]
-        if foreign:
-            raise WrongCut(", ".join(self.streams), foreign[0], reason=f"group {self.name!r} does not read that stream")
+        self._check_streams(position)
         places = {key: place for key, place in position.offsets.items() if key in held}
         for (stream, segment), place in places.items():
             state = self._catalog.stream(stream)
@@ -177,6 +186,11 @@ class ReaderGroup:
             if place > one.tail or not one.is_border(place):
                 raise WrongCut(stream, position, reason=f"no event of segment {segment} begins or ends at {place}")
         return places
+
+    def _check_streams(self, position: Position) -> None:
+        foreign = [cut for cut in position.cuts if cut.stream not in self.streams]
+        if foreign:
+            raise WrongCut(", ".join(self.streams), foreign[0], reason=f"group {self.name!r} does not read that stream")
 
     def checkpoint(self, name: str, timeout: float | None = CHECKPOINT_TIMEOUT_S) -> Checkpoint:
         """Have every reader come to a checkpoint; return where they were, once all have.
@@ -240,23 +254,40 @@ class ReaderGroup:
         return state is not None and state.checkpoint == name
 
     @uninterrupted
-    def reset(self, to: Cuts | Literal["head"]) -> None:
-        """Read on from a checkpoint, cuts or the head; a stream without a cut stays where it is.
+    def reset(self, to: Cuts | Position | Time | Literal["head"]) -> None:
+        """Read on from a checkpoint, cuts, the head, a reader's position, or a time in milliseconds.
 
-        All readers are ended, and are told so at their next call.
+        A stream without a cut stays where it is, and so does a segment that is not in the position. All readers are
+        ended, and are told so at their next call.
         """
         with self._catalog.lock:
-            state = self._catalog.group(self.name)
-            cuts = {cut.stream: cut for cut in _as_cuts(self._live().places_now(returned=False))}
+            state, live = self._catalog.group(self.name), self._live()
+            if isinstance(to, Position):
+                live.leave_lost(None)  # what it has lost is neither in its place nor in the position
+            now = live.places_now(returned=False)
             if isinstance(to, str) and to == "head":
-                cuts = {stream: self._store.head(stream) for stream in state.streams}
+                chosen = {stream: self._store.head(stream) for stream in state.streams}
+            elif isinstance(to, Position):
+                chosen = self._cuts_at(to, now)
             else:
-                cuts |= _checked_cuts(self._store, state.streams, "to", to)
+                chosen = _checked_cuts(self._store, state.streams, "to", to)
+            cuts = {cut.stream: cut for cut in _as_cuts(now)} | chosen
             _check_order(self._store, cuts, state.ends)
-            live = self._live()
-            self._catalog.commit(GroupReset(self.name, _offsets(cuts), self._store.new_epoch()))
+            told = [] if isinstance(to, Position) else list(chosen)
+            self._catalog.commit(GroupReset(self.name, _offsets(cuts), self._store.new_epoch(), told))
             ended = live.end_all(live.offline("its group was reset"))
         let_go(ended)
+
+    def _cuts_at(self, position: Position, now: Places) -> dict[str, StreamCut]:
+        """Return the cuts at a position in some segments, with the others where they are now."""
+        self._check_streams(position)
+        cuts = {}
+        for given in position.cuts:
+            state = self._catalog.stream(given.stream)
+            cut = StreamCut.of(given.stream, state.moved(now[given.stream], given.offsets))
+            self._store.check_cut(cut)
+            cuts[given.stream] = cut
+        return cuts
 
     def current_time_window(self, stream: str | None = None) -> TimeWindow | None:
         """Return between which times the group is in a stream, the only one by default; None if nobody gave time."""
@@ -322,12 +353,44 @@ def _stream_names(streams: Iterable[str]) -> list[str]:
     return names
 
 
-def _checked_cuts(store: StreamStore, streams: Sequence[str], what: str, given: Cuts) -> dict[str, StreamCut]:
-    """Return cuts by stream; refuse what is none of these streams' cuts."""
-    some = given.cuts if isinstance(given, Checkpoint) else given
-    cuts = [some] if isinstance(some, StreamCut) else as_list(what, some, "StreamCuts, or one, or a checkpoint")
+def _difference(
+    group: GroupState, names: Sequence[str], start: Cuts | Time | None, end: Cuts | Time | None
+) -> str | None:
+    """Return what a group has other than it was asked for."""
+    if sorted(group.streams) != sorted(names):
+        return "other streams"
+    if start is not None and not is_time(start) and not _has_cuts(group.starts, _cut_list("start", start)):
+        return "another start"
+    if end is None and any(group.ends.values()):
+        return "an end"
+    if end is not None and not is_time(end) and not _has_cuts(group.ends, _cut_list("end", end)):
+        return "another end"
+    return None
+
+
+def _has_cuts(known: Places, cuts: Iterable[StreamCut]) -> bool:
+    return all(known.get(cut.stream) == cut.offsets for cut in cuts)
+
+
+def is_time(given: object) -> TypeGuard[Time]:
+    """Whether a place is given as a time."""
+    return type(given) is int
+
+
+def _cut_list(what: str, given: object) -> list[StreamCut]:
+    some: Any = given.cuts if isinstance(given, Checkpoint) else given
+    cuts = [some] if isinstance(some, StreamCut) else as_list(what, some, "StreamCuts, or one, a checkpoint, or a time")
     for cut in cuts:
         check_kind(what, cut, StreamCut)
+    return cuts
+
+
+def _checked_cuts(store: StreamStore, streams: Sequence[str], what: str, given: Cuts | Time) -> dict[str, StreamCut]:
+    """Return cuts by stream; refuse what is none of these streams' cuts."""
+    if is_time(given):
+        return {stream: store.cut_at_time(stream, given) for stream in streams}
+    cuts = _cut_list(what, given)
+    for cut in cuts:
         if cut.stream not in streams:
             raise WrongCut(", ".join(streams), cut, reason=f"it is one of {cut.stream!r}")
         store.check_cut(cut)

@@ -73,6 +73,7 @@ class GroupState:
         self.name = created.group
         self.epoch = created.epoch  # what readers know of an earlier one does not count
         self.streams = list(created.starts)
+        self.starts = dict(created.starts)  # when it was created
         self.ends = {stream: dict(created.ends.get(stream, {})) for stream in self.streams}
         self.readers: dict[str, dict[Key, int]] = {}
         self.guests: set[str] = set()  # readers that may outlive the process that has the store open
@@ -96,6 +97,7 @@ class GroupState:
         state.checkpoint, state.missing, state.reached = full.checkpoint, set(full.missing), flat(full.reached)
         state.checkpoints = dict(full.checkpoints)
         state.untold = {stream: dict(places) for stream, places in full.untold.items()}
+        state.starts = dict(full.starts)
         return state
 
     def full(self) -> GroupFull:
@@ -118,14 +120,14 @@ class GroupState:
             epoch=self.epoch,
             guests=sorted(self.guests),
             untold={stream: dict(places) for stream, places in self.untold.items()},
+            starts=dict(self.starts),
         )
 
     def apply(self, record: GroupRecord) -> None:
         """Take in one record; ``KeyError`` or ``ValueError`` if it does not follow from those before."""
         match record:
             case GroupReset():
-                self._reset(record.starts)
-                self.epoch = record.epoch
+                self._reset(record)
             case ReaderJoined():
                 self._join(record.reader, is_guest=record.is_guest)
             case ReaderGone():
@@ -180,7 +182,7 @@ class GroupState:
         else:
             self.untold.pop(stream, None)
         self.streams.remove(stream)
-        del self.ends[stream]
+        del self.ends[stream], self.starts[stream]
         self.free, self.done, self.reached = (_without(one, stream) for one in (self.free, self.done, self.reached))
         self.waiting = {key for key in self.waiting if key[0] != stream}
         self.readers = {reader: _without(held, stream) for reader, held in self.readers.items()}
@@ -203,13 +205,14 @@ class GroupState:
         more = fewest + (rank < extra) - len(held)
         return Share(sorted(self.free)[:more] if more > 0 else [], sorted(held)[more:] if more < 0 else [])
 
-    def _reset(self, starts: Places) -> None:
-        if starts.keys() != set(self.streams):
+    def _reset(self, record: GroupReset) -> None:
+        if record.starts.keys() != set(self.streams):
             raise ValueError(f"group {self.name!r} has other streams")
-        self.readers, self.free, self.done, self.waiting = {}, flat(starts), {}, set()
+        self.epoch = record.epoch
+        self.readers, self.free, self.done, self.waiting = {}, flat(record.starts), {}, set()
         self.guests = set()
         self.checkpoint, self.missing, self.reached = None, set(), {}
-        self.untold = {stream: places for stream, places in self.untold.items() if not places}
+        self.untold = {stream: places for stream, places in self.untold.items() if stream not in record.chosen}
 
     def _join(self, reader: str, *, is_guest: bool) -> None:
         if reader in self.readers:

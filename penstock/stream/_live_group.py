@@ -272,11 +272,12 @@ class LiveGroup:
             self._commit(done, durable=bool(self.state.guests))
             self.alert(besides=reader_id)
 
-    def leave_lost(self, reader: Seated) -> None:
+    def leave_lost(self, reader: Seated | None) -> None:
         """Where segments were truncated away before they were read, go on at the head, and tell who was to read them.
 
-        If nobody was, or whoever was has not said so, ``reader`` is told. Every truncation gives a stream another head;
-        until then nothing is lost, and a look at all segments, each time that one of them ends, is saved.
+        If nobody was, or whoever was has not said so, ``reader`` is told, or the next one. Every truncation gives a
+        stream another head; until then nothing is lost, and a look at all segments, each time that one of them ends,
+        is saved.
         """
         known = self.store.catalog.streams
         truncated = [known[name] for name in self.state.streams if known[name].head is not self._heads.get(name)]
@@ -286,24 +287,27 @@ class LiveGroup:
         if lost:
             self.alert()
         self._heads |= {stream.name: stream.head for stream in truncated}
-        self._tell_untold(reader)
+        if reader is not None:
+            self._tell_untold(reader)
 
-    def _leave_lost_in(self, stream: StreamState, record: SegmentsLost, reader: Seated) -> None:
+    def _leave_lost_in(self, stream: StreamState, record: SegmentsLost, reader: Seated | None) -> None:
         missed = self._missed(stream, record, reader)
         together = {key[1]: place for places in missed.values() for key, place in places.items()}
         # If nothing was missed so far: whoever reads the new segments finds out what was lost before their heads.
         free = record.free if together else dict.fromkeys(record.free, 0)
         self._commit(msgspec.structs.replace(record, free=free, missed=together))
         for one, places in missed.items():
-            if places:
+            if one is not None and places:
                 self._tell(one, stream.name, {segment: place for (_, segment), place in places.items()})
 
-    def _missed(self, stream: StreamState, record: SegmentsLost, reader: Seated) -> dict[Seated, dict[Key, int]]:
+    def _missed(
+        self, stream: StreamState, record: SegmentsLost, reader: Seated | None
+    ) -> dict[Seated | None, dict[Key, int]]:
         """Return who is to be told of which segments that were lost before they were read to the end."""
         state, name = self.state, stream.name
         lost = {(name, segment) for segment in record.segments}
         nobody = {key: state.free[key] for key in lost & state.free.keys()} | dict.fromkeys(lost & state.waiting, 0)
-        missed = {reader: nobody}
+        missed: dict[Seated | None, dict[Key, int]] = {reader: nobody}
         for one in self.readers.values():
             held = state.readers[one.reader_id]
             unread = one.missed({key: held[key] for key in lost & held.keys()})

@@ -168,11 +168,15 @@ class GroupDeleted(msgspec.Struct, tag="group-deleted", array_like=True, frozen=
 
 
 class GroupReset(msgspec.Struct, tag="group-reset", array_like=True, frozen=True):
-    """The group begins here now, in another epoch; its readers are gone."""
+    """The group begins here now, in another epoch; its readers are gone.
+
+    ``chosen`` are the streams whose places were chosen: what was lost of them need not be told any more.
+    """
 
     group: str
     starts: Places
     epoch: int = 0
+    chosen: list[str] = []
 
 
 class ReaderJoined(msgspec.Struct, tag="joined", array_like=True, frozen=True):
@@ -435,6 +439,7 @@ class GroupFull(msgspec.Struct, tag="group-full", array_like=True, frozen=True):
     epoch: int = 0
     guests: list[str] = []
     untold: Places = {}
+    starts: Places = {}
 
 
 class SnapshotBegin(msgspec.Struct, tag="begin", array_like=True, frozen=True):

@@ -773,11 +773,13 @@ class StreamStore:
         self,
         name: str,
         streams: Sequence[str],
-        start: StreamCut | Sequence[StreamCut] | None = None,
-        end: StreamCut | Sequence[StreamCut] | None = None,
+        start: StreamCut | Sequence[StreamCut] | int | None = None,
+        end: StreamCut | Sequence[StreamCut] | int | None = None,
+        *,
+        exist_ok: bool = False,
     ) -> ReaderGroup:
-        """Create a group of readers that share the segments of some streams."""
-        return ReaderGroup.create(self, name, streams, start, end)
+        """Create a group of readers that share the segments of some streams; see :meth:`ReaderGroup.create`."""
+        return ReaderGroup.create(self, name, streams, start, end, exist_ok=exist_ok)
 
     def reader_group(self, name: str) -> ReaderGroup:
         """Return a reader group."""

@@ -234,6 +234,21 @@ class StreamState:
         wanted = (start.keys() | self.after(start)) - self.after(end)
         return [(segment, start.get(segment, 0), end.get(segment)) for segment in sorted(wanted)]
 
+    def moved(self, cut: Mapping[int, int], places: Mapping[int, int]) -> dict[int, int]:
+        """Return a cut with some of its segments at other places; these may be segments that it has passed.
+
+        Those that it has passed together with them are read to the end. It is no cut if there is something unread
+        before one of the places.
+        """
+        before, after = self.before(places), self.after(places)
+        found = {segment: place for segment, place in cut.items() if segment not in before | after} | dict(places)
+        passed = self.before(cut.keys() & after) - before - after - found.keys()
+        for segment in passed:
+            one = self.segments[segment]
+            if one.end is not None and not passed & set(one.successors):
+                found[segment] = one.end
+        return found
+
     def family(self, segment: int) -> tuple[set[int], set[int]]:
         """Return the segments that can only be passed by together with this one, and those that follow them."""
         old, new, found = set[int](), set[int](), {segment}

@@ -147,9 +147,13 @@ class GroupModel:
         """Return where the group is."""
         return {track: (track.low, track.high) for track in self.tracks()}
 
-    def reset(self, places: Mapping[Track, tuple[int, int]]) -> None:
-        """Note that the group reads on from somewhere else, and has no readers any more."""
+    def leave_all(self) -> None:
+        """Note that all readers are gone."""
         for reader in list(self.pending):
             self.leave(reader)
+
+    def reset(self, places: Mapping[Track, tuple[int, int]]) -> None:
+        """Note that the group reads on from somewhere else, and has no readers any more."""
+        self.leave_all()
         for track, (low, high) in places.items():
             track.place(low, high)

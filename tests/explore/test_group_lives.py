@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from pathlib import Path
     from random import Random
 
-    from penstock.model import StreamCut
+    from penstock.model import Position, StreamCut
     from penstock.stream import EventRead, Reader, ReaderGroup
     from tests.explore.conftest import Lives
 
@@ -54,6 +54,7 @@ class Life:
         self.counts: dict[tuple[str, str], int] = {}  # of events written, by tag and key
         self.cuts: list[tuple[StreamCut, dict[Track, tuple[int, int]]]] = []
         self.checkpoints: dict[str, dict[Track, tuple[int, int]]] = {}
+        self.positions: list[tuple[Position, dict[Track, tuple[int, int]]]] = []
         self.readers: dict[str, Reader] = {}
         self.last: dict[str, EventRead] = {}  # what each reader was given last, if that was one event
         self.deleted, self.told_deleted = set[str](), set[str]()
@@ -193,12 +194,13 @@ class Life:
         self.model.count(name)
         self.last.pop(name, None)
         events: list[bytes] = []
-        is_told = False
+        is_told, new_position = False, None
         try:
             if way == "event":
                 read = reader.read_next_event(timeout=0)
                 if read is not None and read.checkpoint is None:
                     self.last[name], events = read, [read.event]
+                    new_position = read.position
                 is_told = read is not None
             elif way == "batch":
                 batch = reader.read_batch(self.dice.choice((1, 60, 1 << 20)), timeout=0)
@@ -214,6 +216,8 @@ class Life:
             is_told = True
         self.notice_gone()
         self.model.give(name, events)
+        if new_position is not None and self.dice.random() < 0.1:
+            self.positions.append((new_position, self.model.snapshot()))
         return is_told or bool(events)
 
     def note_truncated(self, error: DataTruncated) -> None:
@@ -315,7 +319,7 @@ class Life:
                 places |= {track: (track.low, track.high) for track in self.model.pending[reader]}
 
     def reset(self) -> None:
-        ways = [self.reset_to_head, self.reset_to_cut, self.reset_to_checkpoint]
+        ways = [self.reset_to_head, self.reset_to_cut, self.reset_to_checkpoint, self.reset_to_position]
         with suppress(DataTruncated, WrongCut):
             self.dice.choice(ways)()
         self.notice_gone()
@@ -337,6 +341,16 @@ class Life:
             self.group.reset(self.group.checkpoints[name])
             alive = set(self.model.tracks())
             self.model.reset({track: place for track, place in self.checkpoints[name].items() if track in alive})
+
+    def reset_to_position(self) -> None:
+        """Read on behind an event that was read some time ago; segments that its reader did not have stay."""
+        if self.positions:
+            position, places = self.dice.choice(self.positions)
+            self.group.reset(position)
+            self.model.leave_all()
+            alive = set(self.model.tracks())
+            between = {t: (min(low, t.low), max(high, t.high)) for t, (low, high) in places.items() if t in alive}
+            self.model.reset(between)
 
     def look(self) -> None:
         self.group.lag()

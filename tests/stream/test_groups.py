@@ -115,6 +115,43 @@ def test_a_group_begins_at_the_head_or_at_a_cut_of_each_stream(store: StreamStor
     assert group.readers() == []
 
 
+def test_a_group_that_is_there_may_be_asked_for_again(store: StreamStore) -> None:
+    """A script that creates what it needs runs twice, and the second time goes on where the first has stopped."""
+    store.create_stream(STREAM)
+    store.create_stream(OTHER)
+    start = store.head(STREAM)
+    put(store, b"a", b"b")
+    group = store.create_reader_group("g", [STREAM, OTHER], start, exist_ok=True)
+    with group.reader("r") as reader:
+        assert take(reader, 1) == [b"a"]
+    for again in (None, start):
+        same = store.create_reader_group("g", [OTHER, STREAM], again, exist_ok=True)
+        assert same.position == group.position
+    store.truncate_stream(STREAM, store.tail(STREAM))
+    store.create_reader_group("g", [OTHER, STREAM], start, exist_ok=True)  # it began there, whatever is left
+
+
+def test_a_group_that_is_there_and_another_than_was_asked_for_is_refused(store: StreamStore) -> None:
+    """Nobody reads on in silence from a place, or of a stream, that is not meant; the message says which."""
+    store.create_stream(STREAM)
+    store.create_stream(OTHER)
+    put(store, b"a")
+    tail = store.tail(STREAM)
+    store.create_reader_group("g", [STREAM], exist_ok=True)
+    store.create_reader_group("h", [STREAM], end=tail)
+    with pytest.raises(GroupExists, match="has other streams"):
+        store.create_reader_group("g", [STREAM, OTHER], exist_ok=True)
+    with pytest.raises(GroupExists, match="has another start"):
+        store.create_reader_group("g", [STREAM], tail, exist_ok=True)
+    with pytest.raises(GroupExists, match="has another end"):
+        store.create_reader_group("g", [STREAM], end=tail, exist_ok=True)
+    with pytest.raises(GroupExists, match="has an end"):
+        store.create_reader_group("h", [STREAM], exist_ok=True)
+    store.create_reader_group("h", [STREAM], end=tail, exist_ok=True)
+    with pytest.raises(GroupExists, match="exists: choose"):
+        store.create_reader_group("g", [STREAM])
+
+
 def test_a_group_that_cannot_be_is_refused(store: StreamStore) -> None:
     """Each mistake has its own error, and leaves nothing behind."""
     store.create_stream(STREAM)
@@ -139,7 +176,7 @@ def test_a_group_that_cannot_be_is_refused(store: StreamStore) -> None:
         create("g", [STREAM], end=StreamCut.of(STREAM, {0: tail.offsets[0] + 1}))
     with pytest.raises(BadArgument, match="more than one"):
         create("g", [STREAM], start=[head, tail])
-    for start in ("head", 7, [None]):
+    for start in ("head", -7, [None]):
         with pytest.raises(BadArgument):
             create("g", [STREAM], start=start)  # type: ignore[arg-type]
     store.truncate_stream(STREAM, middle)
@@ -612,6 +649,55 @@ def test_a_group_is_reset_to_the_head_to_cuts_and_not_behind_its_end(store: Stre
         group.reset(store.tail(STREAM))
     with pytest.raises(BadArgument):
         group.reset("tail")  # type: ignore[arg-type]
+
+
+def test_a_group_is_reset_to_the_position_of_an_event(store: StreamStore) -> None:
+    """Who keeps the position with its own results goes on exactly behind them; other segments stay where they are."""
+    group = new_group(store, segments=2)
+    put(store, b"a", b"b", segment=0)
+    put(store, b"c", b"d", segment=1)
+    one, other = group.reader("r1"), group.reader("r2")
+    read = one.read_next_event(timeout=0)
+    assert read is not None
+    assert (read.event, rest(one), rest(other)) == (b"a", [b"b"], [b"c", b"d"])
+    other.commit()
+    group.reset(read.position)
+    with pytest.raises(ReaderOffline):
+        one.read_next_event(timeout=0)
+    with group.reader("r3") as reader:
+        assert rest(reader) == [b"b"]
+
+
+def test_a_group_is_reset_to_a_position_in_segments_that_it_has_passed(store: StreamStore) -> None:
+    """A neighbour that was read to the end meanwhile, and has no place in the position, stays read."""
+    group = new_group(store, segments=2)
+    put(store, b"a", segment=0)
+    put(store, b"b", b"c", segment=1)
+    store.scale_stream(STREAM, [0, 1], [(0.0, 0.7), (0.7, 1.0)])
+    put(store, b"d", segment=2)
+    put(store, b"e", segment=3)
+    with group.reader("r") as reader:
+        reads = [read for _ in range(5) if (read := reader.read_next_event(timeout=0)) is not None]
+        position = next(read.position for read in reads if read.event == b"b")
+    in_segment = {key: place for key, place in position.offsets.items() if key == (STREAM, 1)}
+    group.reset(Position.of(in_segment))
+    with group.reader("r") as reader:
+        found = rest(reader)
+    assert (found[0], sorted(found[1:])) == (b"c", [b"d", b"e"])
+
+
+def test_a_group_is_not_reset_to_a_position_beyond_what_it_has_read_or_of_another_stream(store: StreamStore) -> None:
+    """What lies before it, in segments that the position does not tell of, would be left out."""
+    group = new_group(store)
+    store.create_stream(OTHER)
+    put(store, b"a")
+    store.scale_stream(STREAM, [0], [(0.0, 0.5), (0.5, 1.0)])
+    with pytest.raises(WrongCut, match="cover"):
+        group.reset(Position.of({(STREAM, 1): 0}))
+    with pytest.raises(WrongCut, match="does not read that stream"):
+        group.reset(Position.of({(OTHER, 0): 0}))
+    group.reset(Position.of({(STREAM, 1): 0, (STREAM, 2): 0}))
+    assert group.position == (StreamCut.of(STREAM, {1: 0, 2: 0}),)
 
 
 def test_the_lag_is_what_is_not_read_yet_in_bytes_and_since_when(store: StreamStore, clock: ManualClock) -> None:
