@@ -55,7 +55,7 @@ class PeerMissing(Exception):
 
 def _need(package: str, *, peer: str) -> None:
     if find_spec(package) is None:
-        raise PeerMissing(peer, f"no package {package}: run python -m bench._peers, or pip install 'penstock[bench]'")
+        raise PeerMissing(peer, f"no package {package}: run python -m bench._peers, or pip install 'penstock-stream[bench]'")
 
 
 # The batches are librdkafka's own: bigger ones, and a longer linger, changed nothing that could be measured.
@@ -339,7 +339,7 @@ def install() -> None:
     """
     constraints = Path(__file__).parent.parent / "constraints.txt"
     pip = [sys.executable, "-m", "pip", "install", "--constraint", str(constraints)]
-    subprocess.run([*pip, "penstock[bench]"], check=True)
+    subprocess.run([*pip, "penstock-stream[bench]"], check=True)
     if _find_server() is not None:
         return
     if os.geteuid() != 0 or shutil.which("apt-get") is None:

@@ -100,6 +100,14 @@ def test_every_block_runs(document: Path, folder: Path) -> None:
             assert result.returncode == 0, f"{where}\n{result.stdout}{result.stderr}"
 
 
+def test_script_of_the_readme_runs_again(folder: Path) -> None:
+    """Everybody runs the first script a second time, with a change of their own in it."""
+    script = next(block for block in blocks_of((ROOT / "README.md").read_text()) if block.language == "python")
+    for number in (0, 1):
+        result = subprocess.run(to_run(script)[0], cwd=folder, capture_output=True, text=True, check=False, timeout=60)
+        assert (result.returncode, result.stdout) == (0, f"b'reading {number}'\n"), result.stderr
+
+
 def test_blocks_and_commands_are_found() -> None:
     """If this test overlooked a block, the others would pass for the wrong reason."""
     text = "a\n```console\n$ one \\\n  two\nanswer\n$ make test\n```\nb\n```python\nx = 1\n```\n```text\nlook\n```\n"

@@ -45,7 +45,7 @@ def test_script_and_notebook_tell_the_same(tmp_path: Path) -> None:
         assert result.stdout.count(line) == 2, result.stdout
 
 
-@pytest.mark.skipif(bool(MISSING), reason=f"pip install 'penstock[pipelines]' for {', '.join(MISSING)}")
+@pytest.mark.skipif(bool(MISSING), reason=f"pip install 'penstock-stream[pipelines]' for {', '.join(MISSING)}")
 def test_the_declarative_pipeline_fills_its_tables(tmp_path: Path) -> None:
     """A stream is a source like any other there; the windows are closed by its writers' promise."""
     project = tmp_path / "declarative"

@@ -158,7 +158,7 @@ def _missing(error: ModuleNotFoundError) -> Exception:
     extra = extra_with(error.name or "")
     if extra is None:
         raise error
-    return PenstockError(f"this needs {error.name}, which is missing: pip install 'penstock[{extra}]'")
+    return PenstockError(f"this needs {error.name}, which is missing: pip install 'penstock-stream[{extra}]'")
 
 
 def _fail(error: Exception, *, code: int) -> NoReturn:

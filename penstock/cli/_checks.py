@@ -68,7 +68,7 @@ def _check_extra(extra: str, needed: Sequence[Requirement]) -> Check:
     looks = {need.name: need.look() for need in needed}
     missing = [f"{name} {found}" for name, (will_do, found) in looks.items() if not will_do]
     if missing:
-        fix = f"if you want it: pip install 'penstock[{extra}]'"
+        fix = f"if you want it: pip install 'penstock-stream[{extra}]'"
         return Check(name=f"extra {extra}", status="warn", found=", ".join(missing), fix=fix)
     return Check(
         name=f"extra {extra}", status="ok", found=", ".join(f"{name} {look[1]}" for name, look in looks.items())

@@ -16,6 +16,7 @@ _REQUIREMENT = re.compile(
     r"(?P<name>[\w.-]+)(?P<bounds>[<>=,.\d]*)"
     r"(; (\(?python_version < ['\"](?P<python>[\d.]+)['\"]\)?)?( and )?(extra == ['\"](?P<extra>\w+)['\"])?)?"
 )
+_DISTRIBUTION = "penstock-stream"
 _BOUND = re.compile(r"(>=|<)([\d.]+)")
 _MODULES = {"argon2-cffi": "argon2", "backports-zstd": "backports.zstd"}  # others: the name with underscores
 
@@ -58,7 +59,7 @@ class Requirement:
 
 def requirements() -> list[Requirement]:
     """Return what the installed Penstock needs under this Python."""
-    parsed = (parse_requirement(line) for line in importlib.metadata.requires("penstock") or [])
+    parsed = (parse_requirement(line) for line in importlib.metadata.requires(_DISTRIBUTION) or [])
     return [requirement for requirement in parsed if requirement is not None]
 
 

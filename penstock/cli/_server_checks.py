@@ -60,7 +60,7 @@ def _check_certificate(config: Config) -> Check:
 
         expires = load_certificate(cert, Path(config.tls_key or own / "server.key"), clock=SystemClock()).expires
     except ImportError as error:
-        fix = "if you want a server: pip install 'penstock[server]'"
+        fix = "if you want a server: pip install 'penstock-stream[server]'"
         return Check(name=name, status="warn", found=f"cannot be read: {error}", fix=fix)
     except CertificateUnusable as error:
         return Check(name=name, status="warn", found=str(error), fix="give another, or remove our own to have one made")

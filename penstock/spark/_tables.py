@@ -77,7 +77,7 @@ def delta_writer(table: str, job: str) -> Write:
         from deltalake import CommitProperties, DeltaTable, Schema, Transaction  # noqa: PLC0415
         from deltalake.transaction import AddAction  # noqa: PLC0415
     except ModuleNotFoundError:
-        raise BadArgument("a Delta table needs the package deltalake: pip install 'penstock[delta]'") from None
+        raise BadArgument("a Delta table needs the package deltalake: pip install 'penstock-stream[delta]'") from None
     if Path(table, _LAST).exists():
         raise BadArgument(f"{table} is a table of Parquet, whose files Delta would not know: go on without delta")
 

@@ -118,7 +118,7 @@ def test_missing_package_of_an_extra_is_one_line(call: Call, monkeypatch: pytest
     monkeypatch.setitem(sys.modules, "argon2", None)
     result = call("user", "ls")
     assert result.code == 1
-    assert result.err == "penstock: this needs argon2, which is missing: pip install 'penstock[server]'\n"
+    assert result.err == "penstock: this needs argon2, which is missing: pip install 'penstock-stream[server]'\n"
 
 
 def test_missing_module_of_our_own_is_our_mistake(monkeypatch: pytest.MonkeyPatch) -> None:

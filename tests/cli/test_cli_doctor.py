@@ -154,7 +154,7 @@ def test_certificate_is_not_looked_at_without_the_packages(
     monkeypatch.setitem(sys.modules, "penstock.server._tls", None)
     check = checks_in(call("doctor", "--json").out)["server certificate"]
     assert check["status"] == "warn"
-    assert "penstock[server]" in check["fix"]
+    assert "penstock-stream[server]" in check["fix"]
 
 
 def test_report_is_plain_lines_elsewhere(call: Call) -> None:
