@@ -117,6 +117,9 @@ def test_create_tells_of_a_group_that_is_there(call: Call, plant: Path) -> None:
     )
     made = json.loads(call("group", "create", "dashboard", "plant/readings", "--exist-ok", "--json").out)
     assert made == {"name": "dashboard", "streams": ["plant/readings"], "position": before}
+    call("stream", "create", "plant/alarms")
+    other = call("group", "create", "dashboard", "plant/alarms", "--exist-ok")
+    assert (other.code, "exists, and reads plant/readings" in other.err) == (1, True)
 
 
 def test_rm_deletes_a_group(call: Call, plant: Path) -> None:

@@ -34,6 +34,8 @@ def create(
             if not exist_ok:
                 fail(f"reader group {name!r} exists: choose another name, or give --exist-ok to keep it as it is")
             group = opened.reader_group(name)
+            if set(group.streams) != set(streams):
+                fail(f"reader group {name!r} exists, and reads {', '.join(group.streams)}: choose another name")
         found, position = list(group.streams), [str(cut) for cut in group.position]
     if as_json:
         print_json({"name": name, "streams": found, "position": position})
