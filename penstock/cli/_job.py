@@ -22,13 +22,13 @@ if TYPE_CHECKING:
 
 __all__ = ["CheckpointOption", "FollowOption", "OptionOption", "job", "line_of", "print_report"]
 
-FollowOption = Annotated[bool, typer.Option("--follow", "-f", help="Go on with what comes, until Ctrl-C.")]
+FollowOption = Annotated[bool, typer.Option("--follow", "-f", help="Continue with new events until Ctrl-C.")]
 CheckpointOption = Annotated[
-    str | None, typer.Option(metavar="PATH", help="Where the job notes how far it has come.", show_default=False)
+    str | None, typer.Option(metavar="PATH", help="The folder where the job keeps its progress.", show_default=False)
 ]
 OptionOption = Annotated[
     list[str] | None,
-    typer.Option("--option", "-o", metavar="NAME=VALUE", help="An option of the source, as in docs/spark.md."),
+    typer.Option("--option", "-o", metavar="NAME=VALUE", help="An option of the Spark source, see docs/spark.md."),
 ]
 
 

@@ -16,7 +16,7 @@ def aggregate(
     *,
     into: Annotated[str, typer.Option(metavar="STREAM", help="The stream that they are merged into.")],
     key: Annotated[
-        str, typer.Option(metavar="SQL", help="The key of an event, by the columns of the source.")
+        str, typer.Option(metavar="SQL", help="The key of an event, from the source's columns.")
     ] = "concat(scope, '/', stream)",
     follow: FollowOption = False,
     checkpoint: CheckpointOption = None,
@@ -24,7 +24,7 @@ def aggregate(
     store: StoreOption = STORE_DEFAULT,
     as_json: JsonOption = False,
 ) -> None:
-    """Merge the events of streams into one, where they get new ids; again, and it goes on where it was."""
+    """Merge the events of several streams into one stream; run again, it continues where it stopped."""
     from penstock.spark import aggregate as run
 
     with job("aggregate", f"merging into {into}", store, option) as (spark, address, given):

@@ -12,22 +12,26 @@ EXAMPLE = "penstock archive plant/readings ./archive"
 
 
 def archive(
-    stream: Annotated[str, typer.Argument(metavar="STREAM", help="Its name: scope/name.")],
+    stream: Annotated[str, typer.Argument(metavar="STREAM", help="The stream: scope/name.")],
     table: Annotated[str, typer.Argument(metavar="TABLE", help="The folder of the table.")],
     *,
     date: Annotated[
-        str, typer.Option(metavar="SQL", help="The day of an event, by the columns of the source.")
+        str, typer.Option(metavar="SQL", help="The date of an event, from the source's columns.")
     ] = "coalesce(mark_time, current_timestamp())",
-    delta: Annotated[bool, typer.Option("--delta", help="A table of Delta instead of Parquet.")] = False,
-    discard: Annotated[bool, typer.Option("--discard", help="Let the stream go that all consumers have.")] = False,
-    consumer: Annotated[str | None, typer.Option(help="The name that the archive is registered under.")] = None,
+    delta: Annotated[bool, typer.Option("--delta", help="Write a Delta table instead of Parquet.")] = False,
+    discard: Annotated[
+        bool, typer.Option("--discard", help="Truncate the stream up to where all consumers have read it.")
+    ] = False,
+    consumer: Annotated[
+        str | None, typer.Option(help="The consumer name that the archive is registered under.")
+    ] = None,
     follow: FollowOption = False,
     checkpoint: CheckpointOption = None,
     option: OptionOption = None,
     store: StoreOption = STORE_DEFAULT,
     as_json: JsonOption = False,
 ) -> None:
-    """Move the events of a stream to a table, partitioned by date; again, and it goes on where it was."""
+    """Copy the events of a stream to a table, partitioned by date; run again, it continues where it stopped."""
     from penstock.spark import archive as run
 
     with job("archive", f"archiving {stream}", store, option) as (spark, address, given):

@@ -21,7 +21,7 @@ EXAMPLE = "penstock read plant/readings --limit 3 --json"
 
 
 def read(
-    stream: Annotated[str, typer.Argument(metavar="STREAM", help="Its name: scope/name.")],
+    stream: Annotated[str, typer.Argument(metavar="STREAM", help="The stream: scope/name.")],
     *,
     start: Annotated[
         str, typer.Option("--from", metavar="head|CUT|TIME", help="Where to begin; TIME is milliseconds or a date.")

@@ -29,7 +29,7 @@ _GROUP_PREFIX = "penstock-tail-"
 
 
 def tail(
-    stream: Annotated[str, typer.Argument(metavar="STREAM", help="Its name: scope/name.")],
+    stream: Annotated[str, typer.Argument(metavar="STREAM", help="The stream: scope/name.")],
     *,
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on with what arrives, until Ctrl-C.")] = False,
     last: Annotated[

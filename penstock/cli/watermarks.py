@@ -15,7 +15,7 @@ EXAMPLE = "penstock watermarks plant/readings --last 3"
 
 
 def watermarks(
-    stream: Annotated[str, typer.Argument(metavar="STREAM", help="Its name: scope/name.")],
+    stream: Annotated[str, typer.Argument(metavar="STREAM", help="The stream: scope/name.")],
     *,
     start: Annotated[
         str | None, typer.Option("--from", metavar="TIME", help="The first time: milliseconds or a date.")

@@ -15,24 +15,29 @@ EXAMPLE = (
 
 
 def windows(
-    stream: Annotated[str, typer.Argument(metavar="STREAM", help="Its name: scope/name.")],
+    stream: Annotated[str, typer.Argument(metavar="STREAM", help="The stream: scope/name.")],
     *,
-    time: Annotated[str, typer.Option(metavar="SQL", help="When an event happened, by the columns of the source.")],
-    length: Annotated[str, typer.Option(help="Of a window, as in '10 minutes'.")],
+    time: Annotated[str, typer.Option(metavar="SQL", help="The time of an event, from the source's columns.")],
+    length: Annotated[str, typer.Option(help="The length of a window, as in '10 minutes'.")],
     slide: Annotated[
-        str | None, typer.Option(help="How far apart windows begin, if not as far as they are long.")
+        str | None, typer.Option(help="How far apart windows begin; by default as far as they are long.")
     ] = None,
-    group_by: Annotated[list[str] | None, typer.Option(metavar="SQL", help="What events belong to.")] = None,
-    value: Annotated[list[str] | None, typer.Option(metavar="SQL", help="What to add up; events by default.")] = None,
-    table: Annotated[str | None, typer.Option(help="The folder of a table of Parquet.")] = None,
-    into: Annotated[str | None, typer.Option(metavar="STREAM", help="A stream, for windows as JSON.")] = None,
+    group_by: Annotated[
+        list[str] | None, typer.Option(metavar="SQL", help="Group the events of a window by this; may be repeated.")
+    ] = None,
+    value: Annotated[
+        list[str] | None,
+        typer.Option(metavar="SQL", help="What to compute for each window; by default how many events."),
+    ] = None,
+    table: Annotated[str | None, typer.Option(help="Write windows to a Parquet table in this folder.")] = None,
+    into: Annotated[str | None, typer.Option(metavar="STREAM", help="Write windows as JSON to this stream.")] = None,
     follow: FollowOption = False,
     checkpoint: CheckpointOption = None,
     option: OptionOption = None,
     store: StoreOption = STORE_DEFAULT,
     as_json: JsonOption = False,
 ) -> None:
-    """Add up events by windows of time; each is written when the writers have promised that it is over."""
+    """Aggregate events by windows of time; a window is written once the writers have promised that it is complete."""
     from penstock.spark import windows as run
 
     with job("windows", f"windows of {stream}", store, option) as (spark, address, given):

@@ -23,7 +23,7 @@ _STDIN = Path("-")
 
 
 def write(
-    stream: Annotated[str, typer.Argument(metavar="STREAM", help="Its name: scope/name.")],
+    stream: Annotated[str, typer.Argument(metavar="STREAM", help="The stream: scope/name.")],
     files: Annotated[
         list[Path] | None,
         typer.Argument(

@@ -21,14 +21,18 @@ EXAMPLE = "penstock stream scale plant/readings --split 0"
 def scale(
     name: NameArgument,
     *,
-    split: Annotated[str | None, typer.Option(metavar="0", help="Cut each of these segments in two.")] = None,
-    merge: Annotated[str | None, typer.Option(metavar="1,2", help="Make one of these segments.")] = None,
-    seal: Annotated[str | None, typer.Option(metavar="0,1", help="Go on from these segments ...")] = None,
-    ranges: Annotated[str | None, typer.Option(metavar="0-0.5,0.5-1", help="... in new ones of these ranges.")] = None,
+    split: Annotated[str | None, typer.Option(metavar="0", help="Split each of these segments in two.")] = None,
+    merge: Annotated[str | None, typer.Option(metavar="1,2", help="Merge these neighbours into one segment.")] = None,
+    seal: Annotated[
+        str | None, typer.Option(metavar="0,1", help="Replace these segments by those of --ranges.")
+    ] = None,
+    ranges: Annotated[
+        str | None, typer.Option(metavar="0-0.5,0.5-1", help="The key ranges of the new segments, with --seal.")
+    ] = None,
     store: StoreOption = STORE_DEFAULT,
     as_json: JsonOption = False,
 ) -> None:
-    """Go on in other segments: --split some, --merge some, or say with --seal and --ranges what becomes of which."""
+    """Split or merge the segments of a stream; --seal and --ranges together make any other change."""
     if [split is not None, merge is not None, seal is not None or ranges is not None].count(True) != 1:
         raise BadArgument("give one of --split, --merge, or --seal together with --ranges")
     if (seal is None) != (ranges is None):

@@ -8,7 +8,7 @@ EXAMPLE = "penstock stream seal plant/readings"
 
 
 def seal(name: NameArgument, *, store: StoreOption = STORE_DEFAULT, as_json: JsonOption = False) -> None:
-    """Let a stream take no more events; it can still be read, truncated and deleted. There is no way back."""
+    """Seal a stream: it takes no more events, but can be read, truncated and deleted. There is no way back."""
     with existing_store(store) as opened:
         info = opened.seal_stream(name)
     print_change(info, "sealed", as_json=as_json)

@@ -21,7 +21,7 @@ def truncate(
     store: StoreOption = STORE_DEFAULT,
     as_json: JsonOption = False,
 ) -> None:
-    """Let a stream begin later: what lies before that place is gone, and its room is free again."""
+    """Remove the events before a place; their disk space is freed."""
     with existing_store(store) as opened:
         info = opened.truncate_stream(name, parse_place(opened, name, "--at", at))
     print_change(info, f"begins at {info.head}", as_json=as_json)
