@@ -55,7 +55,8 @@ class PeerMissing(Exception):
 
 def _need(package: str, *, peer: str) -> None:
     if find_spec(package) is None:
-        raise PeerMissing(peer, f"no package {package}: run python -m bench._peers, or pip install 'penstock-stream[bench]'")
+        advice = "run python -m bench._peers, or pip install 'penstock-stream[bench]'"
+        raise PeerMissing(peer, f"no package {package}: {advice}")
 
 
 # The batches are librdkafka's own: bigger ones, and a longer linger, changed nothing that could be measured.
