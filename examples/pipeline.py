@@ -14,7 +14,8 @@ spark = SparkSession.builder.config(map=SETTINGS).getOrCreate()
 register(spark)
 
 with penstock.connect("./pipeline-data", pass_s=0.1) as store:
-    store.create_stream(STREAM, segments=2)
+    store.create_stream(STREAM, segments=2, exist_ok=True)
+    BEGIN = mark.lower if (mark := store.watermark(STREAM)) else BEGIN  # run again, it goes on where it was
     north, south = (store.writer(STREAM, name) for name in ("north", "south"))
 
     def write(writer, seconds, all_before):
@@ -23,11 +24,10 @@ with penstock.connect("./pipeline-data", pass_s=0.1) as store:
         writer.note_time(BEGIN + 1000 * all_before)  # the promise: what comes is later
 
     source = spark.readStream.format("penstock").option("store", "./pipeline-data").option("stream", STREAM)
-    readings = source.option("format", "json").option("json_schema", "at bigint").load()
+    readings = source.options(format="json", json_schema="at bigint", start=str(store.tail(STREAM))).load()
     timed = with_writer_watermark(readings, "time", F.timestamp_millis("at"))
     counts = timed.groupBy(F.window("time", "30 seconds")).agg(F.count("*").alias("readings"))
     query = counts.writeStream.format("memory").queryName("counts").outputMode("append").start()
-
     write(north, range(90), all_before=90)  # punctual
     write(south, range(89, 60, -1), all_before=0)  # the line was down: first comes what is new, last first
     query.processAllAvailable()

@@ -16,6 +16,7 @@ import pytest
 
 EXAMPLES: Final = Path(__file__).parent.parent / "examples"
 WINDOWS: Final = ("2026-11-01 08:00:00|      60", "2026-11-01 08:00:30|      60", "2026-11-01 08:01:00|      60")
+AGAIN: Final = ("2026-11-01 08:01:30|      60", "2026-11-01 08:02:00|      60", "2026-11-01 08:02:30|      60")
 MISSING: Final = [name for name in ("grpc", "grpc_status", "yaml", "zstandard") if not find_spec(name)]
 
 
@@ -29,7 +30,8 @@ def run(*command: str, cwd: Path) -> subprocess.CompletedProcess[str]:
 def test_script_and_notebook_tell_the_same(tmp_path: Path) -> None:
     """They are what people change first to try their own data; here they share a process, because Spark starts slowly.
 
-    The script fits on a screen. The notebook's cells run from top to bottom; it is kept without output.
+    The script is run twice, as people do, and goes on where it was. It fits on a screen. The notebook's cells run from
+    top to bottom; it is kept without output.
     """
     script = (EXAMPLES / "pipeline.py").read_text()
     assert len(script.splitlines()) <= 40
@@ -37,12 +39,15 @@ def test_script_and_notebook_tell_the_same(tmp_path: Path) -> None:
     assert (notebook["nbformat"], notebook["nbformat_minor"]) == (4, 5)
     cells = [cell for cell in notebook["cells"] if cell["cell_type"] == "code"]
     assert all(cell["outputs"] == [] and cell["execution_count"] is None for cell in cells)
-    code = "\n".join([script, *("".join(cell["source"]) for cell in cells)])
+    code = "\n".join([script, script, *("".join(cell["source"]) for cell in cells)])
     result = run(sys.executable, "-c", code, cwd=tmp_path)
     assert result.returncode == 0, result.stderr
     assert "0 windows\n" in result.stdout, "nobody has promised anything yet"
-    for line in (*WINDOWS, "180 events archived"):
+    for line in WINDOWS:
         assert result.stdout.count(line) == 2, result.stdout
+    for line in AGAIN:
+        assert result.stdout.count(line) == 1, result.stdout
+    assert result.stdout.count("180 events archived") == 3, result.stdout
 
 
 @pytest.mark.skipif(bool(MISSING), reason=f"pip install 'penstock-stream[pipelines]' for {', '.join(MISSING)}")

@@ -1,6 +1,6 @@
 """``penstock windows``: add up events by windows of their own time, by Spark."""
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
@@ -31,6 +31,9 @@ def windows(
     ] = None,
     table: Annotated[str | None, typer.Option(help="Write windows to a Parquet table in this folder.")] = None,
     into: Annotated[str | None, typer.Option(metavar="STREAM", help="Write windows as JSON to this stream.")] = None,
+    promise: Annotated[
+        Literal["end", "start"], typer.Option(help="The bound of the windows that the time of that stream is about.")
+    ] = "end",
     follow: FollowOption = False,
     checkpoint: CheckpointOption = None,
     option: OptionOption = None,
@@ -52,6 +55,7 @@ def windows(
             values=value or ("count(*) AS events",),
             table=table,
             into=into,
+            promise=promise,
             follow=follow,
             checkpoint=checkpoint,
             **given,

@@ -361,9 +361,14 @@ class RemoteStore:
         """Return the names of all reader groups."""
         return list(self._call("reader_groups", again=True))
 
-    def register_consumer(self, name: str, consumer: str, cut: StreamCut | None = None) -> None:
-        """Note that a consumer needs nothing before ``cut``, the head at first; retention by consumption goes by it."""
-        self._call("register_consumer", name, consumer, cut, again=True)
+    def register_consumer(
+        self, name: str, consumer: str, cut: StreamCut | None = None, *, lease_s: float | None = None
+    ) -> None:
+        """Note that a consumer needs nothing before ``cut``, the head at first; retention by consumption goes by it.
+
+        With ``lease_s`` it is forgotten when it is not registered again for so many seconds.
+        """
+        self._call("register_consumer", name, consumer, cut, lease_s, again=True)
 
     def unregister_consumer(self, name: str, consumer: str) -> None:
         """Forget a consumer; one that is not registered is forgotten already."""

@@ -48,6 +48,11 @@ def _of_store(name: str) -> Callable[..., Any]:
     return lambda session, *args: getattr(session.store, name)(*args)
 
 
+def _register_consumer(session: Session, *args: Any) -> None:  # noqa: ANN401 - the store checks them
+    *place, lease_s = args
+    session.store.register_consumer(*place, lease_s=lease_s)
+
+
 def _of_group(name: str) -> Callable[..., Any]:
     return lambda session, group, *args: getattr(session.store.reader_group(group), name)(*args)
 
@@ -301,7 +306,7 @@ OPERATIONS: Final[Mapping[str, Operation]] = {
     "watermark": Operation(_of_store("watermark"), "read"),
     "cut_at_time": Operation(_cut_at_time, "read"),
     "time_window": Operation(_of_store("time_window"), "read", "pointer"),
-    "register_consumer": Operation(_of_store("register_consumer"), "read"),
+    "register_consumer": Operation(_register_consumer, "read"),
     "consumers": Operation(_of_store("consumers"), "read"),
     "unregister_consumer": Operation(_of_store("unregister_consumer"), "read"),
     "maintain": Operation(_of_store("maintain"), "admin", "store"),

@@ -11,6 +11,7 @@ from penstock.spark._passing import pass_watermark
 from penstock.spark._progress import Progress
 from penstock.spark._register import open_event, register
 from penstock.spark._session import local_session
+from penstock.spark._to_stream import to_stream
 from penstock.spark._watermark import with_writer_watermark
 
 __all__ = [
@@ -21,6 +22,7 @@ __all__ = [
     "open_event",
     "pass_watermark",
     "register",
+    "to_stream",
     "windows",
     "with_writer_watermark",
 ]

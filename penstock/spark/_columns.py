@@ -6,6 +6,7 @@ schema names besides ours, of ``futoin`` the fields of an event of FTN18, writte
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
@@ -27,20 +28,21 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from penstock.errors import BadArgument
+from penstock.errors import BadArgument, EventMalformed
 from penstock.model import EventPointer
 from penstock.spark._futoin import futoin_columns
 from penstock.spark._json import JsonColumns
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from penstock.client import Store
     from penstock.spark._options import SourceOptions
 
-__all__ = ["CORRUPT", "Rows", "check_schema", "schema_of"]
+__all__ = ["CORRUPT", "Rows", "check_schema", "names_in", "schema_of"]
 
 CORRUPT: Final = "_corrupt"
+_TOKENS: Final = re.compile(r"(`(?:[^`]|``)+`)|(?:'(?:[^'\\]|\\.)*')|([^\s`'<>(),:]+)|([<>(),])")
 _OURS: Final[dict[str, DataType]] = {
     "event": BinaryType(),
     "scope": StringType(),
@@ -83,25 +85,67 @@ def check_schema(options: SourceOptions, schema: StructType) -> None:
         known[CORRUPT] = StringType()
     elif CORRUPT in schema.fieldNames():
         raise BadArgument(f"the column {CORRUPT!r} comes with on_corrupt=column, of the formats 'json' and 'futoin'")
+    of_json = _json_names(options, schema)
     for one in schema.fields:
         if schema.fieldNames().count(one.name) > 1:
             raise BadArgument(
-                f"there is more than one column {one.name!r}: 'json_schema' names columns besides those of the stream, "
-                "and .schema() all that you want, ours or your own"
+                f"there is more than one column {one.name!r}, of the stream and of its JSON: name the columns that you "
+                "want with .schema(), too; those that 'json_schema' names are the JSON's"
             )
-        if one.name in known:
+        if not _is_nullable(one):
+            raise BadArgument(
+                f"the column {one.name!r} cannot be NOT NULL: a row that lacks it would end the query in Java. Leave "
+                "that out, and filter or check behind"
+            )
+        if one.name in known and one.name not in of_json:
             if one.dataType != known[one.name]:
                 wanted = known[one.name].simpleString()
                 raise BadArgument(f"the column {one.name!r} is of type {wanted}, not {one.dataType.simpleString()}")
-        elif options.format != "json":
-            raise BadArgument(
-                f"a source of format {options.format!r} has no column {one.name!r}: there are {', '.join(known)}"
-            )
+        elif one.name not in of_json:
+            names = ", ".join([*known, *sorted(of_json)])
+            raise BadArgument(f"a source of format {options.format!r} has no column {one.name!r}: there are {names}")
         elif not _is_in_json(one.dataType):
             raise BadArgument(
                 f"the column {one.name!r} cannot be read from JSON as {one.dataType.simpleString()}: use texts, "
                 "numbers, booleans, dates, timestamps, and arrays and structs of them"
             )
+
+
+def _json_names(options: SourceOptions, schema: StructType) -> set[str]:
+    """Return the columns that come out of the JSON: those of 'json_schema', or without it all that are not ours."""
+    if options.format != "json":
+        return set()
+    if options.json_schema is not None:
+        return set(names_in(options.json_schema))
+    names = [name for name in schema.fieldNames() if name != CORRUPT]
+    for name in names:
+        if name in _OURS:
+            raise BadArgument(
+                f"the column {name!r} of .schema() may be the stream's, or a field of the JSON: name those of the JSON "
+                "in the option 'json_schema', too"
+            )
+    return set(names)
+
+
+def names_in(ddl: str) -> Iterator[str]:
+    """Return the names of columns that are declared as in "a int, `b c` struct<d: int>"."""
+    depth, is_next = 0, True
+    for quoted, word, sign in _TOKENS.findall(ddl):
+        if is_next and (quoted or word):
+            yield quoted[1:-1].replace("``", "`") if quoted else word
+            is_next = False
+        depth += {"<": 1, "(": 1, ">": -1, ")": -1}.get(sign, 0)
+        is_next = is_next or (sign == "," and not depth)
+
+
+def _is_nullable(field: StructField) -> bool:
+    """Whether a column may be null, and all that is in it."""
+    kind = field.dataType
+    while isinstance(kind, ArrayType):
+        if not kind.containsNull:
+            return False
+        kind = kind.elementType
+    return field.nullable and (not isinstance(kind, StructType) or all(map(_is_nullable, kind.fields)))
 
 
 def _is_in_json(kind: DataType) -> bool:
@@ -127,13 +171,16 @@ class Rows:
         store: Store,
         options: SourceOptions,
         schema: StructType,
+        stream: str | None,
         *,
         time: int | None = None,
         in_batch: bool = False,
+        zone: str = "UTC",
     ) -> None:
         self._store, self._options, self._time, self._in_batch = store, options, time, in_batch
         self._schema = to_arrow_schema(schema, timezone="UTC")
-        scope, name = options.stream.split("/")
+        self._stream = stream or ""  # of none, there are only rows that tell the time
+        scope, _, name = self._stream.partition("/")
         self._makers: dict[str, Callable[[pa.RecordBatch], pa.Array]] = {
             "event": self._events,
             "scope": _Same(scope).of,
@@ -144,9 +191,9 @@ class Rows:
             "pointer": self._pointers,
             "mark_time": self._times,
         }
+        of_json = _json_names(options, schema)
         self._json = JsonColumns(
-            [one for one in self._schema if one.name not in (*_OURS, CORRUPT)],
-            keep_corrupt=options.keep_corrupt,
+            [one for one in self._schema if one.name in of_json], keep_corrupt=options.keep_corrupt, zone=zone
         )
 
     def of(self, batch: pa.RecordBatch) -> pa.RecordBatch:
@@ -177,18 +224,27 @@ class Rows:
 
     def _payload(self, batch: pa.RecordBatch) -> dict[str, pa.Array]:
         """Return the columns of what is in the events."""
-        where = self._segment(batch)
+        if self._options.format == "raw":
+            return {}
+        where, events, offsets = self._segment(batch), self._events(batch), batch.column("offset")
+        if events.null_count and not self._options.keep_corrupt:
+            self._refuse_large(batch, events)
         if self._options.format == "json":
-            return self._json.of(self._events(batch), batch.column("offset"), where=where, corrupt=CORRUPT)
-        if self._options.format == "futoin":
-            return futoin_columns(
-                self._events(batch),
-                batch.column("offset"),
-                where=where,
-                corrupt=CORRUPT,
-                keep_corrupt=self._options.keep_corrupt,
-            )
-        return {}
+            found = self._json.of(events, offsets, where=where, corrupt=CORRUPT)
+        else:
+            keep_corrupt = self._options.keep_corrupt
+            found = futoin_columns(events, offsets, where=where, corrupt=CORRUPT, keep_corrupt=keep_corrupt)
+        if events.null_count:
+            notes = pc.binary_join_element_wise("larger than max_event_size: ", self._pointers(batch), "")
+            found[CORRUPT] = pc.if_else(pc.is_null(events), notes, found[CORRUPT])
+        return found
+
+    def _refuse_large(self, batch: pa.RecordBatch, events: pa.Array) -> None:
+        """Raise which event is too large to be looked into; a row of nulls would look like an empty one."""
+        first = pc.index(pc.is_null(events), True).as_py()
+        size, limit = self._sizes(batch.slice(first, 1))[0], self._options.max_event_size
+        reason = f"it has {size} bytes, above max_event_size, {limit}: raise that"
+        raise EventMalformed(str(self._pointers(batch)[first]), wanted="event to look into", reason=reason)
 
     def _sizes(self, batch: pa.RecordBatch) -> pa.Array:
         """Return how large the events are; of those that were too large to be here, the store knows."""
@@ -201,7 +257,7 @@ class Rows:
         return pc.replace_with_mask(sizes, is_large, pa.array([self._size(**place) for place in places], pa.int64()))
 
     def _size(self, segment_id: int, offset: int) -> int:
-        with self._store.fetch_event_as_stream(EventPointer(self._options.stream, segment_id, offset)) as event:
+        with self._store.fetch_event_as_stream(EventPointer(self._stream, segment_id, offset)) as event:
             return event.size
 
     def _pointers(self, batch: pa.RecordBatch) -> pa.Array:
@@ -209,7 +265,7 @@ class Rows:
 
     def _segment(self, batch: pa.RecordBatch) -> str:
         """Return the segment that all events of a batch are in, as pointers name it."""
-        return f"{self._options.stream}:{batch.column('segment_id')[0]}"
+        return f"{self._stream}:{batch.column('segment_id')[0]}"
 
     def _times(self, batch: pa.RecordBatch) -> pa.Array:
         if not self._in_batch:

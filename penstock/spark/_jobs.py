@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext, suppress
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Literal
 
 import msgspec
 from py4j.protocol import Py4JError
@@ -19,9 +19,10 @@ from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 
 from penstock.errors import BadArgument
 from penstock.model import ByConsumption
+from penstock.spark._duration import milliseconds_of
 from penstock.spark._errors import told_by
 from penstock.spark._job import Job
-from penstock.spark._options import source_options
+from penstock.spark._options import plain_name, source_options
 from penstock.spark._passing import note_watermark, pass_watermark
 from penstock.spark._progress import Looks, Progress, end_cuts
 from penstock.spark._register import register
@@ -139,6 +140,7 @@ def windows(
     values: Sequence[str] = ("count(*) AS events",),
     table: str | os.PathLike[str] | None = None,
     into: str | None = None,
+    promise: Literal["end", "start"] = "end",
     follow: bool = False,
     checkpoint: str | os.PathLike[str] | None = None,
     watch: Watch | None = None,
@@ -149,7 +151,11 @@ def windows(
     ``time``, ``group_by`` and ``values`` are expressions of SQL over the source's columns: when an event happened, what
     it belongs to, and what to add up. ``length`` and ``slide`` are as in "10 minutes". Windows become rows of a table
     of Parquet, or JSON events of the stream ``into``, to which the time that the writers have come to is passed on.
+    ``promise`` says which field of those events that time is true of: who takes the ``start`` of windows for their time
+    would find all of them late by a promise about their ends.
     """
+    if promise not in ("end", "start"):
+        raise BadArgument(f"promise cannot be {promise!r}: it is 'end' or 'start', of the windows")
     if (table is None) == (into is None):
         raise BadArgument("windows go to a table or into a stream: name one of them")
     given = _settings(store, stream, options)
@@ -168,7 +174,7 @@ def windows(
     others = [F.col(f"`{name.replace('`', '``')}`") for name in counted.columns if name != "_window"]
     rows = counted.select("_window.start", "_window.end", *others)
     if into is not None:
-        events = rows.select(F.to_json(F.struct("*")).alias("event"), F.col("end").alias("time"))
+        events = rows.select(F.to_json(F.struct("*")).alias("event"), F.col(promise).alias("time"))
         query = _to_stream(events, settings, into).option("time", "time")
     else:
         write = parquet_writer(_folder(str(table)), job.name)
@@ -176,14 +182,15 @@ def windows(
     with job.held():
         if table is not None:
             clear_attempts(_folder(table), job.name)
-        return _run(query.outputMode("append"), place, source, follow=follow, watch=watch, into=into)
+        delay = length if promise == "start" else "0 seconds"
+        return _run(query.outputMode("append"), place, source, follow=follow, watch=watch, into=into, delay=delay)
 
 
 def _settings(store: str | os.PathLike[str], stream: str, options: Mapping[str, str] | None) -> dict[str, str]:
     """Return the options of a source, those of the user among them."""
     more = dict(options or {})
     for name in more:
-        if name.lower() in ("store", "stream", "consumer"):
+        if plain_name(name) in ("store", "stream", "subscribe", "subscribepattern", "consumer"):
             raise BadArgument(f"{name!r} is no option of a job's source: the job has an argument for it, or its own")
     return {"store": _whole(store), "stream": stream} | more
 
@@ -232,8 +239,8 @@ def _load(spark: SparkSession, settings: Mapping[str, str]) -> DataFrame:
 
 def _to_stream(df: DataFrame, settings: Mapping[str, str], into: str) -> DataStreamWriter:
     """Return what writes to a stream of the same store, as the same user."""
-    names = ("store", "user", "password", "token", "tls_ca")
-    known = {name: value for name, value in settings.items() if name.lower() in names}
+    names = ("store", "user", "password", "token", "tlsca")
+    known = {name: value for name, value in settings.items() if plain_name(name) in names}
     return df.writeStream.format("penstock").options(**known | {"stream": into})
 
 
@@ -271,10 +278,11 @@ def _run(
     follow: bool,
     watch: Watch | None,
     into: str | None = None,
+    delay: str = "0 seconds",
 ) -> Progress:
     """Run a query to its end, or until it is interrupted; errors of ours come out as they are.
 
-    ``into`` is a stream that its watermark is passed on to.
+    ``into`` is a stream that its watermark is passed on to, less a delay.
     """
     writer = writer.option("checkpointLocation", f"file://{checkpoint}")
     try:
@@ -284,7 +292,7 @@ def _run(
             try:
                 if into is not None:
                     who = asdict(sources[0].address)
-                    pass_watermark(query, who.pop("store"), into, **who)
+                    pass_watermark(query, who.pop("store"), into, delay=delay, **who)
                 with suppress(KeyboardInterrupt) if follow else nullcontext():
                     thread.submit(_watch_to_the_end, query, looks, watch).result()
             finally:
@@ -295,7 +303,7 @@ def _run(
     done = looks.look()
     if into is not None:  # Spark may still be about to tell of the last batch
         with open_at(sources[0].address) as store:
-            note_watermark(store, into, query.id, done.watermark)
+            note_watermark(store, into, query.id, done.watermark, milliseconds_of("length", delay))
     return done
 
 

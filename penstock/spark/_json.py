@@ -24,14 +24,18 @@ if TYPE_CHECKING:
 __all__ = ["JsonColumns"]
 
 _OBJECT: Final = r"(?s)\A\s*\{.*\}\s*\z"
+_OWN_ZONE: Final = r"[T ]\d\d.*(Z|[+-]\d\d(:?\d\d)?)$"
 _NO_FIELD: Final = pa.field("\0", pa.null())  # the reader counts rows of columns only
 
 
 class JsonColumns:
-    """Reads columns out of events; with ``keep_corrupt``, what cannot be read is kept in a column of its own."""
+    """Reads columns out of events; with ``keep_corrupt``, what cannot be read is kept in a column of its own.
 
-    def __init__(self, fields: Sequence[pa.Field], *, keep_corrupt: bool) -> None:
-        self._fields, self._keep_corrupt = fields, keep_corrupt
+    Times that do not say so are in ``zone``.
+    """
+
+    def __init__(self, fields: Sequence[pa.Field], *, keep_corrupt: bool, zone: str = "UTC") -> None:
+        self._fields, self._keep_corrupt, self._zone = fields, keep_corrupt, zone
         self._schema = pa.schema([pa.field(one.name, _as_read(one.type)) for one in fields] or [_NO_FIELD])
         self._kinds = {one.name: _python_kinds(one.type) for one in self._schema}
 
@@ -70,7 +74,7 @@ class JsonColumns:
         )
         if len(table) != len(events):
             raise pa.ArrowInvalid("more than one object")
-        return {one.name: _whole(table.column(one.name)).cast(one.type) for one in self._fields}
+        return {one.name: _converted(_whole(table.column(one.name)), one.type, self._zone) for one in self._fields}
 
     def _refuse(self, events: pa.Array, offsets: pa.Array, where: str) -> None:
         """Raise what is wrong with the first event that cannot be read, if there is one."""
@@ -116,12 +120,42 @@ class JsonColumns:
 
 
 def _as_read(kind: pa.DataType) -> pa.DataType:
-    """Return the type that Arrow's reader makes of JSON; it has no dates."""
+    """Return the type that Arrow's reader makes of JSON; it has no dates, and takes all times for those of UTC."""
     if pa.types.is_struct(kind):
         return pa.struct([pa.field(one.name, _as_read(one.type)) for one in kind])
     if pa.types.is_list(kind):
         return pa.list_(_as_read(kind.value_type))
-    return pa.string() if pa.types.is_date(kind) else kind
+    return pa.string() if pa.types.is_date(kind) or _is_zoned(kind) else kind
+
+
+def _is_zoned(kind: pa.DataType) -> bool:
+    return pa.types.is_timestamp(kind) and kind.tz is not None
+
+
+def _has_zoned(kind: pa.DataType) -> bool:
+    """Whether there are times in a type whose zone matters."""
+    return _is_zoned(kind) or any(_has_zoned(kind.field(place).type) for place in range(kind.num_fields))
+
+
+def _converted(array: pa.Array, kind: pa.DataType, zone: str) -> pa.Array:
+    """Return values of the type that they shall be of, as Arrow's reader could not make them."""
+    if not _has_zoned(kind):
+        return array.cast(kind)
+    if _is_zoned(kind):
+        return _times(array, kind, zone)
+    if pa.types.is_struct(kind):
+        parts = [_converted(part, one.type, zone) for part, one in zip(array.flatten(), kind, strict=True)]
+        return pa.StructArray.from_arrays(parts, fields=list(kind), mask=pc.is_null(array))
+    values = _converted(array.values, kind.value_type, zone)
+    return pa.ListArray.from_arrays(array.offsets, values, type=kind, mask=pc.is_null(array))
+
+
+def _times(texts: pa.Array, kind: pa.DataType, zone: str) -> pa.Array:
+    """Return times as they are written: with their own zone, or in ``zone``; in autumn the earlier of two."""
+    has_zone = pc.match_substring_regex(texts, _OWN_ZONE)
+    own = pc.if_else(has_zone, texts, None).cast(kind)
+    local = pc.if_else(has_zone, None, texts).cast(pa.timestamp(kind.unit))
+    return pc.coalesce(own, pc.assume_timezone(local, zone, ambiguous="earliest", nonexistent="latest").cast(kind))
 
 
 def _python_kinds(kind: pa.DataType) -> tuple[type, ...]:

@@ -1,22 +1,30 @@
-"""The options of ``format("penstock")``: texts in, values out; what is wrong is told with the option's name."""
+"""The options of ``format("penstock")``: texts in, values out; what is wrong is told with the option's name.
+
+Case and underscores do not matter, so ``maxEventsPerTrigger`` is ``max_events_per_trigger``; and what people who come
+from Kafka's source type is understood where it means the same.
+"""
 
 from __future__ import annotations
 
 import os
 import re
 from dataclasses import dataclass, field, fields
+from datetime import datetime
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, Final, Literal, cast, get_args
 
 from penstock.errors import BadArgument
-from penstock.model import StreamCut, check_name, check_stream_name, shown
+from penstock.model import Position, check_name, check_stream_name, shown
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
 
-__all__ = ["Address", "Format", "SinkOptions", "SourceOptions", "sink_options", "source_options"]
+    _Reader = tuple[str, Callable[[str, str], object]]  # the attribute that an option becomes, and how it is read
+
+__all__ = ["Address", "Format", "Place", "SinkOptions", "SourceOptions", "plain_name", "sink_options", "source_options"]
 
 Format = Literal["raw", "json", "futoin"]
+Place = Position | Literal["earliest", "latest"] | int  # the last is a time in milliseconds
 _SIZE: Final = re.compile(r"([0-9]{1,18})([kmgt]?)b?", re.IGNORECASE)
 _UNITS: Final = {"": 0, "k": 10, "m": 20, "g": 30, "t": 40}
 _OF_SPARK: Final = frozenset({"checkpointlocation", "queryname", "mode", "schema"})  # which it hands on to us
@@ -41,9 +49,10 @@ class SourceOptions:
     """How a stream is read."""
 
     address: Address
-    stream: str
-    start: StreamCut | Literal["earliest", "latest"] = "earliest"
-    end: StreamCut | None = None
+    streams: tuple[str, ...] = ()
+    pattern: re.Pattern[str] | None = None
+    start: Place = "earliest"
+    end: Place = "latest"
     max_bytes_per_trigger: int | None = None
     max_events_per_trigger: int | None = None
     align: bool = False
@@ -54,7 +63,14 @@ class SourceOptions:
     min_partitions: int | None = None
     fail_on_data_loss: bool = True
     mark_rows: bool = False
+    event_time: str | None = None
     consumer: str | None = None
+
+    @property
+    def stream(self) -> str:
+        """The stream, of those who read one."""
+        [stream] = self.streams
+        return stream
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,42 +78,80 @@ class SinkOptions:
     """How a stream is written."""
 
     address: Address
-    stream: str
+    stream: str | None = None
     event: str = "event"
     key: str | None = None
     pointer: str | None = None
     time: str | None = None
+    txn_app_id: str | None = None
+    txn_version: int | None = None
 
 
 def source_options(given: Mapping[str, str]) -> SourceOptions:
     """Return the options of a source."""
-    return cast("SourceOptions", _read(given, _SOURCE, SourceOptions, "read"))
+    texts = _named(given, _SOURCE, "read")
+    _check_streams(texts)
+    return cast("SourceOptions", _read(texts, _SOURCE, SourceOptions))
 
 
 def sink_options(given: Mapping[str, str]) -> SinkOptions:
     """Return the options of a sink."""
-    return cast("SinkOptions", _read(given, _SINK, SinkOptions, "write"))
+    texts = _named(given, _SINK, "write")
+    found = cast("SinkOptions", _read(texts, _SINK, SinkOptions))
+    if (found.txn_app_id is None) != (found.txn_version is None):
+        raise BadArgument("the options 'txn_app_id' and 'txn_version' come together: give both, or neither")
+    return found
 
 
-def _read(
-    given: Mapping[str, str], readers: Mapping[str, tuple[str, Callable[[str, str], object]]], kind: type, what: str
-) -> object:
-    texts = {name.lower(): str(text) for name, text in given.items()}
+def plain_name(name: str) -> str:
+    """Return the name of an option without what does not matter: case and underscores."""
+    return name.lower().replace("_", "")
+
+
+def _named(given: Mapping[str, str], readers: Mapping[str, _Reader], what: str) -> dict[str, str]:
+    """Return the values by the names of options as we spell them."""
     known = {*readers, *_ADDRESS}
-    for name in sorted(texts.keys() - known - _OF_SPARK):
-        raise BadArgument(f"{shown(name)} is no option to {what} a stream with: {_hint(name, known)}")
-    for name in ("store", "stream"):
-        if not texts.get(name):
-            raise BadArgument(f'the option {name!r} is missing: .option("{name}", "{_EXAMPLES[name]}")')
-    for name in sorted(texts.keys() & known):
-        if not texts[name]:
+    ours = {plain_name(name): name for name in known} | {
+        spelling: name for spelling, name in _OF_KAFKA.items() if name in known
+    }
+    texts: dict[str, str] = {}
+    for name, text in sorted(given.items()):
+        plain = plain_name(name)
+        if plain not in ours and plain not in _OF_SPARK:
+            raise BadArgument(f"{shown(name.lower())} is no option to {what} a stream with: {_hint(name, known)}")
+        option = ours.get(plain)
+        if option in texts:
+            raise BadArgument(f"the option {option!r} is given twice: {shown(name)} is another spelling of it")
+        if option is not None:
+            texts[option] = str(text)
+    for name, text in sorted(texts.items()):
+        if not text:
             raise BadArgument(f"the option {name!r} cannot be '': leave it out, or give it a value")
+    if "store" not in texts:
+        raise BadArgument(_missing("store"))
+    return texts
+
+
+def _read(texts: Mapping[str, str], readers: Mapping[str, _Reader], kind: type) -> object:
     values = {attribute: reader(name, texts[name]) for name, (attribute, reader) in readers.items() if name in texts}
     return kind(address=_address(texts), **values)
 
 
+def _check_streams(texts: Mapping[str, str]) -> None:
+    """Refuse none, and more than one way to say which streams."""
+    ways = [name for name in ("stream", "subscribe", "subscribe_pattern") if name in texts]
+    if not ways:
+        raise BadArgument(_missing("stream"))
+    if len(ways) > 1:
+        raise BadArgument(f"the options {ways[0]!r} and {ways[1]!r} exclude each other: both say which streams to read")
+
+
+def _missing(name: str) -> str:
+    return f'the option {name!r} is missing: .option("{name}", "{_EXAMPLES[name]}")'
+
+
 def _hint(name: str, known: Collection[str]) -> str:
-    near = get_close_matches(name, known, 1)
+    near = get_close_matches(name.lower(), known, 1)
     return f"do you mean {near[0]!r}?" if near else f"there are {', '.join(sorted(known))}"
 
 
@@ -119,6 +173,24 @@ def _text(_: str, text: str) -> str:
 def _stream(_: str, text: str) -> str:
     check_stream_name(text)
     return text
+
+
+def _one_stream(name: str, text: str) -> tuple[str, ...]:
+    return (_stream(name, text),)
+
+
+def _streams(name: str, text: str) -> tuple[str, ...]:
+    found = tuple(_stream(name, one.strip()) for one in text.split(","))
+    if len({*found}) < len(found):
+        raise BadArgument(f"the option {name!r} names a stream twice: {shown(text)}")
+    return found
+
+
+def _pattern(name: str, text: str) -> re.Pattern[str]:
+    try:
+        return re.compile(text)
+    except re.error as error:
+        raise BadArgument(f"the option {name!r} cannot be {shown(text)}: no regular expression, {error}") from None
 
 
 def _consumer(_: str, text: str) -> str:
@@ -166,27 +238,71 @@ def _chosen(choices: Mapping[str, bool]) -> Callable[[str, str], bool]:
     return lambda name, text: choices[read(name, text)]
 
 
-def _start(name: str, text: str) -> StreamCut | str:
-    return text.lower() if text.lower() in ("earliest", "latest") else _cut(name, text)
-
-
-def _end(name: str, text: str) -> StreamCut | None:
-    return None if text.lower() == "latest" else _cut(name, text)
-
-
-def _cut(name: str, text: str) -> StreamCut:
+def _place(name: str, text: str) -> Place:
+    """Read a place in streams: an end of them, a time, or cuts."""
+    word = text.strip().lower()
+    if word in ("earliest", "latest"):
+        return cast("Literal['earliest', 'latest']", word)
+    if ":" in text and "@" in text:
+        return _cuts(name, text)
     try:
-        return StreamCut.parse(text)
+        return _time(name, text)
+    except BadArgument:
+        raise BadArgument(
+            f"the option {name!r} cannot be {shown(text)}: give earliest, latest, a cut like scope/name:0@88,1@124, "
+            "milliseconds, or a time with its zone like 2026-11-01T08:00:00Z"
+        ) from None
+
+
+def _time(name: str, text: str) -> int:
+    """Read a time: milliseconds, or ISO 8601 with a zone, because nobody here knows that of the session."""
+    if re.fullmatch(r"[0-9]{1,18}", text.strip()):
+        return int(text)
+    try:
+        found = datetime.fromisoformat(text.strip())
+    except ValueError:
+        found = None
+    if found is None or found.tzinfo is None:
+        raise BadArgument(
+            f"the option {name!r} cannot be {shown(text)}: give milliseconds, or a time with its zone like "
+            "2026-11-01T08:00:00Z"
+        )
+    return round(found.timestamp() * 1000)
+
+
+def _cuts(name: str, text: str) -> Position:
+    try:
+        return Position.parse(text)
     except BadArgument as error:
         raise BadArgument(f"the option {name!r} is no place in a stream: {error}") from None
 
 
+def _version(name: str, text: str) -> int:
+    if not re.fullmatch(r"[0-9]{1,18}", text):
+        raise BadArgument(f"the option {name!r} cannot be {shown(text)}: give a whole number, 0 or more")
+    return int(text)
+
+
+def _app_id(_: str, text: str) -> str:
+    check_name("txn_app_id", text)
+    return text
+
+
 _EXAMPLES: Final = {"store": "./data", "stream": "plant/readings"}
 _ADDRESS: Final = frozenset(one.name for one in fields(Address))
-_SOURCE: Final[Mapping[str, tuple[str, Callable[[str, str], object]]]] = {
-    "stream": ("stream", _stream),
-    "start": ("start", _start),
-    "end": ("end", _end),
+_OF_KAFKA: Final = {
+    "startingoffsets": "start",
+    "endingoffsets": "end",
+    "startingtimestamp": "start",
+    "endingtimestamp": "end",
+    "maxoffsetspertrigger": "max_events_per_trigger",
+}
+_SOURCE: Final[Mapping[str, _Reader]] = {
+    "stream": ("streams", _one_stream),
+    "subscribe": ("streams", _streams),
+    "subscribe_pattern": ("pattern", _pattern),
+    "start": ("start", _place),
+    "end": ("end", _place),
     "max_bytes_per_trigger": ("max_bytes_per_trigger", _size),
     "max_events_per_trigger": ("max_events_per_trigger", _whole),
     "align": ("align", _chosen({"watermark": True, "none": False})),
@@ -197,12 +313,15 @@ _SOURCE: Final[Mapping[str, tuple[str, Callable[[str, str], object]]]] = {
     "min_partitions": ("min_partitions", _partitions),
     "fail_on_data_loss": ("fail_on_data_loss", _flag),
     "mark_rows": ("mark_rows", _flag),
+    "event_time": ("event_time", _text),
     "consumer": ("consumer", _consumer),
 }
-_SINK: Final[Mapping[str, tuple[str, Callable[[str, str], object]]]] = {
+_SINK: Final[Mapping[str, _Reader]] = {
     "stream": ("stream", _stream),
     "event": ("event", _text),
     "key": ("key", _text),
     "pointer": ("pointer", _text),
     "time": ("time", _text),
+    "txn_app_id": ("txn_app_id", _app_id),
+    "txn_version": ("txn_version", _version),
 }

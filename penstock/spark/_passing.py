@@ -4,18 +4,23 @@ from __future__ import annotations
 
 import logging
 import os
+import threading
+from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.listener import StreamingQueryListener
 
 from penstock.errors import BadArgument, PenstockError
+from penstock.spark._duration import milliseconds_of
 from penstock.spark._options import Address
 from penstock.spark._progress import watermark_of
 from penstock.spark._sink import writer_of
 from penstock.spark._stores import open_at
 
 if TYPE_CHECKING:
+    from datetime import timedelta
+
     from pyspark.sql.streaming.listener import (
         QueryIdleEvent,
         QueryProgressEvent,
@@ -36,6 +41,7 @@ def pass_watermark(
     store: str | os.PathLike[str],
     stream: str,
     *,
+    delay: str | timedelta = "0 seconds",
     user: str | None = None,
     password: str | None = None,
     token: str | None = None,
@@ -43,33 +49,37 @@ def pass_watermark(
 ) -> None:
     """Note the watermark of a running query as the time of the stream that it writes to, as long as it runs.
 
-    That is true of windows, and of queries that keep no state: what they write later is later. Joins may give rows that
-    are older than their watermark. Who asks is said as to ``penstock.connect``.
+    That is a promise about what the query writes later. It is true of the *ends* of windows, and of the events' own
+    time where a query keeps no state. Windows begin earlier than they end: who takes their start for the time of the
+    output needs a ``delay`` of their length. Joins may give rows that are older than their watermark by the time that
+    they wait for each other; that is their delay. Who asks is said as to ``penstock.connect``.
     """
+    delay_ms = milliseconds_of("delay", delay)
     spark = SparkSession.active()
     if query.isActive and query.id not in {one.id for one in spark.streams.active}:
         raise BadArgument("the query is of another session than the one that is active here, which hears nothing of it")
     opened = open_at(Address(os.fspath(store), user, password, token, tls_ca))
     try:
         opened.stream(stream)
-        passing = _Passing(spark, query, opened, stream)
+        passing = _Passing(spark, query, opened, stream, delay_ms)
     except BaseException:
         opened.close()
         raise
     passing.begin()
 
 
-def note_watermark(store: Store, stream: str, query: str, time: int | None) -> None:
-    """Note a time that a query has come to, as its sink does."""
-    if time is not None:
-        store.transactional_writer(stream, writer_of(query)).commit_all([], timestamp=time)
+def note_watermark(store: Store, stream: str, query: str, time: int | None, delay_ms: int = 0) -> None:
+    """Note a time that a query has come to, less a delay, as its sink does."""
+    if time is not None and time > delay_ms:
+        store.transactional_writer(stream, writer_of(query)).commit_all([], timestamp=time - delay_ms)
 
 
 class _Passing(StreamingQueryListener):
     """Hears of all queries, and notes the watermark of one; it does not wait for the others."""
 
-    def __init__(self, spark: SparkSession, query: StreamingQuery, store: Store, stream: str) -> None:
+    def __init__(self, spark: SparkSession, query: StreamingQuery, store: Store, stream: str, delay_ms: int) -> None:
         self._spark, self._query, self._store, self._stream = spark, query, store, stream
+        self._delay_ms = delay_ms
         self._id, self._run = query.id, query.runId
         self._noted: int | None = None
 
@@ -87,14 +97,19 @@ class _Passing(StreamingQueryListener):
         if time == self._noted:
             return
         try:
-            note_watermark(self._store, self._stream, self._id, time)
+            note_watermark(self._store, self._stream, self._id, time, self._delay_ms)
         except PenstockError as error:
             _logger.warning("the watermark of query %s was not noted in %s: %s", self._id, self._stream, error)
         else:
             self._noted = time
 
     def _end(self) -> None:
-        self._spark.streams.removeListener(self)
+        """Listen no more; in a thread, because a listener of Spark Connect cannot be removed while it is called."""
+        threading.Thread(target=self._leave, name="penstock-passing", daemon=True).start()
+
+    def _leave(self) -> None:
+        with suppress(Exception):  # of a session that has ended there is nothing to leave
+            self._spark.streams.removeListener(self)
         self._store.close()
 
     def onQueryStarted(self, event: QueryStartedEvent) -> None:  # noqa: N802 - Spark's name

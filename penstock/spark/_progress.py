@@ -7,13 +7,15 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from penstock.model import StreamCut
+from penstock.model import Position
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from pyspark.sql.streaming.listener import StreamingQueryProgress
     from pyspark.sql.streaming.query import StreamingQuery
+
+    from penstock.model import StreamCut
 
 __all__ = ["Looks", "Progress", "end_cuts", "watermark_of"]
 
@@ -58,8 +60,8 @@ def end_cuts(query: StreamingQuery) -> dict[str, tuple[str, StreamCut]]:
     """Return where the last batch of a query ended: consumer and cut, by stream."""
     last = query.lastProgress
     offsets = [] if last is None else [_offset(source.endOffset) for source in last.sources]
-    cuts = [(one["consumer"], StreamCut.parse(one["cut"])) for one in offsets if "cut" in one]
-    return {cut.stream: (consumer, cut) for consumer, cut in cuts}
+    cuts = [(one["consumer"], Position.parse(one["cut"]).cuts) for one in offsets if "cut" in one]
+    return {cut.stream: (consumer, cut) for consumer, some in cuts for cut in some}
 
 
 def _offset(text: Any) -> Mapping[str, Any]:  # noqa: ANN401 - Spark gives the JSON as it is, or None
@@ -74,11 +76,8 @@ def _rows(one: StreamingQueryProgress) -> int:
 
 
 def _lag(source: Any) -> int:  # noqa: ANN401 - of a class that Spark does not export
-    end, latest = (_offset(one).get("cut") for one in (source.endOffset, source.latestOffset))
-    if end is None or latest is None:
-        return 0
-    reached = StreamCut.parse(end).offsets
-    return sum(max(offset - reached.get(segment, 0), 0) for segment, offset in StreamCut.parse(latest).places)
+    """Return how many bytes a source is behind, as it says itself."""
+    return int(_offset(source.latestOffset).get("lag_bytes", 0))
 
 
 def watermark_of(last: StreamingQueryProgress) -> int | None:

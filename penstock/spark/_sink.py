@@ -1,18 +1,20 @@
-"""The sink: rows of Spark become events of a stream, each of them once, whatever is run again.
+"""The sink: rows of Spark become events of streams, each of them once, whatever is run again.
 
-Each task writes a transaction of its own and prepares it; few rows travel with its message instead. When all tasks are
-done, the driver commits the lot as one, under the query's id and the batch's number: a batch that was committed
-before is found to be there, and is dropped.
+Each task writes a transaction of its own to each stream, and prepares it; few rows travel with its message instead.
+When all tasks are done, the driver commits the lot as one, stream by stream, under the query's id and the batch's
+number: a batch that was committed before is found to be there, and is dropped. A transaction that is not prepared ends
+with the process that has the store; so a task keeps the rows that it has sent, and sends them again.
 """
 
 from __future__ import annotations
 
 import shutil
 import uuid
-from contextlib import suppress
-from dataclasses import dataclass
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass, field
 from itertools import groupby
-from typing import TYPE_CHECKING, Final
+from tempfile import SpooledTemporaryFile
+from typing import TYPE_CHECKING, Final, Self
 
 import numpy as np
 import pyarrow as pa
@@ -22,12 +24,12 @@ from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowW
 from pyspark.sql.types import BinaryType, LongType, StringType, TimestampType
 
 from penstock.errors import BadArgument, NoSuchTransaction, PenstockError, StoreUnreachable, TransactionEnded
-from penstock.model import EventPointer
+from penstock.model import EventPointer, check_stream_name
 from penstock.spark._errors import plain
-from penstock.spark._stores import open_at, shared
+from penstock.spark._stores import PATIENCE_S, open_at, shared
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from pyspark.sql.types import StructType
 
@@ -37,35 +39,41 @@ if TYPE_CHECKING:
 __all__ = ["PenstockStreamWriter", "PenstockWriter", "writer_of"]
 
 _INLINE_MAX: Final = 64 << 10  # of rows that travel with a task's message
+_SPOOL_MAX: Final = 32 << 20  # of rows that are kept in memory to be sent again; more are in a file
+_ATTEMPTS_MAX: Final = 5  # each of which waits for the store
 _LEASE_S: Final = 24 * 3600.0  # how long a batch may take; what is left over goes with the next commit
 _COPY_SIZE: Final = 1 << 20
-_ROWS: Final = pa.schema([("event", pa.binary()), ("key", pa.binary()), ("pointer", pa.string())])
+_ROWS: Final = pa.schema(
+    [("event", pa.binary()), ("key", pa.binary()), ("pointer", pa.string()), ("stream", pa.string())]
+)
+_LOST: Final = (NoSuchTransaction, StoreUnreachable, TransactionEnded)  # a transaction, with the owner of the store
 
 
 @dataclass(frozen=True)
 class Message(WriterCommitMessage):
-    """What a task has written: few rows, or a transaction; of which query, and the latest time among them."""
+    """What a task has written: few rows, or a transaction a stream; of which query, and the latest time among them."""
 
     query: str
     rows: bytes = b""
-    transaction: str | None = None
+    transactions: Mapping[str, str] = field(default_factory=dict)
     time: int | None = None
 
 
 class _Writing:
     """What both sinks do."""
 
-    def __init__(self, options: SinkOptions, schema: StructType, *, overwrite: bool) -> None:
+    def __init__(self, options: SinkOptions, schema: StructType) -> None:
         self._options = options
-        if overwrite:
-            raise BadArgument("a stream is only ever appended to: use mode('append'), or outputMode('append')")
         text = (BinaryType, StringType)
         kinds = {"event": text, "key": text, "pointer": (StringType,), "time": (TimestampType, LongType)}
         for option, kind in kinds.items():
             column = getattr(options, option)
             if column is not None:
                 _check_column(schema, option, column, kind)
-        self._query = writer_of(str(uuid.uuid4()))
+        if options.stream is None:
+            _check_stream_column(schema)
+        self._has_scope = "scope" in schema.fieldNames()
+        self._query = writer_of(options.txn_app_id or str(uuid.uuid4()))
 
     def _of_query(self) -> str:
         """Return the name under which the batches are counted, in a task."""
@@ -75,28 +83,26 @@ class _Writing:
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Message:
         """Write the rows of a task."""
         waiting: list[pa.RecordBatch] = []
-        part: _Part | None = None
+        sending: _Sending | None = None
         latest: int | None = None
-        try:
+        with ExitStack() as stack:
             for batch in iterator:
                 latest = _later(latest, self._latest(batch))
                 waiting.append(self._rows(batch))
-                if part is None and (waiting[-1]["event"].null_count or _size(waiting) > _INLINE_MAX):
-                    part = _Part(shared(self._options.address), self._options.stream, self._of_query())
-                if part is not None:
-                    part.add(waiting)
+                if sending is None and (waiting[-1]["event"].null_count or _size(waiting) > _INLINE_MAX):
+                    store = shared(self._options.address)
+                    sending = stack.enter_context(_Sending(store, self._options.stream, self._of_query()))
+                if sending is not None:
+                    sending.add(waiting)
                     waiting = []
-            if part is not None:
-                return Message(self._of_query(), transaction=part.prepare(), time=latest)
-        except BaseException:
-            if part is not None:
-                part.drop()
-            raise
+            if sending is not None:
+                return Message(self._of_query(), transactions=sending.prepare(), time=latest)
         return Message(self._of_query(), rows=_packed(waiting), time=latest)
 
     def _rows(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """Return events and keys of a batch; where there is no event, a pointer to one."""
-        rows = pa.record_batch([self._column(batch, field) for field in _ROWS], _ROWS)
+        """Return events, keys and streams of a batch; where there is no event, a pointer to one."""
+        columns = [self._column(batch, field) for field in _ROWS if field.name != "stream"]
+        rows = pa.record_batch([*columns, self._streams(batch)], _ROWS)
         is_missing = pc.and_(pc.is_null(rows["event"]), pc.is_null(rows["pointer"]))
         self._refuse_nulls("event", is_missing)
         if self._options.key is not None:
@@ -107,8 +113,20 @@ class _Writing:
         name = getattr(self._options, field.name)
         return pa.nulls(len(batch), field.type) if name is None else batch.column(name).cast(field.type)
 
+    def _streams(self, batch: pa.RecordBatch) -> pa.Array:
+        """Return the stream of each row, if the rows say; a name alone is in the scope that stands beside it."""
+        if self._options.stream is not None:
+            return pa.nulls(len(batch), pa.string())
+        names = batch.column("stream").cast(pa.string())
+        self._refuse_nulls("stream", pc.is_null(names))
+        if self._has_scope:
+            whole = pc.binary_join_element_wise(batch.column("scope").cast(pa.string()), names, "/")
+            names = pc.if_else(pc.match_substring(names, "/"), names, whole)
+            self._refuse_nulls("stream", pc.is_null(names))
+        return names
+
     def _refuse_nulls(self, option: str, is_null: pa.Array) -> None:
-        name, count = getattr(self._options, option), is_null.true_count
+        name, count = getattr(self._options, option) or option, is_null.true_count
         if count:
             raise BadArgument(
                 f"the column {name!r} has {count} nulls among {len(is_null)} rows, and is the {option} of "
@@ -126,47 +144,37 @@ class _Writing:
         return found
 
     def _commit(self, messages: Iterable[Message | None], number: int | None = None) -> None:
-        """Make all that the tasks have written part of the stream, unless it is."""
-        done = [one for one in messages if one is not None and (one.rows or one.transaction)]
+        """Make all that the tasks have written part of the streams, unless it is."""
+        done = [one for one in messages if one is not None and (one.rows or one.transactions)]
         if not done:
             return
         query, latest = done[0].query, None
-        with open_at(self._options.address) as store:
-            prepared: list[str] = []
-            for is_inline, some in groupby(done, key=lambda one: one.transaction is None):
-                found = list(some)
-                prepared += [self._gathered(store, found)] if is_inline else [str(one.transaction) for one in found]
-            for one in done:
-                latest = _later(latest, one.time)
-            store.transactional_writer(self._options.stream, query).commit_all(prepared, number, latest)
+        for one in done:
+            latest = _later(latest, one.time)
+        with open_at(self._options.address, patience_s=PATIENCE_S) as store:
+            prepared: dict[str, list[str]] = {}
+            for is_inline, some in groupby(done, key=lambda one: not one.transactions):
+                for part in [self._gathered(store, list(some))] if is_inline else [one.transactions for one in some]:
+                    for stream, transaction in part.items():
+                        prepared.setdefault(stream, []).append(transaction)
+            for stream, transactions in prepared.items():
+                store.transactional_writer(stream, query).commit_all(transactions, number, latest)
 
-    def _gathered(self, store: Store, messages: Sequence[Message], attempts: int = 3) -> str:
-        """Write the rows that came with messages, in a transaction as those of tasks are.
-
-        It is begun again if the process ends meanwhile that owns the store: another one of the same Spark, maybe.
-        """
-        part: _Part | None = None
-        try:
-            part = _Part(store, self._options.stream, messages[0].query)
+    def _gathered(self, store: Store, messages: Sequence[Message]) -> Mapping[str, str]:
+        """Write the rows that came with messages, in a transaction a stream as those of tasks are."""
+        with _Sending(store, self._options.stream, messages[0].query) as sending:
             for one in messages:
-                part.add(_unpacked(one.rows))
-            return part.prepare()
-        except BaseException as error:
-            if part is not None:
-                part.drop()
-            if attempts == 1 or not isinstance(error, (NoSuchTransaction, StoreUnreachable, TransactionEnded)):
-                raise
-        return self._gathered(store, messages, attempts - 1)
+                sending.add(_unpacked(one.rows))
+            return sending.prepare()
 
     def _abort(self, messages: Iterable[Message | None]) -> None:
         """Drop what the tasks have written."""
-        prepared = [one.transaction for one in messages if one is not None and one.transaction is not None]
+        prepared = [pair for one in messages if one is not None for pair in one.transactions.items()]
         if prepared:
             with open_at(self._options.address) as store:
-                writer = store.transactional_writer(self._options.stream)
-                for transaction in prepared:
+                for stream, transaction in prepared:
                     with suppress(PenstockError):  # the lease ends it
-                        writer.get(transaction).abort()
+                        store.transactional_writer(stream).get(transaction).abort()
 
 
 class PenstockWriter(_Writing, DataSourceArrowWriter):
@@ -174,8 +182,8 @@ class PenstockWriter(_Writing, DataSourceArrowWriter):
 
     @plain
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        """Make all rows part of the stream."""
-        self._commit(messages)  # type: ignore[arg-type]
+        """Make all rows part of the stream, unless there is one of this version."""
+        self._commit(messages, self._options.txn_version)  # type: ignore[arg-type]
 
     @plain
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
@@ -209,6 +217,101 @@ def writer_of(query: str) -> str:
     return f"spark-{query}"
 
 
+class _Sending:
+    """Sends the rows of a task: a transaction for each stream, and all of them anew if the store went away meanwhile.
+
+    ``stream`` is that of all rows, or None if each row names its own.
+    """
+
+    def __init__(self, store: Store, stream: str | None, query: str) -> None:
+        self._store, self._stream, self._query = store, stream, query
+        self._parts: dict[str, _Part] = {}
+        self._sent = _Sent()
+        self._attempts = _ATTEMPTS_MAX
+
+    def add(self, batches: Iterable[pa.RecordBatch]) -> None:
+        """Send rows."""
+        for batch in batches:
+            self._sent.add(batch)
+            try:
+                self._send(batch)
+            except _LOST as error:
+                self._send_again(error)
+
+    def prepare(self) -> dict[str, str]:
+        """Make them durable, for whoever commits them; return the transactions by stream."""
+        try:
+            return {stream: part.prepare() for stream, part in self._parts.items()}
+        except _LOST as error:
+            self._send_again(error)
+            return self.prepare()
+
+    def __enter__(self) -> Self:
+        """Forget the rows at the end of the block; if it ends with an exception, on the server too."""
+        return self
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        """Forget the rows."""
+        self._sent.close()
+        if error is not None:
+            self._drop()
+
+    def _drop(self) -> None:
+        for part in self._parts.values():
+            part.drop()
+        self._parts = {}
+
+    def _send(self, batch: pa.RecordBatch) -> None:
+        if self._stream is not None:
+            self._part_of(self._stream).add(batch)
+            return
+        for stream in pc.unique(batch["stream"]).to_pylist():
+            self._part_of(stream).add(batch.filter(pc.equal(batch["stream"], stream)))
+
+    def _part_of(self, stream: str) -> _Part:
+        if stream not in self._parts:
+            check_stream_name(stream)
+            self._parts[stream] = _Part(self._store, stream, self._query)
+        return self._parts[stream]
+
+    def _send_again(self, error: PenstockError) -> None:
+        """Begin anew with all rows so far."""
+        self._attempts -= 1
+        if not self._attempts:
+            raise error
+        self._drop()
+        try:
+            for batch in self._sent.batches():
+                self._send(batch)
+        except _LOST as another:
+            self._send_again(another)
+
+
+class _Sent:
+    """Rows that were sent and may have to be sent again: in memory, and in a file where they are many."""
+
+    def __init__(self) -> None:
+        self._file = SpooledTemporaryFile(max_size=_SPOOL_MAX)  # noqa: SIM115 - it goes with the task
+        self._writer = pa.ipc.new_stream(self._file, _ROWS)
+
+    def add(self, batch: pa.RecordBatch) -> None:
+        """Keep rows."""
+        self._writer.write_batch(batch)
+
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        """Return all rows so far, in their order."""
+        end = self._file.tell()
+        self._file.seek(0)
+        try:
+            yield from pa.ipc.open_stream(self._file)
+        finally:
+            self._file.seek(end)
+
+    def close(self) -> None:
+        """Forget them."""
+        self._file.close()
+
+
 class _Part:
     """A transaction of one task."""
 
@@ -216,14 +319,13 @@ class _Part:
         self._store = store
         self._transaction = store.transactional_writer(stream, query).begin(_LEASE_S)
 
-    def add(self, rows: Iterable[pa.RecordBatch]) -> None:
+    def add(self, batch: pa.RecordBatch) -> None:
         """Write events."""
-        for batch in rows:
-            for some in _runs(batch):
-                if some["event"].null_count:
-                    self._copy(some["pointer"][0].as_py(), some["key"][0].as_py())
-                else:
-                    self._transaction.write_batch(some["event"], None if some["key"].null_count else some["key"])
+        for some in _runs(batch):
+            if some["event"].null_count:
+                self._copy(some["pointer"][0].as_py(), some["key"][0].as_py())
+            else:
+                self._transaction.write_batch(some["event"], None if some["key"].null_count else some["key"])
 
     def _copy(self, pointer: str, key: bytes | None) -> None:
         """Copy an event that is too large for a row."""
@@ -258,6 +360,14 @@ def _runs(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
 
 def _size(batches: Iterable[pa.RecordBatch]) -> int:
     return sum(one.nbytes for one in batches)
+
+
+def _check_stream_column(schema: StructType) -> None:
+    if "stream" not in schema.fieldNames() or not isinstance(schema["stream"].dataType, StringType):
+        raise BadArgument(
+            'the option \'stream\' is missing: .option("stream", "plant/readings"), or give the rows a column '
+            "'stream', a string, that names the stream which each goes to"
+        )
 
 
 def _check_column(schema: StructType, option: str, name: str, kinds: tuple[type, ...]) -> None:

@@ -15,17 +15,20 @@ from pyspark.sql.streaming.datasource import (
     SupportsTriggerAvailableNow,
 )
 
-from penstock.errors import BadArgument, DataTruncated, PenstockError
-from penstock.model import SegmentRange, StreamCut
+from penstock.errors import BadArgument, DataTruncated, NoSuchStream, PenstockError
+from penstock.model import Position, SegmentRange
 from penstock.spark._columns import Rows, check_schema, schema_of
+from penstock.spark._consumers import ConsumerLease
 from penstock.spark._errors import plain, plain_each
 from penstock.spark._filters import is_wanted, kept, taken_over
 from penstock.spark._options import sink_options, source_options
+from penstock.spark._places import check_order, cuts_of, streams_of
 from penstock.spark._sink import PenstockStreamWriter, PenstockWriter
 from penstock.spark._stores import open_at, shared
+from penstock.spark._zone import session_zone
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, MutableMapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, MutableMapping, Sequence
 
     import pyarrow as pa
     from pyspark.sql.datasource import Filter
@@ -33,7 +36,7 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
     from penstock.client import Store
-    from penstock.model import Step
+    from penstock.model import Step, StreamCut
     from penstock.spark._options import SourceOptions
 
 __all__ = ["PenstockSource"]
@@ -59,7 +62,8 @@ class PenstockSource(DataSource):
         """Return the columns, if nobody named others; this is where a stream that is not there is told of first."""
         options = source_options(self.options)
         with open_at(options.address) as store:
-            store.stream(options.stream)
+            for name in options.streams:
+                store.stream(name)
         return schema_of(options)
 
     @plain
@@ -81,7 +85,7 @@ class PenstockSource(DataSource):
 
     def _stream_reader(self, schema: StructType) -> PenstockStreamReader:
         options = source_options(self.options)
-        if options.end is not None:
+        if options.end != "latest":
             raise BadArgument("the option 'end' is for spark.read only: a streaming query ends when it is stopped")
         check_schema(options, schema)
         return PenstockStreamReader(options, schema)
@@ -90,14 +94,28 @@ class PenstockSource(DataSource):
     def writer(self, schema: StructType, overwrite: bool) -> PenstockWriter:
         """Return what writes once."""
         options = sink_options(self.options)
+        if overwrite:
+            raise BadArgument("a stream is only ever appended to: use mode('append')")
         if options.time is not None:
             raise BadArgument("the option 'time' is for writeStream only: who writes once gives no time to wait for")
-        return PenstockWriter(options, schema, overwrite=overwrite)
+        with open_at(options.address) as store:
+            if options.stream is not None:
+                store.transactional_writer(options.stream)  # which tells whether there is such a stream
+        return PenstockWriter(options, schema)
 
     @plain
     def streamWriter(self, schema: StructType, overwrite: bool) -> PenstockStreamWriter:  # noqa: N802
-        """Return what writes a micro-batch at a time."""
-        return PenstockStreamWriter(sink_options(self.options), schema, overwrite=overwrite)
+        """Return what writes a micro-batch at a time; with outputMode("complete") that is the whole result again."""
+        options = sink_options(self.options)
+        if overwrite and options.time is not None:
+            raise BadArgument(
+                "the option 'time' does not go with outputMode('complete'): each batch has all rows again, old ones too"
+            )
+        if options.txn_app_id is not None:
+            raise BadArgument(
+                "the option 'txn_app_id' is for df.write: a streaming query has a name and numbers itself"
+            )
+        return PenstockStreamWriter(options, schema)
 
 
 @dataclass(frozen=True)
@@ -127,7 +145,11 @@ class _Reading:
         if not isinstance(partition, Part):
             return  # an empty stream is one part, of nothing
         store = shared(self._options.address)
-        rows = Rows(store, self._options, self._schema, time=partition.time, in_batch=self._in_batches)
+        stream = None if partition.range is None else partition.range.stream
+        zone = session_zone() if self._options.format == "json" else "UTC"
+        rows = Rows(
+            store, self._options, self._schema, stream, time=partition.time, in_batch=self._in_batches, zone=zone
+        )
         is_empty = True
         for batch in self._events(store, partition.range):
             is_empty = is_empty and not len(batch)
@@ -153,19 +175,22 @@ class _Reading:
     def _still_there(self, store: Store, cut: StreamCut) -> StreamCut:
         """Return a cut; if it was truncated away, that is an error, or the next that is there."""
         is_lenient = not self._options.fail_on_data_loss
-        return store.step(self._options.stream, cut, cut, skip_truncated=is_lenient).cut
+        return store.step(cut.stream, cut, cut, skip_truncated=is_lenient).cut
 
     def _parts(self, ranges: Iterable[SegmentRange], time: int | None = None) -> list[Part]:
         return [Part(range=one, time=time) for one in ranges]
 
-    def _ranges(self, store: Store, start: StreamCut, end: StreamCut) -> list[SegmentRange]:
+    def _ranges(
+        self, store: Store, starts: Mapping[str, StreamCut], ends: Mapping[str, StreamCut]
+    ) -> list[SegmentRange]:
         """Return what tasks read: parts that are about equally large, and neither tiny nor huge."""
-        name, wanted = self._options.stream, self._options.min_partitions
-        whole = sum(one.size for one in store.segment_ranges(name, start, end))
+        spans = [(name, starts[name], end) for name, end in ends.items()]
+        wanted = self._options.min_partitions
+        whole = sum(one.size for span in spans for one in store.segment_ranges(*span))
         size = -(-whole // (wanted or _PARTS))
         if wanted is None:
             size = min(max(size, _PART_MIN), _PART_MAX)
-        return store.segment_ranges(name, start, end, approx_bytes=max(size, 1))
+        return [one for span in spans for one in store.segment_ranges(*span, approx_bytes=max(size, 1))]
 
 
 class PenstockReader(_Reading, DataSourceReader):
@@ -186,40 +211,53 @@ class PenstockReader(_Reading, DataSourceReader):
     def partitions(self) -> Sequence[InputPartition]:
         """Return what the tasks read."""
         with open_at(self._options.address) as store:
-            name, start = self._options.stream, self._options.start
-            first = {"earliest": store.head, "latest": store.tail}[start](name) if isinstance(start, str) else start
-            last = store.tail(name) if self._options.end is None else self._options.end
-            ranges = self._ranges(store, *(self._still_there(store, cut) for cut in (first, last)))
+            names = streams_of(store, self._options)
+            first = self._cuts_at(store, names, "start")
+            last = self._cuts_at(store, names, "end")
+            for name in names:
+                check_order(store, first[name], last[name])
+            ranges = self._ranges(store, first, last)
         return self._parts(one for one in ranges if is_wanted(one, self._filters))
+
+    def _cuts_at(self, store: Store, names: Iterable[str], option: str) -> dict[str, StreamCut]:
+        found = cuts_of(store, names, getattr(self._options, option), option=option)
+        return {name: self._still_there(store, cut) for name, cut in found.items()}
 
 
 class PenstockStreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Reads a stream from micro-batch to micro-batch.
+    """Reads streams from micro-batch to micro-batch.
 
-    An offset of Spark's is a cut of the stream, the time that the writers have promised there, and under which name the
-    query is registered as a consumer: made when the query starts for the first time, it stays in its checkpoint. Where
-    a query began, Spark does not keep, and asks anew when it runs the first batch again; so the end of that batch has
-    its ``begin``, too.
+    An offset of Spark's has the ``cut`` of every stream, their ``uids``, the ``time`` that the writers have promised
+    there, and under which name the query is registered as a ``consumer``: made when the query starts for the first
+    time, it stays in its checkpoint. Where a query began, Spark does not keep, and asks anew when it runs the first
+    batch again; so the end of that batch has its ``begin``, too, as has that of the first batch with a stream that came
+    later. ``event_time`` is the expression that the watermark of the checkpoint is of, if there is one.
     """
 
     _in_batches = True
-    _end: Step | None = None
-    _registered = False
+    _ends: dict[str, Step] | None = None
+    _reached: Mapping[str, StreamCut] | None = None
 
     @cached_property
     def _store(self) -> Store:
         return open_at(self._options.address)
 
+    @cached_property
+    def _lease(self) -> ConsumerLease:
+        return ConsumerLease(self._store, is_named=self._options.consumer is not None)
+
     @plain
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name
         """Return where a new query begins."""
-        name, start = self._options.stream, self._options.start
-        info = self._store.stream(name)
-        cut = {"earliest": info.head, "latest": info.tail}[start] if isinstance(start, str) else start
-        begin = self._store.step(name, cut, cut, skip_truncated=not self._options.fail_on_data_loss)
-        consumer = self._options.consumer or f"spark-{uuid.uuid4()}"
-        known = {"uid": info.uid, "consumer": consumer} | dict.fromkeys(("begin", "cut"), str(begin.cut))
-        return self._offset(known, begin.cut, begin.time)
+        names = streams_of(self._store, self._options)
+        cuts = cuts_of(self._store, names, self._options.start, option="start")
+        is_lenient = not self._options.fail_on_data_loss
+        begins = {name: self._store.step(name, cut, cut, skip_truncated=is_lenient) for name, cut in cuts.items()}
+        base = {"consumer": self._options.consumer or f"spark-{uuid.uuid4()}"}
+        if self._options.event_time is not None:
+            base["event_time"] = self._options.event_time
+        found = {name: step.cut for name, step in begins.items()}
+        return self._offset(base, found, _least(step.time for step in begins.values()), begin=found)
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 - Spark's name
         """Return how much a micro-batch may read; Spark knows one limit, we keep to both."""
@@ -232,68 +270,133 @@ class PenstockStreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAvai
     @plain
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's name
         """Read no further than what is there now, in events and in time: idle writers may promise on for ever."""
-        tail = self._store.tail(self._options.stream)
-        self._end = self._store.step(self._options.stream, tail, tail)
+        tails = {name: self._store.tail(name) for name in streams_of(self._store, self._options)}
+        self._ends = {name: self._store.step(name, tail, tail) for name, tail in tails.items()}
 
     @plain
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
         """Return where the next micro-batch ends."""
-        is_limited = not isinstance(limit, ReadAllAvailable)
-        step = self._store.step(
-            self._options.stream,
-            self._there(start),
-            None if self._end is None else self._end.cut,
-            max_bytes=self._options.max_bytes_per_trigger if is_limited else None,
-            max_events=self._options.max_events_per_trigger if is_limited else None,
-            align=self._options.align,
-            skip_truncated=not self._options.fail_on_data_loss,
-        )
-        time = step.time
-        if self._end is not None and time is not None:
-            time = None if self._end.time is None else min(time, self._end.time)
-        times = [one for one in (start.get("time"), time) if one is not None]
-        found = self._offset(start, step.cut, max(times, default=None))
+        known, new = self._there(start), self._new_streams(start)
+        steps = self._steps(known | new, is_limited=not isinstance(limit, ReadAllAvailable))
+        times = [start.get("time"), _least(self._time_of(name, step) for name, step in steps.items())]
+        cuts = self._reached = {name: step.cut for name, step in steps.items()}
+        begin = {name: cut for name, cut in _cuts(start.get("begin", "")).items() if known.get(name) == cut} | new
+        found = self._offset(start, cuts, max((time for time in times if time is not None), default=None), begin=begin)
+        self._lease.renew(start["consumer"])
         is_further = found["cut"] != start["cut"]
         is_later = self._options.mark_rows and found.get("time") != start.get("time")
         return found if is_further or is_later else start
 
-    def _offset(self, base: dict[str, Any], cut: StreamCut, time: int | None) -> dict[str, Any]:
+    def _new_streams(self, start: dict[str, Any]) -> dict[str, StreamCut]:
+        """Return where streams begin that the query has not read yet: all of each is read."""
+        names = streams_of(self._store, self._options) if self._ends is None else self._ends
+        return {name: self._store.head(name) for name in names if name not in start["uids"]}
+
+    def _steps(self, starts: Mapping[str, StreamCut], *, is_limited: bool) -> dict[str, Step]:
+        """Return how far each stream is read next; those with something to read share the limits evenly."""
+        shares = 1
+        if is_limited and len(starts) > 1:
+            shares = sum(self._store.tail(name) != start for name, start in starts.items()) or 1
+        size, events = (
+            max(limit // shares, 1) if is_limited and limit is not None else None
+            for limit in (self._options.max_bytes_per_trigger, self._options.max_events_per_trigger)
+        )
+        return {
+            name: self._store.step(
+                name,
+                start,
+                None if self._ends is None else self._ends[name].cut,
+                max_bytes=size,
+                max_events=events,
+                align=self._options.align,
+                skip_truncated=not self._options.fail_on_data_loss,
+            )
+            for name, start in starts.items()
+        }
+
+    def _time_of(self, name: str, step: Step) -> int | None:
+        """Return the time that the writers of a stream have promised at the end of a step."""
+        if self._ends is None:
+            return step.time
+        return _least((step.time, self._ends[name].time))
+
+    def _offset(
+        self,
+        base: Mapping[str, Any],
+        cuts: Mapping[str, StreamCut],
+        time: int | None,
+        *,
+        begin: Mapping[str, StreamCut],
+    ) -> dict[str, Any]:
         """Return the next offset of a query; without a time if no row can tell it."""
-        kept = ("uid", "consumer", *(["begin"] if base.get("begin") == base["cut"] else []))
-        is_told = time is not None and "mark_time" in self._schema.fieldNames()
-        return {one: base[one] for one in kept} | {"cut": str(cut)} | ({"time": time} if is_told else {})
+        known = base.get("uids", {})
+        found = {name: base[name] for name in ("consumer", "event_time") if name in base}
+        found["uids"] = {name: known.get(name) or self._store.stream(name).uid for name in sorted(cuts)}
+        found["cut"] = _text(cuts)
+        if begin:
+            found["begin"] = _text(begin)
+        if time is not None and "mark_time" in self._schema.fieldNames():
+            found["time"] = time
+        return found
 
-    def _there(self, offset: dict[str, Any]) -> StreamCut:
-        """Return the cut of an offset of this very stream."""
-        cut = self._cut(offset)
-        if self._store.stream(cut.stream).uid != offset["uid"]:
-            raise BadArgument(
-                f"the checkpoint is of another stream {cut.stream!r}, which was deleted: start with a new checkpoint"
-            )
-        return self._still_there(self._store, cut)
+    def _there(self, offset: Mapping[str, Any], cuts: Mapping[str, StreamCut] | None = None) -> dict[str, StreamCut]:
+        """Return the cuts of an offset, of these very streams, as far as they are there."""
+        self._check_event_time(offset)
+        found = _cuts(offset["cut"]) if cuts is None else cuts
+        self._check_names(found)
+        return {
+            name: self._still_there(self._store, cut) for name, cut in found.items() if self._is_there(name, offset)
+        }
 
-    def _cut(self, offset: dict[str, Any]) -> StreamCut:
-        cut = StreamCut.parse(offset["cut"])
-        if cut.stream != self._options.stream:
+    def _check_names(self, known: Iterable[str]) -> None:
+        pattern, names = self._options.pattern, self._options.streams
+        for name in known:
+            if name not in names and not (pattern is not None and pattern.fullmatch(name)):
+                wanted = ", ".join(map(repr, names)) if pattern is None else repr(pattern.pattern)
+                raise BadArgument(
+                    f"the checkpoint is of stream {name!r}, not of {wanted}: each query needs a checkpoint of its own"
+                )
+
+    def _is_there(self, name: str, offset: Mapping[str, Any]) -> bool:
+        """Whether a stream of an offset is there; one that a pattern has found may go, if data may be lost."""
+        try:
+            uid = self._store.stream(name).uid
+        except NoSuchStream:
+            if self._options.pattern is None or self._options.fail_on_data_loss:
+                raise
+            return False
+        if uid != offset["uids"][name]:
             raise BadArgument(
-                f"the checkpoint is of stream {cut.stream!r}, not of {self._options.stream!r}: "
-                "each query needs a checkpoint of its own"
+                f"the checkpoint is of another stream {name!r}, which was deleted: start with a new checkpoint"
             )
-        return cut
+        return True
+
+    def _check_event_time(self, offset: Mapping[str, Any]) -> None:
+        """Refuse a checkpoint whose watermark is of another time: all events may be late by it, and be dropped."""
+        before, now = offset.get("event_time"), self._options.event_time
+        if None not in (before, now) and before != now and self._options.fail_on_data_loss:
+            raise BadArgument(
+                f"the checkpoint is of a query whose event time is {before}, and not {now}: by its watermark, events "
+                "may be late and be dropped. Start with a new checkpoint, or set fail_on_data_loss to false to go on"
+            )
 
     @plain
     def reportLatestOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name
-        """Return where the stream ends now."""
-        return {"cut": str(self._store.tail(self._options.stream))}
+        """Return where the streams end now, and how far behind the query is; Spark shows it with its progress."""
+        tails = {name: self._store.tail(name) for name in streams_of(self._store, self._options)}
+        found: dict[str, Any] = {"cut": _text(tails)}
+        if self._reached is not None:
+            spans = [(name, self._reached.get(name), tail) for name, tail in tails.items()]
+            found["lag_bytes"] = sum(one.size for span in spans for one in self._store.segment_ranges(*span))
+        return found
 
     @plain
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         """Return what the tasks read."""
-        begin = start | {"cut": end.get("begin", start["cut"])}
-        first, last, time = self._there(begin), self._there(end), end.get("time")
-        if not self._registered:
-            self._store.register_consumer(self._options.stream, end["consumer"], first)
-            self._registered = True
+        last, time = self._there(end), end.get("time")
+        begin = _cuts(start["cut"]) | _cuts(end.get("begin", ""))
+        first = self._there(end, {name: begin[name] for name in last})
+        self._lease.begin(end["consumer"], first)
         parts = self._parts(self._ranges(self._store, first, last), time)
         if not self._options.mark_rows or ("begin" not in end and time == start.get("time")):
             return parts
@@ -303,12 +406,27 @@ class PenstockStreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAvai
     @plain
     def commit(self, end: dict[str, Any]) -> None:
         """Note how far the query has come, so that retention may go by it."""
-        self._store.register_consumer(self._options.stream, end["consumer"], self._there(end))
+        self._lease.move(end["consumer"], self._there(end))
 
     def stop(self) -> None:
         """Close the store."""
         if "_store" in self.__dict__:
             self._store.close()
+
+
+def _cuts(text: str) -> dict[str, StreamCut]:
+    return {cut.stream: cut for cut in Position.parse(text).cuts}
+
+
+def _text(cuts: Mapping[str, StreamCut]) -> str:
+    return str(Position(tuple(cuts[name] for name in sorted(cuts))))
+
+
+def _least(times: Iterable[int | None]) -> int | None:
+    """Return the earliest of some times; None if there is one that nobody knows, or none at all."""
+    found = list(times)
+    known = [time for time in found if time is not None]
+    return min(known) if known and len(known) == len(found) else None
 
 
 class RefusedStreamReader(DataSourceStreamReader):

@@ -13,18 +13,28 @@ from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 from pyspark.sql.types import NumericType
 
 from penstock.errors import BadArgument
+from penstock.spark._columns import names_in
+from penstock.spark._duration import milliseconds_of
+from penstock.spark._options import plain_name
 
 if TYPE_CHECKING:
+    from datetime import timedelta
+
     from pyspark.sql import Column, DataFrame
 
 __all__ = ["with_writer_watermark"]
 
 
-def with_writer_watermark(df: DataFrame, name: str, event_time: Column) -> DataFrame:
+def with_writer_watermark(
+    df: DataFrame, name: str, event_time: Column, delay: str | timedelta = "0 seconds"
+) -> DataFrame:
     """Add the column ``name``, when each event happened, with the watermark that the stream's writers promise.
 
-    ``df`` is a source of ``format("penstock")`` just as it was loaded: before anything else is done to it.
+    ``df`` is a source of ``format("penstock")`` just as it was loaded: before anything else is done to it. With a
+    ``delay``, as in "1 hour", the watermark stays so far behind what the writers promise: state is kept for longer, and
+    ``dropDuplicatesWithinWatermark`` finds what comes twice within that time.
     """
+    delay_ms = milliseconds_of("delay", delay)
     missing = [one for one in ("mark_time", "offset") if one not in df.columns]
     if missing:
         raise BadArgument(
@@ -36,17 +46,24 @@ def with_writer_watermark(df: DataFrame, name: str, event_time: Column) -> DataF
     kind = df.select(event_time).schema[0].dataType
     if isinstance(kind, NumericType):
         raise BadArgument(f"the time of an event is no {kind.simpleString()}: make it one with timestamp_millis(…)")
-    timed = _with_mark_rows(df).withWatermark("mark_time", "0 seconds") if df.isStreaming else df
+    timed = df
+    if df.isStreaming:
+        timed = _with_mark_rows(df, _text_of(event_time)).withWatermark("mark_time", f"{delay_ms} milliseconds")
     # A barrier: without it the filter would be moved before the watermark, and rows that only tell the time be lost.
     observed = timed.observe(
         f"penstock-{uuid.uuid4()}", F.max("mark_time").alias("watermark"), F.count("offset").alias("events")
     )
     events = observed.where("offset IS NOT NULL")
-    column = event_time.cast("timestamp").alias(name, metadata={"spark.watermarkDelayMs": 0})
+    column = event_time.cast("timestamp").alias(name, metadata={"spark.watermarkDelayMs": delay_ms})
     return events.select("*", column).drop("mark_time")
 
 
-def _with_mark_rows(df: DataFrame) -> DataFrame:
+def _text_of(column: Column) -> str:
+    """Return an expression as text: the checkpoint's watermark is of this one, and of no other."""
+    return str(column).removeprefix("Column<'").removesuffix("'>")
+
+
+def _with_mark_rows(df: DataFrame, event_time: str) -> DataFrame:
     """Return the source again, with rows that only tell the time."""
     options = _options_of(df)
     if options is None:
@@ -54,8 +71,15 @@ def _with_mark_rows(df: DataFrame) -> DataFrame:
             "with_writer_watermark comes first: give it the DataFrame just as it was loaded, and filter, choose or "
             "join behind it; or the watermark would not see what you drop"
         )
+    texts = {plain_name(option): text for option, text in options.items()}
+    taken = {"offset", "mark_time"} & set(names_in(texts.get("jsonschema", "")))
+    if taken:
+        raise BadArgument(
+            f"with_writer_watermark needs the column {min(taken)!r} of the stream, and 'json_schema' names one of the "
+            "JSON so: read the event as raw, and take that field with get_json_object"
+        )
     reader = df.sparkSession.readStream.format("penstock").schema(df.schema)
-    return reader.options(**options | {"mark_rows": "true"}).load()
+    return reader.options(**texts | {"mark_rows": "true", "event_time": event_time}).load()
 
 
 def _options_of(df: DataFrame) -> dict[str, str] | None:

@@ -123,7 +123,7 @@ class CatalogState:
             case SegmentsFull():
                 self.streams[record.stream].add_full(record.segments)
             case ConsumerFull():
-                self.streams[record.stream].consumers[record.consumer] = record.cut
+                self.streams[record.stream].consumers[record.consumer] = record
             case WriterFull():
                 self.streams[record.stream].writers[record.writer] = record
             case NumberFull():
@@ -174,6 +174,7 @@ class CatalogState:
         yield CommitsFull(list(self.commits.values()), list(self.committed))
         for stream in self.streams.values():
             yield from _split(stream.full())
+            yield from (ConsumerFull(*msgspec.structs.astuple(one)) for one in stream.consumers.values())
             yield from (WriterFull(*msgspec.structs.astuple(mark)) for mark in stream.writers.values())
             yield from (NumberFull(stream.name, writer, *batch) for writer, batch in stream.last_batches.items())
         yield from (PreparedFull(*msgspec.structs.astuple(one)) for one in self.prepared.values())
@@ -396,11 +397,9 @@ def _next_snapshot(size: int) -> int:
 def _split(full: StreamFull) -> Iterator[Record]:
     """Return what a snapshot says of a stream, in records none of which is too large."""
     first, rest = full.segments[:_SEGMENTS_IN_RECORD], full.segments[_SEGMENTS_IN_RECORD:]
-    yield msgspec.structs.replace(full, segments=first, consumers={})
+    yield msgspec.structs.replace(full, segments=first)
     for start in range(0, len(rest), _SEGMENTS_IN_RECORD):
         yield SegmentsFull(full.stream, rest[start : start + _SEGMENTS_IN_RECORD])
-    for consumer, cut in full.consumers.items():
-        yield ConsumerFull(full.stream, consumer, cut)
 
 
 def _parts(state: CatalogState) -> Iterator[bytes]:

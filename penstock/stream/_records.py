@@ -123,11 +123,15 @@ class StreamDeleted(msgspec.Struct, tag="deleted", array_like=True, frozen=True)
 
 
 class ConsumerMoved(msgspec.Struct, tag="consumer", array_like=True, frozen=True):
-    """A registered consumer needs nothing before this cut; without one it is registered no more."""
+    """A registered consumer needs nothing before this cut; without one it is registered no more.
+
+    One that expires is forgotten unless it moves before that time.
+    """
 
     stream: str
     consumer: str
     cut: Offsets | None
+    expires_ms: int | None = None
 
 
 class WriterMarked(msgspec.Struct, tag="marked", array_like=True, frozen=True):
@@ -386,7 +390,6 @@ class StreamFull(msgspec.Struct, tag="stream-full", array_like=True, frozen=True
     next_segment: int
     segments: list[SegmentFull]
     head: Offsets
-    consumers: dict[str, Offsets]
     scaled_ms: int
 
 
@@ -397,12 +400,8 @@ class SegmentsFull(msgspec.Struct, tag="segments-full", array_like=True, frozen=
     segments: list[SegmentFull]
 
 
-class ConsumerFull(msgspec.Struct, tag="consumer-full", array_like=True, frozen=True):
+class ConsumerFull(ConsumerMoved, tag="consumer-full", array_like=True, frozen=True):
     """A registered consumer of the stream before."""
-
-    stream: str
-    consumer: str
-    cut: Offsets
 
 
 class WriterFull(WriterMarked, tag="writer-full", array_like=True, frozen=True):

@@ -45,6 +45,7 @@ from penstock.model import (
     as_list,
     check_kind,
     check_name,
+    check_positive,
     check_segments,
     check_stream_name,
     check_whole,
@@ -795,13 +796,23 @@ class StreamStore:
             return sorted(self.catalog.groups)
 
     @uninterrupted
-    def register_consumer(self, name: str, consumer: str, cut: StreamCut | None = None) -> None:
-        """Note that a consumer needs nothing before ``cut``, the head at first; retention by consumption goes by it."""
+    def register_consumer(
+        self, name: str, consumer: str, cut: StreamCut | None = None, *, lease_s: float | None = None
+    ) -> None:
+        """Note that a consumer needs nothing before ``cut``, the head at first; retention by consumption goes by it.
+
+        With ``lease_s`` it is forgotten when it is not registered again for so many seconds.
+        """
         check_name("consumer", consumer)
+        if lease_s is not None:
+            check_positive("lease_s", lease_s)
         with self.catalog.lock:
             cut = self.head(name) if cut is None else cut
             self.check_cut(cut, stream=name)
-            self.catalog.commit(ConsumerMoved(name, consumer, cut.offsets))
+            expires_ms = None if lease_s is None else int((self.clock.now() + lease_s) * 1000)
+            self.catalog.commit(ConsumerMoved(name, consumer, cut.offsets, expires_ms))
+        if lease_s is not None:
+            self._upkeep.wake()
 
     @uninterrupted
     def unregister_consumer(self, name: str, consumer: str) -> None:
@@ -814,8 +825,8 @@ class StreamStore:
     def consumers(self, name: str) -> dict[str, StreamCut]:
         """Return who is registered as a consumer, and how far each has come."""
         with self.catalog.lock:
-            known = self._state(name).consumers
-            return {consumer: StreamCut.of(name, known[consumer]) for consumer in sorted(known)}
+            known = self._state(name).consumer_cuts()
+            return {consumer: StreamCut.of(name, cut) for consumer, cut in known.items()}
 
     def maintain(self) -> None:
         """Scale and truncate streams as their configuration says; done every second by itself."""

@@ -98,7 +98,7 @@ class StreamState:
         self.current: list[SegmentState] = []  # which take events, or did when it was sealed, by key range
         self.ended_bytes = 0  # in segments that take no more
         self.head: dict[int, int] = {}
-        self.consumers: dict[str, dict[int, int]] = {}
+        self.consumers: dict[str, ConsumerMoved] = {}
         self.writers: dict[str, WriterMarked] = {}  # who gives time, with the last mark on record
         self.last_batches: dict[str, LastBatch] = {}  # of transactions committed together, by writer; last used last
         self.scaled_ms = 0
@@ -111,7 +111,7 @@ class StreamState:
         state = cls(StreamCreated(full.stream, full.uid, 0, full.config))
         state.sealed, state.epoch, state.next_segment = full.sealed, full.epoch, full.next_segment
         state.add_full(full.segments)
-        state.head, state.consumers, state.scaled_ms = full.head, full.consumers, full.scaled_ms
+        state.head, state.scaled_ms = full.head, full.scaled_ms
         return state
 
     def add_full(self, segments: Sequence[SegmentFull]) -> None:
@@ -139,7 +139,6 @@ class StreamState:
             self.next_segment,
             segments,
             dict(self.head),
-            dict(self.consumers),
             self.scaled_ms,
         )
 
@@ -161,13 +160,20 @@ class StreamState:
             case ConsumerMoved(cut=None):
                 self.consumers.pop(record.consumer, None)
             case ConsumerMoved():
-                assert record.cut is not None
-                self.consumers[record.consumer] = record.cut
+                self.consumers[record.consumer] = record
             case WriterMarked():
                 self.writers[record.writer] = record
             case WritersForgotten():
                 for writer in record.writers:
                     del self.writers[writer]
+
+    def consumer_cuts(self) -> dict[str, dict[int, int]]:
+        """Return how far each registered consumer has come."""
+        return {name: one.cut for name, one in sorted(self.consumers.items()) if one.cut is not None}
+
+    def expired_consumers(self, now_ms: int) -> list[str]:
+        """Return the consumers that have not moved for as long as they said they would need."""
+        return [name for name, one in self.consumers.items() if one.expires_ms is not None and one.expires_ms <= now_ms]
 
     def note_batch(self, writer: str, batch: LastBatch) -> None:
         """Take in the number of transactions that were committed together; who was silent for longest is forgotten."""

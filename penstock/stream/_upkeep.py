@@ -64,7 +64,9 @@ class Upkeep:
             return any(map(self._wants_upkeep, self._store.catalog.streams.values()))
 
     def _wants_upkeep(self, state: StreamState) -> bool:
-        return state.config.retention is not None or _is_scaled(state) or self._store.marks.has_marks(state.uid)
+        is_configured = state.config.retention is not None or _is_scaled(state)
+        has_leases = any(one.expires_ms is not None for one in state.consumers.values())
+        return is_configured or has_leases or self._store.marks.has_marks(state.uid)
 
     def _work(self, is_due: bool) -> None:
         if is_due:
@@ -140,6 +142,9 @@ class Upkeep:
             self._store.scale_stream(state.name, decision.seal, decision.ranges)
 
     def _retain(self, state: StreamState) -> None:
+        for consumer in state.expired_consumers(int(self._store.clock.now() * 1000)):
+            _logger.info("consumer %s of stream %s was silent for its lease, and is forgotten", consumer, state.name)
+            self._store.unregister_consumer(state.name, consumer)
         cut = self._retention_cut(state)
         if cut is None:
             return
@@ -167,7 +172,7 @@ class Upkeep:
             case ByConsumption():
                 groups = [group for group in self._store.catalog.groups.values() if state.name in group.streams]
                 passed = [group.places()[state.name] for group in groups if not group.finished]
-                return by_consumption(state, view, [*passed, *state.consumers.values()])
+                return by_consumption(state, view, [*passed, *state.consumer_cuts().values()])
             case _:
                 return None
 

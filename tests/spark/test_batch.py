@@ -170,6 +170,7 @@ def test_json_events_are_typed_columns(spark: SparkSession, store: Store, folder
         spark,
         folder,
         schema="_corrupt string, size bigint, n int",
+        json_schema="n int",
         format="json",
         on_corrupt="column",
     )

@@ -21,8 +21,8 @@ from pyspark.sql.types import (
 
 import penstock
 from penstock import EventPointer
-from penstock.errors import BadArgument
-from penstock.spark._columns import Rows, _prefixed, check_schema, schema_of
+from penstock.errors import BadArgument, EventMalformed
+from penstock.spark._columns import Rows, _prefixed, check_schema, names_in, schema_of
 from penstock.spark._options import source_options
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ def write(store: Store, *events: bytes) -> None:
 
 def rows_of(store: Store, options: SourceOptions, schema: StructType = RAW) -> list[dict[str, Any]]:
     """Return the rows of all events of the stream."""
-    rows = Rows(store, options, schema)
+    rows = Rows(store, options, schema, STREAM)
     batches = [rows.of(one) for one in store.read(STREAM, max_event_size=options.max_event_size)]
     for one in batches:
         one.validate(full=True)
@@ -98,7 +98,16 @@ def test_a_source_has_the_columns_of_its_format() -> None:
         ({"format": "json"}, schema_with(a=MapType(StringType(), LongType())), "'a' cannot be read from JSON"),
         ({"format": "json"}, schema_with(a=ArrayType(BinaryType())), "'a' cannot be read from JSON"),
         ({"format": "json"}, schema_with(a=schema_with(b=VariantType())), "'a' cannot be read from JSON"),
-        ({"format": "json"}, schema_with(size=StringType()), "'size' is of type bigint"),
+        ({"format": "json"}, schema_with(size=LongType()), "'size' .* may be the stream's, or a field of the JSON"),
+        ({"format": "json", "json_schema": "a int"}, schema_with(size=StringType()), "'size' is of type bigint"),
+        ({"format": "json", "json_schema": "a int"}, schema_with(b=LongType()), "no column 'b': there are .*, a$"),
+        ({}, StructType([StructField("event", BinaryType(), nullable=False)]), "'event' cannot be NOT NULL"),
+        ({"format": "json"}, schema_with(a=ArrayType(LongType(), containsNull=False)), "'a' cannot be NOT NULL"),
+        (
+            {"format": "json"},
+            schema_with(a=StructType([StructField("b", LongType(), nullable=False)])),
+            "'a' cannot be NOT NULL",
+        ),
         ({"format": "json"}, StructType([StructField("a", LongType())] * 2), "more than one column 'a'"),
     ],
 )
@@ -133,7 +142,7 @@ def test_only_the_columns_that_are_asked_for_are_made(store: Store, names: list[
 
 @pytest.mark.parametrize("in_chunks", [False, True])
 def test_of_an_event_above_the_limit_there_are_place_and_size(store: Store, in_chunks: bool) -> None:
-    """Whether the store keeps it in chunks or in one piece; it is no JSON either, not even corrupt one."""
+    """Whether the store keeps it in chunks or in one piece; as JSON it is an error, or kept with what is corrupt."""
     write(store, b'{"a": 1}')
     large = b'{"a": "%s"}' % (b"x" * 1000)
     with store.writer(STREAM) as writer:
@@ -147,12 +156,37 @@ def test_of_an_event_above_the_limit_there_are_place_and_size(store: Store, in_c
     assert (first["event"], second["event"], third["event"]) == (b'{"a": 1}', None, b'{"a": 2}')
     assert [first["size"], second["size"], third["size"]] == [8, len(large), 8]
     assert store.fetch_event(EventPointer.parse(second["pointer"])) == large
-    typed = rows_of(store, options_of(max_event_size="100", format="json"), schema_with(a=LongType(), size=LongType()))
-    assert [row["a"] for row in typed] == [1, None, 2]
-    assert [row["size"] for row in typed] == [8, len(large), 8]
+    note = f"larger than max_event_size: {second['pointer']}"
+    options = options_of(max_event_size="100", format="json", json_schema="a int", on_corrupt="column")
+    typed = rows_of(store, options, schema_with(a=LongType(), size=LongType(), _corrupt=StringType()))
+    assert [(row["a"], row["size"], row["_corrupt"]) for row in typed] == [
+        (1, 8, None), (None, len(large), note), (2, 8, None),
+    ]  # fmt: skip
     options = options_of(max_event_size="100", format="futoin", on_corrupt="column")
     kept = rows_of(store, options, schema_with(_corrupt=StringType(), id=LongType()))
-    assert [row["_corrupt"] for row in kept] == ['{"a": 1}', None, '{"a": 2}']
+    assert [row["_corrupt"] for row in kept] == ['{"a": 1}', note, '{"a": 2}']
+    for name in ("json", "futoin"):
+        with pytest.raises(EventMalformed, match=rf"{second['pointer']} .*{len(large)} bytes, above max_event_size"):
+            rows_of(store, options_of(max_event_size="100", format=name), schema_with(_corrupt=StringType()))
+
+
+def test_a_field_of_the_json_may_be_called_as_a_column_of_ours(store: Store) -> None:
+    """Many events have a size, an offset or a stream of their own; json_schema says whose is meant."""
+    write(store, b'{"size": 7, "stream": "north", "offset": 3}')
+    options = options_of(format="json", json_schema="size bigint, stream string")
+    schema = schema_with(size=LongType(), stream=StringType(), offset=LongType())
+    check_schema(options, schema)
+    [row] = rows_of(store, options, schema)
+    assert (row["size"], row["stream"]) == (7, "north")
+    assert row["offset"] == EventPointer.parse(rows_of(store, options_of())[0]["pointer"]).offset
+
+
+def test_the_names_of_columns_are_found_in_any_declaration() -> None:
+    """However Spark lets them be written."""
+    ddl = (
+        "a int, `b ``c` struct<d: int, e: array<date>>, size: decimal(10,2) COMMENT 'x, y', f timestamp, `event` binary"
+    )
+    assert list(names_in(ddl)) == ["a", "b `c", "size", "f", "event"]
 
 
 def test_rows_of_a_micro_batch_have_its_time_and_no_other(store: Store) -> None:
@@ -161,7 +195,7 @@ def test_rows_of_a_micro_batch_have_its_time_and_no_other(store: Store) -> None:
     [batch] = store.read(STREAM)
     ahead = batch.set_column(3, batch.schema.field(3), pa.array([5_000], batch.schema.field(3).type))
     times = [
-        Rows(store, options_of(), RAW, time=time, in_batch=in_batch).of(ahead).column("mark_time").to_pylist()
+        Rows(store, options_of(), RAW, STREAM, time=time, in_batch=in_batch).of(ahead).column("mark_time").to_pylist()
         for time, in_batch in [(None, False), (None, True), (7_000, True)]
     ]
     assert times == [[datetime.fromtimestamp(5, UTC)], [None], [datetime.fromtimestamp(7, UTC)]]
@@ -169,7 +203,7 @@ def test_rows_of_a_micro_batch_have_its_time_and_no_other(store: Store) -> None:
 
 def test_a_row_may_tell_nothing_but_the_time(store: Store) -> None:
     """So that Spark's watermark goes on where there are no events."""
-    [row] = Rows(store, options_of(), RAW, time=7_000, in_batch=True).mark().to_pylist()
+    [row] = Rows(store, options_of(), RAW, STREAM, time=7_000, in_batch=True).mark().to_pylist()
     assert row.pop("mark_time") == datetime.fromtimestamp(7, UTC)
     assert row == dict.fromkeys(OURS[:-1])
 

@@ -213,6 +213,19 @@ def test_windows_are_written_when_the_writers_say_they_are_over(
     assert mark.lower == 27_000, "beyond the end of the last window"
 
 
+def test_windows_may_promise_their_starts(spark: SparkSession, store: Store, folder: Path) -> None:
+    """Who takes them for the time of the output would find every window late by a promise about their ends."""
+    store.create_stream(OUT)
+    writer = store.writer(STREAM, "w")
+    write_at(writer, 1, 11, 21)
+    note_all(store, STREAM, 27, writer)
+    windows(spark, folder, STREAM, time=TIME, length="10 seconds", into=OUT, promise="start")
+    while (mark := store.watermark(OUT)) is None or mark.lower < 17_000:
+        store.maintain()
+    assert mark.lower == 17_000, "the window that is open begins at 20"
+    assert sum(map(len, store.read(OUT))) == 2
+
+
 def test_jobs_refuse_what_makes_no_sense(spark: SparkSession, store: Store, folder: Path, tmp_path: Path) -> None:
     """With our own errors, and before anything is begun."""
     del store
@@ -230,6 +243,8 @@ def test_jobs_refuse_what_makes_no_sense(spark: SparkSession, store: Store, fold
         archive(spark, folder, STREAM, tmp_path / "table", options={"consumer": "me"})
     with pytest.raises(BadArgument, match="folders"):
         archive(spark, folder, STREAM, "s3a://bucket/table")
+    with pytest.raises(BadArgument, match="'end' or 'start'"):
+        windows(spark, folder, STREAM, time="mark_time", length="1 second", into=OUT, promise="middle")  # type: ignore[arg-type]
     json_date = {"format": "json", "json_schema": "Date string"}
     with pytest.raises(BadArgument, match="'date'"):
         archive(spark, folder, STREAM, tmp_path / "table", options=json_date)

@@ -12,8 +12,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.errors import EventMalformed
+from penstock.errors import BadArgument, EventMalformed
 from penstock.spark._json import JsonColumns
+from penstock.spark._zone import known_zone
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -94,6 +95,41 @@ def test_a_value_of_another_type_is_corrupt(kind: pa.DataType, text: str) -> Non
     event = f'{{"a": {text}, "n": 2}}'.encode()
     found = read([b'{"n": 1}', event, b'{"n": 3}'], a=kind, n=pa.int64())
     assert found == {"a": [None] * 3, "n": [1, None, 3], CORRUPT: [None, event.decode(), None]}
+
+
+def test_a_time_without_a_zone_is_of_the_sessions() -> None:
+    """As Spark reads JSON by itself; one with a zone is what it says, and so it is inside of lists and structs."""
+    kind = pa.timestamp("us", "UTC")
+    both = pa.struct([("at", kind), ("n", pa.int64())])
+    reader = JsonColumns(
+        [pa.field("a", kind), pa.field("b", pa.list_(kind)), pa.field("c", both)],
+        keep_corrupt=False,
+        zone="America/New_York",
+    )
+    times = b'["2026-07-01 08:00:00Z", null, "2026-01-01"]'
+    event = b'{"a": "2026-07-01T08:00:00", "b": %s, "c": {"at": "2026-07-01 08:00"}}' % times
+    found = reader.of(pa.array([event, b"{}"]), pa.array([0, 10]), where="plant/a:0", corrupt=CORRUPT)
+    noon = datetime(2026, 7, 1, 12, tzinfo=UTC)
+    assert found["a"].to_pylist() == [noon, None]
+    assert found["b"].to_pylist() == [[noon.replace(hour=8), None, datetime(2026, 1, 1, 5, tzinfo=UTC)], None]
+    assert found["c"].to_pylist() == [{"at": noon, "n": None}, None]
+
+
+@pytest.mark.parametrize(
+    ("name", "zone"),
+    [
+        ("UTC", "UTC"),
+        ("Europe/Berlin", "Europe/Berlin"),
+        ("+05:30", "+05:30"),
+        ("GMT-8", "-08:00"),
+        ("UTC+01:00", "+01:00"),
+    ],
+)
+def test_zones_are_known_by_the_names_of_java(name: str, zone: str) -> None:
+    """They come from Spark's settings."""
+    assert known_zone(name) == zone
+    with pytest.raises(BadArgument, match=r"spark\.sql\.session\.timeZone is 'Mars/Olympus'"):
+        known_zone("Mars/Olympus")
 
 
 def test_rows_are_not_shifted_by_events_that_are_two_objects_or_none() -> None:

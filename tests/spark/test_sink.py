@@ -4,26 +4,32 @@ from __future__ import annotations
 
 import os
 import signal
+import threading
 from collections import Counter
 from pathlib import Path
-from typing import TYPE_CHECKING
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, cast
 
 import pyarrow as pa
 import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
-from pyspark.sql.types import BinaryType, StructField, StructType
+from pyspark.sql.types import BinaryType, StringType, StructField, StructType
 
 import penstock
 from penstock.errors import BadArgument, NoSuchStream, StoreLocked, StreamSealed
-from penstock.spark import _sink, pass_watermark, with_writer_watermark
+from penstock.spark import _sink, pass_watermark, to_stream, with_writer_watermark
 from penstock.spark._errors import told_by
+from penstock.spark._passing import _Passing
 from penstock.spark._source import PenstockSource
 from penstock.stream._store import StreamStore
 from tests.spark.conftest import STREAM
+from tests.spark.lost_store import BEFORE, Service
 from tests.spark.spark_harness import event_time, load_stream, note_all, write_at
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from pyspark.sql import DataFrame, SparkSession
 
     from penstock.client import Store
@@ -261,15 +267,158 @@ def test_a_time_that_is_none_is_refused(spark: SparkSession, store: Store, folde
     assert "type string, and the time of each row is timestamp or bigint" in str(told_by(failed.value))
 
 
-def test_an_output_mode_that_replaces_is_refused(
+def test_complete_results_are_written_anew_with_every_batch(
     spark: SparkSession, store: Store, folder: Path, tmp_path: Path
 ) -> None:
-    """A stream has no rows that could be replaced."""
-    store.create_stream(OUT)
-    counted = load_stream(spark, folder, STREAM).groupBy("segment_id").count()
-    df = counted.select(F.to_json(F.struct("*")).alias("event"))
-    sink = df.writeStream.format("penstock").option("store", str(folder)).option("stream", OUT)
+    """As keyed events, of which the last counts; a time that is noted would not be true of what comes again."""
+    store.create_stream(OUT, segments=2)
+    with store.writer(STREAM) as writer:
+        writer.write_batch([b"a", b"a", b"b"])
+    counted = load_stream(spark, folder, STREAM).groupBy(F.col("event").cast("string").alias("name")).count()
+    df = counted.selectExpr("name", "concat(name, count) AS event", "count AS time")
+    sink = df.writeStream.format("penstock").option("store", str(folder)).option("stream", OUT).option("key", "name")
     sink = sink.option("checkpointLocation", str(tmp_path / "checkpoint")).outputMode("complete")
+    query = sink.start()
+    query.processAllAvailable()
+    with store.writer(STREAM) as writer:
+        writer.write_batch([b"b"])
+    query.processAllAvailable()
+    query.stop()
+    assert events_of(store, OUT) == Counter({b"a2": 2, b"b1": 1, b"b2": 1})
     with pytest.raises(PySparkException) as failed:
-        sink.start().awaitTermination()
-    assert isinstance(told_by(failed.value), BadArgument)
+        sink.option("time", "time").option("checkpointLocation", str(tmp_path / "other")).start().awaitTermination()
+    assert "does not go with outputMode('complete')" in str(told_by(failed.value))
+
+
+def test_updated_results_are_written_once_under_the_id_of_the_query(
+    spark: SparkSession, store: Store, folder: Path, tmp_path: Path
+) -> None:
+    """Spark gives no Python sink that mode, so foreachBatch writes each batch; one that is run again is known."""
+    store.create_stream(OUT, segments=2)
+    with store.writer(STREAM) as writer:
+        writer.write_batch([b"a", b"a", b"b"])
+    write = to_stream(folder, OUT, key="name")
+    batches = []
+
+    def write_twice(df: DataFrame, batch: int) -> None:
+        batches.append(batch)
+        write(df, batch)
+        write(df, batch)
+
+    counted = load_stream(spark, folder, STREAM).groupBy(F.col("event").cast("string").alias("name")).count()
+    sink = counted.selectExpr("name", "concat(name, count) AS event").writeStream.foreachBatch(write_twice)
+    query = sink.option("checkpointLocation", str(tmp_path / "checkpoint")).outputMode("update").start()
+    query.processAllAvailable()
+    with store.writer(STREAM) as writer:
+        writer.write_batch([b"b"])
+    query.processAllAvailable()
+    query.stop()
+    assert events_of(store, OUT) == Counter([b"a2", b"b1", b"b2"])
+    assert len(batches) == 2
+
+
+ROWS = StructType([StructField("event", BinaryType()), StructField("stream", StringType())])
+SCOPED = StructType([*ROWS.fields, StructField("scope", StringType())])
+
+
+def rows_for(stream: str | None, *events: bytes, size: int = 0) -> pa.RecordBatch:
+    """Return rows as Spark gives them to a task."""
+    events = tuple(event + bytes(size) for event in events)
+    return pa.record_batch([pa.array(events), pa.array([stream] * len(events), pa.string())], ["event", "stream"])
+
+
+@pytest.mark.parametrize("size", [0, 50_000])
+def test_rows_go_to_the_stream_that_they_name(store: Store, folder: Path, size: int) -> None:
+    """Few that travel with a message, or many in transactions; a name alone is in the scope beside it."""
+    store.create_stream(OUT)
+    writer = PenstockSource({"store": str(folder)}).writer(ROWS, overwrite=False)
+    batches = [
+        rows_for(STREAM, b"a", b"b", size=size),
+        rows_for(OUT, b"c", size=size),
+        rows_for(STREAM, b"d", size=size),
+    ]
+    message = writer.write(iter(batches))
+    writer.commit([message, None, writer.write(iter([rows_for(OUT, b"e")]))])
+    assert {event[:1] for event in events_of(store)} == {b"a", b"b", b"d"}
+    assert {event[:1] for event in events_of(store, OUT)} == {b"c", b"e"}
+    with pytest.raises(BadArgument, match="'stream' has 1 nulls among 1 rows"):
+        writer.write(iter([rows_for(None, b"x")]))
+    with pytest.raises(NoSuchStream):
+        writer.commit([writer.write(iter([rows_for("plant/none", b"x")]))])
+    scoped = PenstockSource({"store": str(folder)}).writer(SCOPED, overwrite=False)
+    row = rows_for("out", b"f").append_column("scope", pa.array(["plant"]))
+    scoped.commit([scoped.write(iter([row]))])
+    assert b"f" in events_of(store, OUT)
+    with pytest.raises(BadArgument, match=r"the option 'stream' is missing: .* or give the rows a column 'stream'"):
+        PenstockSource({"store": str(folder)}).writer(StructType(ROWS.fields[:1]), overwrite=False)
+
+
+def test_a_version_of_an_application_is_written_once(store: Store, folder: Path) -> None:
+    """Who writes with foreachBatch can say which batch it is, and Spark may run it again."""
+    texts = {"store": str(folder), "stream": STREAM, "txnAppId": "nightly"}
+    for version, event in ((0, b"a"), (0, b"again"), (1, b"b"), (0, b"late")):
+        writer = PenstockSource(texts | {"txnVersion": str(version)}).writer(ROWS, overwrite=False)
+        writer.commit([writer.write(iter([rows_for(None, event)]))])
+    assert events_of(store) == Counter([b"a", b"b"])
+    with pytest.raises(BadArgument, match=r"'txn_app_id' is for df\.write"):
+        PenstockSource(texts | {"txnVersion": "2"}).streamWriter(ROWS, overwrite=False)
+
+
+def test_a_task_sends_its_rows_again_to_a_server_that_comes_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A transaction that is not prepared ends with the server; and who commits may find it away."""
+    service = Service(tmp_path / "data")
+    options = {"store": service.address, "stream": STREAM}
+    writer = PenstockSource(options).writer(ROWS, overwrite=False)
+    monkeypatch.setattr(_sink, "_SPOOL_MAX", 100_000)
+    outages: list[threading.Timer] = []
+
+    def go_away() -> None:
+        service.stop()
+        outages.append(threading.Timer(0.5, service.start))
+        outages[-1].start()
+
+    def rows() -> Iterator[pa.RecordBatch]:
+        for number in range(4):
+            if number == 2:
+                go_away()
+            yield rows_for(None, b"%d" % number, b"%d'" % number, size=60_000)
+
+    large = writer.write(rows())
+    outages[0].join()
+    small = writer.write(iter([rows_for(None, b"5")]))
+    go_away()
+    writer.commit([large, small])
+    outages[1].join()
+    with penstock.connect(service.address) as store:
+        found = Counter(event.rstrip(b"\0") for event in events_of(store).elements())
+    service.stop()
+    expected = [b"%d%s" % (number, more) for number in range(4) for more in (b"", b"'")]
+    assert found == Counter([*BEFORE, *expected, b"5"])
+
+
+def test_time_is_passed_on_until_the_query_ends_and_no_listener_waits_for_itself(store: Store) -> None:
+    """A listener of Spark Connect is called by the thread that ends with the last one: removing it there would hang."""
+    removed = threading.Event()
+    callers: list[threading.Thread] = []
+
+    class Streams:
+        def addListener(self, listener: _Passing) -> None: ...  # noqa: N802 - Spark's name
+
+        def removeListener(self, listener: _Passing) -> None:  # noqa: N802
+            callers.append(threading.current_thread())
+            removed.set()
+
+    session: Any = SimpleNamespace(streams=Streams())
+    query: Any = SimpleNamespace(id="q", runId="run", isActive=True, lastProgress=None)
+    passing = _Passing(session, query, store, STREAM, 2000)
+    passing.begin()
+    progress = SimpleNamespace(runId="run", eventTime={"watermark": "1970-01-01T00:00:07.000Z"})
+    passing.onQueryProgress(cast("Any", SimpleNamespace(progress=progress)))
+    while (mark := store.watermark(STREAM)) is None:
+        store.maintain()
+    assert mark.lower == 5000, "less the delay"
+    passing.onQueryTerminated(cast("Any", SimpleNamespace(runId="run")))
+    assert removed.wait(30)
+    assert callers != [threading.current_thread()]

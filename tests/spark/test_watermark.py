@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
+from datetime import timedelta
 from typing import TYPE_CHECKING
 
 import pytest
@@ -11,7 +13,9 @@ import penstock
 from penstock import StreamConfig
 from penstock.errors import BadArgument
 from penstock.spark import with_writer_watermark
+from penstock.spark._duration import milliseconds_of
 from tests.spark.conftest import PASS_S, STREAM
+from tests.spark.source_harness import refused
 from tests.spark.spark_harness import event_time, load_stream, note_all, running, write_at
 
 if TYPE_CHECKING:
@@ -213,3 +217,57 @@ def test_it_wants_the_source_as_it_was_loaded(spark: SparkSession, store: Store,
             with_writer_watermark(changed, "time", event_time())
     with pytest.raises(BadArgument, match="already"):
         with_writer_watermark(df, "offset", event_time())
+
+
+def test_a_delay_keeps_state_for_longer_than_the_promise(
+    spark: SparkSession, store: Store, folder: Path, tmp_path: Path
+) -> None:
+    """So what comes twice within a horizon is found, though the writers have long promised that it is over."""
+    a = store.writer(STREAM, "a")
+    note_all(store, STREAM, 0.001, a)
+    identity = F.get_json_object(F.col("event").cast("string"), "$.id").alias("id")
+    delayed = with_writer_watermark(load_stream(spark, folder, STREAM), "time", event_time(), delay="20 seconds")
+    once = delayed.select("time", identity).dropDuplicatesWithinWatermark(["id"])
+    with running(once, "horizon", tmp_path / "checkpoint") as query:
+        write_at(a, 1, 30)
+        note_all(store, STREAM, 15, a)
+        assert promised(query) == "1970-01-01T00:00:00.000Z"
+        write_at(a, 1, name="e")  # again: late by the promise, and not by the watermark
+        note_all(store, STREAM, 35, a)
+        assert promised(query) == "1970-01-01T00:00:15.000Z"
+        write_at(a, 30, 31)
+        query.processAllAvailable()
+        assert sorted(row["id"] for row in spark.table("horizon").collect()) == ["e1", "e30", "e31"]
+
+
+def test_a_checkpoint_knows_the_expression_of_its_watermark(
+    spark: SparkSession, store: Store, folder: Path, tmp_path: Path
+) -> None:
+    """With another one all rows may be late by it: they would be read, dropped, and the query report success."""
+    a = store.writer(STREAM, "a")
+    write_at(a, 1, 2)
+    note_all(store, STREAM, 5, a)
+    json_at = F.get_json_object(F.col("event").cast("string"), "$.at").cast("long")
+    for column, is_fine in ((event_time(), True), (F.timestamp_seconds(json_at), False), (event_time(), True)):
+        df = with_writer_watermark(load_stream(spark, folder, STREAM), "time", column).select("time")
+        sink = df.writeStream.format("noop").option("checkpointLocation", str(tmp_path / "c"))
+        with nullcontext() if is_fine else refused(BadArgument, "whose event time is timestamp_millis", "seconds"):
+            sink.trigger(availableNow=True).start().awaitTermination()
+        write_at(a, 6)
+
+
+@pytest.mark.parametrize(
+    ("text", "milliseconds"),
+    [
+        ("10 seconds", 10_000),
+        ("1 hour 30 minutes", 5_400_000),
+        ("INTERVAL 2 DAYS", 172_800_000),
+        (timedelta(0, 1), 1000),
+    ],
+)
+def test_delays_are_written_as_everywhere_in_spark(text: str | timedelta, milliseconds: int) -> None:
+    """Or as Python has them."""
+    assert milliseconds_of("delay", text) == milliseconds
+    for wrong in ("soon", "10", "", "10 fortnights", "-1 second", timedelta(seconds=-1)):
+        with pytest.raises(BadArgument, match="delay cannot be"):
+            milliseconds_of("delay", wrong)

@@ -500,3 +500,40 @@ def test_consumers_can_be_looked_up(store: StreamStore) -> None:
     assert list(store.consumers("a/b")) == ["two"]
     with pytest.raises(NoSuchStream):
         store.consumers("a/c")
+
+
+def test_a_consumer_with_a_lease_is_forgotten_unless_it_comes_back(store: StreamStore, clock: ManualClock) -> None:
+    """Who will never come back must not hold events back for ever; who renews, or has no lease, is kept in mind."""
+    store.create_stream("a/b", config=StreamConfig(retention=ByConsumption()))
+    with store.writer("a/b") as writer:
+        writer.write_batch([b"1", b"2"], keys=["k", "k"])
+    begin, end = store.head("a/b"), store.tail("a/b")
+    store.register_consumer("a/b", "gone", begin, lease_s=60)
+    store.register_consumer("a/b", "renewed", end, lease_s=60)
+    store.register_consumer("a/b", "named", end)
+    clock.advance(59)
+    store.register_consumer("a/b", "renewed", end, lease_s=60)
+    store.maintain()
+    assert [*store.consumers("a/b")] == ["gone", "named", "renewed"]
+    clock.advance(1)
+    store.maintain()
+    assert [*store.consumers("a/b")] == ["named", "renewed"]
+    with pytest.raises(BadArgument, match="lease_s"):
+        store.register_consumer("a/b", "c", lease_s=0)
+
+
+@pytest.mark.parametrize("snapshot", [False, True])
+def test_a_lease_goes_on_when_the_store_is_opened_again(folder: Path, clock: ManualClock, snapshot: bool) -> None:
+    """Its end is on record, in the catalog's log and in its snapshot."""
+    with open_store(folder, clock=clock) as store:
+        store.create_stream("a/b")
+        store.register_consumer("a/b", "gone", lease_s=60)
+        if snapshot:
+            store.catalog._write_snapshot()
+    clock.advance(59)
+    with open_store(folder, clock=clock) as store:
+        store.maintain()
+        assert [*store.consumers("a/b")] == ["gone"]
+        clock.advance(1)
+        store.maintain()
+        assert [*store.consumers("a/b")] == []

@@ -243,7 +243,7 @@ def test_consumers_and_configuration_are_what_was_said_last(state: StreamState) 
     state.apply(StreamUpdated(NAME, config))
     state.apply(ConsumerMoved(NAME, "spark", {0: 5}))
     state.apply(ConsumerMoved(NAME, "spark", {1: 5, 2: 0}))
-    assert (state.config, state.consumers) == (config, {"spark": {1: 5, 2: 0}})
+    assert (state.config, state.consumer_cuts()) == (config, {"spark": {1: 5, 2: 0}})
     state.apply(ConsumerMoved(NAME, "spark", None))
     state.apply(ConsumerMoved(NAME, "spark", None))
     assert state.consumers == {}
@@ -311,8 +311,6 @@ def test_a_stream_stays_whole_whatever_happens_to_it(seed: int) -> None:
 def test_a_stream_comes_back_from_its_snapshot_as_it_was(seed: int) -> None:
     """That is all that is left of it after the catalog's log was cut."""
     state, chance = random_stream(seed)
-    if chance.random() < 0.3:
-        state.apply(ConsumerMoved(NAME, "spark", any_cut(state, chance)))
     if chance.random() < 0.3:
         state.apply(StreamStopped(NAME, {one.segment_id: END for one in state.current}))
     [record] = decode_records(encode_records([state.full()]))
