@@ -47,7 +47,7 @@ def one_pass(folder: Path) -> Iterator[Figure]:
         for round_ in range(4):
             for number in range(WRITERS):
                 offsets = np.full(SEGMENTS, round_, np.int64)
-                mark = WriterMark(START + 1_000 * round_ + number, 0, segments, offsets)
+                mark = WriterMark(START + 1_000 * round_ + number, segments, offsets)
                 store.marks.take(name, state.uid, f"writer-{number}", mark)
             clock.advance(3600)
             start = time.perf_counter()

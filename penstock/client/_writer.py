@@ -275,6 +275,9 @@ class RemoteHost:
         assert writer.writer_id is not None, "only writers with an id give time"
         self.call("writer.mark", time)
 
+    def note_activity(self, writer: StreamWriter) -> None:
+        """Do nothing: the server sees what the writer sends."""
+
     def random_position(self) -> float:
         """Return any place in the key space, for what has no key."""
         return secrets.randbits(32) / (1 << 32)

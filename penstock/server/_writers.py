@@ -74,6 +74,7 @@ class ClientWriter:
                     if len(self._under_way) >= BLOCKS_MAX:
                         raise BadArgument(f"at most {BLOCKS_MAX} blocks are acknowledged together")
                     self._under_way.append(self._submit(*_block_in(message.data, metadata)))
+                    self.note_activity()
                 except PenstockError as error:
                     self._refusal = error
         return int.from_bytes(metadata[:LEFT_SIZE], "big")
@@ -143,6 +144,10 @@ class ClientWriter:
         if self.writer_id is None:
             raise BadArgument("only writers with an id give time")
         self._store.marks.note_behind(self.stream, self.stream_uid, self.writer_id, time)
+
+    def note_activity(self) -> None:
+        """Note that the client has sent something."""
+        self._store.note_activity(self)
 
     def abandon(self) -> None:
         """Write no more: the client is gone, without a word."""
@@ -227,6 +232,7 @@ class Upload:
         """Take bytes."""
         with self._lock:
             self._write.write(data)
+            self.writer.note_activity()
 
     def commit(self, size: int, head: bytes, position: float) -> EventPointer:
         """Make the event part of the stream; return where it is."""

@@ -13,7 +13,7 @@ Everything here is a value in and a value out.
 from __future__ import annotations
 
 from bisect import bisect_left
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -55,13 +55,13 @@ class MarkStatus(Enum):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class WriterMark:
-    """A writer's last mark: its time, when it was noted by the store's clock, and its position.
+    """A writer's last mark: its time, and its position.
 
-    ``is_open`` is False once the writer was shut down: then its mark counts once more, and holds nobody up.
+    ``is_open`` is False once the writer was shut down, or was silent for too long: then its mark counts once more, and
+    holds nobody up. Its position is behind all that it has written by then.
     """
 
     time: int
-    noted_ms: int
     segments: tuple[int, ...]
     offsets: npt.NDArray[np.int64]
     is_open: bool = True
@@ -69,6 +69,12 @@ class WriterMark:
     def position(self) -> dict[int, int]:
         """Return the offset in each segment."""
         return dict(zip(self.segments, self.offsets.tolist(), strict=True))
+
+    def closed_at(self, position: Offsets) -> WriterMark:
+        """Return the mark of the same writer when it is shut down, behind all that it has written."""
+        return replace(
+            self, segments=tuple(position), offsets=np.array(list(position.values()), np.int64), is_open=False
+        )
 
 
 def check_mark(known: WriterMark | None, new: WriterMark) -> MarkStatus:
@@ -86,26 +92,24 @@ def check_mark(known: WriterMark | None, new: WriterMark) -> MarkStatus:
 
 
 class Verdict(NamedTuple):
-    """What a pass finds: writers to forget, and the marks that make the next watermark, none if there is to be none."""
+    """What a pass finds: writers that are not waited for, and the marks that give the next watermark its times.
+
+    There is to be no watermark if there are none of the latter.
+    """
 
     gone: list[str]
     counted: list[WriterMark]
 
 
-def judge(
-    marks: Mapping[str, WriterMark], *, last_time: int | None, now_ms: int, timeout_ms: int, since_ms: int
-) -> Verdict:
-    """Decide whose marks make the next watermark, behind one of ``last_time``.
+def judge(marks: Mapping[str, WriterMark], *, last_time: int | None) -> Verdict:
+    """Decide whose marks give the next watermark its times, behind one of ``last_time``.
 
-    Every writer with a later time takes part. One without holds up the others until it is shut down, or was silent for
-    the time-out; silence from before ``since_ms``, when the store was not there to hear it, does not count.
+    Every writer with a later time takes part. One without holds up the others until it is shut down.
     """
-    taking_part = {name: mark for name, mark in marks.items() if last_time is None or mark.time > last_time}
-    silent = {name: mark for name, mark in marks.items() if name not in taking_part}
-    gone = [
-        name for name, mark in silent.items() if not mark.is_open or now_ms - max(mark.noted_ms, since_ms) >= timeout_ms
-    ]
-    return Verdict(gone, list(taking_part.values()) if len(gone) == len(silent) else [])
+    late = {name: mark for name, mark in marks.items() if last_time is not None and mark.time <= last_time}
+    gone = [name for name, mark in late.items() if not mark.is_open]
+    is_held_up = len(gone) < len(late)
+    return Verdict(gone, [] if is_held_up else [mark for name, mark in marks.items() if name not in late])
 
 
 def times_of(marks: Collection[WriterMark]) -> tuple[int, int]:

@@ -135,7 +135,7 @@ class ConsumerMoved(msgspec.Struct, tag="consumer", array_like=True, frozen=True
 
 
 class WriterMarked(msgspec.Struct, tag="marked", array_like=True, frozen=True):
-    """A writer's last mark: its time, when it was noted, its position, whether the writer is open.
+    """A writer's last mark: its time, its position, whether the writer is open.
 
     Segments and their offsets are 8 bytes each, little-endian, because there may be very many.
     """
@@ -143,7 +143,6 @@ class WriterMarked(msgspec.Struct, tag="marked", array_like=True, frozen=True):
     stream: str
     writer: str
     time: int
-    noted_ms: int
     segments: bytes
     offsets: bytes
     is_open: bool

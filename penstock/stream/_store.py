@@ -626,6 +626,7 @@ class StreamStore:
         with self.catalog.lock:
             key = writer if writer.writer_id is None else writer.writer_id
             self._writers[writer.stream_uid, key] = writer
+        self.note_activity(writer)
         if writer.notes_time:
             self.wake_upkeep()
         return writer
@@ -636,7 +637,11 @@ class StreamStore:
             for key in [key for key, one in self._writers.items() if one is writer]:
                 del self._writers[key]
         if for_good and writer.writer_id is not None:
-            self.marks.shut_down(writer.stream_uid, writer.writer_id)
+            self.marks.shut_down(writer.stream, writer.stream_uid, writer.writer_id)
+
+    def note_activity(self, writer: KnownWriter) -> None:
+        """Note that a writer has written: it is not silent."""
+        self.marks.note_activity(writer.stream_uid, writer.writer_id)
 
     def lanes(self, stream: str) -> tuple[int, list[OpenLane]]:
         """Return the number of a stream, and the segments that take events now, by key range."""

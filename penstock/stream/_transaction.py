@@ -278,13 +278,14 @@ class Transaction:
         self._prepared: PreparedTransaction | None = None  # then who ends it holds the catalog, not the lock
         self._why = ""
         self._is_given_up = False  # by whoever has it, so that nobody need be told
-        self._deadline = store.clock.now() + lease
+        self._deadline = store.clock.elapsed() + lease
+        store.marks.note_activity(uid, writer_id)
 
     @property
     def status(self) -> Status:
         """Whether it is open, prepared, committed or aborted."""
         with self._lock:
-            self.abort_if_expired(self._store.clock.now())
+            self.abort_if_expired(self._store.clock.elapsed())
             if self._status == "prepared" and self._prepared is not None:
                 return self._prepared.status
             return self._status
@@ -298,7 +299,8 @@ class Transaction:
         """Let the lease begin anew, as writing does."""
         with self._lock:
             self._check_open()
-            self._deadline = self._store.clock.now() + self._lease
+            self._deadline = self._store.clock.elapsed() + self._lease
+        self._store.marks.note_activity(self._logs.uid, self.writer_id)
 
     def write_event(self, event: object, key: str | bytes | None = None) -> None:
         """Add an event; nobody sees it before the commit."""
@@ -481,6 +483,7 @@ class Transaction:
                 raise
             self._end("committed", "it was committed")
             self._logs.drop()  # those of events that were aborted
+            self._store.marks.note_activity(self._logs.uid, self.writer_id)
             note_time(self._store, self.stream, self._logs.uid, self.writer_id, timestamp)
 
     def _copy(self) -> None:
@@ -671,6 +674,7 @@ class TransactionalWriter:
             one.abort_if_open(f"others of {self.writer_id} were committed as number {number}")
         if not is_new:
             self._abort_all(ids, f"number {number} of {self.writer_id} was committed before")
+        self._store.marks.note_activity(self._uid, self.writer_id)
         time = timestamp if is_new or last is None else last.time
         note_time(self._store, self.stream, self._uid, self.writer_id, time)
         return is_new
@@ -699,7 +703,7 @@ class TransactionalWriter:
         """Begin no more transactions, and give no more time under this id; those that are open end by themselves."""
         self._closed = True
         if self.writer_id is not None:
-            self._store.marks.shut_down(self._uid, self.writer_id)
+            self._store.marks.shut_down(self.stream, self._uid, self.writer_id)
 
     def __enter__(self) -> Self:
         """Close at the end of the block."""

@@ -76,7 +76,7 @@ class Upkeep:
 
     def run_once(self) -> None:
         """Do for every stream what its configuration asks for, and clear away what was given up."""
-        catalog, now = self._store.catalog, self._store.clock.now()
+        catalog, clock = self._store.catalog, self._store.clock
         with catalog.lock:
             transactions, prepared = list(self._store.transactions.values()), list(catalog.prepared)
             unfinished = {record.stream for record in catalog.commits.values()}
@@ -87,10 +87,10 @@ class Upkeep:
             _attempt(f"commits of stream {name}", partial(self._finish_commits, name))
         _attempt("deleting logs that were given up", self._store.delete_abandoned)
         for transaction in transactions:
-            _attempt(f"transaction {transaction.id}", partial(transaction.abort_if_expired, now))
+            _attempt(f"transaction {transaction.id}", partial(transaction.abort_if_expired, clock.elapsed()))
         _attempt("prepared transactions", partial(expire_prepared, self._store, prepared))
         for writer in self._store.time_writers():
-            writer.note_by_itself(int(now * 1000))
+            writer.note_by_itself(int(clock.now() * 1000))
         for name in names:
             self._keep(name)
         for name, segment in self._store.small_plogs.copy():

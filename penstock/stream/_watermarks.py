@@ -1,9 +1,11 @@
 """Watermarks at work: marks of writers in, watermarks out.
 
 A mark is kept in memory when it is noted. The first one of a writer is put on record at once, so that no crash lets
-time go on without it; the others by the next pass, before they count. A pass over a stream puts on record what is
-new, forgets who was silent for too long, and writes a watermark if time has advanced. Who owns the store owns all its
-streams, so nobody else does the same; the logs of a former owner are fenced.
+time go on without it; the others by the next pass, before they count. A pass over a stream shuts down the writers that
+were silent for too long, puts on record what is new, and writes a watermark if time has advanced. A writer is silent
+while it neither notes a time nor writes; that is measured by a clock that nobody can set. The mark of a writer that was
+shut down is kept until a watermark lies behind all that it wrote. Who owns the store owns all its streams, so nobody
+else does the same; the logs of a former owner are fenced.
 
 The catalog's lock is taken before the one here, which is never held while waiting.
 """
@@ -52,20 +54,16 @@ class Watermarks:
 
     def __init__(self, store: StreamStore, *, pass_s: float) -> None:
         self._store = store
-        self._pass_ms = int(pass_s * 1000)
+        self._pass_s = pass_s
         self._lock = threading.Lock()
         self._marks = {state.uid: _marks_of(state) for state in store.catalog.streams.values() if state.writers}
         self._fresh: dict[int, set[str]] = {}  # writers whose marks are not on record yet
         self._logs: dict[int, MarkLog | None] = {  # None: not opened yet
             state.uid: None for state in store.catalog.streams.values() if store.has_mark_log(state)
         }
-        self._new_since_ms = {  # when there were marks of a stream, as far as that is known
-            uid: min(mark.noted_ms for mark in marks.values()) for uid, marks in self._marks.items()
-        }
-        self._opened_ms = self._now_ms()
-
-    def _now_ms(self) -> int:
-        return int(self._store.clock.now() * 1000)
+        self._opened = store.clock.elapsed()
+        self._new_since = dict.fromkeys(self._marks, self._opened)  # since when there are marks of a stream
+        self._heard: dict[int, dict[str, float]] = {}  # when each writer was heard last, since the store was opened
 
     # What writers say
 
@@ -102,18 +100,22 @@ class Watermarks:
             state = self._store.catalog.stream(stream)
             if state.uid != uid:
                 raise NoSuchStream(stream)
-            current = [one.segment_id for one in state.current]
-            position = {segment: self._store.segment(stream, segment).written for segment in current}
+            position = self._end_of(state)
         return self.take(stream, uid, writer_id, self._mark(time, position))
 
+    def _end_of(self, state: StreamState) -> dict[int, int]:
+        """Return the position behind all there is in a stream."""
+        return {one.segment_id: self._store.segment(state.name, one.segment_id).written for one in state.current}
+
     def _mark(self, time: int, position: Mapping[int, int]) -> WriterMark:
-        return WriterMark(time, self._now_ms(), tuple(position), np.array(list(position.values()), np.int64))
+        return WriterMark(time, tuple(position), np.array(list(position.values()), np.int64))
 
     def take(self, stream: str, uid: int, writer_id: str, mark: WriterMark) -> MarkStatus:
         """Take a mark of somebody who knows what they say."""
         with self._lock:
             known = self._marks.get(uid, {}).get(writer_id)
             status = check_mark(known, mark)
+            self._note_life(uid, writer_id)
             if status is MarkStatus.SUCCESS:
                 self._put(uid, writer_id, mark)
         if status is MarkStatus.SUCCESS and (known is None or not known.is_open):
@@ -121,14 +123,56 @@ class Watermarks:
             self._store.wake_upkeep()
         return status
 
-    def shut_down(self, uid: int, writer_id: str) -> MarkStatus:
-        """Note that a writer was closed: its mark counts once more and then no longer, unless it notes another."""
+    def note_activity(self, uid: int, writer_id: str | None) -> None:
+        """Note that a writer is there: it was opened, or has written. One that had been shut down is waited for again.
+
+        That holds for writers that have given time; of the others nothing is known.
+        """
+        if writer_id is None or uid not in self._marks:
+            return
         with self._lock:
             known = self._marks.get(uid, {}).get(writer_id)
             if known is None:
+                return
+            self._note_life(uid, writer_id)
+            if not known.is_open:
+                self._put(uid, writer_id, replace(known, is_open=True))
+
+    def _note_life(self, uid: int, writer_id: str) -> None:
+        self._heard.setdefault(uid, {})[writer_id] = self._store.clock.elapsed()
+
+    def shut_down(self, stream: str, uid: int, writer_id: str) -> MarkStatus:
+        """Note that a writer was closed: its mark counts once more and then no longer, unless it notes another.
+
+        Behind the last time that it noted it may have written more; no later watermark lies before that.
+        """
+        with self._store.catalog.lock:
+            state = self._store.catalog.streams.get(stream)
+            if state is None or state.uid != uid:
                 return MarkStatus.UNKNOWN_WRITER
-            self._put(uid, writer_id, replace(known, is_open=False))
-            return MarkStatus.SUCCESS
+            position = self._end_of(state)
+            with self._lock:
+                known = self._marks.get(uid, {}).get(writer_id)
+                if known is None:
+                    return MarkStatus.UNKNOWN_WRITER
+                self._put(uid, writer_id, known.closed_at(position))
+                return MarkStatus.SUCCESS
+
+    def _shut_down_silent(self, state: StreamState, last_time: int | None) -> None:
+        """Shut down the writers that hold time up, and were not heard for the stream's time-out."""
+        now, timeout = self._store.clock.elapsed(), state.config.timestamp_aggregation_timeout
+        with self._lock:
+            heard = self._heard.get(state.uid, {})
+            silent = [
+                writer
+                for writer, mark in self._marks.get(state.uid, {}).items()
+                if mark.is_open
+                and last_time is not None
+                and mark.time <= last_time
+                and now - heard.get(writer, self._opened) >= timeout
+            ]
+        for writer in silent:
+            self.shut_down(state.name, state.uid, writer)
 
     def remove(self, stream: str, writer_id: str) -> MarkStatus:
         """Forget a writer at once, with what it noted, as if it had never given time."""
@@ -176,6 +220,7 @@ class Watermarks:
             unchanged = [writer for writer, mark in gone.items() if marks.get(writer) is mark]
             for writer in unchanged:
                 del marks[writer]
+                self._heard.get(state.uid, {}).pop(writer, None)
                 self._fresh.get(state.uid, set()).discard(writer)
         on_record = [writer for writer in unchanged if writer in state.writers]
         if on_record:
@@ -184,7 +229,7 @@ class Watermarks:
     def lose_stream(self, uid: int) -> None:
         """Forget a stream, which was deleted."""
         with self._lock:
-            for table in (self._marks, self._fresh, self._logs, self._new_since_ms):
+            for table in (self._marks, self._fresh, self._logs, self._new_since, self._heard):
                 table.pop(uid, None)
 
     # What they promise
@@ -195,30 +240,41 @@ class Watermarks:
 
     def run_pass(self, state: StreamState) -> None:
         """Write the next watermark of a stream, if it is time; the caller holds the catalog's lock."""
-        self._record(state.name, state.uid)
-        with self._lock:
-            marks = dict(self._marks.get(state.uid, {}))
-        if not marks:
+        if not self.has_marks(state.uid):
             return
         log = self.log_of(state)
         last = None if log is None else log.last
-        now_ms = self._now_ms()
-        verdict = judge(
-            marks,
-            last_time=None if last is None else last.lower,
-            now_ms=now_ms,
-            timeout_ms=int(state.config.timestamp_aggregation_timeout * 1000),
-            since_ms=self._opened_ms,
-        )
-        if verdict.gone:
-            self._forget(state, {writer: marks[writer] for writer in verdict.gone})
+        last_time = None if last is None else last.lower
+        self._shut_down_silent(state, last_time)
+        self._record(state.name, state.uid)
+        with self._lock:
+            marks = dict(self._marks.get(state.uid, {}))
+        verdict = judge(marks, last_time=last_time)
         is_shown = all(commit.stream != state.name for commit in self._store.catalog.commits.values())
-        if verdict.counted and is_shown and (last is not None or self._has_waited(state.uid, now_ms)):
+        if verdict.counted and is_shown and (last is not None or self._has_waited(state.uid)):
             lower, upper = times_of(verdict.counted)
             if last is not None:
                 upper = max(upper, last.upper)  # of a writer that is gone, what it noted was noted
-            cut = bound_of(state, verdict.counted, None if last is None else last.cut.offsets)
-            self._append(state, Watermark(lower, upper, StreamCut.of(state.name, cut)))
+            cut = bound_of(state, marks.values(), None if last is None else last.cut.offsets)
+            last = Watermark(lower, upper, StreamCut.of(state.name, cut))
+            self._append(state, last)
+        self._forget_gone(state, marks, verdict.gone, last)
+
+    def _forget_gone(
+        self, state: StreamState, marks: Mapping[str, WriterMark], gone: Iterable[str], last: Watermark | None
+    ) -> None:
+        """Forget writers that are not waited for, once the last watermark lies behind all that they have written.
+
+        Where no other writer is open, all that is noted from now on is noted behind that anyway.
+        """
+        is_over = not any(mark.is_open for mark in marks.values())
+        passed = {
+            writer: marks[writer]
+            for writer in gone
+            if is_over or (last and not compare(state.segments, marks[writer].position(), last.cut.offsets).ahead)
+        }
+        if passed:
+            self._forget(state, passed)
 
     def _append(self, state: StreamState, watermark: Watermark) -> None:
         """Write a watermark; where that fails nobody knows whether it is there, so the log is looked at again."""
@@ -229,9 +285,10 @@ class Watermarks:
                 self._logs[state.uid] = None
             raise
 
-    def _has_waited(self, uid: int, now_ms: int) -> bool:
+    def _has_waited(self, uid: int) -> bool:
         """Whether the writers of a new stream had the time of a pass to come online."""
-        return now_ms - self._new_since_ms.setdefault(uid, now_ms) >= self._pass_ms
+        now = self._store.clock.elapsed()
+        return now - self._new_since.setdefault(uid, now) >= self._pass_s
 
     def truncate(self, state: StreamState) -> None:
         """Free the watermarks that lie before the head of a stream, but the last of them; the caller holds the lock."""
@@ -329,7 +386,7 @@ def _batches(records: Iterable[WriterMarked]) -> Iterable[list[WriterMarked]]:
 
 def _as_record(stream: str, writer: str, mark: WriterMark) -> WriterMarked:
     segments, offsets = (np.asarray(part, "<i8").tobytes() for part in (mark.segments, mark.offsets))
-    return WriterMarked(stream, writer, mark.time, mark.noted_ms, segments, offsets, mark.is_open)
+    return WriterMarked(stream, writer, mark.time, segments, offsets, mark.is_open)
 
 
 def _marks_of(state: StreamState) -> dict[str, WriterMark]:
@@ -338,4 +395,4 @@ def _marks_of(state: StreamState) -> dict[str, WriterMark]:
 
 def _as_mark(record: WriterMarked) -> WriterMark:
     segments, offsets = (np.frombuffer(part, "<i8") for part in (record.segments, record.offsets))
-    return WriterMark(record.time, record.noted_ms, tuple(segments.tolist()), offsets, record.is_open)
+    return WriterMark(record.time, tuple(segments.tolist()), offsets, record.is_open)

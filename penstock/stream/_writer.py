@@ -394,6 +394,7 @@ class StreamWriter:
             floor=floor,
         )
         pointer = logs.commit_large(write, header, position)
+        self._store.note_activity(self)
         self._floor, self._floor_said = floor, True
         return pointer
 
@@ -616,6 +617,8 @@ class StreamWriter:
             self._fail(runs, error)
         else:
             self._settle(runs)
+            if runs:
+                self._store.note_activity(self)
             if noted is not None:
                 self._mark(noted)
 

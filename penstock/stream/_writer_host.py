@@ -91,6 +91,10 @@ class KnownWriter(Protocol):
     """A writer, as the store sees it."""
 
     @property
+    def stream(self) -> str:
+        """The name of its stream."""
+
+    @property
     def stream_uid(self) -> int:
         """The number of its stream."""
 
@@ -139,6 +143,9 @@ class WriterHost(Protocol):
 
     def mark_behind(self, writer: StreamWriter, time: int) -> None:
         """Mark a time behind all that the writer has written."""
+
+    def note_activity(self, writer: StreamWriter) -> None:
+        """Note that the writer has written, if the store does not see that by itself: then time waits for it."""
 
     def large_logs(self, stream: str, uid: int) -> LargeLogs:
         """Return where a large event goes."""

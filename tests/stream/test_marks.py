@@ -33,9 +33,9 @@ if TYPE_CHECKING:
 HALVES = [(0.0, 0.5), (0.5, 1.0)]
 
 
-def mark(time: int, places: Mapping[int, int] | None = None, *, noted_ms: int = 0, is_open: bool = True) -> WriterMark:
+def mark(time: int, places: Mapping[int, int] | None = None, *, is_open: bool = True) -> WriterMark:
     places = {} if places is None else places
-    return WriterMark(time, noted_ms, tuple(places), np.array(list(places.values()), np.int64), is_open)
+    return WriterMark(time, tuple(places), np.array(list(places.values()), np.int64), is_open)
 
 
 # What a mark may follow
@@ -88,24 +88,21 @@ def test_a_mark_is_refused_just_when_something_goes_back(
 # Who holds time up
 
 
-def judged(
-    marks: Mapping[str, WriterMark], *, last_time: int | None = 10, now_ms: int = 1000, timeout_ms: int = 100,
-    since_ms: int = 0,
-) -> tuple[set[str], set[str]]:  # fmt: skip
-    """Return who is forgotten, and whose marks make the next watermark."""
-    verdict = judge(marks, last_time=last_time, now_ms=now_ms, timeout_ms=timeout_ms, since_ms=since_ms)
+def judged(marks: Mapping[str, WriterMark], *, last_time: int | None = 10) -> tuple[set[str], set[str]]:
+    """Return who is not waited for, and whose marks give the next watermark its times."""
+    verdict = judge(marks, last_time=last_time)
     names = {id(one): name for name, one in marks.items()}
     return set(verdict.gone), {names[id(one)] for one in verdict.counted}
 
 
 def test_without_writers_there_is_no_watermark() -> None:
     """Nobody promises anything."""
-    assert judge({}, last_time=None, now_ms=0, timeout_ms=1, since_ms=0) == Verdict([], [])
+    assert judge({}, last_time=None) == Verdict([], [])
 
 
 def test_everybody_makes_the_first_watermark() -> None:
-    """There is no time yet that anyone could be behind, however long ago it was noted."""
-    marks = {"a": mark(0), "b": mark(5, noted_ms=999), "c": mark(3, is_open=False)}
+    """There is no time yet that anyone could be behind."""
+    marks = {"a": mark(0), "b": mark(5), "c": mark(3, is_open=False)}
     assert judged(marks, last_time=None) == (set(), {"a", "b", "c"})
 
 
@@ -117,18 +114,12 @@ def test_all_writers_with_later_times_make_the_next_one() -> None:
 @pytest.mark.parametrize("time", [10, 9])
 def test_one_writer_that_says_nothing_new_holds_up_all_others(time: int) -> None:
     """It is alive, and may still write what is earlier than what the others have noted."""
-    assert judged({"a": mark(11), "slow": mark(time, noted_ms=950)}) == (set(), set())
-
-
-def test_a_silent_writer_is_forgotten_when_the_time_out_is_over_and_not_before() -> None:
-    """Then the others need not wait for it any longer."""
-    assert judged({"a": mark(11), "slow": mark(10, noted_ms=901)}) == (set(), set())
-    assert judged({"a": mark(11), "slow": mark(10, noted_ms=900)}) == ({"slow"}, {"a"})
+    assert judged({"a": mark(11), "slow": mark(time)}) == (set(), set())
 
 
 def test_a_writer_that_was_shut_down_holds_up_nobody() -> None:
     """It writes no more, so there is nothing to wait for."""
-    assert judged({"a": mark(11), "gone": mark(10, noted_ms=999, is_open=False)}) == ({"gone"}, {"a"})
+    assert judged({"a": mark(11), "gone": mark(10, is_open=False)}) == ({"gone"}, {"a"})
 
 
 def test_a_writer_that_was_shut_down_counts_while_it_is_ahead() -> None:
@@ -137,50 +128,22 @@ def test_a_writer_that_was_shut_down_counts_while_it_is_ahead() -> None:
 
 
 def test_one_that_waits_and_one_that_is_gone_make_no_watermark() -> None:
-    """As long as anybody is waited for, nothing is written; forgetting goes on."""
-    marks = {"a": mark(11), "slow": mark(10, noted_ms=999), "gone": mark(5, noted_ms=5)}
+    """As long as anybody is waited for, nothing is written."""
+    marks = {"a": mark(11), "slow": mark(10), "gone": mark(5, is_open=False)}
     assert judged(marks) == ({"gone"}, set())
 
 
-def test_a_writer_ahead_is_never_forgotten_however_silent() -> None:
-    """Its mark has not counted yet."""
-    assert judged({"a": mark(11, noted_ms=0)}, now_ms=10**9) == (set(), {"a"})
-
-
-def test_silence_while_the_store_was_not_there_does_not_count() -> None:
-    """Nobody could have been heard then."""
-    slow = {"a": mark(11), "slow": mark(10, noted_ms=5)}
-    assert judged(slow, since_ms=901) == (set(), set())
-    assert judged(slow, since_ms=900) == ({"slow"}, {"a"})
-
-
-def test_if_all_are_silent_all_are_forgotten_and_nothing_is_written() -> None:
-    """No active writers, no watermark."""
-    assert judged({"a": mark(10), "b": mark(4)}) == ({"a", "b"}, set())
-
-
 @given(
-    data=st.dictionaries(
-        st.sampled_from("abcde"), st.tuples(st.integers(0, 4), st.integers(0, 6), st.booleans()), max_size=5
-    ),
+    data=st.dictionaries(st.sampled_from("abcde"), st.tuples(st.integers(0, 4), st.booleans()), max_size=5),
     last_time=st.none() | st.integers(0, 4),
-    since_ms=st.integers(0, 6),
 )
-def test_the_verdict_is_what_the_rules_say(
-    data: dict[str, tuple[int, int, bool]], last_time: int | None, since_ms: int
-) -> None:
+def test_the_verdict_is_what_the_rules_say(data: dict[str, tuple[int, bool]], last_time: int | None) -> None:
     """All of them together, writer by writer."""
-    marks = {name: mark(time, noted_ms=noted, is_open=is_open) for name, (time, noted, is_open) in data.items()}
-    gone, counted = judged(marks, last_time=last_time, now_ms=6, timeout_ms=2, since_ms=since_ms)
-    waited_for = set()
-    for name, one in marks.items():
-        is_new = last_time is None or one.time > last_time
-        is_over = not one.is_open or (one.noted_ms <= 4 and since_ms <= 4)
-        assert (name in gone) == (not is_new and is_over)
-        if not is_new and not is_over:
-            waited_for.add(name)
+    marks = {name: mark(time, is_open=is_open) for name, (time, is_open) in data.items()}
+    gone, counted = judged(marks, last_time=last_time)
     new = {name for name, one in marks.items() if last_time is None or one.time > last_time}
-    assert counted == (set() if waited_for else new)
+    assert gone == {name for name, one in marks.items() if name not in new and not one.is_open}
+    assert counted == (new if marks.keys() == new | gone else set())
 
 
 # Which times

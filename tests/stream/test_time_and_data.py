@@ -88,6 +88,8 @@ class Source:
     notes: list[tuple[int, int]] = field(default_factory=list)  # which were taken: time, and events before it
     is_open: bool = True
     is_live: bool = False  # it has noted a time since it was opened
+    was_reopened: bool = False  # since it gave time
+    closed: int = 0  # how many events it had written when it was closed last
 
     def note(self, time: int) -> None:
         """Take a note, unless it is earlier than the last."""
@@ -144,7 +146,8 @@ class Life:
         known = self.sources.get(name)
         one = self.sources[name] = Source(name, kind, handle)
         if known is not None:
-            one.events, one.notes, one.is_live = known.events, known.notes, known.is_live
+            one.events, one.notes, one.is_live, one.closed = known.events, known.notes, known.is_live, known.closed
+            one.was_reopened = bool(one.notes)
         return one
 
     def write_(self) -> None:
@@ -213,7 +216,8 @@ class Life:
         if one is not None:
             self.say(Closing(one.name))
             one.handle.close()
-            one.is_open = one.is_live = False
+            one.is_open = one.is_live = one.was_reopened = False
+            one.closed = len(one.events)
 
     def scale_(self) -> None:
         """Split, merge, or cut anew some neighbouring segments."""
@@ -276,9 +280,14 @@ class Life:
             count = enough[0] if one.kind == "automatic" and enough else one.notes[-1][1]
             for place, pointer in one.events[:count]:
                 check_before(self.state, after, place, pointer())
+        for one in self.sources.values():
+            for place, pointer in one.events[: one.closed] if one.notes else ():
+                check_before(self.state, after, place, pointer())
 
     def check_that_time_goes_on(self, before: Watermark | None, after: Watermark | None) -> None:
         """See that the pass wrote what it could: all that were waited for had noted something new."""
+        if any(one.was_reopened and not one.is_live for one in self.sources.values()):
+            return  # it may be waited for
         times = [one.time for one in self.sources.values() if one.is_live]
         waited = before is not None or (self.passes > 1 and after is not None)
         if times and waited and (before is None or min(times) > before.lower):
@@ -319,7 +328,7 @@ def test_time_never_overtakes_data(seed: int) -> None:
             life.run(50)
             marks = store.watermarks(STREAM)
         with timed_store_on(disk, cpo, "main", clock, seed=2) as store:
-            assert store.watermarks(STREAM) == marks
+            assert store.watermarks(STREAM)[: len(marks)] == marks
             again = Life(store, clock, chance.randrange, ignored)
             again.sources, again.passes = life.sources, life.passes
             for one in again.sources.values():

@@ -44,7 +44,7 @@ from tests.stream.watermark_harness import (
 from tests.stream.wire_harness import over_the_wire
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
     from penstock.stream import StreamStore
@@ -141,10 +141,10 @@ def test_a_mark_that_nobody_could_give_is_an_error(store: StreamStore) -> None:
 def test_who_never_gave_time_is_unknown(store: StreamStore) -> None:
     """There is nothing to shut down, and nothing to remove."""
     uid = inside(store).catalog.stream(STREAM).uid
-    assert inside(store).marks.shut_down(uid, "w") is MarkStatus.UNKNOWN_WRITER
+    assert inside(store).marks.shut_down(STREAM, uid, "w") is MarkStatus.UNKNOWN_WRITER
     assert inside(store).marks.remove(STREAM, "w") is MarkStatus.UNKNOWN_WRITER
     assert inside(store).marks.note(STREAM, "w", 1, {0: 0}) is MarkStatus.SUCCESS
-    assert inside(store).marks.shut_down(uid, "w") is MarkStatus.SUCCESS
+    assert inside(store).marks.shut_down(STREAM, uid, "w") is MarkStatus.SUCCESS
     assert inside(store).marks.remove(STREAM, "w") is MarkStatus.SUCCESS
     assert inside(store).marks.remove(STREAM, "w") is MarkStatus.UNKNOWN_WRITER
     with pytest.raises(NoSuchStream):
@@ -156,7 +156,7 @@ def test_a_mark_after_a_shut_down_revives_the_writer(timed: Timed) -> None:
     writer = timed.begin(10)
     uid = inside(timed.store).catalog.stream(STREAM).uid
     inside(timed.store).marks.note(STREAM, "v", 20, {0: 0})
-    inside(timed.store).marks.shut_down(uid, "v")
+    inside(timed.store).marks.shut_down(STREAM, uid, "v")
     assert inside(timed.store).marks.note(STREAM, "v", 15, {0: 0}) is MarkStatus.INVALID_TIME, "it is still known"
     inside(timed.store).marks.note(STREAM, "v", 21, {0: 0})
     note(writer, 30)
@@ -1181,3 +1181,111 @@ def test_an_event_is_between_the_times_around_it(timed: Timed) -> None:
     pointers += [writer.write_event(b"event").result()]
     windows = [store.time_window(pointer) for pointer in pointers if pointer is not None]
     assert windows == [TimeWindow(None, 10), TimeWindow(10, 20), TimeWindow(20, None)]
+
+
+# Who is there, and who is not
+
+
+def test_a_writer_that_is_opened_again_is_waited_for(timed: Timed) -> None:
+    """It goes on behind the last time that it noted: time that went on without it would overtake its events."""
+    writer = timed.begin(10)
+    other = timed.store.writer(STREAM, "v")
+    note(other, 20)
+    other.close()
+    other = timed.store.writer(STREAM, "v")
+    note(writer, 30)
+    timed.run_pass(2)
+    note(writer, 40)
+    write(other, b"21")
+    timed.run_pass(2)
+    assert timed.lowers() == [10, 20]
+    note(other, 35)
+    timed.run_pass()
+    assert timed.lowers() == [10, 20, 35]
+
+
+def write_small(timed: Timed) -> None:
+    write(timed.store.writer(STREAM, "v"), b"event")
+
+
+def write_large(timed: Timed) -> None:
+    timed.store.writer(STREAM, "v").write_event(bytes(2 << 20)).result()
+
+
+def commit(timed: Timed) -> None:
+    with timed.store.transactional_writer(STREAM, "v").begin() as transaction:
+        transaction.write_event(b"event")
+
+
+def ping(timed: Timed) -> None:
+    timed.store.transactional_writer(STREAM, "v").begin().ping()
+
+
+@pytest.mark.parametrize("act", [write_small, write_large, commit, ping])
+def test_a_writer_that_writes_is_not_silent(timed: Timed, act: Callable[[Timed], None]) -> None:
+    """It notes a time less often than the time-out, and all that it writes meanwhile may be early."""
+    writer = timed.begin(10)
+    note(timed.store.writer(STREAM, "v"), 11)
+    for number in range(4):
+        note(writer, 20 + number)
+        act(timed)
+        timed.clock.advance(0.6 * TIMEOUT_S)
+        timed.store.maintain()
+        note(writer, 21 + number)
+    assert timed.lowers()[:2] == [10, 11]
+    assert len(timed.lowers()) == 2
+    timed.clock.advance(TIMEOUT_S)
+    timed.run_pass(2)
+    assert timed.lowers() == [10, 11, 24]
+
+
+def test_a_clock_that_is_set_forward_makes_nobody_silent(timed: Timed) -> None:
+    """No time has passed: who was heard a moment ago is waited for."""
+    writer = timed.begin(10)
+    note(timed.store.writer(STREAM, "v"), 11)
+    note(writer, 20)
+    timed.run_pass()
+    timed.clock.set_forward(10 * TIMEOUT_S)
+    timed.store.maintain()
+    assert timed.lowers() == [10, 11]
+
+
+@pytest.mark.parametrize("ends", ["closed", "silent"])
+def test_what_a_writer_wrote_behind_its_last_mark_lies_before_later_watermarks(timed: Timed, ends: str) -> None:
+    """Its events may be as early as its last time: a window that is complete without them would lose them."""
+    slow, other = timed.begin(10), timed.store.writer(STREAM, "v")
+    note(other, 11)
+    note(slow, 20)
+    timed.run_pass()
+    write(other, b"12", b"13")
+    if ends == "closed":
+        other.close()
+    else:
+        timed.clock.advance(TIMEOUT_S)
+        write(slow)
+    timed.run_pass()
+    last = timed.store.watermark(STREAM)
+    assert last is not None
+    assert (last.lower, last.cut) == (20, timed.store.tail(STREAM))
+    note(slow, 21)
+    timed.run_pass()
+    assert list(inside(timed.store).catalog.stream(STREAM).writers) == ["w"], "it is forgotten then"
+
+
+def test_a_writer_that_closes_while_others_hold_time_up_is_not_forgotten_before_its_events_count(timed: Timed) -> None:
+    """Between its end and the next watermark there may be many passes."""
+    slow, other, third = timed.begin(10), timed.store.writer(STREAM, "v"), timed.store.writer(STREAM, "u")
+    note(other, 11)
+    note(third, 11)
+    timed.run_pass()
+    note(slow, 20)
+    timed.run_pass()
+    write(other, b"12")
+    other.close()
+    timed.run_pass(3)
+    assert timed.lowers() == [10, 11], "the third holds time up"
+    inside(timed.store).marks.note(STREAM, "u", 15, {0: 0})
+    timed.run_pass()
+    last = timed.store.watermark(STREAM)
+    assert last is not None
+    assert (last.lower, last.cut) == (15, timed.store.tail(STREAM))
