@@ -130,7 +130,7 @@ class RemoteSeat:
     def report_if_due(self) -> None:
         """Tell the group where the reader is if that is news, and from time to time that somebody calls it."""
         reader = self._reader
-        if reader is None or reader.is_silent(self.clock.now()):
+        if reader is None or reader.is_silent(self.clock.elapsed()):
             return
         is_lost = self._session is None or self._session.is_lost
         is_due = time.monotonic() - self._reported_at >= _REPORT_EVERY_S

@@ -40,8 +40,8 @@ class Health:
         if not self._lock.acquire(timeout=_PATIENCE_S):
             return f"the disk has not answered for {_PATIENCE_S:g} s"
         try:
-            now = self._store.clock.now()
-            if not 0 <= now - self._found[0] < _GOOD_FOR_S:  # a clock may go back
+            now = self._store.clock.elapsed()
+            if now - self._found[0] >= _GOOD_FOR_S:
                 self._found = now, self._look()
             return self._found[1]
         finally:

@@ -33,7 +33,7 @@ class ClientReader:
         self._places: dict[Key, int] = {}  # up to where it has read
         self._returned: dict[Key, int] = {}  # with what it returned last
         self._segments: dict[Key, Segment] = {}  # those it holds, also when the store has them no more
-        self._seen = self._clock.now()
+        self._seen = self._clock.elapsed()
 
     def open(self) -> int:
         """Let the client use it, which has its seat now; return its number."""
@@ -70,7 +70,7 @@ class ClientReader:
 
     def hear(self, places: Mapping[Key, int] | None = None, returned: Mapping[Key, int] | None = None) -> None:
         """Note that the client is there, and where it is."""
-        self._seen = self._clock.now()
+        self._seen = self._clock.elapsed()
         if places is not None:
             self._places = dict(places)
             self._returned = dict(places if returned is None else returned)

@@ -136,7 +136,7 @@ class ReaderGroup:
         """Give a new reader a seat in the group, or one that had it its own again."""
         with self._catalog.lock:
             live = self._live()
-            silent = live.expire(self._store.clock.now())
+            silent = live.expire(self._store.clock.elapsed())
             seat = LocalSeat(live)
             reader = make(seat)
             seat.take(reader, claim)
@@ -224,7 +224,7 @@ class ReaderGroup:
                 raise CheckpointFailed(self.name, name, reason="another one is under way")
             if name in live.state.checkpoints:
                 raise CheckpointFailed(self.name, name, reason="there is one of this name")
-            silent = live.expire(self._store.clock.now())
+            silent = live.expire(self._store.clock.elapsed())
             live.begin_checkpoint(name, bell)
         let_go(silent)
 

@@ -73,7 +73,7 @@ class LiveGroup:
         self.end_of: Final = self.state.end_of
         self.readers: dict[str, Seated] = {}
         self.waiter: Bell | None = None  # of whoever waits for a checkpoint
-        self._since = store.clock.now()
+        self._since = store.clock.elapsed()
         self._heads: dict[str, Mapping[int, int]] = {}  # of the streams when lost segments were last looked for
         self._tellers: dict[tuple[str, int | None], Seated] = {}  # of what is lost, until they have told
 
@@ -161,7 +161,7 @@ class LiveGroup:
         state = self.state
         if state.checkpoint is not None and self.waiter is None:
             yield CheckpointDropped(self.name, state.checkpoint)
-        awaited = state.guests if 0 <= self.store.clock.now() - self._since < GUESTS_AWAITED_S else set()
+        awaited = state.guests if self.store.clock.elapsed() - self._since < GUESTS_AWAITED_S else set()
         for reader_id in sorted(state.readers.keys() - self.readers.keys() - awaited):
             yield ReaderGone(self.name, reader_id, {})
 

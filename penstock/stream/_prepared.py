@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from penstock.stream._transaction import Status
 
 __all__ = [
+    "LEASE_MAX_S",
     "PREPARED_MAX",
     "PreparedTransaction",
     "abort_prepared",
@@ -43,12 +44,14 @@ __all__ = [
     "commit_prepared",
     "drop_prepared",
     "expire_prepared",
+    "leases_left",
     "note_time",
     "record_prepared",
 ]
 
 _logger: Final = logging.getLogger("penstock.stream")
 PREPARED_MAX: Final = 10_000  # transactions of a store
+LEASE_MAX_S: Final = 24 * 3600.0
 _Places = list[tuple[int, int]]
 """Segment and offset of each part of what was committed."""
 
@@ -135,15 +138,24 @@ def record_prepared(
     found = [PreparedPart(part.low, part.high, part.logs, part.size, part.events) for part in parts]
     record = Prepared(stream, transaction, writer, int((store.clock.now() + lease) * 1000), found)
     store.catalog.commit(record)
+    store.leases[transaction] = store.clock.elapsed() + lease
     return PreparedTransaction(store, record)
+
+
+def leases_left(store: StreamStore) -> dict[str, float]:
+    """Return until when, by the clock that nobody can set, the transactions may be prepared that are on record."""
+    now, elapsed = store.clock.now(), store.clock.elapsed()
+    return {
+        one.transaction: elapsed + min(max(one.deadline_ms / 1000 - now, 0.0), LEASE_MAX_S)
+        for one in store.catalog.prepared.values()
+    }
 
 
 def expire_prepared(store: StreamStore, ids: Iterable[str]) -> None:
     """Abort those of some transactions whose time is up."""
     with store.catalog.lock:
-        now_ms = int(store.clock.now() * 1000)
-        known = (store.catalog.prepared.get(one) for one in ids)
-        late = [record.transaction for record in known if record is not None and now_ms > record.deadline_ms]
+        now = store.clock.elapsed()
+        late = [one for one in ids if one in store.catalog.prepared and now > store.leases[one]]
         abort_prepared(store, late, "it was prepared, and nobody committed it within its lease")
 
 

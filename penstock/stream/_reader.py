@@ -79,7 +79,7 @@ class Reader:
         self._losses: deque[PenstockError] = deque()  # to be told, one a call
         self._told: str | None = None  # the checkpoint that was returned last
         self.error: PenstockError | None = None  # why it reads no more
-        self._recorded = self._seen = self._clock.now()
+        self._recorded = self._seen = self._clock.elapsed()
         self._is_dirty = self._is_inside = False
         self._is_returning = False  # what was taken is on its way to the caller
         self._calls = 0
@@ -220,7 +220,7 @@ class Reader:
         The call for an event that was ready leaves no time behind, only a trace: it may take two leases to notice.
         """
         pulse = self._pulse()
-        if self._is_inside or pulse != self._seen_pulse or now < self._seen:
+        if self._is_inside or pulse != self._seen_pulse:
             self._seen_pulse, self._seen = pulse, now
         return now - self._seen > READER_LEASE_S
 
@@ -251,7 +251,7 @@ class Reader:
             return None
         finally:
             self._calls += 1
-            self._seen_pulse, self._seen = self._pulse(), self._clock.now()
+            self._seen_pulse, self._seen = self._pulse(), self._clock.elapsed()
             self._is_inside = False
         self._is_returning = True
         return result
@@ -438,8 +438,8 @@ class Reader:
         With ``passing`` it goes on beyond checkpoints at once.
         """
         self._count_returned()
-        now = self._clock.now()
-        if abs(now - self._recorded) >= _RECORD_EVERY_S:
+        now = self._clock.elapsed()
+        if now - self._recorded >= _RECORD_EVERY_S:
             self._recorded = now
             self._record()
         self._check_online()

@@ -8,7 +8,8 @@ to be kept, and where things are kept by time another takes its place soon enoug
 
 A plog is as old as the last block in it. Finding that out is one read, so it is done for few of them: for the first
 that could go, for one twice as far, and so on, and then between the last two. A pass that finds nothing to do has read
-once a segment. Where the clock was set back, a plog may go a little early or late.
+once a segment. Where the clock was set back, a plog may go a little early or late; one that is from the future does not
+keep what comes before it, or after it.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from __future__ import annotations
 import math
 from bisect import bisect_left, bisect_right
 from dataclasses import replace
+from itertools import islice
 from typing import TYPE_CHECKING, Final, Protocol
 
 from penstock.model import BySize
@@ -33,6 +35,9 @@ __all__ = ["PLOGS_KEPT", "PlogStarts", "SegmentView", "by_consumption", "by_size
 
 PLOGS_KEPT: Final = 8  # what is kept by size or time lies in about so many plogs, so that it can be cut that finely
 _PLOG_SIZE_MIN: Final = 16 << 10  # smaller ones would be mostly heads
+
+
+_LOOKED_AT_MAX: Final = 64  # plogs, for a time that can be
 
 
 class PlogStarts(Protocol):
@@ -67,17 +72,17 @@ def plog_sizes(state: StreamState, sizes: PlogSizes) -> PlogSizes:
     return replace(sizes, first=min(sizes.first, largest), largest=largest)
 
 
-def by_time(state: StreamState, view: Callable[[int], SegmentView], *, older_than_ms: int) -> Cut | None:
+def by_time(state: StreamState, view: Callable[[int], SegmentView], *, older_than_ms: int, now_ms: int) -> Cut | None:
     """Return the cut before which everything is older; None if nothing can go."""
-    return _new_head(state, _Ages(state, view).cut(older_than_ms))
+    return _new_head(state, _Ages(state, view, now_ms).cut(older_than_ms))
 
 
-def by_size(state: StreamState, view: Callable[[int], SegmentView], *, size_bytes: int) -> Cut | None:
+def by_size(state: StreamState, view: Callable[[int], SegmentView], *, size_bytes: int, now_ms: int) -> Cut | None:
     """Return the cut behind which at most ``size_bytes`` are left, or as few as can be; None if nothing can go.
 
     All segments are cut at the same age, the highest that will do. What came last stays, be it too large by itself.
     """
-    ages = _Ages(state, view, keeps_last=True)
+    ages = _Ages(state, view, now_ms, keeps_last=True)
     if ages.size(state.head) <= size_bytes:
         return None
     most = ages.cut(math.inf)
@@ -167,23 +172,28 @@ class _Marks:
         return self._end
 
 
-def _count_first(marks: _Marks, holds: Callable[[int], bool]) -> int:
-    """Return of how many marks, from the first on, something holds; asks for few of them, most of those early ones."""
+def _count_first(count: int, holds: Callable[[int], bool]) -> int:
+    """Return for how many numbers, from 0 on, something holds; asks for few of them, most of those early ones."""
     low, step = 0, 1
-    while low + step <= len(marks) and holds(marks[low + step - 1]):
+    while low + step <= count and holds(low + step - 1):
         low, step = low + step, 2 * step
-    rest = range(low, min(low + step - 1, len(marks)))
-    return low + bisect_left(rest, True, key=lambda index: not holds(marks[index]))
+    rest = range(low, min(low + step - 1, count))
+    return low + bisect_left(rest, True, key=lambda number: not holds(number))
 
 
 class _Ages:
     """How old the parts of a stream are. Each is looked at once, so what is written meanwhile does not matter.
 
+    A block whose time is still to come was written by a machine whose clock was wrong. It is not younger than what
+    follows it, so the next time that can be counts; there is no telling how old it is by its own.
+
     With ``keeps_last`` the last plog with any bytes stays, in every segment that goes on.
     """
 
-    def __init__(self, state: StreamState, view: Callable[[int], SegmentView], *, keeps_last: bool = False) -> None:
-        self._state, self._view, self._keeps_last = state, view, keeps_last
+    def __init__(
+        self, state: StreamState, view: Callable[[int], SegmentView], now_ms: int, *, keeps_last: bool = False
+    ) -> None:
+        self._state, self._view, self._now_ms, self._keeps_last = state, view, now_ms, keeps_last
         self._lengths: dict[int, int] = {}
         self._marks: dict[int, _Marks] = {}
         self._times: dict[tuple[int, int], int] = {}
@@ -197,7 +207,7 @@ class _Ages:
         if end is not None and offset >= end:
             return None
         marks = self._marks_behind(segment, offset)
-        count = _count_first(marks, lambda mark: limit_ms == math.inf or self._time(segment, mark) < limit_ms)
+        count = _count_first(len(marks), lambda index: limit_ms == math.inf or self._time(segment, index) < limit_ms)
         if count and count == len(marks) and end is not None:
             return None
         return marks[count - 1] if count else offset
@@ -210,17 +220,30 @@ class _Ages:
             self._marks[segment] = _Marks(starts, offset=offset, last=last, end=end)
         return self._marks[segment]
 
-    def _time(self, segment: int, mark: int) -> int:
-        """Return the time of the last block before a mark."""
-        if (segment, mark) not in self._times:
-            self._times[segment, mark] = self._view(segment).time_at(mark - 1)
-        return self._times[segment, mark]
+    def _time(self, segment: int, index: int) -> int:
+        """Return when the last block before a mark was appended, or at the latest."""
+        marks = self._marks[segment]
+        nearest = islice(range(index, len(marks)), _LOOKED_AT_MAX)
+        times = (self._block_time(segment, marks[number]) for number in nearest)
+        found = next((time for time in times if time <= self._now_ms), None)
+        return self._end_time(segment) if found is None else found
+
+    def _block_time(self, segment: int, end: int) -> int:
+        if (segment, end) not in self._times:
+            self._times[segment, end] = self._view(segment).time_at(end - 1)
+        return self._times[segment, end]
+
+    def _end_time(self, segment: int) -> int:
+        """Return when the last block of a segment was appended, at the latest."""
+        if self._state.segments[segment].successors:
+            return min(self._state.scaled_ms, self._now_ms)
+        return min(self._block_time(segment, self._length(segment)), self._now_ms)
 
     def oldest(self) -> int:
         """Return the time of the oldest plog that can go."""
         places = self.cut(-math.inf).items()
         marks = {segment: self._marks[segment] for segment, _ in places if segment in self._marks}
-        return min(self._time(segment, found[0]) for segment, found in marks.items() if len(found))
+        return min(self._time(segment, 0) for segment, found in marks.items() if len(found))
 
     def size(self, cut: Cut) -> int:
         """Return how many bytes there are behind a cut."""

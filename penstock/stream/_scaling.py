@@ -103,8 +103,13 @@ class Decision:
     ranges: list[tuple[float, float]]
 
 
-def decide(state: StreamState, meters: Mapping[int, Meter], now: float) -> Decision | None:
-    """Return the change that a stream needs now, if it needs one; ``meters`` are by segment."""
+def decide(
+    state: StreamState, meters: Mapping[int, Meter], now: float, *, clock_time: float | None = None
+) -> Decision | None:
+    """Return the change that a stream needs now, if it needs one; ``meters`` are by segment.
+
+    ``now`` is what they were sampled by, and ``clock_time`` the time as the stream remembers it, if that is another.
+    """
     match state.config.scaling:
         case ByEventRate() as scaling:
             unit: Unit = "events"
@@ -112,7 +117,8 @@ def decide(state: StreamState, meters: Mapping[int, Meter], now: float) -> Decis
             unit = "bytes"
         case _:
             return None
-    if state.sealed or 0 <= now - state.scaled_ms / 1000 < COOL_DOWN_S:
+    since_scaled = (now if clock_time is None else clock_time) - state.scaled_ms / 1000
+    if state.sealed or 0 <= since_scaled < COOL_DOWN_S:
         return None
     current = state.current
     if len(current) < scaling.min_segments:

@@ -163,7 +163,7 @@ class LocalSeat:
                 return
             if places is not None:
                 self._live.record(self._seated.reader_id, places, durable=durable)
-            silent = self._live.expire(self.clock.now())
+            silent = self._live.expire(self.clock.elapsed())
         let_go(silent)
 
     def finish_segment(self, key: Key, place: int) -> None:

@@ -429,13 +429,16 @@ class Segment:
         if log is not None and log.start < offset:
             log.truncate(log.plog_at(offset))
 
-    def roll(self, *, older_than_ms: int) -> None:
-        """Let blocks go into a new plog if the last one begins with one that is older: then all of it can go."""
+    def roll(self, *, older_than_ms: int, now_ms: int) -> None:
+        """Let blocks go into a new plog if the last one begins with one that is older: then all of it can go.
+
+        Also if that one is from the future: what follows says how old it is.
+        """
         log = self._existing_log()
         if log is None or self.ended:
             return
         start = log.plog_starts()[-1]
-        if start < self.tail and self.time_at(start) < older_than_ms:
+        if start < self.tail and not older_than_ms <= self.time_at(start) <= now_ms:
             log.roll()
 
     def merge_plogs(self, *, guard: AbstractContextManager[object], span_ms: int | None = None) -> None:

@@ -60,7 +60,7 @@ from penstock.stream._large_read import EventInputStream, event_at
 from penstock.stream._mark_log import MARK_LOG_SIZES
 from penstock.stream._marks import bound_of
 from penstock.stream._positions import Positions
-from penstock.stream._prepared import PreparedTransaction, drop_prepared
+from penstock.stream._prepared import PreparedTransaction, drop_prepared, leases_left
 from penstock.stream._pump import Pump
 from penstock.stream._reader import EVENT_SIZE_DEFAULT
 from penstock.stream._records import (
@@ -145,6 +145,7 @@ class StreamStore:
         with resources:  # which are closed if we do not get to the end of this
             self.catalog: Final = Catalog(manager.log(_CATALOG_LOG))
             recover_commits(self)
+            self.leases: Final = leases_left(self)  # of prepared transactions
             self._delete_leftovers()
             self._find_small_plogs()
             self.marks: Final = Watermarks(self, pass_s=pass_s)
@@ -702,6 +703,7 @@ class StreamStore:
     def end_prepared(self, transaction: str, status: Status, why: str) -> None:
         """Note how a prepared transaction has ended; the caller holds the catalog."""
         known = self.transactions.pop(transaction, None)
+        self.leases.pop(transaction, None)
         if known is not None:
             known.note_end(status, why)
         if status == "aborted":

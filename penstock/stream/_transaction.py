@@ -37,6 +37,7 @@ from penstock.stream._commit import LOGS_MAX, TransactionPart, commit_copies, co
 from penstock.stream._keys import key_position
 from penstock.stream._large_write import CHUNK_SIZE, EventOutputStream, LargeWrite
 from penstock.stream._prepared import (
+    LEASE_MAX_S,
     PreparedTransaction,
     abort_prepared,
     check_timestamp,
@@ -74,7 +75,6 @@ __all__ = [
     "check_ids",
 ]
 
-LEASE_MAX_S: Final = 24 * 3600.0
 _COPY_SIZE_MAX: Final = 256 << 10  # what is committed by copying it
 _LARGE_PLOGS: Final = PlogSizes(first=(2 << 20) + 4096, largest=256 << 20)  # two chunks at first
 Status = Literal["open", "prepared", "committed", "aborted"]

@@ -129,7 +129,7 @@ class Upkeep:
     def _scale(self, state: StreamState) -> None:
         if not _is_scaled(state):
             return
-        now = self._store.clock.now()
+        now = self._store.clock.elapsed()
         current = [one.segment_id for one in state.current]
         meters = self._meters[state.uid] = {
             segment: self._meters.get(state.uid, {}).get(segment) or Meter() for segment in current
@@ -137,7 +137,7 @@ class Upkeep:
         for segment, meter in meters.items():
             taken = self._store.segment(state.name, segment)
             meter.sample(now, events=taken.events, size=taken.bytes)
-        decision = decide(state, meters, now)
+        decision = decide(state, meters, now, clock_time=self._store.clock.now())
         if decision is not None:
             self._store.scale_stream(state.name, decision.seal, decision.ranges)
 
@@ -161,14 +161,15 @@ class Upkeep:
         def view(segment: int) -> Segment:
             return self._store.segment(state.name, segment)
 
+        now = self._store.clock.now()
+        now_ms = int(now * 1000)
         match state.config.retention:
             case ByTime(seconds):
-                now = self._store.clock.now()
                 for one in state.current:
-                    view(one.segment_id).roll(older_than_ms=int((now - seconds / PLOGS_KEPT) * 1000))
-                return by_time(state, view, older_than_ms=int((now - seconds) * 1000))
+                    view(one.segment_id).roll(older_than_ms=int((now - seconds / PLOGS_KEPT) * 1000), now_ms=now_ms)
+                return by_time(state, view, older_than_ms=int((now - seconds) * 1000), now_ms=now_ms)
             case BySize(size_bytes):
-                return by_size(state, view, size_bytes=size_bytes)
+                return by_size(state, view, size_bytes=size_bytes, now_ms=now_ms)
             case ByConsumption():
                 groups = [group for group in self._store.catalog.groups.values() if state.name in group.streams]
                 passed = [group.places()[state.name] for group in groups if not group.finished]

@@ -89,6 +89,7 @@ def test_clock_set_back_does_not_keep_an_old_answer(
     assert health.trouble() is None
     assert isinstance(store.clock, ManualClock)
     store.clock.advance(-3600)
+    store.clock.advance(60)
     monkeypatch.setattr(os, "fdatasync", fail_sync)
     assert health.trouble() is not None
 

@@ -890,3 +890,17 @@ def test_lost_segments_are_looked_for_only_after_a_truncation(
         assert rest(reader) == []
         assert reader.finished
     assert look.call_count == 1
+
+
+def test_a_clock_that_is_set_forward_takes_no_reader_offline(store: StreamStore, clock: ManualClock) -> None:
+    """No time has passed: the reader was there a moment ago."""
+    store.create_stream(STREAM)
+    group = store.create_reader_group("group", [STREAM])
+    first, second = group.reader("first"), group.reader("second")
+    for reader in (first, second):
+        reader.read_next_event(timeout=0)
+    clock.set_forward(3600)
+    for reader in (second, first, second):
+        reader.read_next_event(timeout=0)
+    group.lag()
+    assert sorted(group.readers()) == ["first", "second"]

@@ -95,11 +95,11 @@ class Stream:
         self.state.check_cut(StreamCut.of(NAME, head))
         self.state.apply(StreamTruncated(NAME, head))
 
-    def by_time(self, older_than_ms: int) -> dict[int, int] | None:
-        return by_time(self.state, self.view, older_than_ms=older_than_ms)
+    def by_time(self, older_than_ms: int, now_ms: int = 1_000_000) -> dict[int, int] | None:
+        return by_time(self.state, self.view, older_than_ms=older_than_ms, now_ms=now_ms)
 
-    def by_size(self, size_bytes: int) -> dict[int, int] | None:
-        return by_size(self.state, self.view, size_bytes=size_bytes)
+    def by_size(self, size_bytes: int, now_ms: int = 1_000_000) -> dict[int, int] | None:
+        return by_size(self.state, self.view, size_bytes=size_bytes, now_ms=now_ms)
 
     def by_consumption(self, *cuts: dict[int, int]) -> dict[int, int] | None:
         return by_consumption(self.state, self.view, cuts)
@@ -350,9 +350,9 @@ def test_a_pass_that_finds_nothing_reads_once() -> None:
     """Retention runs all the time, mostly for nothing."""
     many = ManyPlogs(100_000)
     state = StreamState(StreamCreated(NAME, 0, 1, StreamConfig()))
-    assert by_time(state, lambda _: many, older_than_ms=0) is None
+    assert by_time(state, lambda _: many, older_than_ms=0, now_ms=10**9) is None
     assert many.reads == 1
-    assert by_size(state, lambda _: many, size_bytes=many.tail) is None
+    assert by_size(state, lambda _: many, size_bytes=many.tail, now_ms=10**9) is None
     assert many.reads == 1
 
 
@@ -361,7 +361,7 @@ def test_a_cut_is_found_with_few_reads(gone: int) -> None:
     """A scan of a hundred thousand plogs would open every one of them."""
     many = ManyPlogs(100_000)
     state = StreamState(StreamCreated(NAME, 0, 1, StreamConfig()))
-    assert by_time(state, lambda _: many, older_than_ms=gone) == {0: 10 * gone}
+    assert by_time(state, lambda _: many, older_than_ms=gone, now_ms=10**9) == {0: 10 * gone}
     assert many.reads <= 2 * math.log2(gone + 1) + 2
 
 
@@ -370,7 +370,7 @@ def test_a_cut_by_size_is_found_with_few_reads(gone: int) -> None:
     """Many ages are tried, and for each a place is looked for; much of that has been looked at before."""
     many = ManyPlogs(100_000)
     state = StreamState(StreamCreated(NAME, 0, 1, StreamConfig()))
-    assert by_size(state, lambda _: many, size_bytes=many.tail - 10 * gone) == {0: 10 * gone}
+    assert by_size(state, lambda _: many, size_bytes=many.tail - 10 * gone, now_ms=10**9) == {0: 10 * gone}
     assert many.reads <= (math.log2(gone) + 1) ** 2 + 8
 
 
@@ -488,3 +488,56 @@ def test_by_consumption_takes_nothing_that_a_consumer_needs(stream: Stream, data
         stream.state.check_cut(StreamCut.of(NAME, cut))
         assert all(offset >= stream.state.head.get(segment, 0) for segment, offset in cut.items())
     assert stream.by_consumption(*consumers) is None
+
+
+# Clocks that were wrong
+
+
+FUTURE = 10**12
+
+
+def from_the_future(*times: int) -> Stream:
+    """Return a stream of one plog of 100 bytes a time, and one that takes events."""
+    stream = Stream()
+    for time in times:
+        stream.plog(0, (100, time))
+    return stream
+
+
+def test_a_plog_from_the_future_is_as_old_as_what_follows_it() -> None:
+    """Somebody's clock was wrong for a minute: for years nothing would go."""
+    stream = from_the_future(10, 20, FUTURE, FUTURE, 50, 60)
+    assert stream.by_time(21, now_ms=100) == {0: 200}
+    assert stream.by_time(50, now_ms=100) == {0: 200}
+    assert stream.by_time(51, now_ms=100) == {0: 500}
+
+
+def test_a_plog_from_the_future_with_nothing_behind_it_is_young() -> None:
+    """Nothing says how old it is, and what is kept too long is not lost."""
+    stream = from_the_future(10, FUTURE, FUTURE)
+    assert stream.by_time(100, now_ms=100) == {0: 100}
+    stream.plog(0, (100, 50))
+    assert stream.by_time(51, now_ms=100) == {0: 300}
+
+
+def test_what_ended_with_a_time_from_the_future_is_older_than_the_scale_that_ended_it() -> None:
+    """Else all its successors would wait for that time, too."""
+    stream = from_the_future(10, FUTURE)
+    stream.state.apply(StreamScaled(NAME, {0: 200}, [(0.0, 1.0)], 30))
+    stream.segments[1] = FakeSegment()
+    assert stream.by_time(30, now_ms=100) == {0: 100}
+    assert stream.by_time(31, now_ms=100) == {1: 0}
+
+
+def test_a_plog_from_the_future_does_not_make_retention_by_size_take_everything() -> None:
+    """All is younger than nothing, but older than the future: cut at that age, nothing would be left."""
+    stream = from_the_future(10, FUTURE, 30, 40, 50, 60)
+    assert stream.by_size(400, now_ms=100) == {0: 300}
+    assert stream.by_size(500, now_ms=100) == {0: 100}
+
+
+def test_of_very_many_plogs_from_the_future_few_are_looked_at() -> None:
+    """Each look may open a file, in every run of maintenance."""
+    stream = from_the_future(*[FUTURE] * 1000)
+    assert stream.by_time(50, now_ms=100) is None
+    assert stream.reads < 100

@@ -1167,3 +1167,19 @@ def test_nothing_of_a_deleted_stream_goes_to_another_of_its_name(
     with suppress(NoSuchStream):
         writer.close()
     assert events_of(store) == []
+
+
+@pytest.mark.parametrize("prepared", [False, True])
+def test_a_clock_that_is_set_forward_ends_no_lease(store: StreamStore, clock: ManualClock, prepared: bool) -> None:
+    """No time has passed: the transaction was pinged a moment ago."""
+    store.create_stream(STREAM)
+    transaction = store.transactional_writer(STREAM).begin(lease=30)
+    transaction.write_event(b"event")
+    if prepared:
+        transaction.prepare()
+    clock.set_forward(3600)
+    store.maintain()
+    before = transaction.status
+    clock.advance(31)
+    store.maintain()
+    assert (before, transaction.status) == ("prepared" if prepared else "open", "aborted")
