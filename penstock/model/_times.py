@@ -34,7 +34,10 @@ class Watermark:
 
 @dataclass(frozen=True, slots=True)
 class TimeWindow:
-    """Between which times a reader is: everything up to ``lower`` was read, nothing from after ``upper``.
+    """Between which times a reader is: everything up to ``lower`` was read.
+
+    ``upper`` is the latest time that any writer had noted when the next watermark was made. A writer may have written
+    events that are later than all it has noted, so some of after ``upper`` may have been read.
 
     ``lower`` is None before the first watermark, ``upper`` behind the last one.
     """

@@ -88,7 +88,7 @@ class PreparedTransaction:
             self._check()
             uid = self._store.catalog.stream(self.stream).uid
             places = commit_prepared(self._store, self.stream, [self.id])
-        self._store.marks.note_activity(uid, self._writer_id)
+        self._store.marks.note_activity(self.stream, uid, self._writer_id)
         note_time(self._store, self.stream, uid, self._writer_id, timestamp)
         return places
 

@@ -136,7 +136,8 @@ class Reader:
     def current_time_window(self, stream: str | None = None) -> TimeWindow | None:
         """Return between which times the group is in a stream, the only one by default; None if nobody gave time.
 
-        Everything from before ``lower`` was read, by this reader or another, and nothing from after ``upper``.
+        Everything from before ``lower`` was read, by this reader or another, and no writer had noted a time after
+        ``upper`` when the next watermark was made.
         """
         return self._seat.time_window(stream)
 

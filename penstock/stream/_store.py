@@ -381,7 +381,7 @@ class StreamStore:
         """Return the cut of the last watermark whose time is not after ``time``; the head if there is none.
 
         All that writers had written when they noted the watermark's time lies before it. With the ``upper`` bound,
-        nothing does that a writer wrote after it had noted a later time: to read from there on misses none of it.
+        nothing does that a writer wrote after it had noted a later time; what it wrote ahead of its notes may.
         """
         with self.catalog.lock:
             return self.marks.cut_at(self._state(name), time, bound)
@@ -642,7 +642,7 @@ class StreamStore:
 
     def note_activity(self, writer: KnownWriter) -> None:
         """Note that a writer has written: it is not silent."""
-        self.marks.note_activity(writer.stream_uid, writer.writer_id)
+        self.marks.note_activity(writer.stream, writer.stream_uid, writer.writer_id)
 
     def lanes(self, stream: str) -> tuple[int, list[OpenLane]]:
         """Return the number of a stream, and the segments that take events now, by key range."""

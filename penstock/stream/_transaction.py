@@ -279,7 +279,7 @@ class Transaction:
         self._why = ""
         self._is_given_up = False  # by whoever has it, so that nobody need be told
         self._deadline = store.clock.elapsed() + lease
-        store.marks.note_activity(uid, writer_id)
+        store.marks.note_activity(stream, uid, writer_id)
 
     @property
     def status(self) -> Status:
@@ -300,7 +300,7 @@ class Transaction:
         with self._lock:
             self._check_open()
             self._deadline = self._store.clock.elapsed() + self._lease
-        self._store.marks.note_activity(self._logs.uid, self.writer_id)
+        self._store.marks.note_activity(self.stream, self._logs.uid, self.writer_id)
 
     def write_event(self, event: object, key: str | bytes | None = None) -> None:
         """Add an event; nobody sees it before the commit."""
@@ -483,7 +483,7 @@ class Transaction:
                 raise
             self._end("committed", "it was committed")
             self._logs.drop()  # those of events that were aborted
-            self._store.marks.note_activity(self._logs.uid, self.writer_id)
+            self._store.marks.note_activity(self.stream, self._logs.uid, self.writer_id)
             note_time(self._store, self.stream, self._logs.uid, self.writer_id, timestamp)
 
     def _copy(self) -> None:
@@ -674,7 +674,7 @@ class TransactionalWriter:
             one.abort_if_open(f"others of {self.writer_id} were committed as number {number}")
         if not is_new:
             self._abort_all(ids, f"number {number} of {self.writer_id} was committed before")
-        self._store.marks.note_activity(self._uid, self.writer_id)
+        self._store.marks.note_activity(self.stream, self._uid, self.writer_id)
         time = timestamp if is_new or last is None else last.time
         note_time(self._store, self.stream, self._uid, self.writer_id, time)
         return is_new

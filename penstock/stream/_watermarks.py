@@ -123,7 +123,7 @@ class Watermarks:
             self._store.wake_upkeep()
         return status
 
-    def note_activity(self, uid: int, writer_id: str | None) -> None:
+    def note_activity(self, stream: str, uid: int, writer_id: str | None) -> None:
         """Note that a writer is there: it was opened, or has written. One that had been shut down is waited for again.
 
         That holds for writers that have given time; of the others nothing is known.
@@ -137,6 +137,8 @@ class Watermarks:
             self._note_life(uid, writer_id)
             if not known.is_open:
                 self._put(uid, writer_id, replace(known, is_open=True))
+        if not known.is_open:
+            self._record(stream, uid)
 
     def _note_life(self, uid: int, writer_id: str) -> None:
         self._heard.setdefault(uid, {})[writer_id] = self._store.clock.elapsed()
