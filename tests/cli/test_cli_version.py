@@ -19,4 +19,4 @@ def test_version_prints_the_version_of_the_package(run: Run) -> None:
 
 def test_version_has_one_source() -> None:
     """The build reads the file that the program prints, so the two cannot differ."""
-    assert importlib.metadata.version("penstock") == penstock.__version__
+    assert importlib.metadata.version("penstock-stream") == penstock.__version__
