@@ -43,7 +43,9 @@ NO_SERIALIZERS = [0, 5, "utf-8", [], StrSerializer, HUGE]
 NO_KEYS = [5, 1.5, True, [], math.nan]
 NO_CUTS = [*NO_OBJECTS, EventPointer(STREAM, 0, 0)]
 NO_CHECKPOINT: Any = Checkpoint("c", "g", 5)  # type: ignore[arg-type]
-CUTS_OF_NONE = [one for one in NO_CUTS if one != []]  # no cuts are as good as None
+CUTS_OF_NONE = [
+    one for one in NO_CUTS if one != [] and type(one) is not int
+]  # no cuts are as good as None, an int is a time
 
 
 class Doors:
@@ -168,7 +170,7 @@ DOORS: list[tuple[str, Callable[[Doors, Any], object], str, Sequence[object]]] =
         "reset",
         lambda d, bad: d.group.reset(bad),
         "^to cannot",
-        [None, 0, "", "tail", True, [None], NO_CHECKPOINT],
+        [None, "", "tail", True, [None], NO_CHECKPOINT],
     ),
     ("EventPointer stream", lambda _, bad: EventPointer(bad, 0, 0), "stream", NO_TEXTS),
     ("EventPointer segment", lambda _, bad: EventPointer(STREAM, bad, 0), "segment_id", NO_OFFSETS[:-1]),
