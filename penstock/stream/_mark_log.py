@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from penstock.log import LogStream
+    from penstock.log._stream import PendingLogAppend
 
 __all__ = ["MARK_LOG_SIZES", "Border", "MarkLog", "pack_watermark", "unpack_watermark"]
 
@@ -79,8 +80,15 @@ class MarkLog:
 
     def append(self, watermark: Watermark) -> None:
         """Put a watermark behind the others, durably, unless somebody else did so meanwhile."""
+        self.take(watermark, self.submit(watermark))
+
+    def submit(self, watermark: Watermark) -> PendingLogAppend:
+        """Append a watermark without waiting; it counts once it was taken."""
         assert self.last is None or watermark.lower > self.last.lower, "time does not go back"
-        pending = self._log.submit(pack_watermark(watermark), expected=self._tail)
+        return self._log.submit(pack_watermark(watermark), expected=self._tail)
+
+    def take(self, watermark: Watermark, pending: PendingLogAppend) -> None:
+        """Let a watermark count, once it is durable."""
         self.end = pending.result()
         self._tail, self.last = pending.position, watermark
 

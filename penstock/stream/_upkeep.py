@@ -15,7 +15,7 @@ from penstock.stream._retention import PLOGS_KEPT, by_consumption, by_size, by_t
 from penstock.stream._scaling import Meter, decide
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
     from penstock.stream._segment import Segment
     from penstock.stream._store import StreamStore
@@ -34,6 +34,7 @@ class Upkeep:
         self._store, self._pass_s = store, pass_s
         self._lock = threading.Lock()
         self._stop = threading.Event()
+        self._running = threading.Lock()
         self._thread: threading.Thread | None = None
         self._meters: dict[int, dict[int, Meter]] = {}  # by stream and segment
 
@@ -75,7 +76,11 @@ class Upkeep:
             self.run_once()
 
     def run_once(self) -> None:
-        """Do for every stream what its configuration asks for, and clear away what was given up."""
+        """Do for every stream what its configuration asks for, and clear away what was given up; one run at a time."""
+        with self._running:
+            self._run()
+
+    def _run(self) -> None:
         catalog, clock = self._store.catalog, self._store.clock
         with catalog.lock:
             transactions, prepared = list(self._store.transactions.values()), list(catalog.prepared)
@@ -91,6 +96,7 @@ class Upkeep:
         _attempt("prepared transactions", partial(expire_prepared, self._store, prepared))
         for writer in self._store.time_writers():
             writer.note_by_itself(int(clock.now() * 1000))
+        self._write_watermarks(names)
         for name in names:
             self._keep(name)
         for name, segment in self._store.small_plogs.copy():
@@ -100,8 +106,24 @@ class Upkeep:
         with self._store.catalog.lock:
             finish_commits(self._store, name)
 
+    def _write_watermarks(self, names: Iterable[str]) -> None:
+        """Write the next watermarks: those of all streams are submitted first, so that they share a sync."""
+        marks = self._store.marks
+        begun: list[tuple[str, Callable[[], None]]] = []
+
+        def begin(state: StreamState) -> None:
+            found = marks.begin_pass(state)
+            if found is not None:
+                begun.append((state.name, partial(marks.end_pass, found)))
+
+        _attempt("marks of writers", marks.record_some)
+        for name in names:
+            _attempt(f"time of stream {name}", partial(self._do, begin, name))
+        for name, end in begun:
+            _attempt(f"time of stream {name}", end)
+
     def _keep(self, name: str) -> None:
-        for what, task in (("time", self._store.marks.run_pass), ("scaling", self._scale), ("retention", self._retain)):
+        for what, task in (("scaling", self._scale), ("retention", self._retain)):
             _attempt(f"{what} of stream {name}", partial(self._do, task, name))
 
     def _merge(self, name: str, segment_id: int) -> None:

@@ -1,8 +1,9 @@
 """Watermarks at work: marks of writers in, watermarks out.
 
 A mark is kept in memory when it is noted. The first one of a writer is put on record at once, so that no crash lets
-time go on without it; the others by the next pass, before they count. A pass over a stream shuts down the writers that
-were silent for too long, puts on record what is new, and writes a watermark if time has advanced. A writer is silent
+time go on without it; the others by and by, a bounded number of bytes with every maintenance run: after a crash an
+older mark counts, and time waits for that writer. A pass over a stream shuts down the writers that were silent for too
+long, and writes a watermark if time has advanced; those of many streams share a sync. A writer is silent
 while it neither notes a time nor writes; that is measured by a clock that nobody can set. The mark of a writer that was
 shut down is kept until a watermark lies behind all that it wrote. Who owns the store owns all its streams, so nobody
 else does the same; the logs of a former owner are fenced.
@@ -13,9 +14,10 @@ The catalog's lock is taken before the one here, which is never held while waiti
 from __future__ import annotations
 
 import threading
+from contextlib import contextmanager
 from dataclasses import replace
 from itertools import takewhile
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
 
@@ -36,8 +38,9 @@ from penstock.stream._marks import (
 from penstock.stream._records import WriterMarked, WritersForgotten
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
+    from penstock.log._stream import PendingLogAppend
     from penstock.model import TimeWindow
     from penstock.stream._store import StreamStore
     from penstock.stream._stream_state import StreamState
@@ -47,6 +50,19 @@ if TYPE_CHECKING:
 __all__ = ["Watermarks"]
 
 _COMMIT_SIZE: Final = 256 << 10  # of the marks that are put on record together
+_RUN_SIZE: Final = 64 << 10  # of the marks that a maintenance run puts on record
+
+
+class _Pass(NamedTuple):
+    """A stream's watermark under way: what it was made of, and what is done once it is durable."""
+
+    stream: str
+    uid: int
+    marks: dict[str, WriterMark]
+    gone: Iterable[str]
+    last: Watermark | None
+    log: MarkLog | None
+    pending: PendingLogAppend | None
 
 
 class Watermarks:
@@ -57,7 +73,9 @@ class Watermarks:
         self._pass_s = pass_s
         self._lock = threading.Lock()
         self._marks = {state.uid: _marks_of(state) for state in store.catalog.streams.values() if state.writers}
-        self._fresh: dict[int, set[str]] = {}  # writers whose marks are not on record yet
+        self._fresh: dict[
+            tuple[int, str], str
+        ] = {}  # writers whose marks are not on record, longest first; the streams
         self._logs: dict[int, MarkLog | None] = {  # None: not opened yet
             state.uid: None for state in store.catalog.streams.values() if store.has_mark_log(state)
         }
@@ -117,9 +135,9 @@ class Watermarks:
             status = check_mark(known, mark)
             self._note_life(uid, writer_id)
             if status is MarkStatus.SUCCESS:
-                self._put(uid, writer_id, mark)
+                self._put(stream, uid, writer_id, mark)
         if status is MarkStatus.SUCCESS and (known is None or not known.is_open):
-            self._record(stream, uid)
+            self._record([(uid, writer_id)])
             self._store.wake_upkeep()
         return status
 
@@ -136,9 +154,9 @@ class Watermarks:
                 return
             self._note_life(uid, writer_id)
             if not known.is_open:
-                self._put(uid, writer_id, replace(known, is_open=True))
+                self._put(stream, uid, writer_id, replace(known, is_open=True))
         if not known.is_open:
-            self._record(stream, uid)
+            self._record([(uid, writer_id)])
 
     def _note_life(self, uid: int, writer_id: str) -> None:
         self._heard.setdefault(uid, {})[writer_id] = self._store.clock.elapsed()
@@ -157,7 +175,7 @@ class Watermarks:
                 known = self._marks.get(uid, {}).get(writer_id)
                 if known is None:
                     return MarkStatus.UNKNOWN_WRITER
-                self._put(uid, writer_id, known.closed_at(position))
+                self._put(stream, uid, writer_id, known.closed_at(position))
                 return MarkStatus.SUCCESS
 
     def _shut_down_silent(self, state: StreamState, last_time: int | None) -> None:
@@ -187,32 +205,47 @@ class Watermarks:
             self._forget(state, {writer_id: known})
             return MarkStatus.SUCCESS
 
-    def _put(self, uid: int, writer_id: str, mark: WriterMark) -> None:
+    def _put(self, stream: str, uid: int, writer_id: str, mark: WriterMark) -> None:
         self._marks.setdefault(uid, {})[writer_id] = mark
-        self._fresh.setdefault(uid, set()).add(writer_id)
+        self._fresh[uid, writer_id] = stream
 
     def record_all(self) -> None:
         """Put on record what is not yet, of all streams, because the store is closed."""
-        with self._store.catalog.lock:
-            for state in list(self._store.catalog.streams.values()):
-                self._record(state.name, state.uid)
+        with self._lock:
+            keys = list(self._fresh)
+        self._record(keys)
 
-    def _record(self, stream: str, uid: int) -> None:
-        """Put on record what is not yet."""
+    def record_some(self) -> None:
+        """Put on record some marks of what is not yet: first of closed writers, then those that wait for longest.
+
+        Marks that are not on record are lost in a crash; time then waits for the next of those writers, or until it is
+        silent for long enough. So a run puts no more on record than a bounded number of bytes.
+        """
+        with self._lock:
+            chosen, size = list[tuple[int, str]](), 0
+            for key in sorted(self._fresh, key=lambda key: self._marks[key[0]][key[1]].is_open):
+                size += 16 * len(self._marks[key[0]][key[1]].segments) + len(key[1])
+                chosen.append(key)
+                if size > _RUN_SIZE:
+                    break
+        self._record(chosen)
+
+    def _record(self, keys: Iterable[tuple[int, str]]) -> None:
+        """Put the marks of some writers on record that are not yet."""
         with self._store.catalog.lock:
-            state = self._store.catalog.streams.get(stream)
-            if state is None or state.uid != uid:
-                self.lose_stream(uid)
-                return
             with self._lock:
-                fresh = self._fresh.pop(uid, set())
-                records = [_as_record(stream, writer, self._marks[uid][writer]) for writer in sorted(fresh)]
+                fresh = {key: self._fresh.pop(key) for key in keys if key in self._fresh}
+            streams = self._store.catalog.streams
+            known = {key: name for key, name in fresh.items() if name in streams and streams[name].uid == key[0]}
+            for uid in {uid for uid, _ in fresh.keys() - known.keys()}:
+                self.lose_stream(uid)
+            records = [_as_record(name, writer, self._marks[uid][writer]) for (uid, writer), name in known.items()]
             try:
                 for some in _batches(records):
                     self._store.catalog.commit(*some)
             except BaseException:
                 with self._lock:
-                    self._fresh.setdefault(uid, set()).update(fresh)
+                    self._fresh = {**known, **self._fresh}
                 raise
 
     def _forget(self, state: StreamState, gone: Mapping[str, WriterMark]) -> None:
@@ -223,7 +256,7 @@ class Watermarks:
             for writer in unchanged:
                 del marks[writer]
                 self._heard.get(state.uid, {}).pop(writer, None)
-                self._fresh.get(state.uid, set()).discard(writer)
+                self._fresh.pop((state.uid, writer), None)
         on_record = [writer for writer in unchanged if writer in state.writers]
         if on_record:
             self._store.catalog.commit(WritersForgotten(state.name, on_record))
@@ -231,8 +264,9 @@ class Watermarks:
     def lose_stream(self, uid: int) -> None:
         """Forget a stream, which was deleted."""
         with self._lock:
-            for table in (self._marks, self._fresh, self._logs, self._new_since, self._heard):
+            for table in (self._marks, self._logs, self._new_since, self._heard):
                 table.pop(uid, None)
+            self._fresh = {key: stream for key, stream in self._fresh.items() if key[0] != uid}
 
     # What they promise
 
@@ -242,25 +276,49 @@ class Watermarks:
 
     def run_pass(self, state: StreamState) -> None:
         """Write the next watermark of a stream, if it is time; the caller holds the catalog's lock."""
+        begun = self.begin_pass(state)
+        if begun is not None:
+            self.end_pass(begun)
+
+    def begin_pass(self, state: StreamState) -> _Pass | None:
+        """Submit the next watermark of a stream, if it is time; the caller holds the catalog's lock.
+
+        Many streams begin theirs, and then wait for one sync.
+        """
         if not self.has_marks(state.uid):
-            return
+            return None
         log = self.log_of(state)
         last = None if log is None else log.last
         last_time = None if last is None else last.lower
         self._shut_down_silent(state, last_time)
-        self._record(state.name, state.uid)
         with self._lock:
             marks = dict(self._marks.get(state.uid, {}))
         verdict = judge(marks, last_time=last_time)
         is_shown = all(commit.stream != state.name for commit in self._store.catalog.commits.values())
+        pending = None
         if verdict.counted and is_shown and (last is not None or self._has_waited(state.uid)):
             lower, upper = times_of(verdict.counted)
             if last is not None:
                 upper = max(upper, last.upper)  # of a writer that is gone, what it noted was noted
             cut = bound_of(state, marks.values(), None if last is None else last.cut.offsets)
             last = Watermark(lower, upper, StreamCut.of(state.name, cut))
-            self._append(state, last)
-        self._forget_gone(state, marks, verdict.gone, last)
+            with self._watching(state.uid):
+                log = self._open_log(state)
+                pending = log.submit(last)
+        return _Pass(state.name, state.uid, marks, verdict.gone, last, log, pending)
+
+    def end_pass(self, begun: _Pass) -> None:
+        """Wait until a watermark is durable, and let it count."""
+        if begun.pending is not None:
+            with self._watching(begun.uid):
+                begun.pending.result()
+        with self._store.catalog.lock:
+            state = self._store.catalog.streams.get(begun.stream)
+            if state is None or state.uid != begun.uid:
+                return
+            if begun.log is not None and begun.pending is not None and begun.last is not None:
+                begun.log.take(begun.last, begun.pending)
+            self._forget_gone(state, begun.marks, begun.gone, begun.last)
 
     def _forget_gone(
         self, state: StreamState, marks: Mapping[str, WriterMark], gone: Iterable[str], last: Watermark | None
@@ -278,13 +336,15 @@ class Watermarks:
         if passed:
             self._forget(state, passed)
 
-    def _append(self, state: StreamState, watermark: Watermark) -> None:
-        """Write a watermark; where that fails nobody knows whether it is there, so the log is looked at again."""
+    @contextmanager
+    def _watching(self, uid: int) -> Iterator[None]:
+        """Look at the log again after a failure: nobody knows whether the watermark is there."""
         try:
-            self._open_log(state).append(watermark)
+            yield
         except PenstockError:
-            if state.uid in self._logs:
-                self._logs[state.uid] = None
+            with self._store.catalog.lock:
+                if uid in self._logs:
+                    self._logs[uid] = None
             raise
 
     def _has_waited(self, uid: int) -> bool:

@@ -21,10 +21,11 @@ from tests.stream.harness import STREAM
 from tests.stream.large_harness import SIZES, settle, store_and_manager
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
 
     from penstock.log import MetadataManager
     from penstock.stream import StreamStore
+    from penstock.stream._writer import StreamWriter
     from penstock.testing._memory import MemoryFile
 
 
@@ -304,3 +305,65 @@ def test_a_writer_remembers_a_bounded_number_of_bytes_of_keys(opened: tuple[Stre
             writer.write_event(b"", key=f"{number}".ljust(40_000))
         assert 0 < sum(len(key) for key in writer._by_key if key is not None) <= _KEY_BYTES_MAX < 600 * 40_000
     assert sum(batch.num_rows for batch in store.read(STREAM)) == 600
+
+
+def noted(clock: ManualClock, writers: Sequence[StreamWriter]) -> None:
+    """Let writers write, and note the time."""
+    clock.advance(10)
+    for writer in writers:
+        writer.write_event(b"event", key="k")
+        writer.note_time(int(clock.now() * 1000))
+        writer.flush()
+
+
+def test_watermarks_of_many_streams_share_their_syncs(
+    opened: tuple[StreamStore, MetadataManager], clock: ManualClock
+) -> None:
+    """With two syncs a stream, five hundred streams did not get through within the second that a run has."""
+    store, manager = opened
+    names = [f"plant/s{number}" for number in range(30)]
+    for name in names:
+        store.create_stream(name)
+    writers = [store.writer(name, "w") for name in names]
+    for _ in range(3):
+        noted(clock, writers)
+        store.maintain()
+    noted(clock, writers)
+    before = manager.plogs.syncs.count
+    store.maintain()
+    assert manager.plogs.syncs.count - before < 10
+    assert all(len(store.watermarks(name)) >= 3 for name in names)
+
+
+def test_a_maintenance_run_puts_a_bounded_number_of_bytes_of_marks_on_record(
+    opened: tuple[StreamStore, MetadataManager], clock: ManualClock
+) -> None:
+    """Two hundred writers on two hundred segments wrote 650 kB of catalog every second."""
+    store, manager = opened
+    store.create_stream(STREAM, 200)
+    catalog, writers = manager.log("catalog"), [store.writer(STREAM, f"w{number}") for number in range(60)]
+    grown = []
+    for _ in range(4):
+        noted(clock, writers)
+        before = catalog.length
+        store.maintain()
+        grown.append(catalog.length - before)
+    assert max(grown) < 100_000 < 60 * 200 * 16
+    assert store.watermark(STREAM) is not None
+
+
+def test_marks_of_all_writers_come_on_record_in_turn_and_all_when_the_store_is_closed(
+    disk: MemoryDisk, cpo: Cpo, clock: ManualClock
+) -> None:
+    """A writer that always came last would count with its first mark after a crash."""
+    with store_and_manager(disk, cpo, clock=clock) as (store, _):
+        store.create_stream(STREAM, 200)
+        writers = [store.writer(STREAM, f"w{number}") for number in range(60)]
+        for _ in range(8):
+            noted(clock, writers)
+            store.maintain()
+        times = [mark.time for mark in store.catalog.stream(STREAM).writers.values()]
+        assert min(times) > int((clock.now() - 60) * 1000)
+    with store_and_manager(disk, cpo, clock=clock) as (store, _):
+        times = [mark.time for mark in store.catalog.stream(STREAM).writers.values()]
+        assert set(times) == {int(clock.now() * 1000)}

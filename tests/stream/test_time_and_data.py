@@ -356,6 +356,7 @@ def check_crash(state: CrashState, cpo: Cpo, life: Life, clock: ManualClock) -> 
     with timed_store_on(state.disk, cpo, partition, clock, seed=99) as store:
         if not store.streams():
             return 0
+        store.maintain()  # as it does by itself when it is opened, sooner or later
         marks = store.watermarks(STREAM)
         lowers = [mark.lower for mark in marks]
         assert lowers == sorted(set(lowers))
