@@ -304,6 +304,10 @@ class _FolderFinder:
 
         try:
             owner = self._ring()
+        except PermissionError:
+            raise StoreUnreachable(
+                self.address, reason="its owner runs as another user, and serves only that"
+            ) from None
         except OSError:
             self._take_over()
             try:

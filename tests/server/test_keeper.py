@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import shutil
+import socket
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
@@ -136,6 +138,20 @@ def test_sigterm_ends_an_owner_process_in_order(tmp_path: Path) -> None:
         keeper.terminate()
         assert keeper.wait(30) == 0
     assert not (tmp_path / "owner.sock").exists()
+
+
+def test_an_owner_of_another_user_is_told_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its socket is closed to others, and no second owner can help."""
+    monkeypatch.setattr("penstock.server._share._FolderFinder.patience_s", 0.1)
+
+    def refuse(*_: object) -> None:
+        raise PermissionError(errno.EACCES, "Permission denied")
+
+    with penstock.connect(tmp_path):
+        monkeypatch.setattr(socket.socket, "connect", refuse)
+        with pytest.raises(StoreUnreachable, match="its owner runs as another user"):
+            penstock.connect(tmp_path)
+        monkeypatch.undo()
 
 
 def test_a_time_that_is_none_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
