@@ -261,6 +261,7 @@ def test_a_prepared_transaction_asks_for_what_its_stream_needs(guarded: tuple[Se
     """Nobody commits or aborts what others have prepared, not by its id, nor among those of a stream of their own."""
     server, _ = guarded
     with as_user(server, "root") as root, as_user(server, role) as store:
+        uid = root.connection.call("transactions.open", OWN, "query")
         for stream in (OWN, OTHER):
             transaction = root.transactional_writer(stream, "query").begin()
             transaction.write_event(b"event")
@@ -269,7 +270,9 @@ def test_a_prepared_transaction_asks_for_what_its_stream_needs(guarded: tuple[Se
             for name in ("transaction.status", "transaction.prepare", "transaction.ping", "transaction.batch"):
                 assert is_refused(store, name, [transaction.id]) is not allowed
             for number in (None, 0):
-                refused = is_refused(store, "transactions.commit_all", [OWN, "query", [transaction.id], number, None])
+                refused = is_refused(
+                    store, "transactions.commit_all", [OWN, uid, "query", [transaction.id], number, None]
+                )
                 assert refused is ("write" not in ROLES[role])
             if not allowed:
                 assert is_refused(store, "transaction.commit", [transaction.id, None, []])
@@ -361,7 +364,10 @@ def test_what_is_permitted_for_one_writer_holds_for_no_other(guarded: tuple[Serv
         call = store.connection.call
         mine, theirs = (call("writer.open", one, None, bytes(16), "token", False, None)[0] for one in (OWN, OTHER))
         upload = call("large.open", theirs)
-        own, other = (call("transactions.begin", one, None, 30.0) for one in (OWN, OTHER))
+        uids = [call("transactions.open", one, None) for one in (OWN, OTHER)]
+        own, other = (
+            call("transactions.begin", one, uid, None, 30.0) for one, uid in zip((OWN, OTHER), uids, strict=True)
+        )
         event = call("transaction.event", other, 0.5)
         users.revoke("write", "write", OTHER)
         for name, args in (("write", [b"x"]), ("commit", [0, bytes(56), 0.5]), ("drop", [])):
