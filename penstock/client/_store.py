@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Iterable
 from contextlib import suppress
@@ -46,6 +47,9 @@ if TYPE_CHECKING:
     from penstock.stream.serializers import Serializer
 
 __all__ = ["RemoteStore"]
+
+
+_logger: Final = logging.getLogger("penstock.client")
 
 
 class RemoteStore:
@@ -221,8 +225,12 @@ class RemoteStore:
         """Say from time to time which readers are there: one with many events at hand does not call the server."""
         while not self._closed:
             self._report_bell.wait(POSITIONS_EVERY_S)
-            with suppress(PenstockError):  # whoever reads is told
+            try:
                 self.report()
+            except PenstockError:
+                pass  # whoever reads is told
+            except Exception:  # and the next time may be better
+                _logger.exception("it could not be said where readers are")
 
     def report(self) -> None:
         """Say which readers are there, and where they are, if the server does not know."""

@@ -100,6 +100,7 @@ class RemoteHost:
         self.identity: Final = secrets.token_bytes(16) if writer_id is None else writer_hash(writer_id)
         self._token: Final = secrets.token_hex(8)  # tells the server that it is the same writer that comes again
         self.clock: Final = store.clock
+        self.steady: Final = threading.Lock()
         self._lock = threading.Lock()  # held while the writer is opened again
         self._put_lock = threading.Lock()  # held while blocks are sent, or no more of them
         self._ready: list[_Block] = []

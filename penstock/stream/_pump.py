@@ -7,6 +7,7 @@ looks after it again and again, so nobody has to wake it for every event.
 
 from __future__ import annotations
 
+import logging
 import threading
 from typing import Final, Protocol
 
@@ -15,6 +16,7 @@ from penstock.stream._bell import Bell
 __all__ = ["LINGER_S", "Pump"]
 
 LINGER_S: Final = 0.001
+_logger: Final = logging.getLogger("penstock.stream")
 
 
 class Pumped(Protocol):
@@ -58,7 +60,7 @@ class Pump:
             linger.wait(LINGER_S)
             with self._lock:
                 waiting, self._waiting = self._waiting, {}
-            busy = [writer for writer in waiting if writer.pump()]
+            busy = [writer for writer in waiting if _pumped(writer)]
             with self._lock:
                 self._waiting.update(dict.fromkeys(busy))
 
@@ -69,3 +71,12 @@ class Pump:
         self._bell.ring()
         if thread is not None and thread is not threading.current_thread():
             thread.join()
+
+
+def _pumped(writer: Pumped) -> bool:
+    """Return whether to come again; one writer that fails, however it does, is not the end of the others."""
+    try:
+        return writer.pump()
+    except BaseException:
+        _logger.exception("the pump could not send off what a writer has")
+        return False

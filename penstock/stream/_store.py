@@ -84,7 +84,7 @@ from penstock.stream._writer_table import durable_number, highest_number, inheri
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-    from contextlib import ExitStack
+    from contextlib import AbstractContextManager, ExitStack
     from types import TracebackType
     from typing import Self
 
@@ -652,6 +652,11 @@ class StreamStore:
                 raise StreamSealed(stream)
             found = [OpenLane(one.segment_id, one.low, self._segment_of(state, one)) for one in state.current]
             return state.uid, found
+
+    @property
+    def steady(self) -> AbstractContextManager[object]:
+        """A lock under which no segment ends."""
+        return self.catalog.lock
 
     def numbers_of(self, stream: str, writer: bytes) -> tuple[int, int]:
         """Return the number up to which all events of a writer are durable, and the highest it has used."""

@@ -71,9 +71,9 @@ class Upkeep:
 
     def _work(self, is_due: bool) -> None:
         if is_due:
-            self.run_once()
+            _attempt("a run", self.run_once)
         while not self._stop.wait(self._pass_s):
-            self.run_once()
+            _attempt("a run", self.run_once)
 
     def run_once(self) -> None:
         """Do for every stream what its configuration asks for, and clear away what was given up; one run at a time."""
@@ -95,7 +95,7 @@ class Upkeep:
             _attempt(f"transaction {transaction.id}", partial(transaction.abort_if_expired, clock.elapsed()))
         _attempt("prepared transactions", partial(expire_prepared, self._store, prepared))
         for writer in self._store.time_writers():
-            writer.note_by_itself(int(clock.now() * 1000))
+            _attempt(f"time of writer {writer.writer_id}", partial(writer.note_by_itself, int(clock.now() * 1000)))
         self._write_watermarks(names)
         for name in names:
             self._keep(name)
@@ -213,8 +213,10 @@ def _is_scaled(state: StreamState) -> bool:
 
 
 def _attempt(what: str, task: Callable[[], object]) -> None:
-    """Do something; where that fails, it is tried again with the next pass."""
+    """Do something; where that fails, it is tried again with the next run, and nothing else is left undone for it."""
     try:
         task()
     except PenstockError as error:
         _logger.warning("upkeep was put off, %s: %s", what, error)
+    except Exception:
+        _logger.exception("upkeep failed and is tried again, %s", what)

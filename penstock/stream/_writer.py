@@ -599,16 +599,21 @@ class StreamWriter:
             parts = len(taken) if whole > self._resume else 0
             if taken:
                 self._floor_said = bool(parts) or self.writer_id is None
-            rest = self._send(taken, whole, parts=parts)
+            rest, retaken = self._send(taken, whole, parts=parts), 0
             while rest:
-                with self._lock:
-                    more = self._take(runs)
-                    noted = self._take_noted(noted)
-                    whole = max(whole, self._give_numbers(more))
-                    self._find_lanes()
-                    taken = self._place_again(rest, more)
-                self._floor_said = self.writer_id is None
-                rest = self._send(taken, whole, parts=0)
+                with self._store.steady:  # or lanes end again while events are put into them, and again
+                    with self._lock:
+                        retaken += self._size
+                        more = self._take(runs)
+                        self._size = retaken  # who fills the buffer is held back as before
+                        noted = self._take_noted(noted)
+                        whole = max(whole, self._give_numbers(more))
+                        self._find_lanes()
+                        taken = self._place_again(rest, more)
+                    self._floor_said = self.writer_id is None
+                    rest = self._send(taken, whole, parts=0)
+            with self._lock:
+                self._size -= retaken
             self._floor = whole
             if not self._floor_said:
                 with suppress(StreamSealed):  # then nobody goes on with these numbers
@@ -631,7 +636,7 @@ class StreamWriter:
         """Mark a time behind all that is durable: whatever was written before it was noted is."""
         try:
             self._store.mark_behind(self, time)
-        except PenstockError as error:
+        except Exception as error:  # noqa: BLE001 - whoever writes next is told, whatever it was
             self._fail(set(), error)
 
     def _take(self, runs: set[Run]) -> list[_Load]:
@@ -706,7 +711,7 @@ class StreamWriter:
         for number, event, key, run, index in sorted(
             (entry for piece in lost for entry in _entries(piece)), key=lambda entry: entry[0]
         ):
-            lane = self._lane_at(key) if isinstance(key, float) else self._lane_of(key)
+            lane = self._lane_at(key) if isinstance(key, float) else self._by_key.get(key) or self._lane_of(key)
             new = runs.setdefault(lane, ListRun(self, self.stream, lane.segment_id))
             run.moved[index] = (new, len(new.events))
             new.events.append(event)
@@ -735,12 +740,17 @@ class StreamWriter:
         self._settled.extend(run for run in runs if run.callbacks)
 
     def fence(self) -> None:
-        """Write no more, because another writer has this one's id now; what is under way comes to its end."""
-        self._sending(self._fence)
+        """Write no more, because another writer has this one's id now; what is under way comes to its end.
+
+        The pump calls back who asked for it: the caller has locks that they may need.
+        """
+        with self._flush_lock:
+            self._fence()
 
     @uninterrupted
     def _fence(self) -> None:
         self._fail(set(), WriterFenced(self.stream, str(self.writer_id)))
+        self._call_pump()
 
     def close(self) -> None:
         """See everything durable and write no more, nor give time; closing again does nothing."""

@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 if TYPE_CHECKING:
+    from contextlib import AbstractContextManager
+
     from penstock.model import EventPointer
     from penstock.ports import Bytes, Clock
     from penstock.stream._block import BlockHeader
@@ -130,6 +132,10 @@ class WriterHost(Protocol):
     @property
     def clock(self) -> Clock:
         """The store's clock."""
+
+    @property
+    def steady(self) -> AbstractContextManager[object]:
+        """A lock under which no segment ends; where another process has the store, it keeps only others out."""
 
     @property
     def pump(self) -> Pump:

@@ -16,20 +16,22 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from penstock.cpo import Cpo
-    from penstock.ports import Disk
+    from penstock.ports import Clock, Disk
 
 STREAM: Final = "plant/readings"
 SIZES: Final = PlogSizes(first=512, largest=512)
 
 
 @contextmanager
-def store_on(disk: Disk, cpo: Cpo, partition: str, *, seed: int, direct_size_min: int = 700) -> Iterator[StreamStore]:
+def store_on(
+    disk: Disk, cpo: Cpo, partition: str, *, seed: int, direct_size_min: int = 700, clock: Clock | None = None
+) -> Iterator[StreamStore]:
     """Open a store whose journal is so small that checkpoints are part of its life."""
     with ExitStack() as resources:
         plogs = FilePlogs(disk, journal_size=4096, direct_size_min=direct_size_min, random=SeededRandom(seed))
         resources.enter_context(plogs)
         manager = resources.enter_context(MetadataManager.open(plogs, cpo, partition, sizes=SIZES))
-        with StreamStore(manager, clock=ManualClock(), resources=resources) as store:
+        with StreamStore(manager, clock=clock or ManualClock(), resources=resources) as store:
             yield store
 
 

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from contextlib import suppress
+from functools import partial
 from itertools import count
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from unittest.mock import patch
 
 import pytest
 
 from penstock.cpo import open_cpo
-from penstock.errors import DiskFull, PenstockError, WriterFailed
-from penstock.testing import Fault, FaultyDisk, MemoryDisk
+from penstock.errors import DiskFailed, DiskFull, PenstockError, WriterFailed
+from penstock.testing import Fault, FaultyDisk, ManualClock, MemoryDisk
 from tests.stream.harness import STREAM, event_of, numbers_of, store_on
 
 if TYPE_CHECKING:
@@ -155,3 +156,29 @@ def test_a_change_that_is_on_record_does_not_fail_because_its_space_cannot_be_fr
             store.truncate_stream(STREAM, cut)
         store.maintain()
         assert store._manager.log("s0.0").start > 0 if change == "truncate" else not store._manager.has_log("s0.0")
+
+
+def test_what_is_committed_is_read_on_after_a_failed_sync() -> None:
+    """Readers get everything that was acknowledged while somebody looks for a new disk; only writes are refused."""
+    disk, clock, found, refused = FaultyDisk(MemoryDisk()), ManualClock(), list[Any](), 0
+    with open_cpo("memory:") as cpo, suppress(DiskFailed), store_on(disk, cpo, "main", seed=1, clock=clock) as store:
+        store.create_stream(STREAM)
+        writer = store.writer(STREAM)
+        pointers: list[Any] = [writer.write_event(b"%d" % number).result() for number in range(5)]
+        reader = store.create_reader_group("group", [STREAM]).reader("reader")
+        assert reader.read_batch(1, 0) is not None, "it has its segment"
+        disk.fail(Fault.EIO, on="datasync", call=None)
+        with pytest.raises(WriterFailed):
+            writer.write_event(b"lost").result()
+        while (read := reader.read_next_event(0)) is not None:
+            found.append(read.pointer)
+            clock.advance(2)
+        found += [store.fetch_event(pointer) for pointer in pointers]
+        found.append(sum(map(len, store.read(STREAM))))
+        for change in (reader.commit, partial(store.create_stream, "other/stream")):
+            try:
+                change()
+            except DiskFailed:
+                refused += 1
+    assert found == [*pointers[1:], b"0", b"1", b"2", b"3", b"4", 5]
+    assert refused == 2

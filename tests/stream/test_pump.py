@@ -59,3 +59,35 @@ def test_a_writer_in_use_wakes_it_once(store: StreamStore, monkeypatch: pytest.M
         assert not writer.pump()
         writer.write_event(b"later").result()
         assert asked == [writer, writer]
+
+
+def test_nothing_that_a_callback_raises_ends_it(store: StreamStore, caplog: pytest.LogCaptureFixture) -> None:
+    """Its thread is that of all writers: whoever says sys.exit() in a callback would stop the events of others."""
+    store.create_stream(STREAM)
+    for error in (SystemExit, KeyboardInterrupt, ValueError):
+        called, writer = threading.Event(), store.writer(STREAM)
+
+        def fail(_: object, called: threading.Event = called, error: type[BaseException] = error) -> None:
+            called.set()
+            raise error
+
+        writer.write_event(b"nobody waits for it").add_done_callback(fail)
+        assert called.wait(LONG)
+        again = threading.Event()
+        writer.write_event(b"nor for this").add_done_callback(lambda _, again=again: again.set())  # type: ignore[misc]
+        assert again.wait(LONG), f"{error} ended the pump"
+    assert "a callback of an acknowledgement failed" in caplog.text
+
+
+def test_a_writer_that_fails_is_not_the_end_of_the_others() -> None:
+    """Whatever goes wrong with one of them, the others have events that nobody else sends off."""
+
+    class Broken:
+        def pump(self) -> bool:
+            raise MemoryError
+
+    pump, other = Pump(), _Pumped(2)
+    pump.add(Broken())
+    pump.add(other)
+    assert other.rests.wait(LONG)
+    pump.close()

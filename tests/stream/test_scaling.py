@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import threading
 from itertools import pairwise
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.model import SEGMENTS_MAX, ByDataRate, ByEventRate, Fixed, Scaling, StreamConfig
+from penstock.embedded import open_store
+from penstock.model import SEGMENTS_MAX, ByDataRate, ByEventRate, BySize, Fixed, Scaling, StreamConfig
 from penstock.stream._records import StreamCreated, StreamScaled, StreamStopped
 from penstock.stream._scaling import (
     COOL_DOWN_S,
@@ -22,6 +24,8 @@ from penstock.stream._scaling import (
     decide,
 )
 from penstock.stream._stream_state import StreamState
+from penstock.stream._upkeep import Upkeep
+from penstock.stream._writer import StreamWriter
 
 if TYPE_CHECKING:
     from penstock.stream import StreamStore
@@ -292,3 +296,81 @@ def test_the_meters_of_a_stream_that_is_gone_are_forgotten(store: StreamStore) -
     store.update_stream("a/fixed", StreamConfig())
     store.maintain()
     assert list(store._upkeep._meters) == [store.catalog.streams["a/stays"].uid]
+
+
+@pytest.mark.parametrize("error", [OSError(12, "Cannot allocate memory"), TypeError("foreign"), MemoryError()])
+def test_upkeep_goes_on_after_an_error_that_is_not_ours(
+    error: Exception, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Its thread ended at the first one, and nothing was scaled, truncated or given time any more, without a word."""
+    with open_store("memory:", pass_s=0.001) as store:
+        store.create_stream("a/fails", config=StreamConfig(retention=BySize(1 << 20)))
+        store.create_stream("a/other", config=StreamConfig(retention=BySize(1 << 20)))
+        others, original = threading.Semaphore(0), Upkeep._retain
+
+        def fail(upkeep: Upkeep, state: StreamState) -> None:
+            if state.name == "a/fails":
+                raise error
+            original(upkeep, state)
+            others.release()
+
+        monkeypatch.setattr(Upkeep, "_retain", fail)
+        for _ in range(3):
+            assert others.acquire(timeout=30), "upkeep has ended"
+    assert "upkeep failed and is tried again, retention of stream a/fails" in caplog.text
+
+
+def test_scaling_again_and_again_does_not_starve_a_writer(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Segments that end whenever events were put into them, before they are sent, never take any."""
+    with open_store("memory:") as store:
+        store.create_stream("a/b")
+        writer, place_again = store.writer("a/b"), StreamWriter._place_again
+        scalers: list[threading.Thread] = []
+        rounds = 0
+
+        def scale() -> None:
+            [segment] = store.stream("a/b").segments
+            store.scale_stream("a/b", [segment.segment_id], [(0.0, 1.0)])
+
+        def place_and_scale(self: StreamWriter, rest: Any, more: Any) -> Any:  # noqa: ANN401
+            nonlocal rounds
+            rounds += 1
+            loads = place_again(self, rest, more)
+            if len(scalers) < 5:
+                scalers.append(threading.Thread(target=scale))
+                scalers[-1].start()
+                scalers[-1].join(0.2)  # it ends the segments, if it is let
+            return loads
+
+        monkeypatch.setattr(StreamWriter, "_place_again", place_and_scale)
+        monkeypatch.setattr(writer, "_call_pump", lambda: None)
+        ack = writer.write_event(b"x" * 100)
+        scale()
+        writer.flush()
+        assert ack.done()
+        assert rounds == 1, "its segments ended again and again"
+        for scaler in scalers:
+            scaler.join()
+
+
+def test_events_that_a_scale_moves_hold_back_who_writes_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They were taken out of the buffer, and are not on the disk: whoever counts only the buffer fills the memory."""
+    with open_store("memory:") as store:
+        store.create_stream("a/b")
+        writer, send = store.writer("a/b"), StreamWriter._send
+        monkeypatch.setattr(writer, "_call_pump", lambda: None)
+        sizes: list[int] = []
+
+        def write_and_send(self: StreamWriter, *args: Any, **options: Any) -> Any:  # noqa: ANN401
+            sizes.append(self._size)
+            if len(sizes) == 1:
+                writer.write_event(b"y" * 1000)
+            return send(self, *args, **options)
+
+        monkeypatch.setattr(StreamWriter, "_send", write_and_send)
+        writer.write_event(b"x" * 100)
+        store.scale_stream("a/b", [0], [(0.0, 1.0)])
+        writer.flush()
+        assert len(sizes) == 2
+        assert sizes[1] > 1000
+        assert writer._size == 0

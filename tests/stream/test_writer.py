@@ -331,6 +331,24 @@ def test_an_event_that_is_there_already_is_done_at_once(store: StreamStore) -> N
         assert found == [ack]
 
 
+def test_a_callback_of_a_writer_that_is_fenced_may_open_a_writer(store: StreamStore) -> None:
+    """Whoever learns that its events failed opens a writer to write them again; that must not wait for itself."""
+    store.create_stream(STREAM)
+    first, opened = store.writer(STREAM, "w"), threading.Event()
+
+    def open_another(_: object) -> None:
+        store.writer(STREAM, "another").close()
+        opened.set()
+
+    with first._flush_lock:  # so that the event still waits when the next writer comes
+        first.write_event(b"waits").add_done_callback(open_another)
+        second = threading.Thread(target=lambda: store.writer(STREAM, "w").close())
+        second.start()
+    assert opened.wait(30)
+    second.join(30)
+    assert not second.is_alive()
+
+
 def test_a_second_writer_under_one_id_fences_the_first(store: StreamStore) -> None:
     """Two would make nonsense of the numbers; the older one is told, and nothing it has waiting is kept."""
     store.create_stream(STREAM)
