@@ -12,6 +12,7 @@ from penstock.errors import BadArgument, StoreLocked
 from penstock.log import MetadataManager
 from penstock.model import check_positive
 from penstock.plog import open_plogs
+from penstock.ports import opened
 from penstock.stream import PASS_S, StreamStore
 
 if TYPE_CHECKING:
@@ -37,14 +38,18 @@ def open_store(
     """
     check_positive("pass_s", pass_s)
     plogs_url, cpo_url = _urls(address)
-    with ExitStack() as resources:
-        try:
-            plogs = resources.enter_context(open_plogs(plogs_url))
-        except StoreLocked as error:
-            raise StoreLocked(str(address), owner=error.owner) from None
-        cpo = resources.enter_context(open_cpo(cpo_url))
-        manager = resources.enter_context(MetadataManager.open(plogs, cpo, _PARTITION, sizes=sizes))
-        return StreamStore(manager, clock=clock, pass_s=pass_s, resources=resources)
+
+    def open_all() -> StreamStore:
+        with ExitStack() as resources:
+            try:
+                plogs = resources.enter_context(open_plogs(plogs_url))
+            except StoreLocked as error:
+                raise StoreLocked(str(address), owner=error.owner) from None
+            cpo = resources.enter_context(open_cpo(cpo_url))
+            manager = resources.enter_context(MetadataManager.open(plogs, cpo, _PARTITION, sizes=sizes))
+            return StreamStore(manager, clock=clock, pass_s=pass_s, resources=resources)
+
+    return opened(open_all, StreamStore.close)
 
 
 def is_folder(address: object) -> bool:

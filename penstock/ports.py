@@ -41,6 +41,7 @@ __all__ = [
     "interruptible",
     "interruption_point",
     "map_file",
+    "opened",
     "owner_name",
     "uninterrupted",
     "write_all",
@@ -244,6 +245,23 @@ def uninterrupted(step: Callable[P, T]) -> Callable[P, T]:
             return step(*args, **kwargs)
 
     return held
+
+
+def opened(step: Callable[[], T], close: Callable[[T], object]) -> T:
+    """Open something in a step; whoever is interrupted before getting it finds it closed again."""
+    found: list[T] = []
+    try:
+        return _opened_into(found, step)
+    except BaseException:
+        for one in found:
+            close(one)
+        raise
+
+
+@uninterrupted
+def _opened_into(found: list[T], step: Callable[[], T]) -> T:
+    found.append(step())
+    return found[0]
 
 
 def interruption_point() -> None:

@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Final
 from penstock import forks
 from penstock.embedded import has_store, open_store
 from penstock.errors import BadArgument, FolderUnusable, OwnerStopped, StoreLocked, StoreUnreachable
-from penstock.ports import owner_name
+from penstock.ports import owner_name, uninterrupted
 from penstock.server._reach import remove_proofs
 from penstock.server._stopped import OwnerWatch, answer_of, peer_of
 
@@ -170,6 +170,7 @@ def _seconds(text: str) -> float:
     return seconds
 
 
+@uninterrupted
 def _open_door(store: StreamStore, folder: Path, *, alone: bool, leave: threading.Event | None = None) -> _Door:
     remove_proofs(folder)
     door = _Door(store, folder, alone=alone, leave=leave)

@@ -186,6 +186,15 @@ class Life:
         if self.random.random() < 0.1:
             self.interrupted(lambda: self.store.writer(STREAM, "other").close())
 
+    def open_another(self) -> None:
+        """Open a store and close it; who was interrupted can open it again, as its owner."""
+        opened: list[Any] = []
+        try:
+            self.interrupted(lambda: opened.append(penstock.connect(f"{self.folder}-other", exclusive=True)))
+        finally:
+            for store in opened:
+                store.close()
+
     def read(self) -> None:
         for _ in range(self.random.randrange(20)):
             _, read = self.reading(lambda: self.reader.read_next_event(0))
@@ -216,7 +225,7 @@ class Life:
 
     def live(self, interrupts: int) -> None:
         acts = [self.write] * 12 + [self.wait] * 6 + [self.write_batch, self.write_numbered, self.flush] * 2
-        acts += [self.write_large, self.commit, self.look, self.scale, self.reopen]
+        acts += [self.write_large, self.commit, self.look, self.scale, self.reopen, self.open_another]
         acts += [self.read] * 3 + [self.read_batch, self.read_stream]
         while self.hits < interrupts:
             faulthandler.dump_traceback_later(HANGS_S, exit=True)
