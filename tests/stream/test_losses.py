@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from contextlib import suppress
+from random import Random
+from typing import TYPE_CHECKING, Final
 
 import pytest
 
 from penstock.embedded import open_store
-from penstock.errors import DataTruncated, DiskFull, NoSuchStream, WrongCut
+from penstock.errors import DataTruncated, DiskFailed, DiskFull, NoSuchStream, WrongCut
 from penstock.model import StreamCut
 from penstock.stream._reader import Reader
+from penstock.stream._segment import Segment
 from tests.stream.harness import embedded_only
 from tests.stream.test_groups import OTHER, STREAM, killed, new_group, put, rest, take
 
@@ -26,6 +29,28 @@ def in_batches(reader: Reader) -> list[bytes]:
     while (batch := reader.read_batch(timeout=0)) is not None:
         found += batch["event"].to_pylist()
     return found
+
+
+def one_event(reader: Reader) -> list[bytes]:
+    read = reader.read_next_event(timeout=0)
+    return [] if read is None else [read.event]
+
+
+def one_batch(reader: Reader) -> list[bytes]:
+    batch = reader.read_batch(timeout=0)
+    return [] if batch is None else batch["event"].to_pylist()
+
+
+def one_file(reader: Reader) -> list[bytes]:
+    file = reader.read_next_event_as_stream(timeout=0)
+    while file is not None:
+        with suppress(DiskFailed):
+            return [file.readall() or b""]
+    return []
+
+
+LARGE: Final = b"x" * (3 << 19)  # of two chunks
+READS: Final[dict[str, Callable[[Reader], list[bytes]]]] = {"event": one_event, "batch": one_batch, "file": one_file}
 
 
 def merge(store: StreamStore, first: int, second: int) -> None:
@@ -233,6 +258,34 @@ def test_a_stream_that_is_deleted_while_a_batch_is_put_together_costs_no_event_o
         with pytest.raises(NoSuchStream):  # once by the batch, once by the group
             in_batches(reader)
         assert in_batches(reader) == [b"a"]
+
+
+@pytest.mark.parametrize("way", READS)
+def test_a_disk_that_refuses_now_and_then_costs_no_event(
+    store: StreamStore, way: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Too many open files is nothing that an event is to blame for: the next call returns it."""
+    embedded_only(store, "a client reads what it was sent")
+    group = new_group(store, segments=2)
+    for number in range(20):
+        put(store, b"%02d" % number, segment=number % 2)
+    with store.writer(STREAM) as writer, writer.begin_write_event("k") as large:
+        large.write(LARGE)
+    views: Callable[..., object] = Segment.views
+    dice = Random(1)
+
+    def refuse(segment: Segment, *span: int) -> object:
+        if dice.random() < 0.5:
+            raise DiskFailed("plog", reason="Too many open files", stopped=False)
+        return views(segment, *span)
+
+    monkeypatch.setattr(Segment, "views", refuse)
+    found: list[bytes] = []
+    with group.reader("r", max_event_size=4 << 20) as reader:
+        while len(found) < 21:
+            with suppress(DiskFailed):
+                found += READS[way](reader)
+    assert sorted(found) == [*(b"%02d" % number for number in range(20)), LARGE]
 
 
 # Places that are gone
