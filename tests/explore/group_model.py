@@ -128,6 +128,15 @@ class GroupModel:
             if track.reader == reader:
                 track.durable = track.low
 
+    def lose(self, reader: str) -> None:
+        """Note that a reader is gone without a word, and comes again from anywhere behind what was durable."""
+        for track, number in self.waiting(reader).items():
+            track.high = number
+        self.pending.pop(reader, None)
+        for track in self.tracks():
+            if track.reader == reader:
+                track.low, track.reader = track.durable, None
+
     def record(self) -> None:
         """Note that all positions were made durable."""
         waiting = {track: number for reader in self.pending for track, number in self.waiting(reader).items()}

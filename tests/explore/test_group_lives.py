@@ -6,7 +6,7 @@ import shutil
 import threading
 from contextlib import ExitStack, suppress
 from itertools import pairwise
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
@@ -23,9 +23,11 @@ from penstock.plog import FilePlogs
 from penstock.ports import OsDisk
 from penstock.stream import StreamStore, _positions
 from penstock.stream._bell import Bell
+from penstock.stream._live_group import GUESTS_AWAITED_S
 from penstock.stream._reader import READER_LEASE_S
 from penstock.testing import ManualClock, SeededRandom
 from tests.explore.group_model import GroupModel, Stream, Track
+from tests.stream.wire_harness import over_the_wire
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -46,8 +48,9 @@ SECONDS_MAX: Final = 20.0
 class Life:
     """One life, told by its dice."""
 
-    def __init__(self, dice: Random, folder: Path) -> None:
-        self.dice, self.folder = dice, folder
+    def __init__(self, dice: Random, folder: Path, *, over_the_wire: bool = False) -> None:
+        self.dice, self.folder, self.is_remote = dice, folder, over_the_wire
+        self.door = ExitStack()  # to the store, for readers
         self.clock = ManualClock()
         self.model = GroupModel()
         self.tags: dict[str, str] = {}  # of the streams that are there, by name
@@ -59,11 +62,13 @@ class Life:
         self.last: dict[str, EventRead] = {}  # what each reader was given last, if that was one event
         self.deleted, self.told_deleted = set[str](), set[str]()
         self.births = self.names = 0
+        self.outside: Any = None  # the store, over the wire
         self.store = self.open()
         for name in NAMES:
             self.create(name)
         self.write()
-        self.group = self.new_group()
+        self.create_group()
+        self.group = self.find_group()
 
     def open(self) -> StreamStore:
         with ExitStack() as resources:
@@ -76,8 +81,8 @@ class Life:
             manager = resources.enter_context(MetadataManager.open(plogs, cpo, "main", sizes=SIZES))
             return StreamStore(manager, clock=self.clock, pass_s=3600.0, resources=resources)
 
-    def new_group(self) -> ReaderGroup:
-        """A group that ends, or does not, at a cut."""
+    def create_group(self) -> None:
+        """Create a group that ends, or does not, at a cut."""
         ends = [self.store.tail(name) for name in NAMES if self.dice.random() < 0.2]
         for name in NAMES:
             self.model.streams[self.tags[name]] = stream = Stream(self.tags[name])
@@ -85,7 +90,19 @@ class Life:
                 count = self.counts[self.tags[name], key]
                 ended = name in {cut.stream for cut in ends}
                 stream.tracks[key] = Track(written=count, end=count if ended else None)
-        return self.store.create_reader_group("g", NAMES, end=ends or None)
+        self.store.create_reader_group("g", NAMES, end=ends or None)
+
+    def find_group(self) -> ReaderGroup:
+        """Return the group as readers have it, in this process or over the wire."""
+        if not self.is_remote:
+            return self.store.reader_group("g")
+        self.outside = self.door.enter_context(over_the_wire(self.store, self.clock))
+        group: ReaderGroup = self.outside.reader_group("g")
+        return group
+
+    def close(self) -> None:
+        self.door.close()
+        self.store.close()
 
     # Streams
 
@@ -230,7 +247,9 @@ class Life:
     def notice_gone(self) -> None:
         """Note which readers the group has ended."""
         alive = set(self.group.readers())
-        for name in self.readers.keys() - alive:
+        for name in sorted(self.readers.keys() - alive):
+            if self.is_remote:
+                self.model.lose(name)  # it was where it had said that it was
             self.end(name)
 
     def end(self, name: str) -> None:
@@ -276,6 +295,8 @@ class Life:
         self.clock.advance(self.dice.choice((0.1, 1.5, READER_LEASE_S / 2, READER_LEASE_S + 1)))
 
     def record(self) -> None:
+        if self.is_remote:
+            self.outside.report_group("g")
         self.store.positions.run_once()
         self.model.record()
 
@@ -285,14 +306,15 @@ class Life:
         """Let all readers come to a checkpoint; each reads a little before."""
         self.names += 1
         name, arrived, bell = f"c{self.names}", set[str](), Bell()
-        self.group._begin_checkpoint(name, bell)  # as checkpoint() does, which waits: a life has just one thread
+        group = self.store.reader_group("g")
+        group._begin_checkpoint(name, bell)  # as checkpoint() does, which waits: a life has just one thread
         self.notice_gone()
         places = self.model.snapshot()
-        while self.group._is_under_way(name):
+        while group._is_under_way(name):
             for reader in sorted(self.readers):
-                if self.group._is_under_way(name) and reader in self.readers:
+                if group._is_under_way(name) and reader in self.readers:
                     self.come_to(name, reader, arrived, places)
-        self.group._end_checkpoint(name, bell)
+        group._end_checkpoint(name, bell)
         self.checkpoints[name] = places
         for track, (low, _) in places.items():
             track.durable = max(track.durable, low)
@@ -365,7 +387,7 @@ class Life:
     # The process
 
     def reopen(self) -> None:
-        self.store.close()
+        self.close()
         for name in list(self.readers):
             self.end(name)
         self.come_back()
@@ -380,14 +402,16 @@ class Life:
         self.model.kill()
         self.readers.clear()
         self.last.clear()
-        self.store.close()
+        self.close()
         shutil.rmtree(self.folder)
         self.folder = left
         self.come_back()
 
     def come_back(self) -> None:
         self.store = self.open()
-        self.group = self.store.reader_group("g")
+        self.group = self.find_group()
+        _ = self.group.position
+        self.clock.advance(GUESTS_AWAITED_S + 1)  # nobody comes again
 
     def live(self) -> None:
         """All of it."""
@@ -426,19 +450,20 @@ class Life:
             stream.check_told()
         missing = self.deleted - self.told_deleted
         assert not missing, f"nobody was told that {missing} were deleted"
-        self.store.close()
 
 
+@pytest.mark.parametrize("door", ["in this process", "over the wire"])
 def test_lives_of_a_group_leave_nothing_out_and_read_nothing_twice(
-    lives: Lives, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    lives: Lives, door: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Whatever happens to readers, streams and the process: per key in order, and what is lost is told."""
     monkeypatch.setattr(_positions, "POSITIONS_EVERY_S", 3600.0)  # so that a life is told by its seed
-    for number, dice in enumerate(lives(sampled=20, explored=1000)):
+    is_remote = door == "over the wire"
+    for number, dice in enumerate(lives(sampled=5, explored=200) if is_remote else lives(sampled=20, explored=1000)):
         folder = tmp_path / str(number)
-        life = Life(dice, folder)
+        life = Life(dice, folder, over_the_wire=is_remote)
         try:
             life.live()
         finally:
-            life.store.close()
+            life.close()
             shutil.rmtree(life.folder)
