@@ -161,8 +161,7 @@ def _append_all(
 def _leave_unfinished(segments: Iterable[Segment], pending: Iterable[PendingBlock]) -> None:
     """Show nothing of blocks some of which are there. Who finishes the commit has to find those, so they settle."""
     for block in pending:
-        with suppress(PenstockError):
-            block.wait()
+        _failure(block)
     for segment in segments:
         segment.freeze()
 
@@ -397,13 +396,35 @@ def finish_commits(store: StreamStore, stream: str) -> None:
             _take_over(store, record, None)
             continue
         segments = {part.segment: store.segment(stream, part.segment) for part in record.copied}
-        pending = [_append_again(segments[part.segment], part) for part in record.copied]
-        for block in pending:
-            if block is not None:
-                block.wait()
+        _append_missing(segments, record.copied)
         for segment in segments.values():
             segment.thaw()
         _finish(store, record, segments.values())
+
+
+def _append_missing(segments: Mapping[int, Segment], parts: Iterable[CopiedPart]) -> None:
+    """Append the blocks of a commit that are not there, and wait for them.
+
+    Where one is refused, those before it are waited for, too: who tries again has to find them.
+    """
+    pending: list[PendingBlock] = []
+    try:
+        for part in parts:
+            block = _append_again(segments[part.segment], part)
+            pending += [] if block is None else [block]
+    finally:
+        failed = [error for error in map(_failure, pending) if error is not None]
+    if failed:
+        raise failed[0]
+
+
+def _failure(block: PendingBlock) -> PenstockError | None:
+    """Wait for a block; return why it is not durable, if it is not."""
+    try:
+        block.wait()
+    except PenstockError as error:
+        return error
+    return None
 
 
 def _append_again(segment: Segment, part: CopiedPart) -> PendingBlock | None:

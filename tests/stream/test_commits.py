@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from itertools import count
 from typing import TYPE_CHECKING
 
 import pytest
 
 from penstock.cpo import open_cpo
 from penstock.errors import CommitUnfinished, CorruptData, DiskFull, NoSuchTransaction
+from penstock.stream._commit import finish_commits
 from penstock.stream._records import Committed, decode_records
 from penstock.stream._segment import Segment
 from penstock.testing import MemoryDisk
@@ -26,6 +28,8 @@ if TYPE_CHECKING:
     from penstock.cpo import Cpo
     from penstock.log._stream import PendingLogAppend
     from penstock.stream import StreamStore
+    from penstock.stream._block import BlockHeader
+    from penstock.stream._segment import PendingBlock
     from penstock.stream._transaction import Transaction
 
 KINDS = {"one block": (1, 20), "two blocks": (2, 20), "logs": (2, 2 * SMALL_CHUNK)}
@@ -261,3 +265,31 @@ def test_a_commit_on_record_that_the_disk_interrupts_says_that_it_is_committed(
     assert isinstance(caught.value.cause, DiskFull)
     store.maintain()
     assert sorted(events_of(store)) == events
+
+
+def test_a_commit_that_is_finished_at_the_third_attempt_is_there_once(
+    cpo: Cpo, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A block that was appended before another was refused is not appended again, though nobody had waited for it."""
+    disk, calls = MemoryDisk(), count()
+    submit = Segment.submit
+
+    def refuse(*_: object, **__: object) -> PendingBlock:
+        raise DiskFull("the segment")
+
+    def refuse_second(segment: Segment, header: BlockHeader, *parts: bytes) -> PendingBlock:
+        return refuse() if next(calls) else submit(segment, header, *parts)
+
+    with store_and_manager(disk, cpo) as (store, _):
+        store.create_stream(STREAM, 2)
+        transaction, events = begun(store, 20)
+        with monkeypatch.context() as patch:
+            patch.setattr(Segment, "submit_held", refuse)
+            with pytest.raises(CommitUnfinished):
+                transaction.commit()
+        with monkeypatch.context() as patch:
+            patch.setattr(Segment, "submit", refuse_second)
+            with pytest.raises(DiskFull):
+                finish_commits(store, STREAM)
+        store.maintain()
+        assert sorted(events_of(store)) == events
