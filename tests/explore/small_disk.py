@@ -28,7 +28,13 @@ class SmallDisk:
     @property
     def used(self) -> int:
         """How many bytes all files take."""
-        return sum(_FILE_COST + self._disk.open(name).size() for name in self._disk.names())
+        return sum(map(self._size_of, self._disk.names()))
+
+    def _size_of(self, name: str) -> int:
+        try:
+            return _FILE_COST + self._disk.open(name).size()
+        except FileNotFoundError:
+            return 0  # another thread has removed it meanwhile
 
     @property
     def is_full(self) -> bool:
