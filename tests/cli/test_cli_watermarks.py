@@ -109,6 +109,8 @@ def test_write_notes_a_time_for_the_writer(call: Call, tmp_path: Path) -> None:
     clock = ManualClock(4e9)
     with open_store(tmp_path / "penstock-data", clock=clock) as store:
         store.maintain()
+        clock.advance(2)
+        store.maintain()
         assert [(one.lower, one.cut) for one in store.watermarks(STREAM)] == [(1_000, store.tail(STREAM))]
 
 
