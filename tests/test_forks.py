@@ -21,7 +21,7 @@ from penstock.errors import DiskFailed, ForkedHandle, ForkedNetwork
 if TYPE_CHECKING:
     from pathlib import Path
 
-SECONDS_MAX: Final = 60
+SECONDS_MAX: Final = 120
 
 COMMON: Final = """
 import gc, multiprocessing, os, signal, sys, threading, time, warnings
@@ -36,7 +36,7 @@ def forked(task, exits=os._exit):
     pid = os.fork()
     if pid:
         return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
-    signal.alarm(20)
+    signal.alarm(60)
     try:
         task()
     except BaseException as error:
@@ -264,9 +264,8 @@ workers = {}
 for number in range(3):
     pid = os.fork()
     if not pid:
-        signal.alarm(40)
-        work(number)
-        os._exit(0)
+        signal.alarm(100)
+        os._exit(work(number) or 0)
     workers[pid] = number
 while workers:
     pid, status = os.wait()
@@ -275,9 +274,8 @@ while workers:
     if status:
         pid = os.fork()
         if not pid:
-            signal.alarm(40)
-            work(number + 10)
-            os._exit(0)
+            signal.alarm(100)
+            os._exit(work(number + 10) or 0)
         workers[pid] = number + 10
 with penstock.connect(folder) as store:
     found = [int(event) for batch in store.read("a/b") for event in batch["event"].to_pylist()]

@@ -15,7 +15,17 @@ import numpy as np
 import pytest
 
 from penstock.errors import FolderUnusable, StoreLocked
-from penstock.ports import OsDisk, SystemClock, SystemRandom, map_file, write_all
+from penstock.ports import (
+    OsDisk,
+    SystemClock,
+    SystemRandom,
+    interruptible,
+    interruption_point,
+    map_file,
+    opened,
+    uninterrupted,
+    write_all,
+)
 from penstock.testing import FaultyDisk, MemoryDisk
 
 if TYPE_CHECKING:
@@ -208,3 +218,48 @@ def test_system_clock_and_random_are_those_of_the_machine() -> None:
     assert time.time() <= SystemClock().now() <= time.time()
     assert len(SystemRandom().token(16)) == 16
     assert SystemRandom().token(16) != SystemRandom().token(16)
+
+
+@pytest.fixture
+def ctrl_c() -> Iterator[None]:
+    """Let SIGINT interrupt, as it does not in a script that runs in the background."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("ctrl_c")
+def test_ctrl_c_waits_for_a_step_but_not_for_what_the_step_waits_for() -> None:
+    """A step that is half done must not be left, and a wait that has no end must be."""
+    done = []
+
+    @uninterrupted
+    def step() -> None:
+        signal.raise_signal(signal.SIGINT)
+        done.append("the rest")
+        interruption_point()
+        done.append("not reached")
+
+    @uninterrupted
+    def wait() -> None:
+        interruptible(lambda: signal.raise_signal(signal.SIGINT))
+        done.append("not reached")
+
+    for interrupted in (step, wait):
+        with pytest.raises(KeyboardInterrupt):
+            interrupted()
+    assert done == ["the rest"]
+
+
+@pytest.mark.usefixtures("ctrl_c")
+def test_what_was_opened_for_nobody_is_closed() -> None:
+    """The interrupt comes when it is open, and whoever wanted it never gets it."""
+    closed: list[str] = []
+
+    def open_it() -> str:
+        signal.raise_signal(signal.SIGINT)
+        return "it"
+
+    with pytest.raises(KeyboardInterrupt):
+        opened(open_it, closed.append)
+    assert closed == ["it"]
