@@ -90,7 +90,7 @@ def _follow(store: "Store", start: "StreamCut") -> "Generator[pa.RecordBatch]":
     name = f"{_GROUP_PREFIX}{secrets.token_hex(8)}"
     try:
         with store.create_reader_group(name, [start.stream], start=start).reader("tail") as reader:
-            while (batch := _next_batch(reader)) is not None:
+            while (batch := _next_batch(store, reader)) is not None:
                 yield batch
     finally:
         if name in store.reader_groups():  # Ctrl-C may come in any moment, also before there is a group
@@ -104,7 +104,7 @@ def _delete_leftovers(store: "Store") -> None:
             store.reader_group(name).delete()
 
 
-def _next_batch(reader: "Reader") -> "pa.RecordBatch | None":
+def _next_batch(store: "Store", reader: "Reader") -> "pa.RecordBatch | None":
     """Return the next batch; what cannot be read any more is told, and the reader goes on behind it.
 
     A large event is a batch of its own.
@@ -113,12 +113,12 @@ def _next_batch(reader: "Reader") -> "pa.RecordBatch | None":
         try:
             return reader.read_batch()
         except EventTooLarge as error:
-            return _large_event(error)
+            return _large_event(store, error)
         except DataTruncated as error:
             typer.echo(f"penstock: {error}", err=True)
 
 
-def _large_event(error: EventTooLarge) -> "pa.RecordBatch":
+def _large_event(store: "Store", error: EventTooLarge) -> "pa.RecordBatch":
     """Return an event that is too large as ``store.read`` does: as null, with the place where it is."""
     import pyarrow as pa
 
@@ -127,7 +127,10 @@ def _large_event(error: EventTooLarge) -> "pa.RecordBatch":
 
     pointer = error.pointer
     assert isinstance(pointer, EventPointer), "a reader tells where"
-    return pa.record_batch([[None], [pointer.segment_id], [pointer.offset], [None]], READ_SCHEMA)
+    event = store.fetch_event_as_stream(pointer)
+    row = [None, event.key, event.timestamp, event.headers or None, pointer.segment_id, pointer.offset, None]
+    arrays = [pa.array([value], field.type) for value, field in zip(row, READ_SCHEMA, strict=True)]
+    return pa.record_batch(arrays, READ_SCHEMA)
 
 
 @contextmanager

@@ -31,8 +31,11 @@ if TYPE_CHECKING:
 __all__ = ["News", "RemoteSegment", "RemoteTimes"]
 
 _AHEAD: Final = 64 << 20
-_Known = tuple["PlogFiles | None", int, int, list[tuple[int, LocatedBlocks]]]
-"""In which files blocks are, from where on, up to where, and where each plog of them begins and is."""
+_Known = tuple["PlogFiles | None", int, int, list[tuple[int, int, LocatedBlocks]]]
+"""In which files blocks are, from where on, up to where, and where each plog of them begins, counts from, and is."""
+
+_Stored = tuple[int, memoryview, int]
+"""Where a block begins, its bytes, and from when on it counts if that was in a transaction; 0 otherwise."""
 
 News = tuple[int, int, int | None]
 """Where a segment begins, how far it can be read and, if it is sealed, where it ends."""
@@ -51,7 +54,7 @@ class RemoteSegment:
         self._bells: list[Bell] = []
         self._flow: _Flow | None = None
         self._known: _Known = (None, 0, 0, [])
-        self._newest = Newest[tuple[int, memoryview]]()
+        self._newest = Newest[_Stored]()
 
     @property
     def tail(self) -> int:
@@ -65,17 +68,17 @@ class RemoteSegment:
             return
         is_followed = self.claims > 1 and stop == self.tail
         views = self._newest.between(offset, stop, self._fetched) if is_followed else self._views(offset, stop)
-        for start, view in views:
-            yield read_block(view, where=self.where, start=start)
+        for start, view, commit_ms in views:
+            yield read_block(view, where=self.where, start=start, commit_ms=commit_ms)
 
-    def _fetched(self, offset: int, stop: int) -> Iterator[tuple[int, int, tuple[int, memoryview]]]:
+    def _fetched(self, offset: int, stop: int) -> Iterator[tuple[int, int, _Stored]]:
         """Return the blocks of a range, and where each begins and ends."""
-        for start, view in self._views(offset, stop):
-            yield start, start + len(view), (start, view)
+        for stored in self._views(offset, stop):
+            yield stored[0], stored[0] + len(stored[1]), stored
 
-    def _views(self, offset: int, stop: int) -> Iterator[tuple[int, memoryview]]:
+    def _views(self, offset: int, stop: int) -> Iterator[_Stored]:
         """Return the blocks of a range as they are stored, from the files where we can reach them."""
-        found: list[tuple[int, memoryview]] = []
+        found: list[_Stored] = []
         try:
             files = self._connection.files(*self.key, offset)
             if files is not None:
@@ -88,27 +91,32 @@ class RemoteSegment:
             self._known = (None, 0, 0, [])
         return iter(found) if found else self._sent(offset, stop)
 
-    def _located(self, files: PlogFiles, offset: int, stop: int) -> list[tuple[int, memoryview]]:
+    def _located(self, files: PlogFiles, offset: int, stop: int) -> list[_Stored]:
         """Return the blocks of a range, from the files; where more of them are is asked for a good deal ahead."""
         known_to, begin, end, _ = self._known
         if known_to is not files or not begin <= offset < stop <= end:
             reach = max(stop, min(self.tail, offset + _AHEAD))
             answer = self._connection.call("locate", *self.key, offset, reach, again=True)
-            self._known = files, offset, reach, [(start, LocatedBlocks(*rest)) for start, *rest in answer]
-        blocks: list[tuple[int, memoryview]] = []
-        for start, located in self._known[3]:
+            self._known = (
+                files,
+                offset,
+                reach,
+                [(start, time_ms, LocatedBlocks(*rest)) for start, time_ms, *rest in answer],
+            )
+        blocks: list[_Stored] = []
+        for start, commit_ms, located in self._known[3]:
             if start < stop:
                 part = located.between(max(offset - start, 0), stop - start)
-                blocks += [(start + place, view) for place, view in files.read(part)]
+                blocks += [(start + place, view, commit_ms) for place, view in files.read(part)]
         return blocks
 
-    def _sent(self, offset: int, stop: int) -> Iterator[tuple[int, memoryview]]:
+    def _sent(self, offset: int, stop: int) -> Iterator[_Stored]:
         """Return the blocks of a range as they are sent; where the connection is lost, the rest from another."""
         while offset < stop:
             try:
-                for start, view in self._flow_at(offset, stop).until(stop):
-                    yield start, view
-                    offset = start + len(view)
+                for stored in self._flow_at(offset, stop).until(stop):
+                    yield stored
+                    offset = stored[0] + len(stored[1])
             except ConnectionLost:
                 self._flow = None  # nothing more comes of it
             except TimeIsOver:  # of who asked for it, which may have been an earlier call
@@ -162,23 +170,23 @@ class _Flow:
 
     def __init__(self, batches: Iterator[pa.RecordBatch], place: int, end: int) -> None:
         self._blocks = map(_block_of, batches)
-        self._next: tuple[int, memoryview] | None = None
+        self._next: _Stored | None = None
         self.place, self.end = place, end
 
-    def until(self, stop: int) -> Iterator[tuple[int, memoryview]]:
+    def until(self, stop: int) -> Iterator[_Stored]:
         """Return the next ones, as far as they begin before an offset."""
         while True:
             self._next = self._next or next(self._blocks, None)
             if self._next is None or self._next[0] >= stop:
                 return
-            (start, view), self._next = self._next, None
-            self.place = start + len(view)
-            yield start, view
+            stored, self._next = self._next, None
+            self.place = stored[0] + len(stored[1])
+            yield stored
 
 
-def _block_of(batch: pa.RecordBatch) -> tuple[int, memoryview]:
-    start, block = batch.columns
-    return start[0].as_py(), cell(block)
+def _block_of(batch: pa.RecordBatch) -> _Stored:
+    start, block, commit_ms = batch.columns
+    return start[0].as_py(), cell(block), commit_ms[0].as_py()
 
 
 def _nothing() -> None:

@@ -27,8 +27,8 @@ class SmallBlock(NamedTuple):
 
     0   4  left      how many blocks follow that are acknowledged together with this one
     4   8  segment   that takes it
-    12  56 header    of the block
-    68     body      of the block
+    12  64 header    of the block
+    76     body      of the block
     """
 
     left: int

@@ -6,6 +6,7 @@ import logging
 import threading
 from collections.abc import Iterable
 from contextlib import suppress
+from datetime import datetime
 from functools import partial
 from itertools import chain
 from typing import TYPE_CHECKING, Any, Final, Literal
@@ -20,12 +21,12 @@ from penstock.client._transaction import RemoteTransactionalWriter
 from penstock.client._wire import ARE_YOU_THERE, HERE
 from penstock.client._writer import RemoteHost
 from penstock.errors import BadArgument, DataTruncated, PenstockError
-from penstock.model import EventPointer, SegmentRange, as_list, check_kind, check_whole
+from penstock.model import EventPointer, SegmentRange, as_list, as_time, check_kind, check_whole
 from penstock.ports import SystemClock
 from penstock.stream._bell import Bell
 from penstock.stream._bounded_read import read_part
 from penstock.stream._deadline import TimeIsOver, do_held
-from penstock.stream._large_read import EventInputStream, event_at
+from penstock.stream._large_read import event_at, file_at
 from penstock.stream._positions import POSITIONS_EVERY_S
 from penstock.stream._pump import Pump
 from penstock.stream._reader import EVENT_SIZE_DEFAULT
@@ -44,6 +45,7 @@ if TYPE_CHECKING:
     from penstock.model import Step, StreamConfig, StreamCut, StreamInfo, TimeWindow, Watermark
     from penstock.ports import Clock
     from penstock.stream._group_state import Key
+    from penstock.stream._large_read import EventInputStream
     from penstock.stream.serializers import Serializer
 
 __all__ = ["RemoteStore"]
@@ -138,9 +140,20 @@ class RemoteStore:
         """Return the last watermark of a stream, if it has any."""
         return self._call("watermark", name, again=True)  # type: ignore[no-any-return]
 
-    def cut_at_time(self, name: str, time: int, *, bound: Literal["lower", "upper"] = "lower") -> StreamCut:
-        """Return the cut of the last watermark whose time is not after ``time``; the head if there is none."""
-        return self._call("cut_at_time", name, time, bound, again=True)  # type: ignore[no-any-return]
+    def cut_at_time(
+        self,
+        name: str,
+        time: int | datetime,
+        *,
+        bound: Literal["lower", "upper"] = "lower",
+        by: Literal["watermark", "append"] | None = None,
+    ) -> StreamCut:
+        """Return the cut of the last watermark whose time is not after ``time``; the head if there is none.
+
+        Of a stream without watermarks, or ``by="append"``, it is where the events begin that were appended at the time
+        or later.
+        """
+        return self._call("cut_at_time", name, as_time("time", time), bound, by, again=True)  # type: ignore[no-any-return]
 
     def time_window(self, pointer: EventPointer) -> TimeWindow | None:
         """Return between which times an event is: those of the watermarks before and behind it; None without any."""
@@ -155,17 +168,17 @@ class RemoteStore:
 
     def fetch_event_as_stream(self, pointer: EventPointer) -> EventInputStream:
         """Return the event that a pointer points to, as a file."""
-        return EventInputStream(event_at(self._segment_at(pointer), pointer), pointer)
+        return file_at(self._segment_at(pointer), pointer)
 
     def read(
         self,
         name: str,
-        start: StreamCut | None = None,
-        end: StreamCut | None = None,
+        start: StreamCut | datetime | int | None = None,
+        end: StreamCut | datetime | int | None = None,
         *,
         max_event_size: int = EVENT_SIZE_DEFAULT,
     ) -> Iterator[pa.RecordBatch]:
-        """Return the events from one cut to another, by default from head to tail, as Arrow batches."""
+        """Return the events from one place to another, by default from head to tail, as Arrow batches."""
         check_whole("max_event_size", max_event_size, least=1)
         parts = self.segment_ranges(name, start, end)
         return chain.from_iterable(map(partial(self.read_range, max_event_size=max_event_size), parts))
@@ -181,12 +194,16 @@ class RemoteStore:
     def segment_ranges(
         self,
         name: str,
-        start: StreamCut | None = None,
-        end: StreamCut | None = None,
+        start: StreamCut | datetime | int | None = None,
+        end: StreamCut | datetime | int | None = None,
         approx_bytes: int | None = None,
     ) -> list[SegmentRange]:
         """Return what parallel readers may read: parts of segments of about ``approx_bytes``, or whole ones."""
-        return list(self._call("segment_ranges", name, start, end, approx_bytes, again=True))
+        first, last = (
+            as_time(what, place) if isinstance(place, datetime) else place
+            for what, place in (("start", start), ("end", end))
+        )
+        return list(self._call("segment_ranges", name, first, last, approx_bytes, again=True))
 
     def step(
         self,

@@ -1,9 +1,9 @@
 """Transactions of a store that another process has open: it has them, we send what is in them.
 
 Small events wait here until there are enough of them to be sent together, or the transaction is committed. Batches are
-sent as they are: the lengths of the events, their bytes, and where their keys belong, each in one piece, as many in a
-message as would make a block. A transaction ends with the process that has it: when another takes the store over, it
-was aborted, unless it was prepared before.
+sent as they are: the lengths of the events, their bytes, their keys and headers, and where the keys belong, each in one
+piece, as many in a message as would make a block. A transaction ends with the process that has it: when another takes
+the store over, it was aborted, unless it was prepared before.
 """
 
 from __future__ import annotations
@@ -20,24 +20,24 @@ from penstock import forks
 from penstock.errors import BadArgument, NotPrepared, PenstockError, StoreClosed, StoreUnreachable, TransactionEnded
 from penstock.model import check_many
 from penstock.ports import SystemClock
-from penstock.stream._batch import array_data, array_ends, array_lengths, as_array, block_marks, positions_of
-from penstock.stream._block import pack_lengths
+from penstock.stream._batch import array_lengths, as_rows
+from penstock.stream._columns import Attributes
 from penstock.stream._keys import key_position, pack_positions
 from penstock.stream._large_write import CHUNK_SIZE, EventOutputStream, LargeWrite
 from penstock.stream._prepared import check_timestamp
 from penstock.stream._transaction import EndedTransaction, as_event, check_ids
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
     from types import TracebackType
     from typing import Self
 
     import numpy.typing as npt
-    import pyarrow as pa
 
     from penstock.client._store import RemoteStore
     from penstock.model import EventPointer
     from penstock.ports import Bytes
+    from penstock.stream._batch import Rows
     from penstock.stream._transaction import Status
     from penstock.stream.serializers import Serializer
 
@@ -58,7 +58,7 @@ class RemoteTransaction:
         self._serialize = None if serializer is None else serializer.serialize
         self._lock = threading.RLock()
         self._events: list[bytes] = []
-        self._keys: list[str | bytes | None] = []
+        self._attributes: list[Attributes] = []
         self._size = 0
         self._outputs: dict[int, EventOutputStream] = {}  # those that want to know where they will be
         self._writing = 0
@@ -80,44 +80,50 @@ class RemoteTransaction:
         """Let the lease begin anew."""
         self._call("ping", again=True)
 
-    def write_event(self, event: object, key: str | bytes | None = None) -> None:
+    def write_event(
+        self, event: object, key: str | bytes | None = None, *, headers: Mapping[str, bytes] | None = None
+    ) -> None:
         """Add an event; nobody sees it before the commit."""
         data = as_event(event if self._serialize is None else self._serialize(event))
-        if key is not None:
-            key_position(key)  # which refuses what is no key
+        attributes = Attributes.of(key, headers)
         if len(data) > CHUNK_SIZE:
-            with self.begin_write_event(key) as output:
+            with self.begin_write_event(key, headers=headers) as output:
                 output.write(data)
             return
         with self._lock:
             self._events.append(data)
-            self._keys.append(key)
-            self._size += len(data)
+            self._attributes.append(attributes)
+            self._size += len(data) + attributes.size
             if self._size > _BUFFER_SIZE or len(self._events) == 1:  # the first tells whether it is open at all
                 self._send()
 
     def _send(self) -> None:
-        events, keys = self._events, self._keys
-        self._events, self._keys, self._size = [], [], 0
+        events, attributes = self._events, self._attributes
+        self._events, self._attributes, self._size = [], [], 0
         if not events:
             return
         try:
-            self._call("write", events, keys)
+            self._call("write", events, [one.key for one in attributes], [one.headers for one in attributes])
         except StoreUnreachable:
             self._is_broken = True
             raise
 
-    def write_batch(self, events: Iterable[object], keys: Iterable[str | bytes] | str | bytes | None = None) -> None:
+    def write_batch(
+        self,
+        events: Iterable[object],
+        keys: Iterable[str | bytes | None] | str | bytes | None = None,
+        headers: Iterable[Mapping[str, bytes] | None] | None = None,
+    ) -> None:
         """Add many events: a list of bytes or an Arrow array, with a key for each, one for all, or none."""
         check_many("events", events, "bytes, or an Arrow array")
         if self._serialize is not None:
             events = [self._serialize(event) for event in events]
-        array = as_array(events)
-        positions = positions_of(keys, len(array), without=self.id)
+        spare = key_position(self.id)
+        rows, positions = as_rows(events, keys, headers, without=spare)
         with self._lock:
             self._send()
             try:
-                self._send_all(array, positions)
+                self._send_all(rows, np.full(len(rows), spare) if positions is None else positions)
             except TransactionEnded:
                 raise
             except BaseException:
@@ -127,35 +133,39 @@ class RemoteTransaction:
                 self._is_broken = True
                 raise
 
-    def _send_all(self, array: pa.BinaryArray, positions: npt.NDArray[np.float64]) -> None:
+    def _send_all(self, rows: Rows, positions: npt.NDArray[np.float64]) -> None:
         """Send events in their order; large ones by themselves."""
-        if not len(array):
-            self._call("batch", b"", b"", b"")  # which tells whether it is open at all
+        if not len(rows):
+            self._call("batch", b"", b"", b"", 0, b"")  # which tells whether it is open at all
             return
         done = 0
-        large = np.flatnonzero(array_lengths(array) > CHUNK_SIZE).tolist()
-        for place in (*large, len(array)):
-            self._send_some(array[done:place], positions[done:place])
-            if place < len(array):
-                with self._begin_at(float(positions[place])) as output:
-                    output.write(memoryview(array[place].as_buffer()))
+        large = np.flatnonzero(array_lengths(rows.events) > CHUNK_SIZE).tolist()
+        for place in (*large, len(rows)):
+            self._send_some(rows.part(done, place), positions[done:place])
+            if place < len(rows):
+                with self._begin_at(float(positions[place]), rows.attributes(place)) as output:
+                    output.write(memoryview(rows.events[place].as_buffer()))
             done = place + 1
 
-    def _send_some(self, array: pa.BinaryArray, positions: npt.NDArray[np.float64]) -> None:
+    def _send_some(self, rows: Rows, positions: npt.NDArray[np.float64]) -> None:
         """Send events none of which is large, as many in a message as would make a block."""
-        if not len(array):
+        if not len(rows):
             return
-        for first, last in pairwise(block_marks(array_ends(array), size=CHUNK_SIZE)):
-            part, places = array[first:last], pack_positions(positions[first:last])
-            self._call("batch", pack_lengths(array_lengths(part)), bytes(array_data(part)), places)
+        for first, last in pairwise(rows.block_marks(CHUNK_SIZE)):
+            flags, (words, data, *columns) = rows.part(first, last).packed()
+            places = pack_positions(positions[first:last])
+            self._call("batch", words, bytes(data), places, flags, b"".join(columns))
 
-    def begin_write_event(self, key: str | bytes | None = None) -> EventOutputStream:
+    def begin_write_event(
+        self, key: str | bytes | None = None, *, headers: Mapping[str, bytes] | None = None
+    ) -> EventOutputStream:
         """Begin an event of any size, to be written as a file; closing it makes it part of the transaction."""
-        return self._begin_at(key_position(self.id if key is None else key))
+        attributes = Attributes.of(key, headers)
+        return self._begin_at(key_position(self.id if key is None else key), attributes)
 
-    def _begin_at(self, position: float) -> EventOutputStream:
+    def _begin_at(self, position: float, attributes: Attributes) -> EventOutputStream:
         self.ping()
-        upload = _Upload(self, position)
+        upload = _Upload(self, position, attributes)
         write = LargeWrite(upload.open, SystemClock())
         with self._lock:
             self._writing += 1
@@ -224,7 +234,7 @@ class RemoteTransaction:
         """Drop all of it; aborting again does nothing."""
         self._is_given_up = True
         with self._lock:
-            self._events, self._keys, self._size = [], [], 0
+            self._events, self._attributes, self._size = [], [], 0
             self._call("abort", list(self._outputs), again=True)
             self._outputs = {}
             self._drop_lost()
@@ -262,13 +272,13 @@ class _Upload:
 
     name: Final = "an event of a transaction"
 
-    def __init__(self, transaction: RemoteTransaction, position: float) -> None:
-        self._transaction, self._position = transaction, position
+    def __init__(self, transaction: RemoteTransaction, position: float, attributes: Attributes) -> None:
+        self._transaction, self._position, self._attributes = transaction, position, attributes
         self._number: int | None = None
 
     def open(self) -> _Upload:
         """Begin the event on the server."""
-        self._number = self._transaction.upload("event", self._position)
+        self._number = self._transaction.upload("event", self._position, *self._attributes)
         return self
 
     def submit(self, *data: Bytes) -> _Upload:

@@ -67,7 +67,13 @@ _ERRORS: Final = {
     name: kind for name, kind in vars(errors).items() if isinstance(kind, type) and issubclass(kind, PenstockError)
 }
 APPENDS: Final = pa.schema(
-    [("segment", pa.int64()), ("header", pa.binary()), ("words", pa.binary()), ("data", pa.binary())]
+    [
+        ("segment", pa.int64()),
+        ("header", pa.binary()),
+        ("words", pa.binary()),
+        ("data", pa.binary()),
+        ("columns", pa.binary()),
+    ]
 )
 ENDED: Final = -1  # in place of where a block begins: its segment takes no more
 BLOCKS_MAX: Final = 64  # that are acknowledged together

@@ -116,7 +116,7 @@ class RemoteHost:
         try:
             self._open(self._connection.session, sent=None)
             if self._writer_id is not None:
-                self._sent = self._found[2][1]
+                self._sent = self._found[3][1]
         except BaseException:
             del store.hosts[self._token]
             raise
@@ -258,17 +258,17 @@ class RemoteHost:
 
     # What else a writer asks
 
-    def lanes(self, stream: str) -> tuple[int, list[OpenLane]]:
-        """Return the number of the stream, and the segments that take events now, by key range."""
+    def lanes(self, stream: str) -> tuple[int, list[OpenLane], bool]:
+        """Return the number of a stream, the segments that take events now, by key range, and whether it keeps keys."""
         assert stream == self._stream, "it is the host of one writer"
-        uid, found = self._found[:2] if self._writer is None else self.call("writer.lanes")
-        return uid, [OpenLane(segment_id, low, _Lane(self, segment_id)) for segment_id, low in found]
+        uid, found, keeps_keys = self._found[:3] if self._writer is None else self.call("writer.lanes")
+        return uid, [OpenLane(segment_id, low, _Lane(self, segment_id)) for segment_id, low in found], keeps_keys
 
     def numbers_of(self, stream: str, writer: bytes) -> tuple[int, int]:
         """Return the number up to which all events of the writer are durable, and the highest it has used."""
         assert (stream, writer) == (self._stream, self.identity), "it is the host of one writer"
         assert self._writer is None, "asked for when it is opened"
-        floor, highest = self._found[2]
+        floor, highest = self._found[3]
         return floor, highest
 
     def mark_behind(self, writer: StreamWriter, time: int) -> None:
@@ -328,10 +328,10 @@ class _LargeLogs:
         self._call("large.write", bytes(chunk))
         return _Done()
 
-    def commit_large(self, write: LargeWrite, header: BlockHeader, position: float) -> EventPointer:
+    def commit_large(self, write: LargeWrite, header: BlockHeader, columns: bytes, position: float) -> EventPointer:
         """Make the event part of the stream; return where it is."""
         self._host.note_sent(header)
-        pointer: EventPointer = self._call("large.commit", write.size, header.pack(), position)
+        pointer: EventPointer = self._call("large.commit", write.size, header.pack(), columns, position)
         self._session = None
         return pointer
 
@@ -381,6 +381,6 @@ def _put(put: flight.FlightStreamWriter, block: _Block, left: int) -> None:
 
 
 def _as_batch(block: _Block, header: bytes) -> pa.RecordBatch:
-    words, data = (*block.parts, b"", b"")[:2]
-    columns = [pa.array([block.segment_id], pa.int64()), *map(column_of, (header, words, data))]
+    words, data, *rest = (*block.parts, b"", b"")[: max(2, len(block.parts))]
+    columns = [pa.array([block.segment_id], pa.int64()), *map(column_of, (header, words, data, b"".join(rest)))]
     return pa.record_batch(columns, APPENDS)

@@ -28,7 +28,7 @@ class PlogRange:
 class LogChain:
     """The plogs of one log."""
 
-    __slots__ = ("_ends", "_index", "_removed", "_sealed", "active", "next", "start")
+    __slots__ = ("_ends", "_index", "_labels", "_removed", "_sealed", "active", "next", "start")
 
     def __init__(self, *, active: PlogId, next_id: PlogId, start: int = 0) -> None:
         self.active = active
@@ -38,6 +38,7 @@ class LogChain:
         self._ends: list[int] = []
         self._index: dict[PlogId, int] = {}  # counts from the first plog ever, so a truncation need not touch it
         self._removed = 0
+        self._labels: dict[PlogId, bytes] = {}  # of plogs that were taken over with one
 
     @property
     def active_start(self) -> int:
@@ -54,8 +55,20 @@ class LogChain:
         """The plog before the active one and its length, if there is one."""
         return (self._sealed[-1], self._length(len(self._sealed) - 1)) if self._sealed else None
 
-    def add_sealed(self, plog_id: PlogId, length: int) -> None:
+    @property
+    def labels(self) -> dict[int, bytes]:
+        """The labels of sealed plogs that have one, by their place among the sealed ones."""
+        return {self._place(plog_id): label for plog_id, label in self._labels.items()}
+
+    def label_at(self, offset: int) -> bytes:
+        """Return the label of the plog that holds the byte at ``offset``; empty if it has none."""
+        place = bisect_right(self._ends, offset)
+        return self._labels.get(self._sealed[place], b"") if self._labels and place < len(self._sealed) else b""
+
+    def add_sealed(self, plog_id: PlogId, length: int, label: bytes = b"") -> None:
         """Put a sealed plog behind the sealed ones."""
+        if label:
+            self._labels[plog_id] = label
         self._index[plog_id] = self._removed + len(self._sealed)
         self._sealed.append(plog_id)
         self._ends.append(self.active_start + length)
@@ -73,6 +86,7 @@ class LogChain:
             self.start = self._ends[count - 1]
         for plog_id in removed:
             del self._index[plog_id]
+            self._labels.pop(plog_id, None)
         del self._sealed[:count], self._ends[:count]
         self._removed += count
         return removed
@@ -89,6 +103,8 @@ class LogChain:
         removed = self._sealed[place : place + count]
         self._sealed[place : place + count] = [new]
         del self._ends[place : place + count - 1]
+        for plog_id in removed:
+            self._labels.pop(plog_id, None)
         self._index = {plog_id: self._removed + index for index, plog_id in enumerate(self._sealed)}
         return removed
 

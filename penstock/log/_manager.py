@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from penstock.log._records import Record
     from penstock.model import PlogId
     from penstock.plog import PendingAppend, Plogs
+    from penstock.ports import Bytes
 
 __all__ = ["MetadataManager"]
 
@@ -109,10 +110,13 @@ class MetadataManager:
         self.sweep()
 
     @uninterrupted
-    def splice(self, plan: Mapping[LogStream, Sequence[LogStream]]) -> None:
+    def splice(
+        self, plan: Mapping[LogStream, Sequence[LogStream]], labels: Mapping[LogStream, bytes] | None = None
+    ) -> None:
         """Put all bytes of the logs on the right behind those of the one on the left, for all of the plan in one step.
 
-        The logs on the right end. The cost does not depend on how many bytes they are.
+        The logs on the right end. The cost does not depend on how many bytes they are. ``labels`` of logs on the right
+        stay with their bytes: see :meth:`LogStream.label_at`.
         """
         targets, sources = list(plan), [source for some in plan.values() for source in some]
         logs = sorted({*targets, *sources}, key=lambda log: log.name)
@@ -124,7 +128,7 @@ class MetadataManager:
                 held.enter_context(log.lock)
             tails = {log: log.quiet_tail() for log in logs}
             try:
-                self._splice(plan, tails, held)
+                self._splice(plan, tails, labels or {}, held)
             except PenstockError as error:
                 for log, tail in tails.items():
                     log.fail(tail)
@@ -136,10 +140,14 @@ class MetadataManager:
             self.spawn(log.prepare_next)
 
     def _splice(
-        self, plan: Mapping[LogStream, Sequence[LogStream]], tails: Mapping[LogStream, Tail], held: ExitStack
+        self,
+        plan: Mapping[LogStream, Sequence[LogStream]],
+        tails: Mapping[LogStream, Tail],
+        labels: Mapping[LogStream, bytes],
+        held: ExitStack,
     ) -> None:
         splicings = [
-            Splicing(log.name, tails[log], [(source.name, tails[source]) for source in some])
+            Splicing(log.name, tails[log], [(source.name, tails[source], labels.get(source, b"")) for source in some])
             for log, some in plan.items()
         ]
         for log in sorted(plan, key=lambda log: log.name):
@@ -154,7 +162,15 @@ class MetadataManager:
                 source.move_to(None)
 
     @uninterrupted
-    def merge(self, log: LogStream, first: PlogId, count: int, *, guard: AbstractContextManager[object]) -> bool:
+    def merge(
+        self,
+        log: LogStream,
+        first: PlogId,
+        count: int,
+        *,
+        guard: AbstractContextManager[object],
+        rewrite: Callable[[int, memoryview], Sequence[Bytes]] | None,
+    ) -> bool:
         """Let one plog be in the place of some; see :meth:`LogStream.merge`.
 
         It is the plog of a log of its own until then, which is dropped if this does not come to its end.
@@ -163,7 +179,9 @@ class MetadataManager:
             start, end = log.span(first, count)
             merged = self._draft(end - start)
             try:
-                for pending in [merged.submit(block) for _, block in log.blocks(start, end)]:
+                blocks = log.blocks(start, end)
+                parts = ((view,) if rewrite is None else rewrite(place, view) for place, view in blocks)
+                for pending in [merged.submit(*some) for some in parts]:
                     pending.result()
                 with guard, merged.lock:
                     return self._replace(log, first, count, merged)

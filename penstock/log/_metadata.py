@@ -88,17 +88,17 @@ class Metadata:
         if not record.continues:
             active, next_id = PlogId.parse(record.plog), PlogId.parse(record.next)
             self.logs[record.log] = LogChain(active=active, next_id=next_id, start=record.start)
-        for plog, length in record.sealed:
-            self.logs[record.log].add_sealed(PlogId.parse(plog), length)
+        for place, (plog, length) in enumerate(record.sealed):
+            self.logs[record.log].add_sealed(PlogId.parse(plog), length, record.labels.get(place, b""))
 
     def _apply_splice(self, record: Splice) -> None:
         chain, source = self.logs[record.log], self.logs.pop(record.source)
         if record.sealed_offset is not None:
             chain.add_sealed(chain.active, record.sealed_offset)
         for plog_id, length in source.sealed:
-            chain.add_sealed(plog_id, length)
+            chain.add_sealed(plog_id, length, record.label)
         if record.source_sealed_offset:
-            chain.add_sealed(source.active, record.source_sealed_offset)
+            chain.add_sealed(source.active, record.source_sealed_offset, record.label)
         else:
             self.doom([source.active])
         self.doom([source.next])
@@ -123,10 +123,11 @@ def snapshot_parts(metadata: Metadata, chain: Chain) -> list[bytes]:
 def _snapshot(metadata: Metadata, chain: Chain) -> Iterator[Record]:
     yield chain
     for name, log in metadata.logs.items():
-        sealed = [(str(plog_id), length) for plog_id, length in log.sealed]
+        sealed, labels = [(str(plog_id), length) for plog_id, length in log.sealed], log.labels
         for start in range(0, max(1, len(sealed)), _PLOGS_IN_RECORD_MAX):
             some = sealed[start : start + _PLOGS_IN_RECORD_MAX]
-            yield Full(name, start > 0, log.start, some, str(log.active), str(log.next))
+            theirs = {place: labels[start + place] for place in range(len(some)) if start + place in labels}
+            yield Full(name, start > 0, log.start, some, str(log.active), str(log.next), theirs)
     doomed = [str(plog_id) for plog_id in list(metadata.doomed)]  # a copy: they are swept meanwhile
     for start in range(0, len(doomed), _PLOGS_IN_RECORD_MAX):
         yield Doomed(doomed[start : start + _PLOGS_IN_RECORD_MAX])

@@ -91,11 +91,11 @@ class Tail:
 
 @dataclass(frozen=True, slots=True)
 class Splicing:
-    """A log, where it ends, and the logs that it is to take over, with their ends, in order."""
+    """A log, where it ends, and the logs that it is to take over, with their ends and labels, in order."""
 
     name: str
     tail: Tail
-    sources: Sequence[tuple[str, Tail]]
+    sources: Sequence[tuple[str, Tail, bytes]]
 
 
 def create_log(partition: Partition, name: str) -> Steps[None]:
@@ -256,7 +256,7 @@ def _splice_into(partition: Partition, one: Splicing, records: list[Record]) -> 
     """Seal what has to be sealed for one log to take over others; add the records that say so."""
     chain, tail = _need_chain(partition, one.name, one.tail), one.tail
     active, next_id = chain.active, chain.next
-    for source, source_tail in one.sources:
+    for source, source_tail, label in one.sources:
         source_chain = _need_chain(partition, source, source_tail)
         if not source_tail.written and not source_chain.last_sealed:
             records.append(Drop(source))
@@ -269,5 +269,5 @@ def _splice_into(partition: Partition, one: Splicing, records: list[Record]) -> 
             tail.open, own_length = False, tail.written
             active, next_id = chain.next, (yield NewId())
             tail = tail.moved(active)
-        records.append(Splice(one.name, own_length, source, source_tail.written, str(active), str(next_id)))
+        records.append(Splice(one.name, own_length, source, source_tail.written, str(active), str(next_id), label))
     return tail

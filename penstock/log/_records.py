@@ -9,10 +9,11 @@ kind            fields after the log's name
 ``chain``       (no log) sealed metadata plogs before this one, the next one's id, the spare id
 ``init``        first plog, next plog, new spare id
 ``incremental`` the plog just sealed, its length, the new active plog, the next plog
-``full``        whether it continues the record before, bytes truncated so far, sealed plogs, active, next
+``full``        whether it continues the record before, bytes truncated so far, sealed plogs, active, next,
+                the labels of sealed plogs that have one, by their place in the list
 ``next``        the next plog, because the one announced before cannot be used
 ``truncate``    the first plog that stays
-``splice``      own length if sealed, the source log, its length, the active plog, the next plog
+``splice``      own length if sealed, the source log, its length, the active plog, the next plog, the label
 ``replace``     the first of some plogs, how many, the source log, its length: the source's plog is in their place
 ``drop``        (nothing)
 ``doomed``      (no log) plogs that are to be deleted
@@ -76,6 +77,7 @@ class Full(msgspec.Struct, tag="full", array_like=True, frozen=True):
     sealed: list[Sealed]
     plog: str
     next: str
+    labels: dict[int, bytes] = {}
 
 
 class Next(msgspec.Struct, tag="next", array_like=True, frozen=True):
@@ -93,7 +95,10 @@ class Truncate(msgspec.Struct, tag="truncate", array_like=True, frozen=True):
 
 
 class Splice(msgspec.Struct, tag="splice", array_like=True, frozen=True):
-    """All plogs of ``source`` are this log's now, behind what it had, and ``source`` is gone."""
+    """All plogs of ``source`` are this log's now, behind what it had, and ``source`` is gone.
+
+    Each of them keeps the ``label``, which says what whoever spliced wants to know of them later.
+    """
 
     log: str
     sealed_offset: int | None
@@ -101,6 +106,7 @@ class Splice(msgspec.Struct, tag="splice", array_like=True, frozen=True):
     source_sealed_offset: int
     plog: str
     next: str
+    label: bytes = b""
 
 
 class Replace(msgspec.Struct, tag="replace", array_like=True, frozen=True):

@@ -41,7 +41,7 @@ from penstock.plog import APPEND_SIZE_MAX
 from penstock.ports import uninterrupted
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
     from contextlib import AbstractContextManager
 
     from typing_extensions import Buffer
@@ -51,6 +51,7 @@ if TYPE_CHECKING:
     from penstock.log._protocols import Tail
     from penstock.model import PlogId
     from penstock.plog import LocatedBlocks, PendingAppend, PlogInfo
+    from penstock.ports import Bytes
 
 __all__ = ["FENCED", "LogStream", "NextAppend", "PendingLogAppend", "PlogStarts"]
 
@@ -388,6 +389,11 @@ class LogStream:
         with self._manager.chains:
             return self._chain().ranges(offset, offset + 1)[0].plog_id
 
+    def label_at(self, offset: int) -> bytes:
+        """Return the label with which the byte at ``offset`` was spliced into the log; empty if it was not."""
+        with self._manager.chains:
+            return self._chain().label_at(offset)
+
     def plog_starts(self) -> PlogStarts:
         """Return where each plog begins, counted from the log's first byte; nothing is copied."""
         with self._manager.chains:
@@ -402,13 +408,21 @@ class LogStream:
             self._manager.record(Truncate(self.name, str(plog_id)))
         self._manager.sweep()
 
-    def merge(self, first: PlogId, count: int, *, guard: AbstractContextManager[object] | None = None) -> bool:
+    def merge(
+        self,
+        first: PlogId,
+        count: int,
+        *,
+        guard: AbstractContextManager[object] | None = None,
+        rewrite: Callable[[int, memoryview], Sequence[Bytes]] | None = None,
+    ) -> bool:
         """Copy ``count`` sealed plogs from ``first`` on into one, which takes their place; return whether it did.
 
         Offsets in the log and the borders of appends stay. ``guard`` is held while the plogs change, not while they are
-        copied. Nothing changes if the plogs were truncated away meanwhile.
+        copied. Nothing changes if the plogs were truncated away meanwhile. The new plog has no label; ``rewrite`` may
+        put what the labels said into the appends themselves, none of which may become longer or shorter.
         """
-        return self._manager.merge(self, first, count, guard=guard or nullcontext())
+        return self._manager.merge(self, first, count, guard=guard or nullcontext(), rewrite=rewrite)
 
     def splice(self, *sources: LogStream) -> None:
         """Put all bytes of other logs of this partition behind this log's, in one step; those logs end.

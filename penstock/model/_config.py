@@ -7,7 +7,7 @@ from typing import Final
 import msgspec
 
 from penstock.errors import BadArgument
-from penstock.model._checks import check_positive, check_whole, shown
+from penstock.model._checks import check_kind, check_positive, check_whole, shown
 
 __all__ = [
     "SEGMENTS_MAX",
@@ -90,12 +90,13 @@ Retention = ByTime | BySize | ByConsumption
 
 
 class StreamConfig(msgspec.Struct, frozen=True, kw_only=True):
-    """How a stream is kept."""
+    """How a stream is kept; without ``keep_keys`` keys only decide which segment takes an event, and are not stored."""
 
     scaling: Scaling = Fixed()
     retention: Retention | None = None
     timestamp_aggregation_timeout: float = 60.0
     tags: tuple[str, ...] = ()
+    keep_keys: bool = True
 
     def __post_init__(self) -> None:
         if not isinstance(self.scaling, Scaling):
@@ -104,6 +105,7 @@ class StreamConfig(msgspec.Struct, frozen=True, kw_only=True):
             raise BadArgument(f"retention cannot be {shown(self.retention)}: use ByTime, BySize, ByConsumption or None")
         check_positive("timestamp_aggregation_timeout", self.timestamp_aggregation_timeout)
         _check_tags(self.tags)
+        check_kind("keep_keys", self.keep_keys, bool)
 
 
 def _check_tags(tags: object) -> None:

@@ -24,7 +24,8 @@ class SegmentInfo:
 class StreamInfo:
     """A stream as it is now; ``segments`` are those that take events, none once the stream is sealed.
 
-    ``uid`` tells it from another of the same name, before or after it.
+    ``uid`` tells it from another of the same name, before or after it. ``events`` and ``size_bytes`` are what there is
+    between its head and its tail.
     """
 
     name: str
@@ -33,6 +34,7 @@ class StreamInfo:
     epoch: int
     segments: tuple[SegmentInfo, ...]
     config: StreamConfig
+    events: int
     size_bytes: int
     head: StreamCut
     tail: StreamCut
@@ -49,12 +51,11 @@ class Checkpoint:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lag:
-    """How far a group is behind: bytes not read yet, and for how long the oldest of them has been there.
+    """How far a group is behind: events not read yet, their bytes, and for how long the oldest has been there.
 
-    ``events`` is None where only counting them all would tell. ``bytes`` are those that are stored, headers included;
-    once every event is read there are none.
+    ``bytes`` are those that are stored, block headers included; once every event is read there are none.
     """
 
-    events: int | None
+    events: int
     bytes: int
     seconds: float

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Final
 
 from penstock.errors import BadArgument
 from penstock.model._checks import shown
 from penstock.model._places import StreamCut  # noqa: TC001 - msgspec looks it up when it decodes
 
-__all__ = ["TIME_MAX", "Step", "TimeWindow", "Watermark", "check_time"]
+__all__ = ["TIME_MAX", "Step", "TimeWindow", "Watermark", "as_time", "check_time"]
 
 TIME_MAX: Final = 253_402_300_799_999  # the end of the year 9999: what is later was given in other units
 
@@ -18,6 +19,18 @@ def check_time(what: str, time: object) -> None:
     """Refuse what is no time; one that is far too late would hold for ever, because time does not go back."""
     if type(time) is not int or not 0 <= time <= TIME_MAX:
         raise BadArgument(f"{what} cannot be {shown(time)}: give whole milliseconds, from 0 to {TIME_MAX}")
+
+
+def as_time(what: str, time: object) -> int:
+    """Return a time in milliseconds since 1970; a datetime without a zone is local time. What is no time is refused."""
+    if isinstance(time, datetime):
+        try:
+            time = int(time.timestamp() * 1000)
+        except (OverflowError, ValueError, OSError):
+            raise BadArgument(f"{what} cannot be {shown(time)}: it is too far away") from None
+    check_time(what, time)
+    assert isinstance(time, int)
+    return time
 
 
 @dataclass(frozen=True, slots=True)

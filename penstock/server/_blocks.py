@@ -20,7 +20,9 @@ if TYPE_CHECKING:
 
 __all__ = ["BLOCKS", "Blocks"]
 
-BLOCKS: Final = pa.schema([pa.field("start", pa.int64()), pa.field("block", pa.binary())])
+BLOCKS: Final = pa.schema(
+    [pa.field("start", pa.int64()), pa.field("block", pa.binary()), pa.field("commit_ms", pa.int64())]
+)
 _FOLLOWED_MAX: Final = 64  # segments whose newest blocks are kept
 
 
@@ -53,5 +55,6 @@ class Blocks:
 
 def _messages(segment: Segment, offset: int, end: int) -> Iterator[tuple[int, int, pa.RecordBatch]]:
     for start, view in segment.views(offset, end):
-        message = pa.record_batch([pa.array([start], pa.int64()), column_of(view)], BLOCKS)
+        numbers = (pa.array([number], pa.int64()) for number in (start, segment.commit_ms(start)))
+        message = pa.record_batch([next(numbers), column_of(view), next(numbers)], BLOCKS)
         yield start, start + len(view), message

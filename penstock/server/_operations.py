@@ -85,8 +85,8 @@ def _create_group(session: Session, name: str, streams: Any, start: Any, end: An
     session.store.create_reader_group(name, streams, start, end, exist_ok=exist_ok)
 
 
-def _cut_at_time(session: Session, name: str, time: int, bound: Any) -> Any:  # noqa: ANN401
-    return session.store.cut_at_time(name, time, bound=bound)
+def _cut_at_time(session: Session, name: str, time: int, bound: Any, by: Any) -> Any:  # noqa: ANN401
+    return session.store.cut_at_time(name, time, bound=bound, by=by)
 
 
 def _step(session: Session, name: str, start: Any, end: Any, *limits: Any) -> Any:  # noqa: ANN401
@@ -101,10 +101,11 @@ def _segment_at(session: Session, pointer: Any) -> Any:  # noqa: ANN401
 
 def _locate(session: Session, stream: str, segment: int, offset: int, end: int) -> Any:  # noqa: ANN401
     try:
-        located = session.store.segment(stream, segment).locate(offset, end)
+        found = session.store.segment(stream, segment)
+        located = found.locate(offset, end)
+        return [[start, found.commit_ms(start), one.path, one.key, one.first, one.offsets] for start, one in located]
     except (KeyError, NoSuchStream):
         return []
-    return [[start, one.path, one.key, one.first, one.offsets] for start, one in located]
 
 
 def _times(session: Session, stream: str, segment: int, first: int, last: int) -> Any:  # noqa: ANN401
@@ -218,11 +219,11 @@ def _open_writer(  # noqa: PLR0917 - as they are sent
     found: list[Any] = []
 
     def make() -> ClientWriter:
-        uid, lanes = session.store.lanes(stream)
+        uid, lanes, keeps_keys = session.store.lanes(stream)
         numbers = [] if writer_id is None else session.store.numbers_of(stream, identity)
         if sent is not None and numbers and numbers[1] > sent:
             raise WriterFenced(stream, str(writer_id))
-        found[:] = [uid, [[lane.segment_id, lane.low] for lane in lanes], numbers]
+        found[:] = [uid, [[lane.segment_id, lane.low] for lane in lanes], keeps_keys, numbers]
         return ClientWriter(session, stream, writer_id, identity, token, notes_time=notes_time)
 
     if sent is not None:
@@ -246,8 +247,8 @@ def _close_writer(session: Session, number: int, for_good: bool) -> None:
 
 
 def _lanes(session: Session, number: int) -> list[Any]:
-    uid, lanes = session.store.lanes(_writer(session, number).stream)
-    return [uid, [[lane.segment_id, lane.low] for lane in lanes]]
+    uid, lanes, keeps_keys = session.store.lanes(_writer(session, number).stream)
+    return [uid, [[lane.segment_id, lane.low] for lane in lanes], keeps_keys]
 
 
 def _last(session: Session, number: int, segment: int, place: float) -> int:
@@ -277,9 +278,9 @@ def _write_upload(session: Session, writer: int, number: int, data: bytes) -> No
 
 
 def _commit_upload(  # noqa: PLR0917 - as they are sent
-    session: Session, writer: int, number: int, size: int, head: bytes, position: float
+    session: Session, writer: int, number: int, size: int, head: bytes, columns: bytes, position: float
 ) -> Any:  # noqa: ANN401
-    pointer = _upload(session, writer, number).commit(size, head, position)
+    pointer = _upload(session, writer, number).commit(size, head, columns, position)
     session.drop(number)
     return pointer
 

@@ -1,8 +1,8 @@
 """Any Flight client: streams are flights, which can be listed, read as Arrow batches and appended to.
 
-A stream's path is its name. Its ticket is JSON: ``{"stream": "plant/readings", "start": CUT, "end": CUT}``, both cuts
-as text, and each may be left out. What is put has a column ``event`` and maybe one ``key``; when the call returns, all
-of it is durable.
+A stream's path is its name. Its ticket is JSON: ``{"stream": "plant/readings", "start": PLACE, "end": PLACE}``. A place
+is a cut as text, or a time at which events were appended, in milliseconds since 1970; each may be left out. What is put
+has a column ``event``, and maybe one ``key`` and one ``headers``; when the call returns, all of it is durable.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ __all__ = ["append", "flight_of", "flights", "is_ticket", "name_in", "read"]
 
 class _Ticket(msgspec.Struct, forbid_unknown_fields=True):
     stream: str
-    start: str | None = None
-    end: str | None = None
+    start: str | int | None = None
+    end: str | int | None = None
 
 
 def flights(store: StreamStore, visitor: Visitor) -> Iterator[flight.FlightInfo]:
@@ -62,7 +62,7 @@ def read(store: StreamStore, visitor: Visitor, data: bytes) -> Iterator[pa.Recor
     except msgspec.MsgspecError as error:
         raise BadArgument(f'this is no ticket, which looks like {{"stream": "scope/name"}}: {error}') from error
     _check(visitor, "read", ticket.stream)
-    start, end = (None if cut is None else StreamCut.parse(cut) for cut in (ticket.start, ticket.end))
+    start, end = (StreamCut.parse(place) if isinstance(place, str) else place for place in (ticket.start, ticket.end))
     return store.read(ticket.stream, start, end)
 
 
@@ -75,17 +75,17 @@ def name_in(descriptor: flight.FlightDescriptor) -> str:
 
 
 def append(store: StreamStore, visitor: Visitor, name: str, reader: Any) -> int:  # noqa: ANN401 - of Flight
-    """Append batches of events, with keys if there is a column of them; return how many, once all are durable."""
+    """Append batches of events, with their keys and headers; return how many, once all are durable."""
     _check(visitor, "write", name)
     count = 0
     with store.writer(name) as writer:
         for chunk in reader:
             batch: pa.RecordBatch | None = chunk.data
             names = [] if batch is None else batch.schema.names
-            if batch is None or names.count("event") != 1 or names.count("key") > 1:
-                raise BadArgument("what is put is batches with a column event, and maybe one key")
-            keys = batch.column("key") if "key" in names else None
-            writer.write_batch(batch.column("event"), keys)
+            if batch is None or names.count("event") != 1 or names.count("key") > 1 or names.count("headers") > 1:
+                raise BadArgument("what is put is batches with a column event, and maybe one key and one headers")
+            keys, headers = (batch.column(name) if name in names else None for name in ("key", "headers"))
+            writer.write_batch(batch.column("event"), keys, headers)
             count += len(batch)
     return count
 

@@ -8,7 +8,8 @@ import numpy as np
 
 from penstock.errors import BadArgument
 from penstock.stream import Transaction, TransactionalWriter
-from penstock.stream._batch import array_of
+from penstock.stream._batch import Rows, array_of
+from penstock.stream._columns import Attributes, check_columns, unpack_columns
 from penstock.stream._keys import unpack_positions
 from penstock.stream._writer import check_writer
 
@@ -91,34 +92,49 @@ def status(session: Session, transaction: str) -> str:
     return session.store.transaction(transaction).status
 
 
-def write(session: Session, transaction: str, events: list[bytes], keys: list[Any]) -> None:
+def write(session: Session, transaction: str, events: list[bytes], keys: list[Any], headers: list[Any]) -> None:
     """Add events."""
     one = _open(session, transaction)
-    for event, key in zip(events, keys, strict=True):
-        one.write_event(event, key)
+    for event, key, pairs in zip(events, keys, headers, strict=True):
+        one.write_event(event, key, headers=_headers(pairs))
 
 
-def write_batch(session: Session, transaction: str, words: bytes, data: bytes, places: bytes) -> None:
-    """Add events, none of which is looked at: their lengths, their bytes, and where their keys belong."""
+def _headers(pairs: list[Any] | None) -> dict[str, bytes] | None:
+    """Return headers as they were sent; what are none is refused by whoever takes them."""
+    try:
+        return None if pairs is None else dict(pairs)
+    except (TypeError, ValueError) as error:
+        raise BadArgument(f"these are no headers ({error})") from error
+
+
+def write_batch(  # noqa: PLR0917 - as they are sent
+    session: Session, transaction: str, words: bytes, data: bytes, places: bytes, flags: int, columns: bytes
+) -> None:
+    """Add events, none of which is looked at: lengths, bytes, where their keys belong, keys and headers."""
     one = _open(session, transaction)
     if not isinstance(one, Transaction):
         one.write_batch([])  # which says why not
         return
     try:
         lengths, positions = np.frombuffer(words, ">u4"), unpack_positions(places)
+        check_columns(flags, memoryview(columns), len(lengths))
+        keys, headers = unpack_columns(flags, memoryview(columns), len(lengths))
     except (TypeError, ValueError) as error:
         raise BadArgument(f"this is no batch ({error})") from error
     if len(positions) != len(lengths) or int(lengths.sum(dtype=np.int64)) != len(data):
         raise BadArgument("a batch whose events are not as long, or as many, as it says")
-    one.add_array(array_of(lengths, data), positions)
+    one.add_rows(Rows(array_of(lengths, data), keys, headers), positions)
 
 
-def begin_event(session: Session, transaction: str, position: float) -> int:
+def begin_event(
+    session: Session, transaction: str, position: float, key: bytes | None, headers: list[Any] | None
+) -> int:
     """Begin an event of any size, whose key belongs there; return its number."""
     if type(position) is not float or not 0 <= position < 1:
         raise BadArgument(f"{position!r} is no place of a key")
+    attributes = Attributes.of(key, _headers(headers))
     one = _open(session, transaction)
-    output = one.begin_at(position) if isinstance(one, Transaction) else one.begin_write_event()
+    output = one.begin_at(position, attributes) if isinstance(one, Transaction) else one.begin_write_event()
     return session.keep(_Event(transaction, output))
 
 

@@ -9,12 +9,14 @@ from __future__ import annotations
 import threading
 from typing import TYPE_CHECKING, Final
 
+import msgspec
 import numpy as np
 
 from penstock.client._small_block import LEFT_SIZE, SmallBlock
 from penstock.client._wire import APPENDS, BLOCKS_MAX, ENDED, cell, pack_error, pack_plain
 from penstock.errors import BadArgument, NoSuchStream, PenstockError, StoreClosed, WriterFenced
 from penstock.stream._block import EVENTS, EXTENT, LENGTH_SIZE, read_header
+from penstock.stream._columns import check_columns
 from penstock.stream._large_write import LargeWrite
 from penstock.stream._segment import NumbersTaken, SegmentEnded
 
@@ -26,6 +28,7 @@ if TYPE_CHECKING:
 
     from penstock.model import EventPointer
     from penstock.server._session import Session
+    from penstock.stream._block import BlockHeader
     from penstock.stream._segment import PendingBlock, Segment
 
 __all__ = ["ClientWriter", "Upload"]
@@ -114,9 +117,9 @@ class ClientWriter:
         header = read_header(head, where=segment.where, start=segment.tail)
         if header.kind != EVENTS or header.writer != self.identity:
             raise BadArgument("a client appends blocks of events, and under its own name")
-        _check_lengths(header.count, body)
+        _check_body(header, body)
         try:
-            return segment.submit(header, *body)
+            return segment.submit(msgspec.structs.replace(header, time_ms=0), *body)  # our clock counts
         except SegmentEnded:
             del self._segments[segment_id]
             return None
@@ -197,7 +200,7 @@ def _durable(blocks: Sequence[PendingBlock | None]) -> PenstockError | None:
 
 
 def _block_in(batch: pa.RecordBatch | None, metadata: bytes) -> tuple[int, memoryview, *tuple[memoryview, ...]]:
-    """Return the block in a message: its segment, its header, and its body in one or two parts."""
+    """Return the block in a message: its segment, its header, and its body in one part or three."""
     if batch is None:
         small = SmallBlock.unpack(metadata)
         return small.segment_id, small.header, small.body
@@ -207,11 +210,32 @@ def _block_in(batch: pa.RecordBatch | None, metadata: bytes) -> tuple[int, memor
     return (segment[0].as_py(), *map(cell, parts))
 
 
-def _check_lengths(count: int, body: Sequence[memoryview]) -> None:
-    """Refuse a block whose events are not as long as it says."""
+def _check_body(header: BlockHeader, body: Sequence[memoryview]) -> None:
+    """Refuse a block whose events, keys or headers are not as long as it says."""
+    count = header.count
     first, words, size = body[0], LENGTH_SIZE * count, sum(map(len, body))
-    if len(first) < words or size != words + _total(first[:words], count):
+    end = words + _total(first[:words], count) if len(first) >= words else size + 1
+    if size < end or (size > end and not header.columns):
         raise BadArgument("a block whose events are not as long as it says")
+    if header.columns:
+        _check_columns(header.columns, _behind(body, end), count)
+
+
+def _behind(body: Sequence[memoryview], place: int) -> memoryview:
+    """Return what stands in a body behind a place; without a copy where that is one part."""
+    parts = []
+    for part in body:
+        if len(part) > place:
+            parts.append(part[place:])
+        place = max(place - len(part), 0)
+    return parts[0] if len(parts) == 1 else memoryview(b"".join(parts))
+
+
+def _check_columns(flags: int, view: memoryview, count: int) -> None:
+    try:
+        check_columns(flags, view, count)
+    except ValueError as error:
+        raise BadArgument(f"keys or headers of events that are not what they say ({error})") from error
 
 
 def _total(words: memoryview, count: int) -> int:
@@ -234,15 +258,16 @@ class Upload:
             self._write.write(data)
             self.writer.note_activity()
 
-    def commit(self, size: int, head: bytes, position: float) -> EventPointer:
+    def commit(self, size: int, head: bytes, columns: bytes, position: float) -> EventPointer:
         """Make the event part of the stream; return where it is."""
         header = read_header(memoryview(head), where=f"stream {self.writer.stream}", start=0)
         if size != self._write.size or header.kind != EXTENT or header.writer != self.writer.identity:
             raise BadArgument("a large event that is not what it says")
+        _check_columns(header.columns, memoryview(columns), 1)
         with self._lock:
             self.writer.check()
             self._write.finish()
-            return self._logs.commit_large(self._write, header, position)
+            return self._logs.commit_large(self._write, header, columns, position)
 
     def drop(self) -> None:
         """Forget it."""

@@ -7,6 +7,7 @@ all its events. Its place is worked out when somebody asks for it.
 from __future__ import annotations
 
 import logging
+import struct
 from bisect import bisect_right
 from collections import deque
 from collections.abc import Sequence
@@ -20,18 +21,20 @@ import numpy as np
 
 from penstock.model import EventPointer
 from penstock.stream._block import BLOCK_HEADER_SIZE, LENGTH_SIZE
+from penstock.stream._columns import KEYS, headers_of_list, headers_size, pack_columns, pack_key_list
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     import numpy.typing as npt
-    import pyarrow as pa
 
-__all__ = ["Ack", "ArrayRun", "BatchAck", "DoneAck", "EventPointers", "Key", "ListRun", "Place", "Run"]
+    from penstock.ports import Bytes
+    from penstock.stream._batch import Rows
+    from penstock.stream._columns import Headers
 
-Key = str | bytes | float | None
-"""A routing key, its position in the key space, or none."""
+__all__ = ["WORDS_SIZE", "Ack", "ArrayRun", "BatchAck", "DoneAck", "EventPointers", "ListRun", "Place", "Run"]
 
+WORDS_SIZE: Final = 3 * LENGTH_SIZE  # a length of the event, of its key, of its headers: one event has all if any has
 _FIRST: Final = attrgetter("first")
 _logger: Final = logging.getLogger("penstock.stream")
 
@@ -48,7 +51,7 @@ class Place(msgspec.Struct, eq=False):
 
     first: int
     start: int
-    words: bytes
+    words: Bytes
     _ends: npt.NDArray[np.int64] | None = None
 
     def offset_of(self, index: int) -> int:
@@ -118,25 +121,70 @@ def _call_back(callback: Callable[[], object]) -> None:
 
 
 class ListRun(Run, eq=False):
-    """Events that came one by one."""
+    """Events that came one by one, with the key of each, None if it has none, and the headers of those that have any.
+
+    ``size`` is how many bytes they take in a block.
+    """
 
     events: list[bytes] = []
-    keys: list[Key] = []
+    keys: list[bytes | None] = []
+    headers: dict[int, Headers] = {}
+    size: int = 0
+
+    def add(self, event: bytes, key: bytes | None, headers: Headers | None) -> int:
+        """Add an event; return how many bytes it takes in a block."""
+        if headers:
+            self.headers[len(self.events)] = headers
+        self.events.append(event)
+        self.keys.append(key)
+        size = WORDS_SIZE + len(event) + (0 if key is None else len(key)) + headers_size(headers)
+        self.size += size
+        return size
+
+    def extend(self, rows: Rows, size: int) -> int:
+        """Add events that take so many bytes; return how many were there before."""
+        first = len(self.events)
+        if rows.headers is not None:
+            self.headers |= {first + place: one for place, one in enumerate(rows.headers.to_pylist()) if one}
+        self.events += rows.events.to_pylist()
+        self.keys += [None] * len(rows) if rows.keys is None else rows.keys.to_pylist()
+        self.size += size
+        return first
+
+    def sizes(self) -> npt.NDArray[np.int64]:
+        """Return how many bytes each event takes in a block."""
+        count = len(self.events)
+        sizes = np.fromiter(map(len, self.events), np.int64, count) + WORDS_SIZE
+        sizes += np.fromiter((0 if key is None else len(key) for key in self.keys), np.int64, count)
+        for place, headers in self.headers.items():
+            sizes[place] += headers_size(headers)
+        return sizes
+
+    def packed(self, first: int, last: int, *, keeps_keys: bool) -> tuple[int, list[Bytes]]:
+        """Return the column flags of the block that some of the events make, and its body."""
+        whole = last - first == len(self.events)
+        events, keys = (self.events, self.keys) if whole else (self.events[first:last], self.keys[first:last])
+        words = struct.pack(f">{len(events)}I", *map(len, events))
+        stored = pack_key_list(keys) if keeps_keys else []
+        flags, body = (KEYS if stored else 0), [words, b"".join(events), *stored]
+        if self.headers:
+            found, headers = pack_columns(None, headers_of_list([self.headers.get(at) for at in range(first, last)]))
+            flags, body = flags | found, [*body, *headers]
+        return flags, body
 
     def let_go(self) -> None:
         """Keep nothing but where the events are."""
-        self.events, self.keys, self.numbers = [], [], []
+        self.events, self.keys, self.headers, self.numbers = [], [], {}, []
 
 
 class ArrayRun(Run, eq=False, kw_only=True):
-    """Events that came as an Arrow array, with the key position of each unless they have no keys."""
+    """Events that came as an Arrow array."""
 
-    array: pa.BinaryArray | None
-    positions: npt.NDArray[np.float64] | None
+    rows: Rows | None
 
     def let_go(self) -> None:
         """Keep nothing but where the events are."""
-        self.array = self.positions = None
+        self.rows = None
 
 
 class Ack:

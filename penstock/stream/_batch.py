@@ -1,7 +1,8 @@
-"""Batches: whatever the caller has, as one Arrow array of bytes and the key position of each event."""
+"""Batches: whatever the caller has, as Arrow arrays of events, keys and headers, and the key position of each event."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -10,26 +11,122 @@ import pyarrow.compute as pc
 
 from penstock.errors import BadArgument
 from penstock.model import check_many
-from penstock.stream._block import LENGTH_SIZE
-from penstock.stream._keys import key_position, key_positions
+from penstock.stream._block import LENGTH_SIZE, pack_lengths
+from penstock.stream._columns import (
+    HEADERS_TYPE,
+    Attributes,
+    header_sizes,
+    headers_column,
+    pack_columns,
+)
+from penstock.stream._keys import key_bytes, key_position, key_positions
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     import numpy.typing as npt
 
+    from penstock.ports import Bytes
+
 __all__ = [
+    "Rows",
     "array_data",
     "array_ends",
     "array_lengths",
     "array_of",
     "as_array",
-    "as_positions",
-    "block_marks",
+    "as_keys",
+    "as_rows",
+    "concat_rows",
     "cut_marks",
-    "positions_of",
     "split",
 ]
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """Events with their keys and headers; None where no event has any."""
+
+    events: pa.BinaryArray
+    keys: pa.BinaryArray | None = None
+    headers: pa.MapArray | None = None
+
+    def __len__(self) -> int:
+        return len(self.events)
+
+    def part(self, first: int, last: int) -> Rows:
+        """Return some of them, without a copy."""
+        return Rows(self.events[first:last], _part(self.keys, first, last), _part(self.headers, first, last))
+
+    def take(self, chosen: npt.NDArray[np.integer]) -> Rows:
+        """Return those that are chosen, in that order."""
+        columns = (None if one is None else one.take(chosen) for one in (self.keys, self.headers))
+        return Rows(self.events.take(chosen), *columns)
+
+    def attributes(self, index: int) -> Attributes:
+        """Return the key and the headers of one event."""
+        return Attributes.at((self.keys, self.headers), index)
+
+    def sizes(self) -> npt.NDArray[np.int64]:
+        """Return how many bytes each event takes in a block."""
+        sizes: npt.NDArray[np.int64] = array_lengths(self.events).astype(np.int64) + LENGTH_SIZE
+        if self.keys is not None:
+            sizes += array_lengths(self.keys) + LENGTH_SIZE
+        if self.headers is not None:
+            sizes += header_sizes(self.headers) + LENGTH_SIZE
+        return sizes
+
+    def block_marks(self, size: int) -> list[int]:
+        """Return before which events to cut, and their number: blocks of at most ``size`` bytes, or of one event."""
+        return cut_marks(np.cumsum(self.sizes()), size=size)
+
+    def packed(self) -> tuple[int, list[Bytes]]:
+        """Return the column flags of the block that they make, and its body."""
+        flags, columns = pack_columns(self.keys, self.headers)
+        return flags, [pack_lengths(array_lengths(self.events)), array_data(self.events), *columns]
+
+
+def _part(array: pa.Array | None, first: int, last: int) -> pa.Array | None:
+    return None if array is None else array[first:last]
+
+
+def concat_rows(rows: Sequence[Rows]) -> Rows:
+    """Return all of them in one."""
+    if len(rows) == 1:
+        return rows[0]
+    lengths = list(map(len, rows))
+    return Rows(
+        pa.concat_arrays([one.events for one in rows]),
+        _concat([one.keys for one in rows], lengths, pa.binary()),
+        _concat([one.headers for one in rows], lengths, HEADERS_TYPE),
+    )
+
+
+def _concat(arrays: Sequence[pa.Array | None], lengths: Sequence[int], kind: pa.DataType) -> pa.Array | None:
+    if all(array is None for array in arrays):
+        return None
+    filled = [pa.nulls(length, kind) if array is None else array for array, length in zip(arrays, lengths, strict=True)]
+    return pa.concat_arrays(filled)
+
+
+def as_rows(
+    events: object, keys: object, headers: object, *, without: float
+) -> tuple[Rows, npt.NDArray[np.float64] | None]:
+    """Return what a caller gives as a batch, checked, and the key position of each event; None if there are no keys.
+
+    There is a key for each event, one for all, or none; ``without`` is the position of those without.
+    """
+    array = as_array(events)
+    columns = None if headers is None else headers_column(headers, len(array))
+    if keys is None:
+        return Rows(array, None, columns), None
+    if isinstance(keys, str | bytes):
+        key = key_bytes(keys)
+        return Rows(array, pa.repeat(pa.scalar(key, pa.binary()), len(array)), columns), np.full(
+            len(array), key_position(key)
+        )
+    stored, positions = as_keys(keys, len(array), without=without)
+    return Rows(array, stored, columns), positions
 
 
 def as_array(events: object) -> pa.BinaryArray:
@@ -47,46 +144,37 @@ def as_array(events: object) -> pa.BinaryArray:
     return array
 
 
-def as_positions(keys: object, count: int) -> npt.NDArray[np.float64]:
-    """Return the key position of each of ``count`` keys; a key that comes again and again is worked out once."""
+def as_keys(keys: object, count: int, *, without: float) -> tuple[pa.BinaryArray, npt.NDArray[np.float64]]:
+    """Return ``count`` keys and the position of each; a key that comes again and again is worked out once.
+
+    An event may have none, which is None or null: its position is ``without``.
+    """
     check_many("keys", keys, "texts, or an Arrow array")
     try:
         array = keys if isinstance(keys, pa.Array | pa.ChunkedArray) else pa.array(keys)
         if isinstance(array, pa.ChunkedArray):
             array = array.combine_chunks()
+        if pa.types.is_null(array.type):
+            array = array.cast(pa.binary())
         coded = array if pa.types.is_dictionary(array.type) else pc.dictionary_encode(array)
         kinds: Sequence[str | bytes] = coded.dictionary.to_pylist()
-        which = coded.indices.to_numpy(zero_copy_only=False)
+        which = coded.indices.fill_null(len(kinds)).to_numpy(zero_copy_only=False)
     except (pa.ArrowException, TypeError, UnicodeError, OverflowError) as error:
         raise BadArgument(f"these are no keys: give a list of texts or an Arrow array of them ({error})") from error
-    if len(which) != count or coded.null_count:
-        raise BadArgument(f"{len(which) - coded.null_count} keys for {count} events: give one for each, or none at all")
-    positions: npt.NDArray[np.float64] = key_positions(kinds)[which]
-    return positions
+    if len(which) != count:
+        raise BadArgument(f"{len(which)} keys for {count} events: give one for each, None where an event has none")
+    encoded = list(map(key_bytes, kinds))
+    positions: npt.NDArray[np.float64] = np.append(key_positions(encoded), without)[which]
+    if array.type in (pa.binary(), pa.string()):
+        return array.cast(pa.binary()), positions
+    return pa.array([*encoded, None], pa.binary()).take(pa.array(which)), positions
 
 
-def positions_of(keys: object, count: int, *, without: str) -> npt.NDArray[np.float64]:
-    """Return the key position of each of ``count`` events: with a key for each, one for all, or none at all.
-
-    ``without`` is what those without a key go by.
-    """
-    if keys is None or isinstance(keys, str | bytes):
-        return np.full(count, key_position(without if keys is None else keys))
-    return as_positions(keys, count)
-
-
-def split(
-    array: pa.BinaryArray, which: npt.NDArray[np.integer]
-) -> Iterator[tuple[int, npt.NDArray[np.integer], pa.BinaryArray]]:
+def split(rows: Rows, which: npt.NDArray[np.integer]) -> Iterator[tuple[int, npt.NDArray[np.integer], Rows]]:
     """Return each place that events go to, which of them do, and those; ``which`` is the place of each event."""
     for place in np.unique(which):
         chosen = np.flatnonzero(which == place)
-        yield int(place), chosen, array if len(chosen) == len(array) else array.take(chosen)
-
-
-def block_marks(ends: npt.NDArray[np.int64], *, size: int) -> list[int]:
-    """Return before which events to cut, and their number: blocks of at most ``size`` bytes, or of one event."""
-    return cut_marks(ends + LENGTH_SIZE * np.arange(1, len(ends) + 1), size=size)
+        yield int(place), chosen, rows if len(chosen) == len(rows) else rows.take(chosen)
 
 
 def cut_marks(ends: npt.NDArray[np.int64], *, size: int) -> list[int]:

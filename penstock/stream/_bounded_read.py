@@ -4,16 +4,19 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import numpy as np
 import pyarrow as pa
 
 from penstock.errors import BadArgument, DataTruncated, LogError, NoSuchEvent
 from penstock.model import EventPointer
-from penstock.stream._arrow import READ_SCHEMA, read_columns
+from penstock.stream._arrow import READ_SCHEMA, carried, event_columns
 from penstock.stream._block import Block, Chunk, Extent
-from penstock.stream._large_read import LargeEvent
+from penstock.stream._large_read import LargeBlock, LargeEvent
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
+
+    import numpy.typing as npt
 
     from penstock.model import SegmentRange
     from penstock.stream._arrow import Slice
@@ -33,7 +36,7 @@ def read_part(
     while offset < part.end:
         before = offset
         slices: list[Slice] = []
-        large: LargeEvent | None = None
+        large: LargeBlock | None = None
         for block in _blocks(segment, part, offset):
             large = _large_event(segment, part, block)
             if large is not None:
@@ -42,8 +45,8 @@ def read_part(
                 slices += _slices(block, part, offset)
             offset = min(block.end, part.end)
         if slices:
-            yield _as_batch(times, *read_columns(slices, part.segment_id))
-        if large is not None and large.pointer.offset < part.end:
+            yield _as_batch(times, slices, part.segment_id)
+        if large is not None and large.large.pointer.offset < part.end:
             yield _as_row(times, large, max_event_size)
             offset = large.end
         elif large is not None:
@@ -64,12 +67,12 @@ def _truncated(part: SegmentRange, offset: int) -> DataTruncated:
     return DataTruncated(EventPointer(part.stream, part.segment_id, offset), head="a later place")
 
 
-def _large_event(segment: ReadableSegment, part: SegmentRange, block: AnyBlock) -> LargeEvent | None:
+def _large_event(segment: ReadableSegment, part: SegmentRange, block: AnyBlock) -> LargeBlock | None:
     """Return the large event that a block begins."""
     if isinstance(block, Extent) and block.end < part.end:
-        return LargeEvent(segment, part.stream, part.segment_id, block.end, block)
+        return LargeBlock.of(segment, part.stream, part.segment_id, block)
     if isinstance(block, Chunk):
-        return LargeEvent(segment, part.stream, part.segment_id, block.start, None)
+        return LargeBlock.of(segment, part.stream, part.segment_id, block)
     return None
 
 
@@ -83,14 +86,23 @@ def _slices(block: Block, part: SegmentRange, offset: int) -> list[Slice]:
     return [(block, first, last)] if first < last else []
 
 
-def _as_batch(times: Times, events: pa.Array, segment_ids: pa.Array, offsets: pa.Array) -> pa.RecordBatch:
-    return pa.record_batch([events, segment_ids, offsets, times.of(offsets.to_numpy())], READ_SCHEMA)
+def _as_batch(times: Times, slices: Sequence[Slice], segment_id: int) -> pa.RecordBatch:
+    offsets = [block.offsets()[first:last] for block, first, last in slices]
+    places = offsets[0] if len(offsets) == 1 else np.concatenate(offsets)
+    return pa.record_batch([*event_columns(slices), *_placed(places, times, segment_id)], READ_SCHEMA)
 
 
-def _as_row(times: Times, event: LargeEvent, max_event_size: int) -> pa.RecordBatch:
+def _as_row(times: Times, block: LargeBlock, max_event_size: int) -> pa.RecordBatch:
+    event = block.large
     data = event.read_all() if event.size <= max_event_size else None
-    places = (pa.array([place], pa.int64()) for place in (event.pointer.segment_id, event.pointer.offset))
-    return _as_batch(times, pa.array([data], pa.binary()), *places)
+    places = np.array([event.pointer.offset])
+    columns = [pa.array([data], pa.binary()), *carried([(block, 0, 1)])]
+    return pa.record_batch([*columns, *_placed(places, times, event.pointer.segment_id)], READ_SCHEMA)
+
+
+def _placed(offsets: npt.NDArray[np.int64], times: Times, segment_id: int) -> list[pa.Array]:
+    """Return segment ids, offsets and mark times."""
+    return [pa.array(np.full(len(offsets), segment_id, np.int64)), pa.array(offsets), times.of(offsets)]
 
 
 def part_marks(segment: ReadableSegment, low: int, high: int, *, size: int) -> Iterator[int]:

@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from penstock.errors import CommitUnfinished, PenstockError, StreamSealed, WrongPosition
-from penstock.stream._block import BlockHeader, read_header
+from penstock.stream._block import BlockHeader, SpliceLabel, read_header
 from penstock.stream._records import (
     NO_SEGMENT,
     Committed,
@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from penstock.stream._segment import PendingBlock, Segment
     from penstock.stream._store import StreamStore
     from penstock.stream._stream_state import SegmentState, StreamState
+    from penstock.stream._waiting import Contents
 
 _logger: Final = logging.getLogger("penstock.stream")
 
@@ -57,7 +58,7 @@ LOGS_MAX: Final = 1024  # of one commit: taking them over is one append of metad
 
 @dataclass(slots=True)
 class TransactionPart:
-    """What a transaction has for one key range: logs, in order, and what is in them.
+    """What a transaction has for one key range: logs, in order, with how many events each has, and what is in them.
 
     ``headers`` are those of blocks that carry a writer's numbers.
     """
@@ -66,14 +67,17 @@ class TransactionPart:
     high: float
     logs: list[str] = field(default_factory=list)
     size: int = 0
-    events: int = 0
+    counts: list[int] = field(default_factory=list)
     headers: list[BlockHeader] = field(default_factory=list)
 
+    def add_log(self, name: str) -> None:
+        """Add a log, in which there is nothing yet."""
+        self.logs.append(name)
+        self.counts.append(0)
 
-def commit_copies(
-    store: StreamStore, name: str, transaction: str, contents: Mapping[int, tuple[int, Bytes, Bytes]]
-) -> dict[int, int]:
-    """Append a block to each of some segments, all or none; ``contents`` are count, length words and bytes of each.
+
+def commit_copies(store: StreamStore, name: str, transaction: str, contents: Mapping[int, Contents]) -> dict[int, int]:
+    """Append a block to each of some segments, all or none; ``contents`` are what is in them.
 
     Return where each block begins. The caller holds the catalog, and knows that these segments take events.
     """
@@ -83,16 +87,19 @@ def commit_copies(
     segments = {segment: store.segment(name, segment) for segment in sorted(contents)}
     with ExitStack() as held:
         for one in segments.values():
-            held.enter_context(one.held(now_ms))
-        blocks = {
-            segment: (BlockHeader(count=count, parts=0, time_ms=now_ms, writer=mark), words, data)
-            for segment, (count, words, data) in contents.items()
+            held.enter_context(one.held())
+        blocks: dict[int, tuple[BlockHeader, *tuple[Bytes, ...]]] = {
+            segment: (
+                BlockHeader(count=one.count, columns=one.columns, parts=0, time_ms=now_ms, writer=mark),
+                *one.body,
+            )
+            for segment, one in contents.items()
         }
         record, noted = Committed(name, transaction), None
         if len(blocks) > 1:
             copied = [
-                CopiedPart(segment, segments[segment].tail, header.pack() + words + data)
-                for segment, (header, words, data) in blocks.items()
+                CopiedPart(segment, segments[segment].tail, b"".join((header.pack(), *body)))
+                for segment, (header, *body) in blocks.items()
             ]
             store.catalog.commit(Committing(name, transaction, copied, []))
             with _on_record(transaction):
@@ -143,7 +150,7 @@ def _on_record(transaction: str) -> Iterator[None]:
 
 
 def _append_all(
-    segments: Mapping[int, Segment], blocks: Mapping[int, tuple[BlockHeader, Bytes, Bytes]]
+    segments: Mapping[int, Segment], blocks: Mapping[int, tuple[BlockHeader, *tuple[Bytes, ...]]]
 ) -> dict[int, PendingBlock]:
     """Append the blocks of a commit that is on record; where that fails, nothing of it is shown."""
     pending: dict[int, PendingBlock] = {}
@@ -201,9 +208,12 @@ def commit_logs(
             assert target is not None, "a part that no segment has all of is rolled"
             by_segment.setdefault(target, []).append(part)
         logged = [
-            LoggedPart(target, [log for part in some for log in part.logs]) for target, some in by_segment.items()
+            LoggedPart(
+                target, [log for part in some for log in part.logs], [count for part in some for count in part.counts]
+            )
+            for target, some in by_segment.items()
         ]
-        record = msgspec.structs.replace(commit, logged=logged)
+        record = msgspec.structs.replace(commit, logged=logged, time_ms=int(store.clock.now() * 1000))
         store.catalog.commit(*before, *roll.records, record)
     except BaseException:
         roll.undo()
@@ -241,14 +251,14 @@ def _take_over(
 
     ``parts`` are None for who finds the record and knows nothing else.
     """
-    now_ms = int(store.clock.now() * 1000)
     segments = {one.segment: store.segment(record.stream, one.segment) for one in record.logged}
     with ExitStack() as held:
         for segment in sorted(segments):
-            held.enter_context(segments[segment].held(now_ms))
+            held.enter_context(segments[segment].held())
         try:
             plan = {segments[one.segment].own_log(): store.existing_logs(one.logs) for one in record.logged}
-            store.splice(plan)
+            labels = {log: label for one in record.logged for log, label in _labels(segments, one, record.time_ms)}
+            store.splice(plan, labels)
         except BaseException:
             for one in segments.values():
                 one.hold_back()
@@ -259,10 +269,18 @@ def _take_over(
             size = sum(part.size for part in some)
             starts[segment] = one.own_log().length - size
             headers = None if parts is None else [header for part in some for header in part.headers]
-            one.take_over(headers, events=sum(part.events for part in some), size=size)
+            one.take_over(headers, events=sum(sum(part.counts) for part in some), size=size)
             store.small_plogs.add((record.stream, segment))
     _finish(store, record, segments.values())
     return starts
+
+
+def _labels(segments: Mapping[int, Segment], part: LoggedPart, time_ms: int) -> Iterator[tuple[str, bytes]]:
+    """Return what a segment keeps of each log that it takes over: how many events come before it, and the time."""
+    before = segments[part.segment].total
+    for log, count in zip(part.logs, part.counts, strict=True):
+        yield log, SpliceLabel(before, time_ms).pack()
+        before += count
 
 
 class _Roll:
@@ -282,6 +300,7 @@ class _Roll:
         self._ending = {one.segment_id: store.segment(state.name, one.segment_id) for one in ending}
         try:
             ends = {segment: one.end() for segment, one in self._ending.items()}
+            counts = {segment: one.count_before(ends[segment]) for segment, one in self._ending.items()}
         except BaseException:
             self.undo()
             raise
@@ -292,15 +311,16 @@ class _Roll:
         for layer in _layers(parts):
             between = _with_fillers(whole, [(parts[some[0]].low, parts[some[0]].high) for some in layer])
             numbers = {low: first + place for place, (low, _) in enumerate(between)}
-            self.records.append(StreamScaled(state.name, ends, between, now_ms))
-            ends = dict.fromkeys(numbers.values(), 0)
+            self.records.append(StreamScaled(state.name, ends, between, now_ms, counts))
+            ends, counts = dict.fromkeys(numbers.values(), 0), dict.fromkeys(numbers.values(), 0)
             for some in layer:
                 segment = numbers[parts[some[0]].low]
                 self.segments |= dict.fromkeys(some, segment)
                 ends[segment] = sum(parts[place].size for place in some)
+                counts[segment] = sum(sum(parts[place].counts) for place in some)
             first += len(between)
         if parts:
-            self.records.append(StreamScaled(state.name, ends, whole, now_ms))
+            self.records.append(StreamScaled(state.name, ends, whole, now_ms, counts))
 
     def undo(self) -> None:
         """Let the segments go on, because the change did not come about."""
@@ -430,6 +450,7 @@ def _failure(block: PendingBlock) -> PenstockError | None:
 def _append_again(segment: Segment, part: CopiedPart) -> PendingBlock | None:
     """Append a block of a transaction, unless it is there; then it is one of the next behind where it was to be."""
     header = read_header(memoryview(part.block), where=segment.where, start=part.start)
-    if header in segment.headers(part.start):
+    there = (msgspec.structs.replace(one, before=header.before) for one in segment.headers(part.start))
+    if header in there:
         return None
     return segment.submit(header, part.block[len(header.pack()) :])

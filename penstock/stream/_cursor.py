@@ -17,7 +17,7 @@ from penstock.errors import (
 )
 from penstock.model import EventPointer
 from penstock.stream._block import Block, Chunk, Extent
-from penstock.stream._large_read import LargeBlock, LargeEvent
+from penstock.stream._large_read import LargeBlock
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -108,10 +108,8 @@ class Cursor:
     def _large_block(self, block: Chunk | Extent) -> LargeBlock:
         """Return the large event that a block begins; its chunks are passed by."""
         self._blocks = iter(())
-        place, extent = (block.end, block) if isinstance(block, Extent) else (block.start, None)
         try:
-            event = LargeEvent(self.segment, *self.key, place, extent)
-            return LargeBlock(event, start=block.start, time_ms=block.time_ms)
+            return LargeBlock.of(self.segment, *self.key, block)
         except UNREADABLE:
             self._go_on_at(block.end)  # what an extent cannot tell, the chunks can
             raise

@@ -23,12 +23,28 @@ __all__ = ["EventRead", "Milestone", "Page", "Trail"]
 class EventRead(msgspec.Struct, frozen=True, eq=False, gc=False):
     """An event that was read; or, without an event, a ``checkpoint`` that the reader has come to.
 
-    Where the event is, and how far the reader has come with it in all its segments, is worked out when it is asked for.
+    What it carries, where it is, and how far the reader has come with it in all its segments, is worked out when it is
+    asked for.
     """
 
     _index: int
     _page: Page | Milestone
     event: Any
+
+    @property
+    def key(self) -> bytes | None:
+        """The routing key; None if it was written without one."""
+        return self._page.key(self._index)
+
+    @property
+    def headers(self) -> dict[str, bytes]:
+        """The headers that it was written with."""
+        return self._page.headers(self._index)
+
+    @property
+    def timestamp(self) -> int | None:
+        """When the store's owner appended it, in milliseconds since 1970; None for a checkpoint."""
+        return self._page.timestamp
 
     @property
     def pointer(self) -> EventPointer | None:
@@ -66,8 +82,17 @@ class Milestone:
 
     __slots__ = ("_position", "checkpoint")
 
+    timestamp: Final = None
+
     def __init__(self, checkpoint: str, position: Position) -> None:
         self.checkpoint, self._position = checkpoint, position
+
+    def key(self, _: int) -> None:
+        """There is no event."""
+
+    def headers(self, _: int) -> dict[str, bytes]:
+        """There is no event."""
+        return {}
 
     def pointer(self, _: int) -> None:
         """There is no event."""
@@ -80,7 +105,7 @@ class Milestone:
 class Page:
     """Events of one block, from ``start`` up to ``stop``, that are being read one by one."""
 
-    __slots__ = ("_mark", "_trail", "block", "counted", "cursor", "indexes", "start", "stop")
+    __slots__ = ("_keys", "_mark", "_trail", "block", "counted", "cursor", "indexes", "start", "stop")
 
     checkpoint: Final = None
 
@@ -90,6 +115,7 @@ class Page:
         self.counted = self.start  # events before this one count as read, also the one that was returned last
         self.indexes = iter(range(self.start, self.stop))
         self._trail, self._mark = trail, len(trail.moves)
+        self._keys: Sequence[bytes | None] | None = None
 
     @property
     def index(self) -> int:
@@ -100,6 +126,23 @@ class Page:
         """Return all of them."""
         events = self.block.events(self.start)
         return events if self.stop == self.block.count else events[: self.stop - self.start]
+
+    @property
+    def timestamp(self) -> int:
+        """When the events were appended."""
+        return self.block.time_ms
+
+    def key(self, index: int) -> bytes | None:
+        """Return the key of an event; who asks for one will ask for more."""
+        if self._keys is None:
+            column = self.block.columns[0]
+            self._keys = () if column is None else column.to_pylist()
+        return self._keys[index] if self._keys else None
+
+    def headers(self, index: int) -> dict[str, bytes]:
+        """Return the headers of an event."""
+        column = self.block.columns[1]
+        return {} if column is None else dict(column[index].as_py() or ())
 
     def pointer(self, index: int) -> EventPointer:
         """Return where an event is."""

@@ -299,12 +299,12 @@ class ReaderGroup:
         """Return how far the group is behind the tail, or its end."""
         with self._catalog.lock:
             unread = list(self._unread())
-        oldest = min((time_ms for _, time_ms in unread), default=None)
+        oldest = min((time_ms for *_, time_ms in unread), default=None)
         seconds = 0.0 if oldest is None else max(self._store.clock.now() - oldest / 1000, 0.0)
-        return Lag(events=None, bytes=sum(size for size, _ in unread), seconds=seconds)
+        return Lag(events=sum(one[0] for one in unread), bytes=sum(one[1] for one in unread), seconds=seconds)
 
-    def _unread(self) -> Iterator[tuple[int, int]]:
-        """Return how much there is to read in each segment, from the first event on, and since when."""
+    def _unread(self) -> Iterator[tuple[int, int, int]]:
+        """Return of each segment how many events and bytes there are to read, and since when."""
         state, places = self._catalog.group(self.name), self._live().places_now(returned=True)
         streams = [self._catalog.streams[name] for name in state.streams if name in self._catalog.streams]
         for lost in lost_segments(state, streams):
@@ -317,7 +317,10 @@ class ReaderGroup:
                 high = one.tail if end is None else end
                 first = first_with_events(one, low, high)
                 if first is not None:
-                    yield high - max(low, first.start), first.time_ms
+                    begin = max(low, first.start)
+                    sealed = stream.segments[segment]
+                    count = sealed.count if high == sealed.end else one.count_before(high)
+                    yield count - one.count_before(begin), high - begin, one.time_at(begin)
 
     @uninterrupted
     def delete(self) -> None:

@@ -14,20 +14,22 @@ import google_crc32c
 import numpy as np
 
 from penstock.errors import BadArgument
+from penstock.model import shown
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     import numpy.typing as npt
 
-__all__ = ["key_position", "key_positions", "pack_positions", "unpack_positions"]
+__all__ = ["KEY_SIZE_MAX", "key_bytes", "key_position", "key_positions", "pack_positions", "unpack_positions"]
 
+KEY_SIZE_MAX: Final = 64 << 10
 _SPAN: Final = float(1 << 32)
 
 
 def key_position(key: str | bytes) -> float:
     """Return where in [0, 1) a key belongs."""
-    x: int = google_crc32c.value(_as_bytes(key))
+    x: int = google_crc32c.value(key_bytes(key))
     x ^= x >> 16
     x = x * 0x85EBCA6B & 0xFFFFFFFF
     x ^= x >> 13
@@ -38,7 +40,7 @@ def key_position(key: str | bytes) -> float:
 
 def key_positions(keys: Sequence[str | bytes]) -> npt.NDArray[np.float64]:
     """Return where in [0, 1) each of many keys belongs."""
-    sums = map(google_crc32c.value, map(_as_bytes, keys))
+    sums = map(google_crc32c.value, map(key_bytes, keys))
     x = np.fromiter(sums, np.uint32, len(keys))
     x ^= x >> np.uint32(16)
     x *= np.uint32(0x85EBCA6B)
@@ -58,12 +60,15 @@ def unpack_positions(data: bytes) -> npt.NDArray[np.float64]:
     return np.frombuffer(data, "<u4") / _SPAN
 
 
-def _as_bytes(key: str | bytes) -> bytes:
-    if isinstance(key, bytes):
-        return key
-    if not isinstance(key, str):
-        raise BadArgument(f"{key!r} is no routing key: use a text or bytes")
-    try:
-        return key.encode()
-    except UnicodeEncodeError as error:
-        raise BadArgument(f"{key!r} is no routing key: {error}") from error
+def key_bytes(key: str | bytes) -> bytes:
+    """Return a key as it is hashed and stored; what is none is refused."""
+    if isinstance(key, str):
+        try:
+            key = key.encode()
+        except UnicodeEncodeError as error:
+            raise BadArgument(f"{shown(key)} is no routing key: {error.reason}") from error
+    if not isinstance(key, bytes):
+        raise BadArgument(f"{shown(key)} is no routing key: use a text or bytes")
+    if len(key) > KEY_SIZE_MAX:
+        raise BadArgument(f"a routing key of {len(key)} bytes is too long: at most {KEY_SIZE_MAX} bytes")
+    return key

@@ -13,21 +13,32 @@ from typing import TYPE_CHECKING, Final, TypeGuard
 import numpy as np
 import pyarrow as pa
 
-from penstock.errors import BadArgument, DataTruncated, EventClosed, LogError, NoSuchEvent, PlogError, StreamCorrupt
+from penstock.errors import (
+    BadArgument,
+    CorruptData,
+    DataTruncated,
+    EventClosed,
+    LogError,
+    NoSuchEvent,
+    PlogError,
+    StreamCorrupt,
+)
 from penstock.model import EventPointer
-from penstock.stream._block import BLOCK_HEADER_SIZE, LENGTH_SIZE, Block, Chunk
+from penstock.stream._block import BLOCK_HEADER_SIZE, LENGTH_SIZE, Block, Chunk, Extent
+from penstock.stream._columns import NO_COLUMNS, Attributes
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from typing import NoReturn
+    from typing import NoReturn, Self
 
     import numpy.typing as npt
     from typing_extensions import Buffer
 
-    from penstock.stream._block import AnyBlock, Extent
+    from penstock.stream._block import AnyBlock
+    from penstock.stream._columns import Columns
     from penstock.stream._readable import ReadableSegment
 
-__all__ = ["EventInputStream", "LargeBlock", "LargeEvent", "event_at"]
+__all__ = ["EventInputStream", "LargeBlock", "LargeEvent", "event_at", "file_at", "file_of"]
 
 _FRAME_SIZE: Final = BLOCK_HEADER_SIZE + LENGTH_SIZE
 _CHUNKS_MIN: Final = 2  # what fits into one is no large event
@@ -150,16 +161,24 @@ class LargeEvent:
 class LargeBlock:
     """A large event as readers of blocks see it: a block with one event, of which nothing is read before it is used.
 
-    It begins with the extent, where that is known.
+    It begins with the extent, where that is known; ``columns`` are the event's key and headers.
     """
 
-    __slots__ = ("bounds", "end", "large", "start", "time_ms")
+    __slots__ = ("bounds", "columns", "end", "large", "start", "time_ms")
 
     count: Final = 1
 
-    def __init__(self, event: LargeEvent, *, start: int, time_ms: int) -> None:
+    def __init__(self, event: LargeEvent, *, start: int, time_ms: int, columns: Columns) -> None:
         self.large, self.start, self.end, self.time_ms = event, start, event.end, time_ms
-        self.bounds = np.array([0, event.size])
+        self.bounds, self.columns = np.array([0, event.size]), columns
+
+    @classmethod
+    def of(cls, segment: ReadableSegment, stream: str, segment_id: int, block: Chunk | Extent) -> Self:
+        """Return the large event that a block begins: its extent, or its first chunk."""
+        extent, place = (None, block.start) if isinstance(block, Chunk) else (block, block.end)
+        event = LargeEvent(segment, stream, segment_id, place, extent)
+        columns = NO_COLUMNS if extent is None else extent.columns
+        return cls(event, start=block.start, time_ms=block.time_ms, columns=columns)
 
     @property
     def size(self) -> int:
@@ -196,12 +215,17 @@ class LargeBlock:
 class EventInputStream(io.RawIOBase):
     """An event, as a file to be read and sought in. Memory is that of a chunk at most, whatever the event's size.
 
-    ``pointer`` is where it is, ``stream`` which stream it is of, ``size`` how many bytes it has.
+    ``pointer`` is where it is, ``stream`` which stream it is of, ``size`` how many bytes it has. It also has the
+    event's ``key``, its ``timestamp``, in milliseconds since 1970, and its ``headers``.
     """
 
-    def __init__(self, event: LargeEvent | bytes, pointer: EventPointer) -> None:
+    def __init__(
+        self, event: LargeEvent | bytes, pointer: EventPointer, *, attributes: Attributes, timestamp: int
+    ) -> None:
         super().__init__()
         self._event, self.pointer, self.stream = event, pointer, pointer.stream
+        self.key, self.timestamp = attributes.key, timestamp
+        self.headers: dict[str, bytes] = dict(attributes.headers or ())
         self._offset = 0
         self._chunk: bytes | memoryview = event if isinstance(event, bytes) else b""
         self._chunk_start = 0
@@ -288,11 +312,46 @@ class EventInputStream(io.RawIOBase):
 
 def event_at(segment: ReadableSegment, pointer: EventPointer) -> bytes | LargeEvent:
     """Return the event that begins where the pointer points."""
+    block, index = _block_with(segment, pointer)
+    if isinstance(block, Block):
+        return block.event(index)
+    return LargeEvent(segment, pointer.stream, pointer.segment_id, block.start, None)
+
+
+def file_at(segment: ReadableSegment, pointer: EventPointer) -> EventInputStream:
+    """Return the event that begins where the pointer points, as a file."""
+    block, index = _block_with(segment, pointer)
+    if isinstance(block, Block):
+        return file_of(block, index, pointer)
+    event = LargeEvent(segment, pointer.stream, pointer.segment_id, block.start, None)
+    extent = _extent_before(segment, block)
+    columns, time_ms = (NO_COLUMNS, block.time_ms) if extent is None else (extent.columns, extent.time_ms)
+    return EventInputStream(event, pointer, attributes=Attributes.at(columns, 0), timestamp=time_ms)
+
+
+def file_of(block: Block | LargeBlock, index: int, pointer: EventPointer) -> EventInputStream:
+    """Return an event of a block as a file."""
+    event = block.event(index) if isinstance(block, Block) else block.large
+    attributes = Attributes.at(block.columns, index)
+    return EventInputStream(event, pointer, attributes=attributes, timestamp=block.time_ms)
+
+
+def _block_with(segment: ReadableSegment, pointer: EventPointer) -> tuple[Block | Chunk, int]:
+    """Return the block, or the first chunk, with the event that begins where the pointer points; which of it."""
     for block in segment.blocks(pointer.offset, size=1):
         if isinstance(block, Block):
             index = block.index_at(pointer.offset)
             if index is not None and index < block.count and block.offset_of(index) == pointer.offset:
-                return block.event(index)
+                return block, index
         elif isinstance(block, Chunk) and block.number == 0 and pointer.offset == block.start + BLOCK_HEADER_SIZE:
-            return LargeEvent(segment, pointer.stream, pointer.segment_id, block.start, None)
+            return block, 0
     raise NoSuchEvent(pointer)
+
+
+def _extent_before(segment: ReadableSegment, chunk: Chunk) -> Extent | None:
+    """Return the extent of the large event that begins with a chunk, unless it is damaged or truncated away."""
+    try:
+        before = next(segment.blocks(chunk.start - 1, size=1), None)
+    except (BadArgument, CorruptData, LogError, PlogError):
+        return None
+    return before if isinstance(before, Extent) else None

@@ -113,19 +113,19 @@ class PreparedTransaction:
         """Refuse: its lease does not begin anew."""
         self._refuse()
 
-    def write_event(self, event: object, key: str | bytes | None = None) -> None:
+    def write_event(self, event: object, key: str | bytes | None = None, *, headers: object = None) -> None:
         """Refuse."""
-        del event, key
+        del event, key, headers
         self._refuse()
 
-    def write_batch(self, events: object, keys: object = None) -> None:
+    def write_batch(self, events: object, keys: object = None, headers: object = None) -> None:
         """Refuse."""
-        del events, keys
+        del events, keys, headers
         self._refuse()
 
-    def begin_write_event(self, key: str | bytes | None = None) -> NoReturn:
+    def begin_write_event(self, key: str | bytes | None = None, *, headers: object = None) -> NoReturn:
         """Refuse."""
-        del key
+        del key, headers
         self._refuse()
 
 
@@ -135,7 +135,7 @@ def record_prepared(
     """Note that a transaction is prepared, all of whose bytes are durable; the caller holds the catalog."""
     if len(store.catalog.prepared) >= PREPARED_MAX:
         raise TooManyPrepared(transaction, limit=PREPARED_MAX)
-    found = [PreparedPart(part.low, part.high, part.logs, part.size, part.events) for part in parts]
+    found = [PreparedPart(part.low, part.high, part.logs, part.size, part.counts) for part in parts]
     record = Prepared(stream, transaction, writer, int((store.clock.now() + lease) * 1000), found)
     store.catalog.commit(record)
     store.leases[transaction] = store.clock.elapsed() + lease
@@ -191,7 +191,7 @@ def commit_prepared(
     expire_prepared(store, ids)
     records = [_prepared(store, stream, one) for one in ids]
     parts = [
-        TransactionPart(part.low, part.high, part.logs, part.size, part.events) for one in records for part in one.parts
+        TransactionPart(part.low, part.high, part.logs, part.size, part.counts) for one in records for part in one.parts
     ]
     _check_logs(store, stream, parts)
     left = [] if number is None else _left_by(store, stream, writer, ids)

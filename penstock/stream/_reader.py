@@ -20,12 +20,12 @@ from penstock import forks
 from penstock.errors import DataTruncated, DiskFailed, NoSuchStream, PenstockError
 from penstock.model import EventPointer, Position, StreamCut, check_timeout, check_whole
 from penstock.ports import interruptible, uninterrupted
-from penstock.stream._arrow import READ_SCHEMA
+from penstock.stream._arrow import READ_SCHEMA, event_columns, joined
 from penstock.stream._bell import Bell
 from penstock.stream._cursor import UNREADABLE, Cursor
 from penstock.stream._deadline import TimeIsOver, within
 from penstock.stream._event_read import EventRead, Milestone, Page, Trail
-from penstock.stream._large_read import EventInputStream, LargeBlock
+from penstock.stream._large_read import LargeBlock, file_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from penstock.model import TimeWindow
     from penstock.stream._cursor import Piece
     from penstock.stream._group_state import Key
+    from penstock.stream._large_read import EventInputStream
     from penstock.stream._readable import Times
     from penstock.stream._seat import Seat
     from penstock.stream.serializers import Serializer
@@ -114,8 +115,8 @@ class Reader:
     def read_batch(self, max_bytes: int = BATCH_SIZE_DEFAULT, timeout: float | None = None) -> pa.RecordBatch | None:
         """Return the next events as bytes; None when ``timeout`` seconds are over, or there is nothing more to come.
 
-        Columns are event, segment_id, offset and mark_time, and stream if the group has several. A batch has at most
-        ``max_bytes``, or one event. It comes to a checkpoint without a word.
+        Columns are event, key, timestamp, headers, segment_id, offset and mark_time, and stream if the group has
+        several. A batch has at most ``max_bytes``, or one event. It comes to a checkpoint without a word.
         """
         check_whole("max_bytes", max_bytes, least=1)
         return self._in_time(lambda deadline: self._next_batch(deadline, max_bytes), timeout)
@@ -304,9 +305,7 @@ class Reader:
         self._touched.add(cursor)
         block, index = cursor.take()
         self._put_last(cursor)
-        if isinstance(block, LargeBlock):
-            return EventInputStream(block.large, block.large.pointer)
-        return EventInputStream(block.event(index), EventPointer(*cursor.key, block.offset_of(index)))
+        return file_of(block, index, EventPointer(*cursor.key, block.offset_of(index)))
 
     def _tell(self, checkpoint: str) -> EventRead:
         self._told, self._attention = checkpoint, True
@@ -382,14 +381,13 @@ class Reader:
     def _as_batch(self, pieces: Sequence[Piece]) -> pa.RecordBatch:
         """Return the events as a batch; without a copy where they are of one block."""
         counts = [stop - start for _, _, start, stop, _ in pieces]
-        events = [block.arrow(start, stop) for _, block, start, stop, _ in pieces]
         offsets = [places[start:stop] for _, _, start, stop, places in pieces]
         times = [self._times_of(key).of(some) for (key, *_), some in zip(pieces, offsets, strict=True)]
         columns = [
-            _joined(events),
+            *event_columns([(block, start, stop) for _, block, start, stop, _ in pieces]),
             pa.array(np.repeat([segment for (_, segment), *_ in pieces], counts)),
             pa.array(offsets[0] if len(offsets) == 1 else np.concatenate(offsets)),
-            _joined(times),
+            joined(times),
         ]
         streams = self._seat.streams
         if len(streams) == 1:
@@ -622,7 +620,3 @@ def _checked(deserialize: Callable[[bytes], Any]) -> Callable[[bytes], Any]:
             raise RuntimeError("the serializer raised StopIteration") from error
 
     return checked
-
-
-def _joined(arrays: Sequence[pa.Array]) -> pa.Array:
-    return arrays[0] if len(arrays) == 1 else pa.concat_arrays(arrays)

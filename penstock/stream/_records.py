@@ -94,26 +94,32 @@ class StreamUpdated(msgspec.Struct, tag="updated", array_like=True, frozen=True)
 
 
 class StreamScaled(msgspec.Struct, tag="scaled", array_like=True, frozen=True):
-    """Some segments end, others with the same key space begin; ``time_ms`` is when."""
+    """Some segments end, others with the same key space begin; ``time_ms`` is when.
+
+    ``counts`` are how many events each of those that end has had.
+    """
 
     stream: str
     ends: Offsets
     ranges: list[tuple[float, float]]
     time_ms: int
+    counts: Offsets = {}
 
 
 class StreamStopped(msgspec.Struct, tag="stopped", array_like=True, frozen=True):
-    """The stream takes no more events: all its segments end."""
+    """The stream takes no more events: all its segments end; ``counts`` are how many events each has had."""
 
     stream: str
     ends: Offsets
+    counts: Offsets = {}
 
 
 class StreamTruncated(msgspec.Struct, tag="truncated", array_like=True, frozen=True):
-    """The stream begins here now."""
+    """The stream begins here now; ``counts`` are how many events of each segment lie before."""
 
     stream: str
     head: Offsets
+    counts: Offsets = {}
 
 
 class StreamDeleted(msgspec.Struct, tag="deleted", array_like=True, frozen=True):
@@ -287,20 +293,24 @@ class CopiedPart(msgspec.Struct, array_like=True, frozen=True):
 
 
 class LoggedPart(msgspec.Struct, array_like=True, frozen=True):
-    """Logs of a transaction that a segment is going to take over, in this order."""
+    """Logs of a transaction that a segment is going to take over, in this order; ``counts`` are the events of each."""
 
     segment: int
     logs: list[str]
+    counts: list[int]
 
 
 class PreparedPart(msgspec.Struct, array_like=True, frozen=True):
-    """What a prepared transaction has for one key range: logs, in order, all of whose bytes are durable."""
+    """What a prepared transaction has for one key range: logs, in order, all of whose bytes are durable.
+
+    ``counts`` are the events of each log.
+    """
 
     low: float
     high: float
     logs: list[str]
     size: int
-    events: int
+    counts: list[int]
 
 
 class Prepared(msgspec.Struct, tag="prepared", array_like=True, frozen=True):
@@ -324,7 +334,7 @@ class Committing(msgspec.Struct, tag="committing", array_like=True, frozen=True)
 
     ``implicit`` is that of a large event by itself, which nobody will ask for. ``together`` are the prepared
     transactions that it is made of, and ``number`` is the one under which ``writer`` commits them, if any, with the
-    ``time`` that it notes behind them.
+    ``time`` that it notes behind them. ``time_ms`` is when the segments take over the logs.
     """
 
     stream: str
@@ -336,6 +346,7 @@ class Committing(msgspec.Struct, tag="committing", array_like=True, frozen=True)
     writer: str | None = None
     number: int | None = None
     time: int | None = None
+    time_ms: int = 0
 
 
 class Committed(msgspec.Struct, tag="committed", array_like=True, frozen=True):
@@ -376,6 +387,7 @@ class SegmentFull(msgspec.Struct, array_like=True, frozen=True):
     predecessors: list[int]
     successors: list[int]
     end: int | None
+    count: int = 0
 
 
 class StreamFull(msgspec.Struct, tag="stream-full", array_like=True, frozen=True):
@@ -390,6 +402,7 @@ class StreamFull(msgspec.Struct, tag="stream-full", array_like=True, frozen=True
     segments: list[SegmentFull]
     head: Offsets
     scaled_ms: int
+    head_counts: Offsets = {}
 
 
 class SegmentsFull(msgspec.Struct, tag="segments-full", array_like=True, frozen=True):

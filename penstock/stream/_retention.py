@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     Cut = dict[int, int]
     Reach = Callable[[int, int], int | None]
 
-__all__ = ["PLOGS_KEPT", "PlogStarts", "SegmentView", "by_consumption", "by_size", "by_time", "plog_sizes"]
+__all__ = ["PLOGS_KEPT", "PlogStarts", "SegmentView", "advance", "by_consumption", "by_size", "by_time", "plog_sizes"]
 
 PLOGS_KEPT: Final = 8  # what is kept by size or time lies in about so many plogs, so that it can be cut that finely
 _PLOG_SIZE_MIN: Final = 16 << 10  # smaller ones would be mostly heads
@@ -119,14 +119,14 @@ def by_consumption(
         place = bisect_right(starts, needed)
         return max(offset, starts[place - 1]) if place else offset
 
-    return _new_head(state, _advance(state, reach)) if consumers else None
+    return _new_head(state, advance(state, reach)) if consumers else None
 
 
 def _new_head(state: StreamState, cut: Cut) -> Cut | None:
     return None if cut == state.head else cut
 
 
-def _advance(state: StreamState, reach: Reach) -> Cut:
+def advance(state: StreamState, reach: Reach) -> Cut:
     """Return the cut that is as far from the head as ``reach`` says, in each segment from an offset.
 
     None is the end of the segment, and on to those that follow it.
@@ -200,7 +200,7 @@ class _Ages:
 
     def cut(self, limit_ms: float) -> Cut:
         """Return the last cut before which all plogs are older than the limit."""
-        return _advance(self._state, lambda segment, offset: self._reach(segment, offset, limit_ms))
+        return advance(self._state, lambda segment, offset: self._reach(segment, offset, limit_ms))
 
     def _reach(self, segment: int, offset: int, limit_ms: float) -> int | None:
         end = self._state.segments[segment].end

@@ -13,7 +13,19 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from penstock.errors import NoSuchLog, PenstockError
-from penstock.stream._block import CHUNK, WRITERS, BlockHeader, Chunk, Extent, block_digest, read_block, read_header
+from penstock.stream._block import (
+    BLOCK_HEADER_SIZE,
+    CHUNK,
+    WRITERS,
+    Block,
+    BlockHeader,
+    Chunk,
+    Extent,
+    SpliceLabel,
+    block_digest,
+    read_block,
+    read_header,
+)
 from penstock.stream._readable import READ_SIZE
 from penstock.stream._writer_table import WriterTable
 
@@ -25,7 +37,7 @@ if TYPE_CHECKING:
     from penstock.log._protocols import LogPosition
     from penstock.log._stream import PendingLogAppend, PlogStarts
     from penstock.plog import LocatedBlocks
-    from penstock.ports import Bytes
+    from penstock.ports import Bytes, Clock
     from penstock.stream._bell import Bell
     from penstock.stream._block import AnyBlock
 
@@ -82,10 +94,13 @@ class Segment:
         where: str,
         end: int | None,
         inherit: Callable[[], WriterTable],
+        clock: Clock,
         sizes: PlogSizes | None = None,
+        head: tuple[int, int] = (0, 0),
     ) -> None:
         self._manager, self._log_name, self.where, self._inherit = manager, log_name, where, inherit
-        self._sizes = sizes
+        self._clock, self._sizes = clock, sizes
+        self._head = head  # where the segment begins now, and how many of its events lie before
         self._lock = threading.Lock()
         self._log: LogStream | None = None
         self._table: WriterTable | None = None
@@ -94,6 +109,8 @@ class Segment:
         self._bytes_since = self._blocks_since = 0  # since then
         self._bells: list[Bell] = []
         self._asked: dict[int, int] = {}  # the last places whose time was asked for, and these times
+        self._counted = (-1, 0)  # the last place whose count was asked for, and that count
+        self._total = 0  # events in the log, with those under way; known while the table is
         self._is_frozen = False
         self.ended = end is not None
         self.events = 0  # appended since the store was opened; what automatic scaling goes by
@@ -139,32 +156,47 @@ class Segment:
         with self._lock:
             if self.ended:
                 raise SegmentEnded
-            self._keep_table_near(header.time_ms)
+            self._keep_table_near()
             return self.submit_held(header, *parts)
 
     @contextmanager
-    def held(self, time_ms: int) -> Iterator[None]:
+    def held(self) -> Iterator[None]:
         """Let nobody else append meanwhile."""
         with self._lock:
             if not self.ended:
-                self._keep_table_near(time_ms)
+                self._keep_table_near()
             yield
 
-    def _keep_table_near(self, time_ms: int) -> None:
+    def _keep_table_near(self) -> None:
         """Write the table of writers if the last one is too far away to be found quickly."""
         table = self._table or self._learn_table()
         if self._bytes_since > _TABLE_EVERY_BYTES or self._blocks_since > _TABLE_EVERY_BLOCKS:
-            self._last = self._submit_table(table, time_ms)
+            self._last = self._submit_table(table)
 
     def submit_held(self, header: BlockHeader, *parts: Bytes, expected: LogPosition | None = None) -> PendingBlock:
-        """Append a block without waiting; the caller holds the segment, and may say where its log has to end."""
+        """Append a block without waiting; the caller holds the segment, and may say where its log has to end.
+
+        It gets the time of now, unless it has one already because it is on record elsewhere.
+        """
+        if self._table is None:
+            self._learn_table()
         try:
-            pending = self._last = self.own_log().submit(header.pack(), *parts, expected=expected)
+            head = header.pack_at(header.time_ms or self._now_ms(), self._total)
+            pending = self._last = self.own_log().submit(head, *parts, expected=expected)
         except BaseException:
             self._table = None  # nobody knows what is in the log now: read it again
             raise
         self._note(header, blocks=1, size=pending.end - pending.start)
+        self._total += header.events
         return PendingBlock(self, pending, pending.start)
+
+    @property
+    def total(self) -> int:
+        """How many events there are, with those under way; the caller holds the segment."""
+        return self._count_all() if self._table is None else self._total
+
+    def _now_ms(self) -> int:
+        return int(self._clock.now() * 1000)
 
     def own_log(self) -> LogStream:
         """Return the segment's log, which is made now if it was not there; the caller holds the segment."""
@@ -184,6 +216,7 @@ class Segment:
                 self._note(header, blocks=0, size=0)
             self._note(None, blocks=events, size=size)
             self.events += events
+            self._total += events
         self._last = None
 
     def _note(self, header: BlockHeader | None, *, blocks: int, size: int) -> None:
@@ -194,9 +227,9 @@ class Segment:
         self._blocks_since += blocks
         self.bytes += size
 
-    def _submit_table(self, table: WriterTable, time_ms: int) -> PendingLogAppend:
+    def _submit_table(self, table: WriterTable) -> PendingLogAppend:
         self._bytes_since = self._blocks_since = 0
-        pending = self.own_log().submit(table.pack(time_ms))
+        pending = self.own_log().submit(table.pack(self._now_ms(), self._total))
         self._table_at = pending.start
         return pending
 
@@ -254,7 +287,7 @@ class Segment:
         for bell in self._bells:
             bell.ring()
 
-    def keep_table(self, time_ms: int, *, before: int) -> None:
+    def keep_table(self, *, before: int) -> None:
         """Write the table of writers, durably, if what it was read from lies ``before`` and is about to be gone."""
         with self._lock:
             table = self._table or self._learn_table()
@@ -262,7 +295,7 @@ class Segment:
                 return
             assert not self.ended, "a segment with successors leaves the table to them"
             self.own_log()
-            pending = self._last = self._submit_table(table, time_ms)
+            pending = self._last = self._submit_table(table)
         self.finish(pending)
 
     def end(self) -> int:
@@ -320,7 +353,10 @@ class Segment:
 
     def has_block(self, writer: bytes, *, end: int) -> bool:
         """Whether a block of this writer ends there."""
-        return 0 < end <= self.tail and self._header_at(end - 1).writer == writer
+        if not 0 < end <= self.tail:
+            return False
+        start, view = self._view_at(end - 1)
+        return start + len(view) == end and read_header(view, where=self.where, start=start).writer == writer
 
     def writers(self) -> WriterTable:
         """Return the table of writers; it changes as blocks come."""
@@ -338,8 +374,12 @@ class Segment:
         if self._last is not None:
             with suppress(PenstockError):  # who wrote it is told; here it only has to be over
                 self._last.result()
-        self._table = self._read_table()
+        self._table, self._total = self._read_table(), self._count_all()
         return self._table
+
+    def _count_all(self) -> int:
+        log = self._existing_log()
+        return self._head[1] if log is None or log.length <= log.start else self._count_behind(log.length)
 
     def has_table(self) -> bool:
         """Whether the table of writers is known, or stands in the segment, so that none has to be inherited."""
@@ -386,7 +426,7 @@ class Segment:
         """
         stop = offset + size if end is None else min(offset + size, end)
         for start, view in self.views(offset, stop):
-            yield read_block(view, where=self.where, start=start)
+            yield read_block(view, where=self.where, start=start, commit_ms=self.commit_ms(start))
 
     def views(self, offset: int, end: int) -> Iterator[tuple[int, memoryview]]:
         """Return the blocks that hold any byte from ``offset`` to ``end``, as they are stored, and where they begin."""
@@ -423,8 +463,9 @@ class Segment:
     def _block_at(self, offset: int) -> AnyBlock | None:
         return next(self.blocks(offset, size=1), None) if offset >= self.start else None
 
-    def truncate(self, offset: int) -> None:
-        """Free what lies before ``offset``, as far as it fills whole plogs."""
+    def truncate(self, offset: int, *, count: int = 0) -> None:
+        """Free what lies before ``offset``, and these are so many events, as far as it fills whole plogs."""
+        self._head = offset, count
         log = self._existing_log()
         if log is not None and log.start < offset:
             log.truncate(log.plog_at(offset))
@@ -455,7 +496,15 @@ class Segment:
 
         largest = (self._sizes or self._manager.partition.sizes).largest
         while (found := log.small_plogs(largest=largest, group=span if span_ms else None)) is not None:
-            log.merge(*found, guard=guard)
+            log.merge(*found, guard=guard, rewrite=self._without_label)
+
+    def _without_label(self, start: int, view: memoryview) -> tuple[Bytes, ...]:
+        """Return a block that is copied into another plog, with what the label of the first says of it."""
+        label = self._label_at(start)
+        if label is None:
+            return (view,)
+        header = read_header(view, where=self.where, start=start)
+        return header.pack_at(label.time_ms, label.events + header.before), view[BLOCK_HEADER_SIZE:]
 
     def plog_starts(self) -> Sequence[int] | PlogStarts:
         """Return where each plog begins, in order; nothing is copied."""
@@ -463,26 +512,88 @@ class Segment:
         return () if log is None else log.plog_starts()
 
     def time_at(self, offset: int) -> int:
-        """Return when the block that holds the byte at ``offset`` was appended, in milliseconds since 1970.
+        """Return when the byte at ``offset`` became part of the segment, in milliseconds since 1970.
 
-        A chunk of a large event became part of the segment when its extent did, however long before it was written.
         The last answers are remembered, because retention asks for the same again and again until it is old enough.
         """
         assert offset < self.tail, "readers see what was acknowledged, and nothing beyond"
         found = self._asked.get(offset)
         if found is None:
-            header = self._header_at(offset)
-            if header.kind == CHUNK:
-                header = self._header_at(self.event_border(offset))
-            found = header.time_ms
+            found = self._block_time(offset)[1]
             self._asked = {**(self._asked if len(self._asked) < _ASKED_MAX else {}), offset: found}
         return found
 
-    def _header_at(self, offset: int) -> BlockHeader:
+    def _block_time(self, offset: int) -> tuple[tuple[int, int], int]:
+        """Return where the block at ``offset`` begins and ends, and when it became part of the segment."""
+        start, view = self._view_at(offset)
+        header = read_header(view, where=self.where, start=start)
+        return (start, start + len(view)), self.commit_ms(start) or header.time_ms
+
+    def offset_at_time(self, time_ms: int, *, low: int) -> int:
+        """Return where the first block from ``low`` on begins that is not older than a time; the end if all are.
+
+        Blocks are in the order of their times, unless the clock was set back: then it is one of the places where the
+        blocks before are older.
+        """
+        low, high = max(low, self.start), self.tail
+        while low < high:
+            (start, end), found_ms = self._block_time((low + high) // 2)
+            if found_ms < time_ms:
+                low = end
+            else:
+                high = max(start, low)
+        return self.event_border(low) if low < self.tail else low
+
+    def count_before(self, offset: int) -> int:
+        """Return how many events of the segment lie before ``offset``, where one begins or ends; gone ones count, too.
+
+        It takes one read. The last answer is remembered, because those who ask how much there is ask for the head.
+        """
+        counted = self._counted
+        if counted[0] == offset:
+            return counted[1]
+        if offset <= self._head[0]:
+            return self._head[1]
+        known = self._count_before(offset)
+        if self.ended or offset < self.tail:  # a tail that moves would only push out what stays
+            self._counted = (offset, known)
+        return known
+
+    def _count_before(self, offset: int) -> int:
         log = self._existing_log()
         assert log is not None, "what was acknowledged is in a log"
-        start, view = next(log.blocks(offset, offset + 1))
-        return read_header(view, where=self.where, start=start)
+        if offset >= log.length:
+            return self._count_behind(offset)
+        start, view = self._view_at(offset)
+        label = self._label_at(start)
+        base = 0 if label is None else label.events
+        block = read_block(view, where=self.where, start=start)
+        if isinstance(block, Chunk):
+            return base - 1  # the extent before it was counted already
+        return base + block.before + ((block.index_at(offset) or 0) if isinstance(block, Block) else 0)
+
+    def _count_behind(self, offset: int) -> int:
+        """Return how many events lie before a place where a block ends."""
+        start, view = self._view_at(offset - 1)
+        label = self._label_at(start)
+        header = read_header(view, where=self.where, start=start)
+        return (0 if label is None else label.events) + header.before + header.events
+
+    def commit_ms(self, offset: int) -> int:
+        """Return when a block became part of the segment that was written before that, in a transaction; else 0."""
+        label = self._label_at(offset)
+        return 0 if label is None else label.time_ms
+
+    def _label_at(self, offset: int) -> SpliceLabel | None:
+        log = self._existing_log()
+        label = b"" if log is None else log.label_at(offset)
+        return SpliceLabel.unpack(label) if label else None
+
+    def _view_at(self, offset: int) -> tuple[int, memoryview]:
+        """Return the block that holds the byte at ``offset``, and where it begins."""
+        log = self._existing_log()
+        assert log is not None, "what was acknowledged is in a log"
+        return next(log.blocks(offset, offset + 1))
 
     def watch(self, bell: Bell) -> None:
         """Ring the bell whenever there is something new."""

@@ -43,6 +43,7 @@ from penstock.model import (
     StreamCut,
     StreamInfo,
     as_list,
+    as_time,
     check_kind,
     check_name,
     check_positive,
@@ -56,7 +57,7 @@ from penstock.stream._bounded_read import part_marks, read_part
 from penstock.stream._catalog import Catalog
 from penstock.stream._commit import finish_commits, recover_commits
 from penstock.stream._group import LiveGroup, ReaderGroup
-from penstock.stream._large_read import EventInputStream, event_at
+from penstock.stream._large_read import event_at, file_at
 from penstock.stream._mark_log import MARK_LOG_SIZES
 from penstock.stream._marks import bound_of
 from penstock.stream._positions import Positions
@@ -72,7 +73,7 @@ from penstock.stream._records import (
     StreamTruncated,
     StreamUpdated,
 )
-from penstock.stream._retention import plog_sizes
+from penstock.stream._retention import advance, plog_sizes
 from penstock.stream._segment import Segment
 from penstock.stream._step import Room, step_through
 from penstock.stream._transaction import EndedTransaction, TransactionalWriter, TransactionLogs
@@ -85,6 +86,7 @@ from penstock.stream._writer_table import durable_number, highest_number, inheri
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
     from contextlib import AbstractContextManager, ExitStack
+    from datetime import datetime
     from types import TracebackType
     from typing import Self
 
@@ -94,6 +96,7 @@ if TYPE_CHECKING:
     from penstock.model import TimeWindow, Watermark
     from penstock.plog import SyncTimes
     from penstock.ports import Clock, Random
+    from penstock.stream._large_read import EventInputStream
     from penstock.stream._mark_times import MarkTimes
     from penstock.stream._stream_state import SegmentState, StreamState
     from penstock.stream._transaction import Status, Transaction
@@ -218,6 +221,7 @@ class StreamStore:
                 epoch=state.epoch,
                 segments=() if state.sealed else tuple(segments),
                 config=state.config,
+                events=self._events(state, tail.offsets),
                 size_bytes=self._size(state, tail.offsets),
                 head=self.head(name),
                 tail=tail,
@@ -252,7 +256,8 @@ class StreamStore:
             if state.sealed:
                 raise StreamSealed(name)
             state.check_scale(seal, ranges)
-            self._end_segments(state, seal, lambda ends: StreamScaled(name, ends, ranges, int(self.clock.now() * 1000)))
+            now_ms = int(self.clock.now() * 1000)
+            self._end_segments(state, seal, lambda ends, counts: StreamScaled(name, ends, ranges, now_ms, counts))
         return self.stream(name)
 
     @uninterrupted
@@ -262,7 +267,7 @@ class StreamStore:
             state = self._state(name)
             if not state.sealed:
                 current = [one.segment_id for one in state.current]
-                self._end_segments(state, current, lambda ends: StreamStopped(name, ends))
+                self._end_segments(state, current, lambda ends, counts: StreamStopped(name, ends, counts))
         return self.stream(name)
 
     def _end_segments(self, state: StreamState, segments: Sequence[int], record: Any) -> None:  # noqa: ANN401
@@ -271,7 +276,8 @@ class StreamStore:
         ending = {segment: self.segment(state.name, segment) for segment in segments}
         try:
             ends = {segment: one.end() for segment, one in ending.items()}
-            self.catalog.commit(record(ends))
+            counts = {segment: one.count_before(ends[segment]) for segment, one in ending.items()}
+            self.catalog.commit(record(ends, counts))
         except BaseException:
             for one in ending.values():
                 one.reopen()
@@ -317,8 +323,9 @@ class StreamStore:
         gone = state.before(head)
         for one in state.current if not state.sealed else ():
             segment = self.segment(state.name, one.segment_id)
-            segment.keep_table(int(self.clock.now() * 1000), before=head.get(one.segment_id, 0))
-        self.catalog.commit(StreamTruncated(state.name, dict(head)))
+            segment.keep_table(before=head.get(one.segment_id, 0))
+        counts = {segment: self.segment(state.name, segment).count_before(offset) for segment, offset in head.items()}
+        self.catalog.commit(StreamTruncated(state.name, dict(head), counts))
         self._drop_segments(state, gone)
         for segment_id in head:
             self.segment(state.name, segment_id).ring()
@@ -330,7 +337,7 @@ class StreamStore:
     def _free_space(self, state: StreamState) -> None:
         """Let go of the plogs that lie before the head of a stream."""
         for segment_id, offset in state.head.items():
-            self.segment(state.name, segment_id).truncate(offset)
+            self.segment(state.name, segment_id).truncate(offset, count=state.head_counts.get(segment_id, 0))
         self.marks.truncate(state)
 
     # Places
@@ -377,14 +384,48 @@ class StreamStore:
             log = self.marks.log_of(self._state(name))
             return None if log is None else log.last
 
-    def cut_at_time(self, name: str, time: int, *, bound: Literal["lower", "upper"] = "lower") -> StreamCut:
+    def cut_at_time(
+        self,
+        name: str,
+        time: int | datetime,
+        *,
+        bound: Literal["lower", "upper"] = "lower",
+        by: Literal["watermark", "append"] | None = None,
+    ) -> StreamCut:
         """Return the cut of the last watermark whose time is not after ``time``; the head if there is none.
 
         All that writers had written when they noted the watermark's time lies before it. With the ``upper`` bound,
         nothing does that a writer wrote after it had noted a later time; what it wrote ahead of its notes may.
+
+        Of a stream without watermarks, or ``by="append"``, it is where the events begin that were appended at the time
+        or later; there is only one such cut, so the bound does not matter.
         """
+        time_ms = as_time("time", time)
+        if by not in ("watermark", "append", None):
+            raise BadArgument(f"by cannot be {shown(by)}: it is watermark, append or None")
         with self.catalog.lock:
-            return self.marks.cut_at(self._state(name), time, bound)
+            state = self._state(name)
+            by_watermark = self.marks.log_of(state) is not None if by is None else by == "watermark"
+            if by_watermark:
+                return self.marks.cut_at(state, time_ms, bound)
+            return StreamCut.of(name, self._appended_before(state, time_ms))
+
+    def _appended_before(self, state: StreamState, time_ms: int) -> dict[int, int]:
+        """Return the cut behind which everything was appended at a time or later."""
+
+        def reach(segment_id: int, offset: int) -> int | None:
+            segment, end = self.segment(state.name, segment_id), state.segments[segment_id].end
+            found = segment.offset_at_time(time_ms, low=offset)
+            return None if found == end else found
+
+        return advance(state, reach)
+
+    def as_cut(self, what: str, name: str, place: StreamCut | datetime | int) -> StreamCut:
+        """Return a place of a stream as a cut: a time is where what was appended then, or later, begins."""
+        if isinstance(place, StreamCut):
+            self.check_cut(place, stream=name)
+            return place
+        return self.cut_at_time(name, as_time(what, place), by="append")
 
     def time_window(self, pointer: EventPointer) -> TimeWindow | None:
         """Return between which times an event is: those of the watermarks before and behind it; None without any."""
@@ -422,7 +463,7 @@ class StreamStore:
 
     def fetch_event_as_stream(self, pointer: EventPointer) -> EventInputStream:
         """Return the event that a pointer points to, as a file."""
-        return EventInputStream(event_at(self.segment_at(pointer), pointer), pointer)
+        return file_at(self.segment_at(pointer), pointer)
 
     def segment_at(self, pointer: EventPointer) -> Segment:
         """Return the segment that a pointer points into; an error if nothing is there, or not any more."""
@@ -439,16 +480,17 @@ class StreamStore:
     def read(
         self,
         name: str,
-        start: StreamCut | None = None,
-        end: StreamCut | None = None,
+        start: StreamCut | datetime | int | None = None,
+        end: StreamCut | datetime | int | None = None,
         *,
         max_event_size: int = EVENT_SIZE_DEFAULT,
     ) -> Iterator[pa.RecordBatch]:
-        """Return the events from one cut to another, by default from head to tail, as Arrow batches.
+        """Return the events from one place to another, by default from head to tail, as Arrow batches.
 
-        Columns are event, segment_id, offset and mark_time. A segment's events come in order, and those of its
-        predecessors before them. The end is fixed when this is called. Events above ``max_event_size`` are null: to be
-        read with :meth:`fetch_event_as_stream`.
+        A place is a cut, or a time at which events were appended: a datetime, or milliseconds since 1970.
+        Columns are event, key, timestamp, headers, segment_id, offset and mark_time. A segment's events come in order,
+        and those of its predecessors before them. The end is fixed when this is called. Events above
+        ``max_event_size`` are null: to be read with :meth:`fetch_event_as_stream`.
         """
         check_whole("max_event_size", max_event_size, least=1)
         parts = self.segment_ranges(name, start, end)
@@ -465,8 +507,8 @@ class StreamStore:
     def segment_ranges(
         self,
         name: str,
-        start: StreamCut | None = None,
-        end: StreamCut | None = None,
+        start: StreamCut | datetime | int | None = None,
+        end: StreamCut | datetime | int | None = None,
         approx_bytes: int | None = None,
     ) -> list[SegmentRange]:
         """Return what parallel readers may read: parts of segments of about ``approx_bytes``, or whole ones."""
@@ -478,23 +520,27 @@ class StreamStore:
             except DataTruncated:
                 if start is not None:
                     raise  # otherwise it is read from where the stream begins now
+                if end is not None:
+                    self.as_cut("end", name, end)  # which raises if that is gone, too
 
     def _segment_ranges(
-        self, name: str, start: StreamCut | None, end: StreamCut | None, approx_bytes: int | None
+        self,
+        name: str,
+        start: StreamCut | datetime | int | None,
+        end: StreamCut | datetime | int | None,
+        approx_bytes: int | None,
     ) -> list[SegmentRange]:
         with self.catalog.lock:
             state = self._state(name)
             head = state.head
-            start, end = self.head(name) if start is None else start, self.tail(name) if end is None else end
-            for what, cut in (("start", start), ("end", end)):
-                check_kind(what, cut, StreamCut)
-                self.check_cut(cut, stream=name)
+            first = self.head(name) if start is None else self.as_cut("start", name, start)
+            last = self.tail(name) if end is None else self.as_cut("end", name, end)
             spans = [
                 (segment, low, self.segment(name, segment).tail if high is None else high)
-                for segment, low, high in state.between(start.offsets, end.offsets)
+                for segment, low, high in state.between(first.offsets, last.offsets)
             ]
         parts = []
-        with self._unless_truncated(state, start, head):
+        with self._unless_truncated(state, first, head):
             for segment, low, high in spans:
                 cuts = (
                     ()
@@ -644,14 +690,14 @@ class StreamStore:
         """Note that a writer has written: it is not silent."""
         self.marks.note_activity(writer.stream, writer.stream_uid, writer.writer_id)
 
-    def lanes(self, stream: str) -> tuple[int, list[OpenLane]]:
-        """Return the number of a stream, and the segments that take events now, by key range."""
+    def lanes(self, stream: str) -> tuple[int, list[OpenLane], bool]:
+        """Return the number of a stream, the segments that take events now, by key range, and whether it keeps keys."""
         with self.catalog.lock:
             state = self._state(stream)
             if state.sealed:
                 raise StreamSealed(stream)
             found = [OpenLane(one.segment_id, one.low, self._segment_of(state, one)) for one in state.current]
-            return state.uid, found
+            return state.uid, found, state.config.keep_keys
 
     @property
     def steady(self) -> AbstractContextManager[object]:
@@ -768,9 +814,9 @@ class StreamStore:
             with suppress(NoSuchLog):
                 self._manager.delete_log(name)
 
-    def splice(self, plan: Mapping[LogStream, Sequence[LogStream]]) -> None:
-        """Let logs take over others, all in one step."""
-        self._manager.splice(plan)
+    def splice(self, plan: Mapping[LogStream, Sequence[LogStream]], labels: Mapping[str, bytes]) -> None:
+        """Let logs take over others, all in one step; ``labels`` are by the name of the log that is taken over."""
+        self._manager.splice(plan, {log: labels[log.name] for logs in plan.values() for log in logs})
 
     def writer_tables(self, name: str) -> list[WriterTable]:
         """Return the tables of writers that say what any writer has written: of the segments now and just before."""
@@ -893,7 +939,16 @@ class StreamStore:
             if found is None:
                 where, log_name = f"segment {one.segment_id} of stream {state.name}", _log_name(state, one.segment_id)
                 sizes = plog_sizes(state, self._manager.partition.sizes)
-                found = Segment(self._manager, log_name, where=where, end=one.end, inherit=inherited, sizes=sizes)
+                found = Segment(
+                    self._manager,
+                    log_name,
+                    where=where,
+                    end=one.end,
+                    inherit=inherited,
+                    clock=self.clock,
+                    sizes=sizes,
+                    head=(state.head.get(one.segment_id, 0), state.head_counts.get(one.segment_id, 0)),
+                )
                 self._segments[state.uid, one.segment_id] = found
             return found
 
@@ -918,6 +973,14 @@ class StreamStore:
         """Return how many bytes there are from the head of a stream to its tail; all segments there are lie between."""
         growing = sum(tail[one.segment_id] for one in state.current if one.end is None)
         return state.ended_bytes + growing - sum(state.head.values())
+
+    def _events(self, state: StreamState, tail: Mapping[int, int]) -> int:
+        """Return how many events there are from head to tail: only segments that take events are looked at."""
+        growing = 0
+        for segment, offset in tail.items():
+            if state.segments[segment].end is None:
+                growing += self.segment(state.name, segment).count_before(offset)
+        return state.ended_events + growing - sum(state.head_counts.values())
 
     def _check_open(self) -> None:
         if self._closed:

@@ -40,7 +40,7 @@ BATCH_WRITERS_MAX: Final = 10_000  # whose batch numbers a stream remembers
 
 @dataclass(slots=True)
 class SegmentState:
-    """One segment; ``end`` is its length once it is sealed."""
+    """One segment; ``end`` is its length once it is sealed, and ``count`` how many events it has had."""
 
     segment_id: int
     low: float
@@ -49,6 +49,7 @@ class SegmentState:
     predecessors: tuple[int, ...] = ()
     successors: tuple[int, ...] = ()
     end: int | None = None
+    count: int = 0
 
     def overlaps(self, low: float, high: float) -> bool:
         """Whether it has any part of a key range."""
@@ -96,8 +97,9 @@ class StreamState:
         self.next_segment = 0
         self.segments: dict[int, SegmentState] = {}
         self.current: list[SegmentState] = []  # which take events, or did when it was sealed, by key range
-        self.ended_bytes = 0  # in segments that take no more
+        self.ended_bytes = self.ended_events = 0  # in segments that take no more
         self.head: dict[int, int] = {}
+        self.head_counts: dict[int, int] = {}  # events that lie before the head, of each segment where it is
         self.consumers: dict[str, ConsumerMoved] = {}
         self.writers: dict[str, WriterMarked] = {}  # who gives time, with the last mark on record
         self.last_batches: dict[str, LastBatch] = {}  # of transactions committed together, by writer; last used last
@@ -111,22 +113,32 @@ class StreamState:
         state = cls(StreamCreated(full.stream, full.uid, 0, full.config))
         state.sealed, state.epoch, state.next_segment = full.sealed, full.epoch, full.next_segment
         state.add_full(full.segments)
-        state.head, state.scaled_ms = full.head, full.scaled_ms
+        state.head, state.head_counts, state.scaled_ms = full.head, full.head_counts, full.scaled_ms
         return state
 
     def add_full(self, segments: Sequence[SegmentFull]) -> None:
         """Take in segments of a snapshot."""
         for one in segments:
             before, after = tuple(one.predecessors), tuple(one.successors)
-            self.segments[one.segment] = SegmentState(one.segment, one.low, one.high, one.epoch, before, after, one.end)
+            self.segments[one.segment] = SegmentState(
+                one.segment, one.low, one.high, one.epoch, before, after, one.end, one.count
+            )
             self.ended_bytes += one.end or 0
+            self.ended_events += one.count
         self._go_on_in([self.segments[one.segment] for one in segments])
 
     def full(self) -> StreamFull:
         """Return the record that holds all of it."""
         segments = [
             SegmentFull(
-                one.segment_id, one.low, one.high, one.epoch, list(one.predecessors), list(one.successors), one.end
+                one.segment_id,
+                one.low,
+                one.high,
+                one.epoch,
+                list(one.predecessors),
+                list(one.successors),
+                one.end,
+                one.count,
             )
             for one in self.segments.values()
         ]
@@ -140,6 +152,7 @@ class StreamState:
             segments,
             dict(self.head),
             self.scaled_ms,
+            dict(self.head_counts),
         )
 
     def apply(self, record: StreamRecord) -> None:
@@ -150,13 +163,13 @@ class StreamState:
             case StreamScaled():
                 self.epoch += 1
                 self.scaled_ms = record.time_ms
-                self._end_segments(record.ends)
+                self._end_segments(record.ends, record.counts)
                 self._add_segments(record.ranges, after=record.ends)
             case StreamStopped():
-                self._end_segments(record.ends)
+                self._end_segments(record.ends, record.counts)
                 self.sealed = True
             case StreamTruncated():
-                self._truncate(record.head)
+                self._truncate(record.head, record.counts)
             case ConsumerMoved(cut=None):
                 self.consumers.pop(record.consumer, None)
             case ConsumerMoved():
@@ -274,10 +287,12 @@ class StreamState:
             todo += new
         return found & self.segments.keys()
 
-    def _end_segments(self, ends: Mapping[int, int]) -> None:
+    def _end_segments(self, ends: Mapping[int, int], counts: Mapping[int, int]) -> None:
         for segment, end in ends.items():
-            self.segments[segment].end = end
+            one = self.segments[segment]
+            one.end, one.count = end, counts.get(segment, 0)
             self.ended_bytes += end
+            self.ended_events += one.count
 
     def _add_segments(self, ranges: Sequence[tuple[float, float]], after: Iterable[int] = ()) -> None:
         old, new = [self.segments[segment] for segment in after], list[SegmentState]()
@@ -294,10 +309,12 @@ class StreamState:
         """Let segments take events, but those that others follow."""
         self.current = sorted((one for one in (*self.current, *new) if not one.successors), key=lambda one: one.low)
 
-    def _truncate(self, head: dict[int, int]) -> None:
+    def _truncate(self, head: dict[int, int], counts: dict[int, int]) -> None:
         for segment in self.before(head):
-            self.ended_bytes -= self.segments.pop(segment).end or 0
-        self.head = dict(head)
+            gone = self.segments.pop(segment)
+            self.ended_bytes -= gone.end or 0
+            self.ended_events -= gone.count
+        self.head, self.head_counts = dict(head), dict(counts)
 
 
 def _is_cut(cut: object) -> bool:

@@ -31,8 +31,9 @@ from penstock.errors import (
 from penstock.log import PlogSizes
 from penstock.model import EventPointer, as_list, check_kind, check_many, check_whole
 from penstock.ports import uninterrupted
-from penstock.stream._batch import array_lengths, as_array, positions_of
+from penstock.stream._batch import array_lengths, as_rows
 from penstock.stream._block import BLOCK_HEADER_SIZE, EXTENT, BlockHeader, pack_extent
+from penstock.stream._columns import Attributes
 from penstock.stream._commit import LOGS_MAX, TransactionPart, commit_copies, commit_logs
 from penstock.stream._keys import key_position
 from penstock.stream._large_write import CHUNK_SIZE, EventOutputStream, LargeWrite
@@ -49,16 +50,16 @@ from penstock.stream._records import Committed, Committing
 from penstock.stream._waiting import Waiting
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
     from types import TracebackType
     from typing import Any, Self
 
     import numpy.typing as npt
-    import pyarrow as pa
 
     from penstock.log import LogStream
     from penstock.log._stream import PendingLogAppend
     from penstock.ports import Bytes
+    from penstock.stream._batch import Rows
     from penstock.stream._records import Prepared
     from penstock.stream._store import StreamStore
     from penstock.stream._stream_state import StreamState
@@ -147,45 +148,50 @@ class TransactionLogs:
 
     def append(self, part: int, header: BlockHeader, *data: Bytes) -> int:
         """Append a block to a part; return where in the part it begins."""
-        log = self._open_log(part)
-        self._last[log.name] = log.submit(header.pack(), *data)
-        start = self.parts[part].size
-        self.parts[part].size += BLOCK_HEADER_SIZE + sum(map(len, data))
-        self.parts[part].events += header.count
+        log, one = self._open_log(part), self.parts[part]
+        self._last[log.name] = log.submit(header.pack_at(self._now_ms(), one.counts[-1]), *data)
+        start = one.size
+        one.size += BLOCK_HEADER_SIZE + sum(map(len, data))
+        one.counts[-1] += header.events
         return start
+
+    def _now_ms(self) -> int:
+        return int(self._store.clock.now() * 1000)
 
     def _open_log(self, part: int) -> LogStream:
         if part not in self._open:
             log = self._open[part] = self.new_log()
-            self.parts[part].logs.append(log.name)
+            self.parts[part].add_log(log.name)
         return self._open[part]
 
     def add_output(self, part: int, offset: int, output: EventOutputStream) -> None:
         """Note where in a part the event of an output is."""
         self._outputs.append((part, offset, output))
 
-    def add_large(self, part: int, write: LargeWrite, header: BlockHeader) -> int:
-        """Add a large event, all of which is durable: an extent, then its own log; return where in the part it is."""
+    def add_large(self, part: int, write: LargeWrite, header: BlockHeader, columns: bytes) -> int:
+        """Add a large event, all of which is durable: an extent, then its own log; return where in the part it is.
+
+        ``columns`` are its key and headers, as the header says.
+        """
         assert write.log is not None
         one, log = self.parts[part], self._open_log(part)
         del self._open[part]
-        extent = pack_extent(write.size, write.span)
-        self._extents.append((log, header, extent))
+        extent = pack_extent(write.size, write.span) + columns
+        self._extents.append((log, msgspec.structs.replace(header, before=one.counts[-1]), extent))
+        one.counts[-1] += header.events
         one.size += BLOCK_HEADER_SIZE + len(extent)
         offset = one.size + BLOCK_HEADER_SIZE
         if header.last:
             one.headers.append(header)
-        one.logs.append(write.log.name)
+        one.add_log(write.log.name)
         one.size += write.span
-        one.events += 1
         return offset
 
     def settle(self) -> list[TransactionPart]:
         """See everything durable; return the parts that have anything."""
-        now_ms = int(self._store.clock.now() * 1000)
         while self._extents:
             log, header, extent = self._extents[0]
-            self._last[log.name] = log.submit(msgspec.structs.replace(header, time_ms=now_ms).pack(), extent)
+            self._last[log.name] = log.submit(header.pack_at(self._now_ms(), header.before), extent)
             del self._extents[0]
         for pending in self._last.values():
             pending.result()
@@ -218,13 +224,13 @@ class TransactionLogs:
             segment, start = by_part[part]
             output.place_at(EventPointer(self._stream, segment, start + offset))
 
-    def commit_large(self, write: LargeWrite, header: BlockHeader, position: float) -> EventPointer:
+    def commit_large(self, write: LargeWrite, header: BlockHeader, columns: bytes, position: float) -> EventPointer:
         """Make one large event, all that there is, part of the stream; return where it is."""
         try:
             with self._store.catalog.lock:
                 self._find_parts()  # the stream may have been scaled since
                 part = self.part_at(position)
-                offset = self.add_large(part, write, header)
+                offset = self.add_large(part, write, header, columns)
                 [(segment, start)] = self.commit()
         except CommitUnfinished:
             self._store.wake_upkeep()  # which is going to finish it
@@ -272,7 +278,8 @@ class Transaction:
         self._serialize = None if serializer is None else serializer.serialize
         self._lock = threading.RLock()
         self._logs = TransactionLogs(store, stream, uid, self.id)
-        self._waiting = Waiting()
+        self._keeps_keys = store.catalog.stream(stream).config.keep_keys
+        self._waiting = Waiting(keeps_keys=self._keeps_keys)
         self._writing = WeakSet[EventOutputStream]()  # of those that nobody has any more, nothing becomes
         self._status: Status = "open"
         self._prepared: PreparedTransaction | None = None  # then who ends it holds the catalog, not the lock
@@ -302,23 +309,33 @@ class Transaction:
             self._deadline = self._store.clock.elapsed() + self._lease
         self._store.marks.note_activity(self.stream, self._logs.uid, self.writer_id)
 
-    def write_event(self, event: object, key: str | bytes | None = None) -> None:
+    def write_event(
+        self, event: object, key: str | bytes | None = None, *, headers: Mapping[str, bytes] | None = None
+    ) -> None:
         """Add an event; nobody sees it before the commit."""
         data = as_event(event if self._serialize is None else self._serialize(event))
         if len(data) > CHUNK_SIZE:
-            with self.begin_write_event(key) as output:
+            with self.begin_write_event(key, headers=headers) as output:
                 output.write(data)
             return
+        attributes = Attributes.of(key, headers)
         with self._lock:
             self.ping()
-            self._add_small(self._position_of(key), data, None)
+            self._add_small(data, attributes, self._position_of(attributes.key), None)
 
-    def _add_small(self, position: float, data: bytes, output: EventOutputStream | None) -> None:
-        self._waiting.add(data, position, output)
+    def _add_small(
+        self, data: bytes, attributes: Attributes, position: float, output: EventOutputStream | None
+    ) -> None:
+        self._waiting.add(data, attributes, position, output)
         if self._waiting.size > _COPY_SIZE_MAX:
             self._spill()
 
-    def write_batch(self, events: Iterable[object], keys: Iterable[str | bytes] | str | bytes | None = None) -> None:
+    def write_batch(
+        self,
+        events: Iterable[object],
+        keys: Iterable[str | bytes | None] | str | bytes | None = None,
+        headers: Iterable[Mapping[str, bytes] | None] | None = None,
+    ) -> None:
         """Add many events: a list of bytes or an Arrow array, with a key for each, one for all, or none.
 
         What is no event, or no key, is refused before any of them is added. After any other error nothing of the
@@ -327,36 +344,37 @@ class Transaction:
         check_many("events", events, "bytes, or an Arrow array")
         if self._serialize is not None:
             events = [self._serialize(event) for event in events]
-        array = as_array(events)
-        self.add_array(array, positions_of(keys, len(array), without=self.id))
+        spare = self._position_of(None)
+        rows, positions = as_rows(events, keys, headers, without=spare)
+        self.add_rows(rows, np.full(len(rows), spare) if positions is None else positions)
 
-    def add_array(self, array: pa.BinaryArray, positions: npt.NDArray[np.float64]) -> None:
+    def add_rows(self, rows: Rows, positions: npt.NDArray[np.float64]) -> None:
         """Add events, each with its place in the key space; if that fails the transaction is aborted, not half full."""
         with self._lock:
             self.ping()
             try:
-                self._add_all(array, positions)
+                self._add_all(rows, positions)
             except BaseException as error:
                 self._abort(f"a batch could not be added ({error})")
                 raise
 
-    def _add_all(self, array: pa.BinaryArray, positions: npt.NDArray[np.float64]) -> None:
+    def _add_all(self, rows: Rows, positions: npt.NDArray[np.float64]) -> None:
         """Add events in their order; large ones go into logs of their own."""
         done = 0
-        large = np.flatnonzero(array_lengths(array) > CHUNK_SIZE).tolist() if len(array) else []
-        for place in (*large, len(array)):
-            self._add_some(array[done:place], positions[done:place])
-            if place < len(array):
-                with self.begin_at(float(positions[place])) as output:
-                    output.write(memoryview(array[place].as_buffer()))
+        large = np.flatnonzero(array_lengths(rows.events) > CHUNK_SIZE).tolist() if len(rows) else []
+        for place in (*large, len(rows)):
+            self._add_some(rows.part(done, place), positions[done:place])
+            if place < len(rows):
+                with self.begin_at(float(positions[place]), rows.attributes(place)) as output:
+                    output.write(memoryview(rows.events[place].as_buffer()))
             done = place + 1
 
-    def _add_some(self, array: pa.BinaryArray, positions: npt.NDArray[np.float64]) -> None:
-        if not len(array):
+    def _add_some(self, rows: Rows, positions: npt.NDArray[np.float64]) -> None:
+        if not len(rows):
             return
-        if array.nbytes > _COPY_SIZE_MAX:
+        if rows.events.nbytes > _COPY_SIZE_MAX:
             self._spill()  # first, so that nothing is copied only to be in one array with these
-        self._waiting.add_array(array, positions)
+        self._waiting.add_rows(rows, positions)
         if self._waiting.size > _COPY_SIZE_MAX:
             self._spill()
 
@@ -366,31 +384,33 @@ class Transaction:
 
     def _spill(self) -> None:
         """Put what waits in memory into the transaction's logs; where that fails, nobody knows what is in them."""
-        waiting, self._waiting = self._waiting, Waiting()
-        time_ms = int(self._store.clock.now() * 1000)
+        waiting, self._waiting = self._waiting, Waiting(keeps_keys=self._keeps_keys)
         try:
             for part, events in waiting.by_place(self._logs.lows).items():
                 for block in events.blocks(CHUNK_SIZE):
-                    header = BlockHeader(count=block.count, parts=0, time_ms=time_ms)
-                    start = self._logs.append(part, header, block.words, block.data)
+                    header = BlockHeader(count=block.count, columns=block.columns, parts=0)
+                    start = self._logs.append(part, header, *block.body)
                     for output, offset in block.outputs:
                         self._logs.add_output(part, start + offset, output)
         except BaseException as error:
             self._abort(f"writing to it failed ({error})")
             raise
 
-    def begin_write_event(self, key: str | bytes | None = None) -> EventOutputStream:
+    def begin_write_event(
+        self, key: str | bytes | None = None, *, headers: Mapping[str, bytes] | None = None
+    ) -> EventOutputStream:
         """Begin an event of any size, to be written as a file; closing it makes it part of the transaction."""
-        return self.begin_at(self._position_of(key))
+        attributes = Attributes.of(key, headers)
+        return self.begin_at(self._position_of(attributes.key), attributes)
 
-    def begin_at(self, position: float) -> EventOutputStream:
+    def begin_at(self, position: float, attributes: Attributes) -> EventOutputStream:
         """Begin an event whose key belongs there."""
         with self._lock:
             self.ping()
             write = LargeWrite(self._logs.new_large_log, self._store.clock)
             output = EventOutputStream(
                 write,
-                lambda one, out: self._add_large(one, out, position),
+                lambda one, out: self._add_large(one, out, position, attributes),
                 self._lose,
                 self._logs.abandon,
                 check=self.ping,
@@ -398,18 +418,19 @@ class Transaction:
             self._writing.add(output)
             return output
 
-    def _add_large(self, write: LargeWrite, output: EventOutputStream, position: float) -> None:
+    def _add_large(self, write: LargeWrite, output: EventOutputStream, position: float, attributes: Attributes) -> None:
         event = write.finish()
         with self._lock:
             self._check_open()
             self._writing.discard(output)
             if event is not None:
-                self._add_small(position, event, output)
+                self._add_small(event, attributes, position, output)
                 return
             self._spill()
-            header = BlockHeader(kind=EXTENT, count=0, parts=0, time_ms=int(self._store.clock.now() * 1000))
+            columns, body = attributes.packed(keeps_key=self._keeps_keys)
+            header = BlockHeader(kind=EXTENT, columns=columns, count=0, parts=0)
             part = self._logs.part_at(position)
-            self._logs.add_output(part, self._logs.add_large(part, write, header), output)
+            self._logs.add_output(part, self._logs.add_large(part, write, header, body), output)
 
     def _lose(self, output: EventOutputStream) -> None:
         """Forget an event that was aborted; its log goes with the transaction."""
@@ -492,8 +513,7 @@ class Transaction:
             current = self._logs.stream_state().current
             by_place = self._waiting.by_place([one.low for one in current])
             blocks = {current[place].segment_id: events.in_one() for place, events in by_place.items()}
-            contents = {segment: (block.count, block.words, block.data) for segment, block in blocks.items()}
-            starts = commit_copies(store, self.stream, self.id, contents)
+            starts = commit_copies(store, self.stream, self.id, blocks)
         for segment, block in blocks.items():
             for output, offset in block.outputs:
                 output.place_at(EventPointer(self.stream, segment, starts[segment] + offset))
@@ -527,7 +547,7 @@ class Transaction:
 
     def _end(self, status: Status, why: str) -> None:
         self._status, self._why = status, why
-        self._waiting = Waiting()
+        self._waiting = Waiting(keeps_keys=self._keeps_keys)
         self._store.forget_transaction(self)
 
     def _check_open(self) -> None:
@@ -567,23 +587,23 @@ class EndedTransaction:
         """Refuse."""
         self._refuse()
 
-    def write_event(self, event: object, key: str | bytes | None = None) -> None:
+    def write_event(self, event: object, key: str | bytes | None = None, *, headers: object = None) -> None:
         """Refuse."""
-        del event, key
+        del event, key, headers
         self._refuse()
 
-    def write_batch(self, events: object, keys: object = None) -> None:
+    def write_batch(self, events: object, keys: object = None, headers: object = None) -> None:
         """Refuse."""
-        del events, keys
+        del events, keys, headers
         self._refuse()
 
     def prepare(self) -> None:
         """Refuse."""
         self._refuse()
 
-    def begin_write_event(self, key: str | bytes | None = None) -> NoReturn:
+    def begin_write_event(self, key: str | bytes | None = None, *, headers: object = None) -> NoReturn:
         """Refuse."""
-        del key
+        del key, headers
         self._refuse()
 
     def commit(self, timestamp: int | None = None) -> None:

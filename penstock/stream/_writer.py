@@ -11,12 +11,12 @@ anything that was written later.
 
 from __future__ import annotations
 
-import struct
 import sys
 import threading
 import time
 from collections import deque
 from contextlib import nullcontext, suppress
+from dataclasses import replace
 from itertools import pairwise, repeat
 from typing import TYPE_CHECKING, Final, TypeVar
 
@@ -35,27 +35,27 @@ from penstock.errors import (
 )
 from penstock.model import check_many, check_method, check_name, check_time, shown
 from penstock.ports import uninterrupted
-from penstock.stream._acks import Ack, ArrayRun, BatchAck, DoneAck, EventPointers, ListRun, Place, Run
-from penstock.stream._batch import array_data, array_ends, array_lengths, as_array, as_positions, block_marks, split
+from penstock.stream._acks import WORDS_SIZE, Ack, ArrayRun, BatchAck, DoneAck, EventPointers, ListRun, Place, Run
+from penstock.stream._batch import Rows, array_lengths, as_rows, cut_marks, split
 from penstock.stream._bell import Bell
-from penstock.stream._block import BLOCK_HEADER_SIZE, EXTENT, LENGTH_SIZE, NO_WRITER, BlockHeader, pack_lengths
+from penstock.stream._block import BLOCK_HEADER_SIZE, EXTENT, NO_WRITER, BlockHeader
+from penstock.stream._columns import Attributes, as_headers
 from penstock.stream._deadline import ANSWER_SLACK_S, TimeIsOver, do_held
-from penstock.stream._keys import key_position
+from penstock.stream._keys import key_bytes, key_position
 from penstock.stream._large_write import EventOutputStream, LargeWrite
 from penstock.stream._segment import SegmentEnded
 from penstock.stream._writer_table import writer_hash
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator, Mapping
     from types import TracebackType
     from typing import Any, Self
 
     import numpy.typing as npt
-    import pyarrow as pa
 
     from penstock.model import EventPointer
     from penstock.ports import Bytes
-    from penstock.stream._acks import Key
+    from penstock.stream._columns import Headers
     from penstock.stream._writer_host import LargeLogs, Pending, WritableSegment, WriterHost
     from penstock.stream.serializers import Serializer
 
@@ -72,6 +72,7 @@ _BATCH_SIZE_MIN: Final = 64 << 10  # smaller batches are buffered like single ev
 _KEYS_MAX: Final = 65_536  # remembered, so that a key that comes again need not be hashed again
 _KEY_BYTES_MAX: Final = 16 << 20  # of the keys that are remembered, with what Python needs for each
 _NUMBER_MAX: Final = (1 << 63) - 2
+_NO_POSITION: Final = -1.0  # of an event of a batch that has no key
 
 
 class _Lane:
@@ -95,6 +96,8 @@ class _Piece(msgspec.Struct, eq=False):
 
 
 _Load = tuple[_Lane, list[_Piece]]
+_Route = tuple[_Lane, bytes | None, int]
+"""Where a key goes, the key as it is stored, and how many bytes an event with it takes besides its own."""
 
 
 class StreamWriter:
@@ -132,8 +135,9 @@ class StreamWriter:
         self._uid: int | None = None  # which stream of this name
         self._lanes: list[_Lane] = []
         self._lows: npt.NDArray[np.float64] = np.zeros(0)
-        self._by_key: dict[str | bytes | None, _Lane] = {}
+        self._by_key: dict[str | bytes | None, _Route] = {}
         self._key_bytes = 0  # of the keys in it
+        self._keeps_keys = True
         self._turn = 0
         self._find_lanes()
         if writer_id is not None:
@@ -161,7 +165,7 @@ class StreamWriter:
 
     def _find_lanes(self) -> None:
         """Learn which segments take events now; the caller holds the lock, or is the only one who knows the writer."""
-        uid, found = self._store.lanes(self.stream)
+        uid, found, self._keeps_keys = self._store.lanes(self.stream)
         if self._uid not in (None, uid):
             raise NoSuchStream(self.stream)  # it was deleted; this one only has its name
         self._uid = uid
@@ -173,52 +177,70 @@ class StreamWriter:
     def _new_lane(self, segment_id: int, segment: WritableSegment) -> _Lane:
         return _Lane(segment_id, segment, ListRun(self, self.stream, segment_id))
 
-    def _lane_of(self, key: str | bytes | None) -> _Lane:
-        """Return the lane for a key, or for events without one: another after each flush."""
-        lane = self._lanes[self._turn % len(self._lanes)] if key is None else self._lane_at(key_position(key))
-        size = sys.getsizeof(key)
+    def _route_of(self, key: str | bytes | None) -> _Route:
+        """Return where a key goes, or events without one: to another lane after each flush."""
+        if key is None:
+            route: _Route = self._lanes[self._turn % len(self._lanes)], None, WORDS_SIZE
+        else:
+            stored = key_bytes(key)
+            route = self._lane_at(key_position(stored)), stored, WORDS_SIZE + len(stored)
+        size = sys.getsizeof(key) + sys.getsizeof(route[1])
         if len(self._by_key) >= _KEYS_MAX or self._key_bytes + size > _KEY_BYTES_MAX:
             self._by_key, self._key_bytes = {}, 0
         if size <= _KEY_BYTES_MAX:
-            self._by_key[key] = lane
+            self._by_key[key] = route
             self._key_bytes += size
-        return lane
+        return route
 
     def _lane_at(self, position: float) -> _Lane:
         """Return the lane for a place in the key space."""
         return self._lanes[int(np.searchsorted(self._lows, position, side="right")) - 1]
 
-    def write_event(self, event: object, key: str | bytes | None = None, *, number: int | None = None) -> Ack | DoneAck:
+    def write_event(
+        self,
+        event: object,
+        key: str | bytes | None = None,
+        *,
+        number: int | None = None,
+        headers: Mapping[str, bytes] | None = None,
+    ) -> Ack | DoneAck:
         """Write one event; the acknowledgement is done when it is durable.
 
         Events with the same key are read in the order in which they were written. A ``number``, higher with every
-        event, makes writing it again harmless: one that is durable already is not written again.
+        event, makes writing it again harmless: one that is durable already is not written again. The key and the
+        ``headers``, names with values, come back with the event.
         """
         if self._serialize is not None:
             event = self._serialize(event)
         if type(event) is not bytes:
             event = _as_bytes(event)
         size = len(event)
+        pairs = None if headers is None else as_headers(headers)
         if size > EVENT_SIZE_MAX:
-            return self._write_large(event, key, number)
+            return self._write_large(event, key, number, pairs)
         if number is not None or self._numbered:
-            return self._write_numbered(event, key, number)
+            return self._write_numbered(event, key, number, pairs)
         with self._lock:
             if self._trouble is not None:
                 raise self._trouble
             try:
-                lane = self._by_key[key]
+                lane, stored, more = self._by_key[key]
             except (KeyError, TypeError):
-                lane = self._lane_of(key)
+                lane, stored, more = self._route_of(key)
             run = lane.run
             events = run.events
             ack = Ack(run, len(events))
+            size += more
             waiting = self._size
-            self._size = waiting + size + LENGTH_SIZE
+            self._size = waiting + size
+            run.size += size
             try:
-                run.keys.append(key)
+                if pairs:
+                    run.headers[len(events)] = pairs
+                run.keys.append(stored)
                 events.append(event)
-            except BaseException:  # an interrupt between the two
+            except BaseException:  # an interrupt between them
+                run.headers.pop(len(events), None)
                 del run.keys[len(events) :]
                 raise
         if not self._pumped:
@@ -234,9 +256,11 @@ class StreamWriter:
             self._pumped = True
             self._store.pump.add(self)
 
-    def _write_numbered(self, event: bytes, key: str | bytes | None, number: int | None) -> Ack | DoneAck:
+    def _write_numbered(
+        self, event: bytes, key: str | bytes | None, number: int | None, headers: Headers | None
+    ) -> Ack | DoneAck:
         self._begin_numbers()
-        ack = self._add_numbered(event, key, number)
+        ack = self._add_numbered(event, key, number, headers)
         if self._size > _BUFFER_SIZE:
             self._send_off()
         elif not self._pumped:
@@ -244,17 +268,18 @@ class StreamWriter:
         return ack
 
     @uninterrupted
-    def _add_numbered(self, event: bytes, key: str | bytes | None, number: int | None) -> Ack | DoneAck:
+    def _add_numbered(
+        self, event: bytes, key: str | bytes | None, number: int | None, headers: Headers | None
+    ) -> Ack | DoneAck:
         with self._lock:
-            wanted, place, lane = self._place_numbered(key, number)
+            wanted, _, lane = self._place_numbered(key, number)
             if lane is None:
                 return DoneAck(None)
             run = lane.run
             ack = Ack(run, len(run.events))
-            run.events.append(event)
-            run.keys.append(place)
+            size = run.add(event, None if key is None else key_bytes(key), headers)
             run.numbers.append(wanted)
-            self._size += len(event) + LENGTH_SIZE
+            self._size += size
             return ack
 
     def _begin_numbers(self) -> None:
@@ -274,27 +299,29 @@ class StreamWriter:
         wanted = self._number + 1 if number is None else _stored_number(number)
         if self._numbered and wanted <= self._number:
             raise BadArgument(f"event number {number} comes after {self._number - 1}: numbers only grow")
-        # Without a key the number decides, so that it goes to the same place when it is written again.
-        place = key_position(key if key is not None else str(wanted))
+        place = _numbered_position(key, wanted)
         lane = self._lane_at(place)
         self._numbered, self._number = True, wanted
         there = wanted <= self._resume and wanted <= lane.segment.last_of(self._writer, place)
         return wanted, place, None if there else lane
 
-    def begin_write_event(self, key: str | bytes | None = None) -> EventOutputStream:
+    def begin_write_event(
+        self, key: str | bytes | None = None, *, headers: Mapping[str, bytes] | None = None
+    ) -> EventOutputStream:
         """Begin an event of any size, to be written as a file; nothing of it can be read before that is closed.
 
         Many may be open at once. The order of events is that in which they are closed. An exception in the ``with``
         block aborts.
         """
-        position = None if key is None else key_position(key)
+        attributes = Attributes.of(key, headers)
         self._check()
         logs = self._store.large_logs(self.stream, self.stream_uid)
 
         def commit(write: LargeWrite, output: EventOutputStream) -> None:
             event = write.finish()
-            pointer = self._commit_large(logs, write, position) if event is None else self._write_bytes(event, key)
-            output.place_at(pointer)
+            output.place_at(
+                self._commit_large(logs, write, attributes) if event is None else self._write_bytes(event, attributes)
+            )
 
         write = LargeWrite(logs.new_large_log, self._store.clock)
         return EventOutputStream(write, commit, lambda _: logs.drop(), logs.abandon, check=self._check)
@@ -303,51 +330,54 @@ class StreamWriter:
         if self._trouble is not None:
             raise self._trouble
 
-    def _write_bytes(self, event: bytes, key: str | bytes | None) -> EventPointer:
+    def _write_bytes(self, event: bytes, attributes: Attributes) -> EventPointer:
         """Write an event that needs no serializer any more, and wait for it."""
         if self._numbered:
-            ack = self._write_numbered(event, key, None)
+            ack = self._write_numbered(event, attributes.key, None, attributes.headers)
             assert isinstance(ack, Ack), "a new number was never there before"
             return ack.result()
-        return self._add_bytes(event, key).result()
+        return self._add_bytes(event, attributes).result()
 
     @uninterrupted
-    def _add_bytes(self, event: bytes, key: str | bytes | None) -> Ack:
+    def _add_bytes(self, event: bytes, attributes: Attributes) -> Ack:
         with self._lock:
             self._check()
-            positions = None if key is None else np.array([key_position(key)])
-            run, index = self._put(self._lane_of(key), as_array([event]), positions)
-            self._size += len(event) + LENGTH_SIZE
-            return Ack(run, index)
+            run = self._route_of(attributes.key)[0].run
+            ack = Ack(run, len(run.events))
+            self._size += run.add(event, attributes.key, attributes.headers)
+            return ack
 
-    def _write_large(self, event: bytes, key: str | bytes | None, number: int | None) -> DoneAck:
+    def _write_large(
+        self, event: bytes, key: str | bytes | None, number: int | None, headers: Headers | None
+    ) -> DoneAck:
         """Write an event that does not fit into a block, in chunks; returns when it is durable."""
+        attributes = Attributes(None if key is None else key_bytes(key), headers)
         if number is not None or self._numbered:
-            return self._write_large_numbered(event, key, number)
-        return DoneAck(self._write_large_at(event, None if key is None else key_position(key)))
+            return self._write_large_numbered(event, attributes, number)
+        return DoneAck(self._write_large_at(event, attributes))
 
-    def _write_large_at(self, event: Bytes, position: float | None) -> EventPointer:
+    def _write_large_at(self, event: Bytes, attributes: Attributes) -> EventPointer:
         logs = self._store.large_logs(self.stream, self.stream_uid)
         try:
-            return self._commit_large(logs, self._write_chunks(logs, event), position)
+            return self._commit_large(logs, self._write_chunks(logs, event), attributes)
         except BaseException:
             logs.drop()
             raise
 
-    def _write_large_numbered(self, event: bytes, key: str | bytes | None, number: int | None) -> DoneAck:
+    def _write_large_numbered(self, event: bytes, attributes: Attributes, number: int | None) -> DoneAck:
         """Write a large event that has a number: nothing that comes later is sent off before it."""
         self._begin_numbers()
-        return self._sending(lambda: self._send_large_numbered(event, key, number))
+        return self._sending(lambda: self._send_large_numbered(event, attributes, number))
 
     @uninterrupted
-    def _send_large_numbered(self, event: bytes, key: str | bytes | None, number: int | None) -> DoneAck:
-        wanted, place, lane = self._behind_all(lambda: self._place_numbered(key, number))
+    def _send_large_numbered(self, event: bytes, attributes: Attributes, number: int | None) -> DoneAck:
+        wanted, place, lane = self._behind_all(lambda: self._place_numbered(attributes.key, number))
         if lane is None:
             return DoneAck(None)
         logs = self._store.large_logs(self.stream, self.stream_uid)
         try:
             write = self._write_chunks(logs, event)
-            return DoneAck(self._commit_numbered(logs, write, place, wanted))
+            return DoneAck(self._commit_numbered(logs, write, place, wanted, attributes))
         except BaseException as error:
             logs.drop()
             self._fail(set(), error)
@@ -368,78 +398,80 @@ class StreamWriter:
                     return step()
             self._flush()
 
-    def _commit_large(self, logs: LargeLogs, write: LargeWrite, position: float | None) -> EventPointer:
+    def _commit_large(self, logs: LargeLogs, write: LargeWrite, attributes: Attributes) -> EventPointer:
         """Make a large event, all of which is durable, part of the stream, behind all that was written before."""
-        return self._sending(lambda: self._send_large(logs, write, position))
+        return self._sending(lambda: self._send_large(logs, write, attributes))
 
     @uninterrupted
-    def _send_large(self, logs: LargeLogs, write: LargeWrite, position: float | None) -> EventPointer:
+    def _send_large(self, logs: LargeLogs, write: LargeWrite, attributes: Attributes) -> EventPointer:
         number = self._behind_all(self._next_number)
-        place = self._store.random_position() if position is None else position
-        return self._commit_numbered(logs, write, place, number)
+        place = self._store.random_position() if attributes.key is None else key_position(attributes.key)
+        return self._commit_numbered(logs, write, place, number, attributes)
 
     def _next_number(self) -> int:
         self._number += 1
         return self._number
 
-    def _commit_numbered(self, logs: LargeLogs, write: LargeWrite, position: float, number: int) -> EventPointer:
+    def _commit_numbered(
+        self, logs: LargeLogs, write: LargeWrite, position: float, number: int, attributes: Attributes
+    ) -> EventPointer:
         floor = max(self._floor, number)
+        columns, body = attributes.packed(keeps_key=self._keeps_keys)
         header = BlockHeader(
-            kind=EXTENT,
-            count=0,
-            time_ms=int(self._store.clock.now() * 1000),
-            writer=self._writer,
-            last=number,
-            whole=floor,
-            floor=floor,
+            kind=EXTENT, columns=columns, count=0, writer=self._writer, last=number, whole=floor, floor=floor
         )
-        pointer = logs.commit_large(write, header, position)
+        pointer = logs.commit_large(write, header, body, position)
         self._store.note_activity(self)
         self._floor, self._floor_said = floor, True
         return pointer
 
-    def write_batch(self, events: Iterable[object], keys: Iterable[str | bytes] | None = None) -> BatchAck:
-        """Write many events: a list of bytes or an Arrow array, with a key for each or none; one acknowledgement.
+    def write_batch(
+        self,
+        events: Iterable[object],
+        keys: Iterable[str | bytes | None] | str | bytes | None = None,
+        headers: Iterable[Mapping[str, bytes] | None] | None = None,
+    ) -> BatchAck:
+        """Write many events: a list of bytes or an Arrow array, with one acknowledgement for all.
 
-        Large ones go out in chunks, each behind those before it, so this returns when the last of them is durable.
+        There is a key for each, None where an event has none, or one for all, or no keys at all; and headers for each,
+        None where an event has none, as mappings or an Arrow array of maps. Large events go out in chunks, each behind
+        those before it, so this returns when the last of them is durable.
         """
         check_many("events", events, "bytes, or an Arrow array")
         if self._serialize is not None:
             events = [self._serialize(event) for event in events]
-        array = as_array(events)
-        positions = None if keys is None else as_positions(keys, len(array))
-        large = np.flatnonzero(array_lengths(array) > EVENT_SIZE_MAX).tolist()
-        spread = self._write_mixed(array, positions, large) if large else self._write_small(array, positions)
+        rows, positions = as_rows(events, keys, headers, without=_NO_POSITION)
+        large = np.flatnonzero(array_lengths(rows.events) > EVENT_SIZE_MAX).tolist()
+        spread = self._write_mixed(rows, positions, large) if large else self._write_small(rows, positions)
         return BatchAck(spread[0], EventPointers(*spread))
 
-    def _write_mixed(
-        self, array: pa.BinaryArray, positions: npt.NDArray[np.float64] | None, large: list[int]
-    ) -> _Spread:
+    def _write_mixed(self, rows: Rows, positions: npt.NDArray[np.float64] | None, large: list[int]) -> _Spread:
         """Write a batch some of whose events are large."""
         runs: list[Run] = []
-        run_of, index = np.zeros(len(array), np.int32), np.zeros(len(array), np.int64)
+        run_of, index = np.zeros(len(rows), np.int32), np.zeros(len(rows), np.int64)
         done = 0
-        for place in (*large, len(array)):
+        for place in (*large, len(rows)):
             part = slice(done, place)
-            more, which, index[part] = self._write_small(array[part], None if positions is None else positions[part])
+            places = None if positions is None else positions[part]
+            more, which, index[part] = self._write_small(rows.part(done, place), places)
             run_of[part] = len(runs) + (0 if which is None else which)
             runs += more
-            if place < len(array):
+            if place < len(rows):
                 run_of[place] = len(runs)
-                runs.append(self._large_run(array[place].as_buffer(), None if positions is None else positions[place]))
+                runs.append(self._large_run(rows.events[place].as_buffer(), rows.attributes(place)))
             done = place + 1
         return runs, run_of, index
 
-    def _large_run(self, event: Bytes, position: float | None) -> Run:
-        pointer = self._write_large_at(memoryview(event), position)
+    def _large_run(self, event: Bytes, attributes: Attributes) -> Run:
+        pointer = self._write_large_at(memoryview(event), attributes)
         run = Run(self, self.stream, pointer.segment_id)
         run.places.append(Place(0, pointer.offset - BLOCK_HEADER_SIZE, b""))
         run.settle()
         return run
 
-    def _write_small(self, array: pa.BinaryArray, positions: npt.NDArray[np.float64] | None) -> _Spread:
+    def _write_small(self, rows: Rows, positions: npt.NDArray[np.float64] | None) -> _Spread:
         """Write events none of which is large."""
-        spread = self._add_small(array, positions)
+        spread = self._add_small(rows, positions)
         if self._size > _BUFFER_SIZE:
             self._send_off()
         elif not self._pumped:
@@ -447,41 +479,40 @@ class StreamWriter:
         return spread
 
     @uninterrupted
-    def _add_small(self, array: pa.BinaryArray, positions: npt.NDArray[np.float64] | None) -> _Spread:
+    def _add_small(self, rows: Rows, positions: npt.NDArray[np.float64] | None) -> _Spread:
         with self._lock:
             self._check()
             if self._numbered:
                 raise BadArgument("this writer's events are numbered by the caller: write them one by one")
-            if not len(array):
+            if not len(rows):
                 return [], None, np.zeros(0, np.int64)
-            spread = self._spread(array, positions)
-            self._size += array.nbytes
-            return spread
+            return self._spread(rows, positions)
 
-    def _spread(self, array: pa.BinaryArray, positions: npt.NDArray[np.float64] | None) -> _Spread:
+    def _spread(self, rows: Rows, positions: npt.NDArray[np.float64] | None) -> _Spread:
         """Put the events into their lanes; the caller holds the lock."""
-        everything = np.arange(len(array))
+        everything = np.arange(len(rows))
+        spare = self._route_of(None)[0]
         if positions is None:
-            run, first = self._put(self._lane_of(None), array, None)
+            run, first = self._put(spare, rows)
             return [run], None, everything + first
         which = np.searchsorted(self._lows, positions, side="right") - 1
+        which[positions == _NO_POSITION] = self._lanes.index(spare)
         runs: list[Run] = []
-        run_of, index = np.zeros(len(array), np.int32), np.zeros(len(array), np.int64)
-        for number, chosen, part in split(array, which):
-            run, first = self._put(self._lanes[number], part, positions[chosen])
+        run_of, index = np.zeros(len(rows), np.int32), np.zeros(len(rows), np.int64)
+        for number, chosen, part in split(rows, which):
+            run, first = self._put(self._lanes[number], part)
             run_of[chosen], index[chosen] = len(runs), everything[: len(chosen)] + first
             runs.append(run)
         return runs, run_of, index
 
-    def _put(self, lane: _Lane, array: pa.BinaryArray, positions: npt.NDArray[np.float64] | None) -> tuple[Run, int]:
+    def _put(self, lane: _Lane, rows: Rows) -> tuple[Run, int]:
         """Put events behind what waits in a lane; return their run, and how many are before them in it."""
-        if array.nbytes < _BATCH_SIZE_MIN:
+        size = int(rows.sizes().sum())
+        self._size += size
+        if size < _BATCH_SIZE_MIN:
             run = lane.run
-            first = len(run.events)
-            run.events += array.to_pylist()
-            run.keys += [None] * len(array) if positions is None else positions.tolist()
-            return run, first
-        whole = ArrayRun(self, self.stream, lane.segment_id, array=array, positions=positions)
+            return run, run.extend(rows, size)
+        whole = ArrayRun(self, self.stream, lane.segment_id, rows=rows)
         if lane.run.events:
             lane.runs.append(lane.run)
             lane.run = ListRun(self, self.stream, lane.segment_id)
@@ -674,23 +705,22 @@ class StreamWriter:
     def _send(self, taken: list[_Load], whole: int, *, parts: int) -> list[_Piece]:
         """Append blocks and wait for them; return the pieces whose segment has ended."""
         rest: list[_Piece] = []
-        sent: list[tuple[_Piece, bytes, Pending]] = []
-        now_ms = int(self._store.clock.now() * 1000)
+        sent: list[tuple[_Piece, Bytes, Pending]] = []
         for lane, pieces in taken:
             for piece in pieces:
                 final = parts if piece is pieces[-1] else 0
+                columns, body = self._contents(piece)
                 header = BlockHeader(
+                    columns=columns,
                     parts=final,
                     count=piece.last - piece.first,
-                    time_ms=now_ms,
                     writer=self._writer,
                     last=piece.number,
                     whole=whole if final else 0,
                     floor=whole if final == 1 else self._floor,
                 )
-                words, data = _contents(piece)
                 try:
-                    sent.append((piece, words, lane.segment.submit(header, words, data)))
+                    sent.append((piece, body[0], lane.segment.submit(header, *body)))
                 except SegmentEnded:
                     rest += pieces[pieces.index(piece) :]
                     break
@@ -703,19 +733,31 @@ class StreamWriter:
                 piece.run.places.append(Place(piece.first, pending.start, words))
         return rest
 
+    def _contents(self, piece: _Piece) -> tuple[int, list[Bytes]]:
+        """Return the column flags of the block that a piece makes, and its body."""
+        run, first, last = piece.run, piece.first, piece.last
+        if isinstance(run, ArrayRun):
+            assert run.rows is not None, "it is let go when the run is done"
+            rows = run.rows.part(first, last)
+            return (rows if self._keeps_keys else replace(rows, keys=None)).packed()
+        assert isinstance(run, ListRun)
+        return run.packed(first, last, keeps_keys=self._keeps_keys)
+
     def _place_again(self, rest: list[_Piece], more: list[_Load]) -> list[_Load]:
         """Put events whose segment has ended into the lanes of its successors, in the order of their numbers."""
         alive = set(self._lanes)
         lost = rest + [piece for lane, pieces in more if lane not in alive for piece in pieces]
         runs: dict[_Lane, ListRun] = {}
-        for number, event, key, run, index in sorted(
+        for number, event, key, headers, run, index in sorted(
             (entry for piece in lost for entry in _entries(piece)), key=lambda entry: entry[0]
         ):
-            lane = self._lane_at(key) if isinstance(key, float) else self._by_key.get(key) or self._lane_of(key)
+            if self._numbered:
+                lane = self._lane_at(_numbered_position(key, number))
+            else:
+                lane = (self._by_key.get(key) or self._route_of(key))[0]
             new = runs.setdefault(lane, ListRun(self, self.stream, lane.segment_id))
             run.moved[index] = (new, len(new.events))
-            new.events.append(event)
-            new.keys.append(key)
+            new.add(event, key, headers)
             new.numbers.append(number)
         loads = {lane: _cut(run) for lane, run in runs.items()}
         for piece in (piece for pieces in loads.values() for piece in pieces):
@@ -777,7 +819,6 @@ class StreamWriter:
         """Let a block without events say how far the numbers are durable: those of the last flush could not."""
         header = BlockHeader(
             count=0,
-            time_ms=int(self._store.clock.now() * 1000),
             writer=self._writer,
             last=self._floor,
             whole=self._floor,
@@ -789,7 +830,7 @@ class StreamWriter:
                 segment.submit(header).result()
                 self._floor_said = True
             except SegmentEnded:
-                uid, lanes = self._store.lanes(self.stream)
+                uid, lanes, _ = self._store.lanes(self.stream)
                 if uid != self._uid:
                     raise NoSuchStream(self.stream) from None
                 segment = lanes[0].segment
@@ -814,43 +855,40 @@ def check_writer(writer_id: object, serializer: object) -> None:
         check_method("serializer", serializer, "serialize")
 
 
+def _numbered_position(key: str | bytes | None, number: int) -> float:
+    """Return where an event with a number goes: without a key the number decides, and again when it is sent again."""
+    return key_position(str(number) if key is None else key)
+
+
 def _cut(run: Run) -> list[_Piece]:
     """Cut a run into pieces that fit into a block."""
     if isinstance(run, ListRun):
-        count = len(run.events)
-        if sum(map(len, run.events)) + LENGTH_SIZE * count <= _BLOCK_SIZE:
-            return [_Piece(run, 0, count)]
-        ends = np.cumsum(np.fromiter(map(len, run.events), np.int64, count))
+        if run.size <= _BLOCK_SIZE:
+            return [_Piece(run, 0, len(run.events))]
+        marks = cut_marks(np.cumsum(run.sizes()), size=_BLOCK_SIZE)
     else:
         assert isinstance(run, ArrayRun)
-        ends = array_ends(run.array)
-    return [_Piece(run, first, last) for first, last in pairwise(block_marks(ends, size=_BLOCK_SIZE))]
+        assert run.rows is not None, "it is let go when the run is done"
+        marks = run.rows.block_marks(_BLOCK_SIZE)
+    return [_Piece(run, first, last) for first, last in pairwise(marks)]
 
 
-def _contents(piece: _Piece) -> tuple[bytes, Bytes]:
-    """Return the length words and the bytes of a piece's events."""
+def _entries(piece: _Piece) -> Iterator[tuple[int, bytes, bytes | None, Headers | None, Run, int]]:
+    """Return number, event, key, headers, run and place of each event of a piece."""
     run, first, last = piece.run, piece.first, piece.last
-    if isinstance(run, ListRun):
-        events = run.events if last - first == len(run.events) else run.events[first:last]
-        return struct.pack(f">{len(events)}I", *map(len, events)), b"".join(events)
-    assert isinstance(run, ArrayRun)
-    assert run.array is not None, "it is let go when the run is done"
-    part = run.array[first:last]
-    return pack_lengths(array_lengths(part)), array_data(part)
-
-
-def _entries(piece: _Piece) -> Iterator[tuple[int, bytes, Key, Run, int]]:
-    """Return number, event, key, run and place of each event of a piece."""
-    run, first, last = piece.run, piece.first, piece.last
+    headers: Iterable[Headers | None]
     if isinstance(run, ArrayRun):
-        assert run.array is not None, "it is let go when the run is done"
-        events = run.array[first:last].to_pylist()
-        keys = [None] * len(events) if run.positions is None else run.positions[first:last].tolist()
+        assert run.rows is not None, "it is let go when the run is done"
+        rows = run.rows.part(first, last)
+        events = rows.events.to_pylist()
+        keys = [None] * len(events) if rows.keys is None else rows.keys.to_pylist()
+        headers = repeat(None) if rows.headers is None else rows.headers.to_pylist()
     else:
         assert isinstance(run, ListRun)
         events, keys = run.events[first:last], run.keys[first:last]
+        headers = map(run.headers.get, range(first, last))
     numbers = run.numbers[first:last] or range(piece.number - len(events) + 1, piece.number + 1)
-    return zip(numbers, events, keys, repeat(run), range(first, last), strict=False)
+    return zip(numbers, events, keys, headers, repeat(run), range(first, last), strict=False)
 
 
 def _stored_number(number: object) -> int:

@@ -79,8 +79,8 @@ class LargeLogs(Protocol):
     def new_large_log(self) -> LargeLog:
         """Make a log for the event."""
 
-    def commit_large(self, write: LargeWrite, header: BlockHeader, position: float) -> EventPointer:
-        """Make the event part of the stream; return where it is."""
+    def commit_large(self, write: LargeWrite, header: BlockHeader, columns: bytes, position: float) -> EventPointer:
+        """Make the event part of the stream, with its key and headers as the header says; return where it is."""
 
     def abandon(self, write: LargeWrite) -> None:
         """Let the log of an event be deleted some time later; takes no lock."""
@@ -141,8 +141,8 @@ class WriterHost(Protocol):
     def pump(self) -> Pump:
         """What sends off events that nobody waits for."""
 
-    def lanes(self, stream: str) -> tuple[int, list[OpenLane]]:
-        """Return the number of the stream, and the segments that take events now, by key range."""
+    def lanes(self, stream: str) -> tuple[int, list[OpenLane], bool]:
+        """Return the number of a stream, the segments that take events now, by key range, and whether it keeps keys."""
 
     def numbers_of(self, stream: str, writer: bytes) -> tuple[int, int]:
         """Return the number up to which all events of a writer are durable, and the highest it has used."""

@@ -109,9 +109,9 @@ class WriterTable:
         )
         return max(entry.last if entry else 0, *before, 0)
 
-    def pack(self, time_ms: int) -> bytes:
-        """Return the block that holds the table."""
-        header = BlockHeader(kind=WRITERS, count=len(self.own), time_ms=time_ms)
+    def pack(self, time_ms: int, events: int) -> bytes:
+        """Return the block that holds the table, behind so many events of its segment."""
+        header = BlockHeader(kind=WRITERS, count=len(self.own), time_ms=time_ms, before=events)
         own = (_OWN.pack(writer, one.last, one.whole, one.floor, one.parts) for writer, one in self.own.items())
         rest = (
             _INHERITED.pack(one.writer, one.last, one.whole, one.floor, one.parts, one.low, one.high)

@@ -224,7 +224,7 @@ def splice_into(name: str, source: str, *, force: bool = False) -> Callable[[Wor
         tail, source_tail = tail_of(world, partition, name), tail_of(world, partition, source)
         if force:
             forced(partition)
-        return splice_logs(partition, [Splicing(name, tail, [(source, source_tail)])])
+        return splice_logs(partition, [Splicing(name, tail, [(source, source_tail, b"")])])
 
     return make
 

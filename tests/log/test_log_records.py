@@ -28,12 +28,15 @@ GOLDEN: Final[list[tuple[Record, str]]] = [
     (Chain([("p", 5)], "n", "s"), "91 94 a5636861696e 91 92a17005 a16e a173"),
     (Init("a", "p", "n", "s"), "91 95 a4696e6974 a161 a170 a16e a173"),
     (Incremental("a", "p", 300, "q", "n"), "91 96 ab696e6372656d656e74616c a161 a170 cd012c a171 a16e"),
-    (Full("a", True, 7, [("p", 5)], "q", "n"), "91 97 a466756c6c a161 c3 07 91 92a17005 a171 a16e"),
+    (
+        Full("a", True, 7, [("p", 5)], "q", "n", {0: b"l"}),
+        "91 98 a466756c6c a161 c3 07 91 92a17005 a171 a16e 8100c4016c",
+    ),
     (Next("a", "n"), "91 93 a46e657874 a161 a16e"),
     (Truncate("a", "p"), "91 93 a87472756e63617465 a161 a170"),
-    (Splice("a", None, "b", 5, "p", "n"), "91 97 a673706c696365 a161 c0 a162 05 a170 a16e"),
+    (Splice("a", None, "b", 5, "p", "n"), "91 98 a673706c696365 a161 c0 a162 05 a170 a16e c400"),
     (Replace("a", "p", 8, "~merge", 5), "91 96 a77265706c616365 a161 a170 08 a67e6d65726765 05"),
-    (Splice("a", 3, "b", 5, "p", "n"), "91 97 a673706c696365 a161 03 a162 05 a170 a16e"),
+    (Splice("a", 3, "b", 5, "p", "n", b"l"), "91 98 a673706c696365 a161 03 a162 05 a170 a16e c4016c"),
     (Drop("a"), "91 92 a464726f70 a161"),
     (Doomed(["p", "q"]), "91 92 a6646f6f6d6564 92 a170 a171"),
 ]
@@ -41,14 +44,15 @@ GOLDEN: Final[list[tuple[Record, str]]] = [
 texts = st.text(max_size=20)
 lengths = st.integers(min_value=0, max_value=2**63 - 1)
 sealed = st.lists(st.tuples(texts, lengths), max_size=4)
+labels = st.dictionaries(st.integers(0, 3), st.binary(min_size=1, max_size=20), max_size=4)
 records: st.SearchStrategy[Record] = st.one_of(
     st.builds(Chain, sealed, texts, texts),
     st.builds(Init, texts, texts, texts, texts),
     st.builds(Incremental, texts, texts, lengths, texts, texts),
-    st.builds(Full, texts, st.booleans(), lengths, sealed, texts, texts),
+    st.builds(Full, texts, st.booleans(), lengths, sealed, texts, texts, labels),
     st.builds(Next, texts, texts),
     st.builds(Truncate, texts, texts),
-    st.builds(Splice, texts, st.none() | lengths, texts, lengths, texts, texts),
+    st.builds(Splice, texts, st.none() | lengths, texts, lengths, texts, texts, st.binary(max_size=20)),
     st.builds(Drop, texts),
     st.builds(Doomed, st.lists(texts, max_size=4)),
 )

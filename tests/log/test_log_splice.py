@@ -86,7 +86,7 @@ def start(world: World) -> Partition:
 
 def steps_of(world: World, partition: Partition, plan: Plan, *, force: bool = False) -> Steps[Any]:
     splicings = [
-        Splicing(name, tail_of(world, partition, name), [(one, tail_of(world, partition, one)) for one in sources])
+        Splicing(name, tail_of(world, partition, name), [(one, tail_of(world, partition, one), b"") for one in sources])
         for name, sources in plan.items()
     ]
     return splice_logs(forced(partition) if force else partition, splicings)

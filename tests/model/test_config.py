@@ -54,7 +54,8 @@ def test_the_stored_form_never_changes() -> None:
     config = StreamConfig(scaling=ByEventRate(100.0), retention=ByTime(60.0), tags=("a",))
     assert msgspec.json.encode(config) == (
         b'{"scaling":{"type":"event-rate","target":100.0,"factor":2,"min_segments":1},'
-        b'"retention":{"type":"time","seconds":60.0},"timestamp_aggregation_timeout":60.0,"tags":["a"]}'
+        b'"retention":{"type":"time","seconds":60.0},"timestamp_aggregation_timeout":60.0,"tags":["a"],'
+        b'"keep_keys":true}'
     )
     assert msgspec.json.decode(b"{}", type=StreamConfig) == StreamConfig()
 

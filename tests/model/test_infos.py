@@ -15,9 +15,9 @@ def test_infos_are_frozen_and_can_be_sent_elsewhere() -> None:
     cut = StreamCut.of("a/b", {0: 5})
     info = StreamInfo(
         name="a/b", uid=1, state="active", epoch=1, segments=(SegmentInfo(0, 0.0, 1.0),), config=StreamConfig(),
-        size_bytes=5, head=cut, tail=cut,
+        events=1, size_bytes=5, head=cut, tail=cut,
     )  # fmt: skip
-    for value in (info, Checkpoint("c", "g", (cut,)), Lag(events=None, bytes=5, seconds=1.5)):
+    for value in (info, Checkpoint("c", "g", (cut,)), Lag(events=2, bytes=5, seconds=1.5)):
         assert pickle.loads(pickle.dumps(value)) == value
         assert hash(value) == hash(pickle.loads(pickle.dumps(value)))
     with pytest.raises(FrozenInstanceError):

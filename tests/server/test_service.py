@@ -321,7 +321,7 @@ def test_blocks_are_sent_to_nobody_who_may_not_read_them(guarded: tuple[Server, 
         with pytest.raises(PenstockError, match="may not"):
             writer.write_event(b"another").result()
         assert events_of(store, OWN) == [b"event"]
-        pointer = EventPointer(OWN, 0, 56)
+        pointer = EventPointer(OWN, 0, 64)
         file = store.fetch_event_as_stream(pointer)
         assert file.read() == b"event"
         users.revoke("admin", "read", "own/*")
@@ -370,7 +370,7 @@ def test_what_is_permitted_for_one_writer_holds_for_no_other(guarded: tuple[Serv
         )
         event = call("transaction.event", other, 0.5)
         users.revoke("write", "write", OTHER)
-        for name, args in (("write", [b"x"]), ("commit", [0, bytes(56), 0.5]), ("drop", [])):
+        for name, args in (("write", [b"x"]), ("commit", [0, bytes(64), b"", 0.5]), ("drop", [])):
             with pytest.raises(BadArgument, match="no large event of writer"):
                 call(f"large.{name}", mine, upload, *args)
         for name, args in (("chunk", [b"x"]), ("end", []), ("drop", [])):

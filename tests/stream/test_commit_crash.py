@@ -325,7 +325,7 @@ def stopped_in_commit(name: str, patch: pytest.MonkeyPatch) -> CrashState:
             raise Stop
         return submit_held(segment, header, *parts)
 
-    def splice_never(_: StreamStore, plan: object) -> None:
+    def splice_never(_: StreamStore, plan: object, labels: object) -> None:
         raise Stop(plan)
 
     with open_cpo("memory:") as cpo, store_on(disk, RecordedOracle(cpo, disk), "begun", seed=1) as store:  # type: ignore[arg-type]

@@ -185,7 +185,7 @@ def stopped_commit(store: StreamStore, size: int, patch: pytest.MonkeyPatch) -> 
             raise Stop
         return submit_held(segment, *block)  # type: ignore[arg-type]
 
-    def splice_never(_: object) -> None:
+    def splice_never(*_: object) -> None:
         raise Stop
 
     with patch.context() as inner:
@@ -255,7 +255,7 @@ def test_a_commit_on_record_that_the_disk_interrupts_says_that_it_is_committed(
         out.write(events[0])
         commit = out.close
 
-    def refuse(_: object) -> None:
+    def refuse(*_: object) -> None:
         raise DiskFull("a plog")
 
     with monkeypatch.context() as patch:

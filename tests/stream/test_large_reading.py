@@ -238,7 +238,7 @@ def test_an_event_that_is_truncated_away_while_it_is_read_says_so(
     source = store.fetch_event_as_stream(pointer)
     assert len(source.read(read_before)) == read_before
     go_away(store)
-    with pytest.raises(DataTruncated, match=r"plant/readings:0@128"):
+    with pytest.raises(DataTruncated, match=r"plant/readings:0@144"):
         list(iter(lambda: source.read(MIB), b""))
     with pytest.raises((DataTruncated, NoSuchStream)):
         store.fetch_event(pointer)

@@ -303,7 +303,7 @@ def test_a_group_is_not_reset_behind_an_end_that_was_truncated_away(store: Strea
         group.reset("head")
 
 
-@pytest.mark.parametrize("head", [{0: 122}, {1: 0}])
+@pytest.mark.parametrize("head", [{0: 138}, {1: 0}])
 def test_a_reader_is_taken_offline_at_a_position_that_was_truncated_away(
     store: StreamStore, head: dict[int, int]
 ) -> None:

@@ -615,15 +615,15 @@ def test_the_lease_of_a_prepared_transaction_goes_on_while_the_store_is_closed(
 
 
 RECORDS: Final[list[Record]] = [
-    Prepared("a/b", "t", "q", 5, [PreparedPart(0.0, 0.5, ["t.0", "t.1"], 100, 7)]),
+    Prepared("a/b", "t", "q", 5, [PreparedPart(0.0, 0.5, ["t.0", "t.1"], 100, [7])]),
     Unprepared(["t"]),
     NumberFull("a/b", "q", 3, 9),
-    Committing("a/b", "t", [], [LoggedPart(1, ["t.0"])], False, ["t"], "q", 3, 9),
+    Committing("a/b", "t", [], [LoggedPart(1, ["t.0"], [7])], False, ["t"], "q", 3, 9),
 ]
 STORED: Final = bytes.fromhex(
     "9496a87072657061726564a3612f62a174a171059195cb0000000000000000cb3fe000000000000092a3742e30a3742e3164"
-    "0792aa756e707265706172656491a17495ab6e756d6265722d66756c6ca3612f62a17103099aaa636f6d6d697474696e67a3"
-    "612f62a1749091920191a3742e30c291a174a1710309"
+    "910792aa756e707265706172656491a17495ab6e756d6265722d66756c6ca3612f62a17103099baa636f6d6d697474696e67"
+    "a3612f62a1749091930191a3742e309107c291a174a171030900"
 )
 
 
@@ -635,7 +635,7 @@ def test_records_are_read_as_they_were_written() -> None:
 
 def test_records_of_before_there_were_prepared_transactions_are_understood() -> None:
     """Stores that were written then are opened; what is new in a record has a default."""
-    [old] = decode_records(encode_records([Committing(STREAM, "t", [], [])])[:-5].replace(b"\x9a", b"\x95", 1))
+    [old] = decode_records(encode_records([Committing(STREAM, "t", [], [])])[:-6].replace(b"\x9b", b"\x95", 1))
     assert old == Committing(STREAM, "t", [], [])
     state = CatalogState()
     state.apply(StreamCreated(STREAM, 0, 1, StreamConfig()))
@@ -794,7 +794,8 @@ def test_a_commit_that_the_disk_interrupts_is_on_record_with_its_number(cpo: Cpo
         ids, left = [prepared(writer, name, "spilled") for name in "ab"], prepared(writer, "left")
         splice = store.splice
 
-        def refuse(plan: object) -> None:
+        def refuse(plan: object, labels: object) -> None:
+            del labels
             raise DiskFull(str(plan))
 
         store.splice = refuse  # type: ignore[method-assign]

@@ -238,7 +238,7 @@ def test_a_crash_while_a_batch_is_finished_is_recovered_from(monkeypatch: pytest
     """The commit is on record and nothing of it is done; whoever opens the store finishes it, or is killed at that."""
     disk = RecordingDisk()
 
-    def splice_never(_: StreamStore, plan: object) -> None:
+    def splice_never(_: StreamStore, plan: object, labels: object) -> None:
         raise Stop(plan)
 
     with open_cpo("memory:") as cpo, store_on(disk, RecordedOracle(cpo, disk), "begun", seed=1) as store:  # type: ignore[arg-type]

@@ -128,7 +128,7 @@ def test_positions_stay_right_over_very_many_blocks(store: StreamStore) -> None:
     with group.reader("r") as reader:
         reads = list(iter(lambda: reader.read_next_event(timeout=0), None))
     tail = store.tail(STREAM)
-    following = [read.pointer.offset - 56 for read in reads[1:] if read.pointer]
+    following = [read.pointer.offset - 64 for read in reads[1:] if read.pointer]
     assert [read.position.offsets[STREAM, 0] for read in reads] == [*following, tail.offsets[0]]
 
 
@@ -146,7 +146,7 @@ def test_a_block_without_events_is_passed_by_also_at_the_end(store: StreamStore)
     """A table of writers may be the last thing in a segment, and the reader must still come to its end."""
     group = new_group(store)
     put(store, b"a", writer=b"w" * 16)
-    inside(store).segment(STREAM, 0).keep_table(0, before=1 << 40)
+    inside(store).segment(STREAM, 0).keep_table(before=1 << 40)
     store.seal_stream(STREAM)
     with group.reader("r") as reader:
         assert [read.event for read in reader] == [b"a"]
@@ -157,7 +157,7 @@ def test_a_block_without_events_is_passed_by_also_at_the_end(store: StreamStore)
 def test_a_read_is_shown_with_its_place(store: StreamStore) -> None:
     """Somebody prints one sooner or later."""
     with new_group(store, [b"a"]).reader("r") as reader:
-        assert repr(reader.read_next_event(timeout=0)) == "EventRead(b'a', plant/readings:0@56)"
+        assert repr(reader.read_next_event(timeout=0)) == "EventRead(b'a', plant/readings:0@64)"
 
 
 # Ends
@@ -167,7 +167,7 @@ def test_reading_ends_by_itself_at_the_end_of_the_group_also_within_a_block(stor
     """A bounded job is over when it has read its part, whatever is written meanwhile."""
     store.create_stream(STREAM)
     put(store, b"a", b"b", b"c")
-    first = EventPointer(STREAM, 0, 56)
+    first = EventPointer(STREAM, 0, 64)
     end = StreamCut.of(STREAM, {0: first.offset + 2 * 5})
     group = store.create_reader_group("g", [STREAM], end=end)
     put(store, b"d")
@@ -183,7 +183,7 @@ def test_reading_starts_at_the_start_of_the_group_also_within_a_block(store: Str
     """A cut may lie at any event."""
     store.create_stream(STREAM)
     put(store, b"a", b"b", b"c")
-    group = store.create_reader_group("g", [STREAM], start=StreamCut.of(STREAM, {0: 56 + 5}))
+    group = store.create_reader_group("g", [STREAM], start=StreamCut.of(STREAM, {0: 64 + 5}))
     with group.reader("r") as reader:
         assert rest(reader) == [b"b", b"c"]
 
@@ -371,15 +371,22 @@ def test_a_batch_has_events_and_places_as_columns(store: StreamStore) -> None:
     assert batch.schema == pa.schema(
         [
             pa.field("event", pa.binary(), nullable=False),
+            pa.field("key", pa.binary()),
+            pa.field("timestamp", pa.timestamp("ms", "UTC"), nullable=False),
+            pa.field("headers", pa.map_(pa.string(), pa.binary())),
             pa.field("segment_id", pa.int64(), nullable=False),
             pa.field("offset", pa.int64(), nullable=False),
             pa.field("mark_time", pa.timestamp("ms", "UTC")),
         ]
     )
-    assert batch.to_pydict() == {
+    found = batch.to_pydict()
+    assert all(moment.tzinfo is not None for moment in found.pop("timestamp"))
+    assert found == {
         "event": [b"a", b"bb", b"c"],
+        "key": [None, None, None],
+        "headers": [None, None, None],
         "segment_id": [0, 0, 1],
-        "offset": [56, 61, 56],
+        "offset": [64, 69, 64],
         "mark_time": [None, None, None],
     }
 

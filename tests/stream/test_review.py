@@ -141,7 +141,7 @@ def test_an_acknowledgement_that_is_kept_does_not_keep_the_events(store: StreamS
     gc.collect()
     runs = [ack._run for ack in acks if isinstance(ack, Ack)]
     assert not any(run.events for run in runs if isinstance(run, ListRun))
-    assert not any(run.array for run in batch._runs if isinstance(run, ArrayRun))
+    assert not any(run.rows for run in batch._runs if isinstance(run, ArrayRun))
     assert acks[99].result() is not None
     assert len(batch.result()) == 5
 

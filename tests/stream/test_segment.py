@@ -17,7 +17,7 @@ from penstock.stream._bell import Bell
 from penstock.stream._block import BLOCK_HEADER_SIZE, WRITERS, Block, BlockHeader, read_header
 from penstock.stream._segment import _TABLE_EVERY_BLOCKS, _TABLE_EVERY_BYTES, Segment, SegmentEnded
 from penstock.stream._writer_table import WriterTable, writer_hash
-from penstock.testing import Fault, FaultyDisk, MemoryDisk
+from penstock.testing import Fault, FaultyDisk, ManualClock, MemoryDisk
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -48,7 +48,7 @@ class World:
         return WriterTable(dict(self.inherited.own))
 
     def segment(self, manager: MetadataManager, end: int | None = None) -> Segment:
-        return Segment(manager, "s0.0", where="segment 0 of a/b", end=end, inherit=self._inherit)
+        return Segment(manager, "s0.0", where="segment 0 of a/b", end=end, inherit=self._inherit, clock=ManualClock())
 
     @contextmanager
     def manager(self) -> Iterator[MetadataManager]:
@@ -146,7 +146,7 @@ def test_a_segment_that_was_never_written_to_has_no_log(world: World) -> None:
         assert (segment.tail, segment.start, list(segment.blocks(0)), plog_starts(segment)) == (0, 0, [], [])
         assert segment.writers().own == {}
         segment.truncate(0)
-        segment.keep_table(0, before=10)
+        segment.keep_table(before=10)
         assert segment.end() == 0
         assert manager.logs() == []
 
@@ -281,7 +281,7 @@ def test_a_kept_table_outlives_the_blocks_that_it_was_read_from(world: World) ->
         write(segment, last=5)
         while len(segment.plog_starts()) < 4:
             write(segment, writer=W2, last=1)
-        segment.keep_table(time_ms=3, before=segment.tail)
+        segment.keep_table(before=segment.tail)
         segment.truncate(segment.tail)
         assert segment.start > 0
     with world.open() as segment:
@@ -295,14 +295,14 @@ def test_a_table_that_stays_is_not_written_again(world: World) -> None:
         segment = world.segment(manager)
         write(segment, last=5)
         cut = segment.tail
-        segment.keep_table(0, before=cut)
-        segment.keep_table(0, before=cut)
+        segment.keep_table(before=cut)
+        segment.keep_table(before=cut)
         assert tables_in(manager) == [cut]
-        segment.keep_table(0, before=segment.tail)
+        segment.keep_table(before=segment.tail)
         assert len(tables_in(manager)) == 2
     with world.manager() as manager:
         segment = world.segment(manager)
-        segment.keep_table(0, before=cut)
+        segment.keep_table(before=cut)
         assert len(tables_in(manager)) == 2
 
 

@@ -285,7 +285,7 @@ def test_a_batch_tells_where_each_event_is(store: StreamStore) -> None:
     store.create_stream(STREAM, segments=2)
     write(store, [b"%d" % number for number in range(20)], keys=[f"k{number}" for number in range(20)])
     for batch in store.read(STREAM):
-        assert batch.schema.names == ["event", "segment_id", "offset", "mark_time"]
+        assert batch.schema.names == ["event", "key", "timestamp", "headers", "segment_id", "offset", "mark_time"]
         assert batch.schema.field("mark_time").type == pa.timestamp("ms", "UTC")
         for row in batch.to_pylist():
             pointer = EventPointer(STREAM, row["segment_id"], row["offset"])
@@ -392,7 +392,7 @@ def test_truncating_past_a_scale_drops_the_old_segments(store: StreamStore) -> N
     with pytest.raises(DataTruncated):
         store.truncate_stream(STREAM, old)
     with pytest.raises(DataTruncated):
-        store.fetch_event(EventPointer(STREAM, 0, 56))
+        store.fetch_event(EventPointer(STREAM, 0, 64))
 
 
 def test_a_writer_is_remembered_though_all_it_wrote_was_truncated_away(store: StreamStore) -> None:
@@ -412,7 +412,7 @@ def test_a_writer_is_remembered_though_all_it_wrote_was_truncated_away(store: St
 
 
 @pytest.mark.parametrize(
-    "pointer", [EventPointer(STREAM, 0, 57), EventPointer(STREAM, 0, 0), EventPointer(STREAM, 5, 56)]
+    "pointer", [EventPointer(STREAM, 0, 65), EventPointer(STREAM, 0, 0), EventPointer(STREAM, 5, 64)]
 )
 def test_a_pointer_to_nothing_is_refused(store: StreamStore, pointer: EventPointer) -> None:
     """It is never the nearest event, or a part of one."""

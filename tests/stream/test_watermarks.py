@@ -85,7 +85,7 @@ def test_a_mark_is_taken_or_its_status_says_why_not(timed: Timed) -> None:
     """One status for each thing that may be wrong, and none of them an exception."""
     marks, writer = inside(timed.store).marks, timed.store.writer(STREAM)
     write(writer, b"one", b"two")
-    first, end = 56, timed.store.tail(STREAM).offsets[0]
+    first, end = 64, timed.store.tail(STREAM).offsets[0]
     assert marks.note(STREAM, "w", 10, {0: end}) is MarkStatus.SUCCESS
     assert marks.note(STREAM, "w", 10, {0: end}) is MarkStatus.SUCCESS
     assert marks.note(STREAM, "w", 9, {0: end}) is MarkStatus.INVALID_TIME

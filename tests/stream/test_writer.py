@@ -441,7 +441,6 @@ def test_a_buffer_that_changes_later_does_not_change_the_event(store: StreamStor
         ([b"a", None], None),
         (["text"], [1]),
         ([b"a"], ["k", "l"]),
-        ([b"a", b"b"], ["k", None]),
         ([1, 2], None),
         (pa.array([1, 2]), None),
         (7, None),

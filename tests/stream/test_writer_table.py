@@ -73,9 +73,9 @@ def test_a_table_is_stored_as_documented() -> None:
         {bytes(range(16)): WriterEntry(last=1, whole=2, floor=3, parts=4)},
         [Inherited(bytes(range(16, 32)), last=5, whole=6, floor=7, parts=8, low=0.25, high=0.5)],
     )
-    data = table.pack(time_ms=9)
+    data = table.pack(time_ms=9, events=7)
     header = read_header(memoryview(data), where="here", start=0)
-    assert (header.kind, header.count, header.time_ms) == (WRITERS, 1, 9)
+    assert (header.kind, header.count, header.time_ms, header.before) == (WRITERS, 1, 9, 7)
     own = "000102030405060708090a0b0c0d0e0f 0000000000000001 0000000000000002 0000000000000003 0004000000000000"
     rest = "101112131415161718191a1b1c1d1e1f 0000000000000005 0000000000000006 0000000000000007 0008000000000000"
     part = "3fd0000000000000 3fe0000000000000"
@@ -85,7 +85,7 @@ def test_a_table_is_stored_as_documented() -> None:
 @given(TABLES)
 def test_a_table_comes_back_as_it_was(table: WriterTable) -> None:
     """With the order of its writers, because who was silent for longest is forgotten first."""
-    found = unpacked(table.pack(time_ms=0))
+    found = unpacked(table.pack(time_ms=0, events=0))
     assert found == table
     assert list(found.own) == list(table.own)
 
@@ -93,7 +93,7 @@ def test_a_table_comes_back_as_it_was(table: WriterTable) -> None:
 @pytest.mark.parametrize("change", [1, -1, 16, -48])
 def test_a_table_of_the_wrong_size_is_refused(change: int) -> None:
     """What no Penstock writes is damage: a guess could take a new event for an old one."""
-    data = table_of(block(W1, 1)).pack(0)
+    data = table_of(block(W1, 1)).pack(0, 0)
     changed = data + bytes(change) if change > 0 else data[:change]
     with pytest.raises(StreamCorrupt, match="here at byte 7"):
         unpacked(changed)
@@ -105,7 +105,7 @@ def test_the_largest_table_fits_into_one_append() -> None:
         {number.to_bytes(16): WriterEntry(1, 1, 1, 1) for number in range(ENTRIES_MAX)},
         [Inherited(number.to_bytes(16), 1, 1, 1, 1, 0.0, 1.0) for number in range(ENTRIES_MAX)],
     )
-    assert len(full.pack(0)) <= APPEND_SIZE_MAX
+    assert len(full.pack(0, 0)) <= APPEND_SIZE_MAX
 
 
 def test_a_writer_without_an_id_leaves_no_trace() -> None:

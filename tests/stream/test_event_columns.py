@@ -1,0 +1,344 @@
+"""What every event carries: its key, its headers, and when it was appended, on every way in and out."""
+
+from __future__ import annotations
+
+import random
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pytest
+
+from penstock.embedded import open_store
+from penstock.errors import BadArgument
+from penstock.log import PlogSizes
+from penstock.model import ByTime, StreamConfig, StreamCut
+from penstock.testing import ManualClock
+from tests.stream.harness import STREAM, inside
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from penstock.stream import StreamStore
+
+Row = tuple[bytes | None, bytes | None, dict[str, bytes]]
+LARGE = bytes(2 << 20)
+
+
+def rows_of(store: StreamStore, **bounds: Any) -> list[Row]:  # noqa: ANN401 - as read() takes them
+    return [
+        (row["event"], row["key"], dict(row["headers"] or ()))
+        for batch in store.read(STREAM, max_event_size=4 << 20, **bounds)
+        for row in batch.to_pylist()
+    ]
+
+
+def reads_of(store: StreamStore) -> list[Row]:
+    group = store.create_reader_group("g", [STREAM])
+    with group.reader("r", max_event_size=4 << 20) as reader:
+        found = []
+        while (read := reader.read_next_event(timeout=0)) is not None:
+            found.append((read.event, read.key, read.headers))
+    group.delete()
+    return found
+
+
+def test_every_way_in_and_out_keeps_key_and_headers(store: StreamStore) -> None:
+    """Before, an event came back without its key: who reads it could not tell whose it is."""
+    store.create_stream(STREAM)
+    with store.writer(STREAM) as writer:
+        writer.write_event(b"1", key="text", headers={"trace": b"\0\xff", "": b""})
+        writer.write_event(b"2", key=b"\xff\0bytes")
+        writer.write_event(b"3")
+        writer.write_batch([b"4", b"5"], keys=["x", None], headers=[None, {"h": b"v"}])
+        writer.write_batch([bytes(60_000)] * 2, keys=pa.array(["big", "batch"]))
+        writer.write_event(LARGE, key="large", headers={"kind": b"film"})
+        with writer.begin_write_event("file", headers={"name": b"a"}) as out:
+            out.write(LARGE)
+        with writer.begin_write_event("small file", headers={"name": b"b"}) as out:
+            out.write(b"6")
+    with store.transactional_writer(STREAM) as other, other.begin() as transaction:
+        transaction.write_event(b"7", key="t", headers={"h": b"1"})
+        transaction.write_batch([b"8", b"9"], keys="all", headers=[{"h": b"2"}, None])
+        transaction.write_event(LARGE, key="tl", headers={"h": b"3"})
+        with transaction.begin_write_event("tf", headers={"h": b"4"}) as out:
+            out.write(LARGE)
+    expected: list[Row] = [
+        (b"1", b"text", {"trace": b"\0\xff", "": b""}),
+        (b"2", b"\xff\0bytes", {}),
+        (b"3", None, {}),
+        (b"4", b"x", {}),
+        (b"5", None, {"h": b"v"}),
+        (bytes(60_000), b"big", {}),
+        (bytes(60_000), b"batch", {}),
+        (LARGE, b"large", {"kind": b"film"}),
+        (LARGE, b"file", {"name": b"a"}),
+        (b"6", b"small file", {"name": b"b"}),
+        (b"7", b"t", {"h": b"1"}),
+        (b"8", b"all", {"h": b"2"}),
+        (b"9", b"all", {}),
+        (LARGE, b"tl", {"h": b"3"}),
+        (LARGE, b"tf", {"h": b"4"}),
+    ]
+    assert rows_of(store) == expected
+    assert reads_of(store) == expected
+    group = store.create_reader_group("files", [STREAM])
+    with group.reader("r") as reader:
+        for event, key, headers in expected:
+            file = reader.read_next_event_as_stream(timeout=0)
+            assert file is not None
+            assert (file.read(), file.key, file.headers) == (event, key, headers)
+            again = store.fetch_event_as_stream(file.pointer)
+            assert (again.key, again.headers, again.timestamp) == (key, headers, file.timestamp)
+    with store.create_reader_group("batches", [STREAM]).reader("r", max_event_size=4 << 20) as reader:
+        batches = list(iter(lambda: reader.read_batch(timeout=0), None))
+    assert [key for batch in batches for key in batch["key"].to_pylist()] == [key for _, key, _ in expected]
+    found = [dict(one or ()) for batch in batches for one in batch["headers"].to_pylist()]
+    assert found == [headers for _, _, headers in expected]
+
+
+def test_keys_and_headers_survive_a_scale_that_overtakes_them(store: StreamStore) -> None:
+    """Events whose segment ended are placed again, one by one, with all they carry."""
+    store.create_stream(STREAM)
+    with store.writer(STREAM, writer_id="w") as writer:
+        writer.write_event(b"0", key="a").result()
+        store.scale_stream(STREAM, seal=[0], ranges=[(0.0, 0.5), (0.5, 1.0)])
+        writer.write_event(b"1", key="a", headers={"h": b"1"})
+        writer.write_batch([bytes(40_000)] * 3, keys=["a", "b", None], headers=[{"h": b"2"}, None, None])
+    found = sorted(rows_of(store), key=lambda row: (row[0] or b"", row[1] or b""))
+    assert [(key, headers) for _, key, headers in found] == [
+        (None, {}),
+        (b"a", {"h": b"2"}),
+        (b"b", {}),
+        (b"a", {}),
+        (b"a", {"h": b"1"}),
+    ]
+
+
+def test_numbered_events_keep_their_keys(store: StreamStore) -> None:
+    """A source with its own numbers goes another way through the writer."""
+    store.create_stream(STREAM, segments=4)
+    for _ in range(2):
+        with store.writer(STREAM, writer_id="w") as writer:
+            for number in range(8):
+                key = None if number % 2 else f"k{number}"
+                writer.write_event(b"%d" % number, key=key, number=number, headers={"n": b"%d" % number})
+            writer.write_event(LARGE, key="large", number=8, headers={"n": b"8"})
+    rows = sorted(rows_of(store), key=lambda row: row[2]["n"])
+    assert [key for _, key, _ in rows] == [b"k0", None, b"k2", None, b"k4", None, b"k6", None, b"large"]
+
+
+def test_stream_that_does_not_keep_keys_still_goes_by_them(store: StreamStore) -> None:
+    """Keys may be personal data, or longer than the events: then they decide the segment, and are not stored."""
+    store.create_stream(STREAM, segments=2, config=StreamConfig(keep_keys=False))
+    with store.writer(STREAM) as writer:
+        for number in range(10):
+            writer.write_event(b"%d" % number, key="same", headers={"h": b"1"})
+        writer.write_batch([b"10", b"11"], keys=["same", "same"])
+        writer.write_event(LARGE, key="same")
+    with store.transactional_writer(STREAM) as other, other.begin() as transaction:
+        transaction.write_event(b"12", key="same")
+        transaction.write_batch([b"13"], keys=["same"])
+        transaction.write_event(LARGE, key="same")
+    rows = rows_of(store)
+    assert len(rows) == 16
+    assert all(key is None for _, key, _ in rows)
+    assert len({row["segment_id"] for batch in store.read(STREAM) for row in batch.to_pylist()}) == 1
+    with pytest.raises(BadArgument, match="keep_keys"):
+        StreamConfig(keep_keys=1)  # type: ignore[arg-type]
+
+
+def test_wrong_keys_and_headers_leave_nothing_behind(store: StreamStore) -> None:
+    """A refusal comes before anything is written, for events and for batches alike."""
+    store.create_stream(STREAM)
+    with store.writer(STREAM) as writer, store.transactional_writer(STREAM) as other, other.begin() as transaction:
+        targets: list[Any] = [writer, transaction]
+        for target in targets:
+            for bad in ({"key": 1}, {"key": "x" * 70_000}, {"headers": {"a": "b"}}, {"headers": [("a", b"b")]}):
+                with pytest.raises(BadArgument):
+                    target.write_event(b"e", **bad)
+                with pytest.raises(BadArgument):
+                    target.write_event(LARGE, **bad)
+                with pytest.raises(BadArgument):
+                    target.begin_write_event(**bad)
+            wrongs: list[dict[str, Any]] = [
+                {"keys": [1, 2]},
+                {"keys": ["a"]},
+                {"headers": [{}]},
+                {"headers": [{"a": 1}, {}]},
+            ]
+            for wrong in wrongs:
+                with pytest.raises(BadArgument):
+                    target.write_batch([b"1", b"2"], **wrong)
+    assert rows_of(store) == []
+
+
+def test_timestamp_is_the_owners_time_of_appending(store: StreamStore, clock: ManualClock) -> None:
+    """A client's clock may be wrong; the owner's is one for all events of a store."""
+    store.create_stream(STREAM)
+    moments = []
+    with store.writer(STREAM) as writer:
+        for _ in range(3):
+            moments.append(int(clock.now() * 1000))
+            writer.write_event(b"e").result()
+            clock.advance(10)
+        moments.append(int(clock.now() * 1000))
+        writer.write_event(LARGE)
+    found = [row["timestamp"] for batch in store.read(STREAM) for row in batch.to_pylist()]
+    assert [int(one.timestamp() * 1000) for one in found] == moments
+    group = store.create_reader_group("g", [STREAM])
+    with group.reader("r", max_event_size=4 << 20) as reader:
+        assert [reader.read_next_event(timeout=0).timestamp for _ in range(4)] == moments  # type: ignore[union-attr]
+
+
+# Places by time
+
+
+def test_time_is_a_place_to_start_and_to_end(store: StreamStore, clock: ManualClock) -> None:
+    """Whoever looks for what came in since this morning has a time, not a cut."""
+    store.create_stream(STREAM, segments=2)
+    cuts: dict[int, StreamCut] = {}
+    with store.writer(STREAM) as writer:
+        for hour in range(6):
+            cuts[int(clock.now() * 1000)] = store.tail(STREAM)
+            for number in range(40):
+                writer.write_event(b"%d.%d" % (hour, number), key=str(number))
+            writer.flush()
+            if hour == 2:
+                store.scale_stream(STREAM, seal=[0], ranges=[(0.0, 0.25), (0.25, 0.5)])
+            clock.advance(3600)
+    for hour, (time_ms, cut) in enumerate(cuts.items()):
+        moment = datetime.fromtimestamp(time_ms / 1000, UTC)
+        later = {event for event, *_ in rows_of(store, start=moment)}
+        assert later == {b"%d.%d" % (one, number) for one in range(hour, 6) for number in range(40)}
+        assert {event for event, *_ in rows_of(store, end=time_ms)}.isdisjoint(later)
+        assert len(rows_of(store, end=time_ms)) == 40 * hour
+        assert rows_of(store, start=store.cut_at_time(STREAM, time_ms)) == rows_of(store, start=cut)
+        assert store.cut_at_time(STREAM, moment - timedelta(seconds=1)) == store.cut_at_time(STREAM, time_ms)
+    assert store.cut_at_time(STREAM, 0) == store.head(STREAM)
+    assert rows_of(store, start=datetime.now(UTC) + timedelta(days=365 * 100)) == []
+    local = datetime.fromtimestamp(list(cuts)[3] / 1000)  # noqa: DTZ006 - without a zone it is local time
+    assert len(rows_of(store, start=local)) == 120
+
+
+def test_transaction_counts_from_its_commit(store: StreamStore, clock: ManualClock) -> None:
+    """Nobody could read it before; who has read up to a time must not miss what was committed later."""
+    store.create_stream(STREAM)
+    with store.transactional_writer(STREAM) as writer, store.writer(STREAM) as other:
+        transaction = writer.begin(lease=3600)
+        transaction.write_batch([bytes(100_000)] * 4)  # which is written to a log of its own
+        transaction.write_event(LARGE)
+        clock.advance(60)
+        other.write_event(b"meanwhile").result()
+        between = int(clock.now() * 1000) + 1
+        clock.advance(60)
+        transaction.commit()
+        clock.advance(60)
+        other.write_event(b"afterwards").result()
+    assert [event for event, *_ in rows_of(store, end=between)] == [b"meanwhile"]
+    assert len(rows_of(store, start=between)) == 6
+    assert len(rows_of(store, start=int(clock.now() * 1000))) == 1
+
+
+def test_time_of_writers_and_of_appending_are_told_apart(store: StreamStore, clock: ManualClock) -> None:
+    """With watermarks cut_at_time goes by the writers' time, unless it is asked for the other."""
+    store.create_stream(STREAM)
+    with store.writer(STREAM, writer_id="w") as writer:
+        writer.write_event(b"1").result()
+        writer.note_time(1000)
+        writer.flush()
+        for _ in range(3):
+            clock.advance(2)
+            inside(store).maintain()
+        writer.write_event(b"2").result()
+        assert store.watermark(STREAM) is not None
+        now = int(clock.now() * 1000)
+        assert store.cut_at_time(STREAM, 1000) != store.head(STREAM)
+        assert store.cut_at_time(STREAM, 1000, by="append") == store.head(STREAM)
+        assert [event for event, *_ in rows_of(store, start=now)] == [b"2"]
+    with pytest.raises(BadArgument, match="by cannot be"):
+        store.cut_at_time(STREAM, 1, by="moon")  # type: ignore[arg-type]
+    for wrong in ("10:00", 1.5, -1, True, datetime.max.replace(tzinfo=UTC)):
+        with pytest.raises(BadArgument):
+            store.cut_at_time(STREAM, wrong)  # type: ignore[arg-type]
+        with pytest.raises(BadArgument):
+            store.read(STREAM, start=wrong)  # type: ignore[arg-type]
+
+
+# Counts
+
+
+def life(store: StreamStore, clock: ManualClock, chance: random.Random) -> None:
+    """Do anything that changes how many events there are."""
+    kind = chance.randrange(9)
+    key = str(chance.randrange(10))
+    if kind < 3:
+        with store.writer(STREAM) as writer:
+            for _ in range(chance.randrange(30)):
+                writer.write_event(bytes(chance.randrange(200)), key=chance.choice([None, key]))
+            writer.write_batch([bytes(50)] * chance.randrange(2000), keys=None)
+    elif kind < 5:
+        with store.transactional_writer(STREAM) as tw, tw.begin() as transaction:
+            transaction.write_batch([bytes(80)] * chance.choice([1, 10, 5000]), keys=key)
+            if chance.random() < 0.3:
+                transaction.write_event(bytes((1 << 20) + 5), key=key)
+                transaction.write_event(b"behind", key=key)
+    elif kind < 6:
+        with store.writer(STREAM) as writer:
+            writer.write_event(bytes((1 << 20) + 1), key=key)
+    elif kind < 7:
+        segments = store.stream(STREAM).segments
+        one = chance.choice(segments)
+        middle = (one.low + one.high) / 2
+        store.scale_stream(STREAM, seal=[one.segment_id], ranges=[(one.low, middle), (middle, one.high)])
+    elif kind < 8:
+        store.truncate_stream(STREAM, any_cut(store, chance))
+    clock.advance(chance.random() * 10)
+
+
+def any_cut(store: StreamStore, chance: random.Random) -> StreamCut:
+    """Return a cut somewhere in the stream, where an event begins."""
+    cut = store.head(STREAM)
+    for _ in range(chance.randrange(3)):
+        cut = store.step(STREAM, cut, max_events=chance.randrange(1, 800)).cut
+    return cut
+
+
+def events_between(store: StreamStore, start: StreamCut, end: StreamCut) -> int:
+    return sum(map(len, store.read(STREAM, start, end)))
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_counts_are_exact_whatever_happened_to_the_stream(seed: int, tmp_path: Path) -> None:
+    """Counting is one read a segment: it must agree with reading everything, also after the store was opened again."""
+    chance, clock = random.Random(seed), ManualClock()
+    for _ in range(3):
+        with open_store(tmp_path, clock=clock, sizes=PlogSizes(first=4096, largest=64 << 10)) as store:
+            store.create_stream(STREAM, segments=2, exist_ok=True)
+            group = store.create_reader_group(f"g{chance.random()}", [STREAM])
+            for _ in range(8):
+                life(store, clock, chance)
+                head, tail = store.head(STREAM), store.tail(STREAM)
+                assert store.stream(STREAM).events == events_between(store, head, tail)
+                cut = any_cut(store, chance)
+                group.reset(cut)
+                assert group.lag().events == events_between(store, cut, tail)
+            group.delete()
+
+
+def test_count_goes_on_behind_events_that_are_all_gone(tmp_path: Path) -> None:
+    """Where even the last block was truncated away, somebody still has to know how many there were."""
+    clock = ManualClock()
+    for _ in range(3):
+        with open_store(tmp_path, clock=clock, sizes=PlogSizes(first=4096, largest=4096)) as store:
+            store.create_stream(STREAM, config=StreamConfig(retention=ByTime(1.0)), exist_ok=True)
+            group = store.create_reader_group(f"g{clock.now()}", [STREAM])
+            with store.writer(STREAM) as writer:
+                writer.write_batch([bytes(100)] * 1000).result()
+                assert group.lag().events == store.stream(STREAM).events
+                store.truncate_stream(STREAM, store.tail(STREAM))
+                assert (store.stream(STREAM).events, group.lag().events) == (0, 0)
+                writer.write_batch([bytes(100)] * 7).result()
+                assert (store.stream(STREAM).events, group.lag().events) == (7, 7)
+            store.truncate_stream(STREAM, store.tail(STREAM))
+            clock.advance(10)
