@@ -84,7 +84,7 @@ def parse_place(store: Store, stream: str, option: str, text: str, *, is_end: bo
     if text == "tail":
         return store.tail(stream)
     if is_time(text):
-        return store.cut_at_time(stream, parse_time(option, text), bound="lower" if is_end else "upper")
+        return store.cut_at_time(stream, parse_time(option, text), by="append")
     try:
         return StreamCut.parse(text)
     except BadArgument:

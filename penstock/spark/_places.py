@@ -40,7 +40,7 @@ def cut_at(store: Store, stream: str, place: Place, *, at_end: bool = False) -> 
         case "latest":
             return store.tail(stream)
         case int():
-            return store.cut_at_time(stream, place)
+            return store.cut_at_time(stream, place, by="append")
     for cut in place.cuts:
         if cut.stream == stream:
             return _completed(store, cut, at_end=at_end)

@@ -21,7 +21,7 @@ import numpy as np
 
 from penstock.model import EventPointer
 from penstock.stream._block import BLOCK_HEADER_SIZE, LENGTH_SIZE
-from penstock.stream._columns import KEYS, headers_of_list, headers_size, pack_columns, pack_key_list
+from penstock.stream._columns import KEYS, WORDS_SIZE, headers_of_list, headers_size, pack_columns, pack_key_list
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -32,9 +32,8 @@ if TYPE_CHECKING:
     from penstock.stream._batch import Rows
     from penstock.stream._columns import Headers
 
-__all__ = ["WORDS_SIZE", "Ack", "ArrayRun", "BatchAck", "DoneAck", "EventPointers", "ListRun", "Place", "Run"]
+__all__ = ["Ack", "ArrayRun", "BatchAck", "DoneAck", "EventPointers", "ListRun", "Place", "Run"]
 
-WORDS_SIZE: Final = 3 * LENGTH_SIZE  # a length of the event, of its key, of its headers: one event has all if any has
 _FIRST: Final = attrgetter("first")
 _logger: Final = logging.getLogger("penstock.stream")
 

@@ -11,9 +11,10 @@ import pyarrow.compute as pc
 
 from penstock.errors import BadArgument
 from penstock.model import check_many
-from penstock.stream._block import LENGTH_SIZE, pack_lengths
+from penstock.stream._block import pack_lengths
 from penstock.stream._columns import (
     HEADERS_TYPE,
+    WORDS_SIZE,
     Attributes,
     header_sizes,
     headers_column,
@@ -69,11 +70,11 @@ class Rows:
 
     def sizes(self) -> npt.NDArray[np.int64]:
         """Return how many bytes each event takes in a block."""
-        sizes: npt.NDArray[np.int64] = array_lengths(self.events).astype(np.int64) + LENGTH_SIZE
+        sizes: npt.NDArray[np.int64] = array_lengths(self.events).astype(np.int64) + WORDS_SIZE
         if self.keys is not None:
-            sizes += array_lengths(self.keys) + LENGTH_SIZE
+            sizes += array_lengths(self.keys)
         if self.headers is not None:
-            sizes += header_sizes(self.headers) + LENGTH_SIZE
+            sizes += header_sizes(self.headers)
         return sizes
 
     def block_marks(self, size: int) -> list[int]:

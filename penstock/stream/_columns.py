@@ -37,6 +37,7 @@ __all__ = [
     "HEADERS_TYPE",
     "KEYS",
     "NO_COLUMNS",
+    "WORDS_SIZE",
     "Attributes",
     "Columns",
     "Headers",
@@ -57,6 +58,9 @@ HEADERS_SIZE_MAX: Final = 64 << 10  # of one event, with eight bytes for the wor
 HEADERS_TYPE: Final = pa.map_(pa.string(), pa.binary())
 _NO_KEY: Final = 0xFFFFFFFF
 _WORD: Final = 4
+WORDS_SIZE: Final = 3 * _WORD
+"""Of an event, its key and its headers: all count, because another event of the block may have what this has not."""
+
 
 Headers = tuple[tuple[str, bytes], ...]
 """The headers of one event: names and values."""
@@ -112,10 +116,8 @@ def as_headers(headers: object) -> Headers:
 
 
 def headers_size(headers: Headers | None) -> int:
-    """Return how many bytes the headers of an event take in a block, with the word that counts them."""
-    if not headers:
-        return 0
-    return _WORD + sum(2 * _WORD + len(name.encode()) + len(value) for name, value in headers)
+    """Return how many bytes the headers of an event take in a block, without the word that counts them."""
+    return sum(2 * _WORD + len(name.encode()) + len(value) for name, value in headers or ())
 
 
 def _check_headers_size(size: int) -> None:

@@ -391,7 +391,7 @@ def _cut_list(what: str, given: object) -> list[StreamCut]:
 def _checked_cuts(store: StreamStore, streams: Sequence[str], what: str, given: Cuts | Time) -> dict[str, StreamCut]:
     """Return cuts by stream; refuse what is none of these streams' cuts."""
     if is_time(given):
-        return {stream: store.cut_at_time(stream, given) for stream in streams}
+        return {stream: store.as_cut(what, stream, given) for stream in streams}
     cuts = _cut_list(what, given)
     for cut in cuts:
         if cut.stream not in streams:

@@ -13,10 +13,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
-from penstock.stream._acks import WORDS_SIZE
 from penstock.stream._batch import Rows, array_lengths, concat_rows, split
 from penstock.stream._block import BLOCK_HEADER_SIZE, LENGTH_SIZE
-from penstock.stream._columns import headers_of_list, headers_size
+from penstock.stream._columns import WORDS_SIZE, headers_of_list, headers_size
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

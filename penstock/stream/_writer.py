@@ -35,11 +35,11 @@ from penstock.errors import (
 )
 from penstock.model import check_many, check_method, check_name, check_time, shown
 from penstock.ports import uninterrupted
-from penstock.stream._acks import WORDS_SIZE, Ack, ArrayRun, BatchAck, DoneAck, EventPointers, ListRun, Place, Run
+from penstock.stream._acks import Ack, ArrayRun, BatchAck, DoneAck, EventPointers, ListRun, Place, Run
 from penstock.stream._batch import Rows, array_lengths, as_rows, cut_marks, split
 from penstock.stream._bell import Bell
 from penstock.stream._block import BLOCK_HEADER_SIZE, EXTENT, NO_WRITER, BlockHeader
-from penstock.stream._columns import Attributes, as_headers
+from penstock.stream._columns import WORDS_SIZE, Attributes, as_headers, headers_size
 from penstock.stream._deadline import ANSWER_SLACK_S, TimeIsOver, do_held
 from penstock.stream._keys import key_bytes, key_position
 from penstock.stream._large_write import EventOutputStream, LargeWrite
@@ -230,7 +230,7 @@ class StreamWriter:
             run = lane.run
             events = run.events
             ack = Ack(run, len(events))
-            size += more
+            size += more + headers_size(pairs) if pairs else more
             waiting = self._size
             self._size = waiting + size
             run.size += size

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from penstock.stream._block import AnyBlock
 
 SMALL_CHUNK: Final = 64
-SMALL_COPY: Final = 400
+SMALL_COPY: Final = 620
 SIZES: Final = PlogSizes(first=4096, largest=64 << 10)
 NO_LIMIT: Final = 1 << 40
 
@@ -42,7 +42,7 @@ def pattern(size: int, seed: int = 0) -> bytes:
 
 
 def make_limits_small(patch: pytest.MonkeyPatch) -> None:
-    """Let events above 64 bytes be large, and transactions above 400."""
+    """Let events above 64 bytes be large, and transactions above 620."""
     defaults = LargeWrite.__init__.__kwdefaults__
     assert defaults is not None
     patch.setitem(defaults, "chunk_size", SMALL_CHUNK)

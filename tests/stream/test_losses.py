@@ -164,7 +164,7 @@ def test_a_loss_found_behind_a_batch_is_told_by_the_next_reader_if_the_first_is_
     put(store, b"b", segment=1)
     put(store, b"c", segment=1)
     with group.reader("r1") as reader:
-        store.truncate_stream(STREAM, cut({0: 0, 1: 61}))
+        store.truncate_stream(STREAM, cut({0: 0, 1: 69}))
         assert reader.read_batch(timeout=0)["event"].to_pylist() == [b"a"]  # type: ignore[index]
     with group.reader("r2") as reader:
         with pytest.raises(DataTruncated):

@@ -394,7 +394,7 @@ def test_a_batch_that_is_none_is_refused_by_the_owner(
     client = wire.connect()
     transaction = client.transactional_writer(STREAM).begin()
     with pytest.raises(BadArgument, match="batch"):
-        client.connection.call("transaction.batch", transaction.id, words, data, places)
+        client.connection.call("transaction.batch", transaction.id, words, data, places, 0, b"")
     transaction.write_batch([b"a"])
     transaction.commit()
     assert events_of(wire.inside) == [b"a"]
