@@ -72,11 +72,8 @@ def job_options(address: str) -> dict[str, str]:
     return {name: str(value) for name, value in found.items()}
 
 
-def parse_place(store: Store, stream: str, option: str, text: str, *, is_end: bool = False) -> StreamCut:
-    """Return the cut that an option means: ``head``, ``tail``, a cut as text, or a time.
-
-    Behind the cut of a time lies all of that time and later; before it, if it is an end, all of that time and earlier.
-    """
+def parse_place(store: Store, stream: str, option: str, text: str) -> StreamCut:
+    """Return the cut that an option means: ``head``, ``tail``, a cut as text, or when events were appended."""
     from penstock.model import StreamCut
 
     if text == "head":

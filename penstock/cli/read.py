@@ -47,7 +47,7 @@ def read(
     with existing_store(store) as opened:
         cuts = (
             parse_place(opened, stream, "--from", start),
-            parse_place(opened, stream, "--to", end, is_end=True),
+            parse_place(opened, stream, "--to", end),
         )
         batches = first_events(opened.read(stream, *cuts), limit)
         if output is None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from penstock.client._seat import RemoteSeat
 from penstock.errors import CheckpointFailed
-from penstock.model import (
+from penstock.model import (, as_time
     Checkpoint,
     Position,
     StreamCut,
@@ -118,5 +118,5 @@ def as_cuts(what: str, given: Any) -> object:  # noqa: ANN401 - whatever somebod
     if given is None or isinstance(given, Checkpoint | StreamCut):
         return given
     if is_time(given):
-        return given
+        return as_time(what, given)
     return as_list(what, given, "StreamCuts, or one, a checkpoint, or a time")

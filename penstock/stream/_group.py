@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeGuard, TypeVar
 
 from penstock.errors import (
@@ -52,7 +53,7 @@ if TYPE_CHECKING:
     from penstock.stream.serializers import Serializer
 
     Cuts = Checkpoint | StreamCut | Iterable[StreamCut]
-    Time = int
+    Time = int | datetime
 
 __all__ = ["CHECKPOINT_TIMEOUT_S", "LiveGroup", "ReaderGroup", "is_time"]
 
@@ -377,7 +378,7 @@ def _has_cuts(known: Places, cuts: Iterable[StreamCut]) -> bool:
 
 def is_time(given: object) -> TypeGuard[Time]:
     """Whether a place is given as a time."""
-    return type(given) is int
+    return type(given) is int or isinstance(given, datetime)
 
 
 def _cut_list(what: str, given: object) -> list[StreamCut]:

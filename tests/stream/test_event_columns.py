@@ -215,6 +215,10 @@ def test_time_is_a_place_to_start_and_to_end(store: StreamStore, clock: ManualCl
         assert len(rows_of(store, end=time_ms)) == 40 * hour
         assert rows_of(store, start=store.cut_at_time(STREAM, time_ms)) == rows_of(store, start=cut)
         assert store.cut_at_time(STREAM, moment - timedelta(seconds=1)) == store.cut_at_time(STREAM, time_ms)
+        group = store.create_reader_group(f"g{hour}", [STREAM], start=moment)
+        assert group.lag().events == len(later)
+        group.reset(moment + timedelta(hours=1))
+        assert group.lag().events == max(0, len(later) - 40)
     assert store.cut_at_time(STREAM, 0) == store.head(STREAM)
     assert rows_of(store, start=datetime.now(UTC) + timedelta(days=365 * 100)) == []
     local = datetime.fromtimestamp(list(cuts)[3] / 1000)  # noqa: DTZ006 - without a zone it is local time
