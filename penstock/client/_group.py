@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING, Any, Final
 
 from penstock.client._seat import RemoteSeat
 from penstock.errors import CheckpointFailed
-from penstock.model import (, as_time
+from penstock.model import (
     Checkpoint,
     Position,
     StreamCut,
     as_list,
+    as_time,
     check_method,
     check_name,
     check_timeout,

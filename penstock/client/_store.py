@@ -367,8 +367,8 @@ class RemoteStore:
         self,
         name: str,
         streams: Sequence[str],
-        start: StreamCut | Sequence[StreamCut] | int | None = None,
-        end: StreamCut | Sequence[StreamCut] | int | None = None,
+        start: StreamCut | Sequence[StreamCut] | datetime | int | None = None,
+        end: StreamCut | Sequence[StreamCut] | datetime | int | None = None,
         *,
         exist_ok: bool = False,
     ) -> RemoteGroup:

@@ -832,8 +832,8 @@ class StreamStore:
         self,
         name: str,
         streams: Sequence[str],
-        start: StreamCut | Sequence[StreamCut] | int | None = None,
-        end: StreamCut | Sequence[StreamCut] | int | None = None,
+        start: StreamCut | Sequence[StreamCut] | datetime | int | None = None,
+        end: StreamCut | Sequence[StreamCut] | datetime | int | None = None,
         *,
         exist_ok: bool = False,
     ) -> ReaderGroup:
