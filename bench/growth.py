@@ -183,7 +183,7 @@ def small_blocks(folder: Path) -> Iterator[Figure]:
         ones = opened.enter_context(blocks(folder / "blocks-1", count=5_000, events=1))
         hundreds = opened.enter_context(blocks(folder / "blocks-100", count=50, events=100))
         ratio, many, one = compare(hundreds, ones, rounds=5)
-    yield Figure("read 100 B, blocks of 100 against blocks of one", ratio, 0.05, {"us": one, "us of 100": many})
+    yield Figure("read 100 B, blocks of 100 against blocks of one", ratio, 0.02, {"us": one, "us of 100": many})
 
 
 @contextmanager

@@ -60,6 +60,11 @@ class LogChain:
         """The labels of sealed plogs that have one, by their place among the sealed ones."""
         return {self._place(plog_id): label for plog_id, label in self._labels.items()}
 
+    @property
+    def has_labels(self) -> bool:
+        """Whether any plog has a label."""
+        return bool(self._labels)
+
     def label_at(self, offset: int) -> bytes:
         """Return the label of the plog that holds the byte at ``offset``; empty if it has none."""
         place = bisect_right(self._ends, offset)

@@ -389,6 +389,12 @@ class LogStream:
         with self._manager.chains:
             return self._chain().ranges(offset, offset + 1)[0].plog_id
 
+    @property
+    def has_labels(self) -> bool:
+        """Whether any byte was spliced into the log with a label."""
+        with self._manager.chains:
+            return self._chain().has_labels
+
     def label_at(self, offset: int) -> bytes:
         """Return the label with which the byte at ``offset`` was spliced into the log; empty if it was not."""
         with self._manager.chains:

@@ -31,7 +31,7 @@ import numpy as np
 import pyarrow as pa
 
 from penstock.errors import StreamCorrupt
-from penstock.stream._columns import unpack_columns
+from penstock.stream._columns import KEYS, unpack_columns, unpack_only_key
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -195,18 +195,15 @@ def pack_lengths(lengths: npt.NDArray[np.integer]) -> bytes:
 
 
 class Block:
-    """The events of one block, none of them touched yet.
-
-    ``bounds`` are where each event begins and the last ends, in ``data``.
-    """
+    """The events of one block, none of them touched yet."""
 
     __slots__ = (
+        "_bounds",
         "_columns",
         "_flags",
         "_rest",
         "_where",
         "before",
-        "bounds",
         "count",
         "data",
         "end",
@@ -223,14 +220,43 @@ class Block:
             )
         self.start, self.end, self.count, self.time_ms = start, start + len(view), count, header.time_ms
         self.before, self._flags, self._where = header.before, header.columns, where
-        ends = np.cumsum(np.frombuffer(view, ">u4", count, BLOCK_HEADER_SIZE), dtype=np.int64)
-        size = int(ends[-1]) if count else 0
+        self._bounds: npt.NDArray[np.int32] | None = None
+        ends: npt.NDArray[np.int64] | None = None
+        if count == 1:  # many blocks have one event, and an array for each would cost more than all else
+            size = int.from_bytes(view[BLOCK_HEADER_SIZE:body], "big")
+        else:
+            ends = np.cumsum(np.frombuffer(view, ">u4", count, BLOCK_HEADER_SIZE), dtype=np.int64)
+            size = int(ends[-1]) if count else 0
         self.data, self._rest = view[body : body + size], view[body + size :]
         self._columns: Columns | None = None
         if len(self.data) < size or (header.kind == EVENTS and bool(len(self._rest)) != bool(self._flags)):
             raise StreamCorrupt(where, offset=start, reason="its events are not as long as it is")
-        self.bounds = np.zeros(count + 1, np.int32)
-        self.bounds[1:] = ends
+        if ends is not None:
+            self._bounds = np.zeros(count + 1, np.int32)
+            self._bounds[1:] = ends
+
+    @property
+    def bounds(self) -> npt.NDArray[np.int32]:
+        """Where each event begins and the last ends, in ``data``."""
+        if self._bounds is None:
+            self._bounds = np.array([0, len(self.data)], np.int32)
+        return self._bounds
+
+    def only_key(self) -> bytes | None:
+        """Return the key of the only event, without an array for it."""
+        if self._columns is not None or self._flags & ~KEYS:
+            keys = self.columns[0]
+            key: bytes | None = None if keys is None else keys[0].as_py()
+            return key
+        try:
+            return unpack_only_key(self._rest) if self._flags else None
+        except ValueError as error:
+            raise StreamCorrupt(self._where, offset=self.start, reason=str(error)) from error
+
+    @property
+    def has_headers(self) -> bool:
+        """Whether any event has headers."""
+        return bool(self._flags & ~KEYS)
 
     @property
     def columns(self) -> Columns:
@@ -252,6 +278,8 @@ class Block:
 
     def offsets(self) -> npt.NDArray[np.int64]:
         """Return the offset of each event, and the end of the block."""
+        if self.count == 1:
+            return np.array([self.start + BLOCK_HEADER_SIZE, self.end], np.int64)
         found = np.arange(self.count + 1, dtype=np.int64)
         found *= LENGTH_SIZE
         found += self.bounds

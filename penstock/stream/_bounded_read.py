@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from penstock.errors import BadArgument, DataTruncated, LogError, NoSuchEvent
 from penstock.model import EventPointer
-from penstock.stream._arrow import READ_SCHEMA, carried, event_columns
+from penstock.stream._arrow import READ_SCHEMA, carried, event_columns, event_offsets
 from penstock.stream._block import Block, Chunk, Extent
 from penstock.stream._large_read import LargeBlock, LargeEvent
 
@@ -87,9 +87,7 @@ def _slices(block: Block, part: SegmentRange, offset: int) -> list[Slice]:
 
 
 def _as_batch(times: Times, slices: Sequence[Slice], segment_id: int) -> pa.RecordBatch:
-    offsets = [block.offsets()[first:last] for block, first, last in slices]
-    places = offsets[0] if len(offsets) == 1 else np.concatenate(offsets)
-    return pa.record_batch([*event_columns(slices), *_placed(places, times, segment_id)], READ_SCHEMA)
+    return pa.record_batch([*event_columns(slices), *_placed(event_offsets(slices), times, segment_id)], READ_SCHEMA)
 
 
 def _as_row(times: Times, block: LargeBlock, max_event_size: int) -> pa.RecordBatch:

@@ -50,6 +50,7 @@ __all__ = [
     "pack_columns",
     "pack_key_list",
     "unpack_columns",
+    "unpack_only_key",
 ]
 
 KEYS: Final = 1
@@ -221,6 +222,14 @@ def unpack_columns(flags: int, view: memoryview, count: int) -> Columns:
     if flags & ~(KEYS | HEADERS) or cutter.left:
         raise ValueError("columns of an unknown kind behind its events")
     return keys, headers
+
+
+def unpack_only_key(view: memoryview) -> bytes | None:
+    """Return the key of the only event of a block, behind which is nothing else; ``ValueError`` if it is not there."""
+    size = int.from_bytes(view[:_WORD], "big")
+    if (0 if size == _NO_KEY else size) != len(view) - _WORD:
+        raise ValueError("its columns are not as long as they say")
+    return None if size == _NO_KEY else bytes(view[_WORD:])
 
 
 def check_columns(flags: int, view: memoryview, count: int) -> None:

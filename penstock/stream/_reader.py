@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from itertools import repeat
+from itertools import groupby, repeat
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import numpy as np
@@ -381,12 +382,15 @@ class Reader:
     def _as_batch(self, pieces: Sequence[Piece]) -> pa.RecordBatch:
         """Return the events as a batch; without a copy where they are of one block."""
         counts = [stop - start for _, _, start, stop, _ in pieces]
-        offsets = [places[start:stop] for _, _, start, stop, places in pieces]
-        times = [self._times_of(key).of(some) for (key, *_), some in zip(pieces, offsets, strict=True)]
+        runs = [  # of each segment in its turn, all blocks together
+            (key, np.concatenate([places[start:stop] for _, _, start, stop, places in some]))
+            for key, some in groupby(pieces, itemgetter(0))
+        ]
+        times = [self._times_of(key).of(offsets) for key, offsets in runs]
         columns = [
             *event_columns([(block, start, stop) for _, block, start, stop, _ in pieces]),
             pa.array(np.repeat([segment for (_, segment), *_ in pieces], counts)),
-            pa.array(offsets[0] if len(offsets) == 1 else np.concatenate(offsets)),
+            pa.array(np.concatenate([offsets for _, offsets in runs])),
             joined(times),
         ]
         streams = self._seat.streams

@@ -425,8 +425,11 @@ class Segment:
         They are about ``size`` bytes, at least one block if there is any. Some may hold no events.
         """
         stop = offset + size if end is None else min(offset + size, end)
-        for start, view in self.views(offset, stop):
-            yield read_block(view, where=self.where, start=start, commit_ms=self.commit_ms(start))
+        views, log = self.views(offset, stop), self._existing_log()
+        is_labelled = log is not None and log.has_labels
+        for start, view in views:
+            commit_ms = self.commit_ms(start) if is_labelled else 0
+            yield read_block(view, where=self.where, start=start, commit_ms=commit_ms)
 
     def views(self, offset: int, end: int) -> Iterator[tuple[int, memoryview]]:
         """Return the blocks that hold any byte from ``offset`` to ``end``, as they are stored, and where they begin."""

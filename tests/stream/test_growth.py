@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import sys
 from typing import TYPE_CHECKING
+from unittest.mock import patch
 
 import pytest
 
@@ -15,6 +16,7 @@ from penstock.log import PlogSizes
 from penstock.model import BySize, ByTime, StreamConfig
 from penstock.plog._block import BLOCK_HEADER_SIZE
 from penstock.plog._head import HEAD_SIZE
+from penstock.stream._block import Block
 from penstock.stream._writer import _KEY_BYTES_MAX
 from penstock.testing import ManualClock, MemoryDisk
 from tests.stream.harness import STREAM
@@ -22,6 +24,8 @@ from tests.stream.large_harness import SIZES, settle, store_and_manager
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
+
+    import pyarrow as pa
 
     from penstock.log import MetadataManager
     from penstock.stream import StreamStore
@@ -367,3 +371,29 @@ def test_marks_of_all_writers_come_on_record_in_turn_and_all_when_the_store_is_c
     with store_and_manager(disk, cpo, clock=clock) as (store, _):
         times = [mark.time for mark in store.catalog.stream(STREAM).writers.values()]
         assert set(times) == {int(clock.now() * 1000)}
+
+
+@pytest.mark.parametrize("by", ["store.read", "read_batch"])
+def test_blocks_of_one_event_are_read_together(opened: tuple[StreamStore, MetadataManager], by: str) -> None:
+    """An acknowledged event is often alone in its block; an array for each took most of the time of reading them."""
+    store, _ = opened
+    store.create_stream(STREAM)
+    with store.writer(STREAM) as writer:
+        pointers = [writer.write_event(b"%d" % n, key=f"k{n}" if n % 3 else None).result() for n in range(300)]
+        writer.write_event(b"with headers", headers={"name": b"value"}).result()
+        writer.write_batch([b"a", b"b"]).result()
+    with patch.object(Block, "arrow", autospec=True, side_effect=Block.arrow) as arrays:
+        batches = list(store.read(STREAM)) if by == "store.read" else [_one_batch(store)]
+    [batch] = batches
+    assert arrays.call_count < 10, "one for each block that has more than an event"
+    assert batch["event"].to_pylist() == [b"%d" % n for n in range(300)] + [b"with headers", b"a", b"b"]
+    assert batch["key"].to_pylist() == [f"k{n}".encode() if n % 3 else None for n in range(300)] + [None] * 3
+    assert batch["headers"].to_pylist()[299:] == [None, [("name", b"value")], None, None]
+    assert batch["offset"].to_pylist()[:300] == [pointer.offset for pointer in pointers if pointer is not None]
+
+
+def _one_batch(store: StreamStore) -> pa.RecordBatch:
+    with store.create_reader_group("g", [STREAM]).reader("r") as reader:
+        batch = reader.read_batch(timeout=1)
+        assert batch is not None
+        return batch
