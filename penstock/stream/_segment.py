@@ -567,18 +567,16 @@ class Segment:
         assert log is not None, "what was acknowledged is in a log"
         if offset >= log.length:
             return self._count_behind(offset)
-        start, view = self._view_at(offset)
-        label = self._label_at(start)
+        start, view, label = self._labelled_view_at(offset)
         base = 0 if label is None else label.events
         block = read_block(view, where=self.where, start=start)
-        if isinstance(block, Chunk):
-            return base - 1  # the extent before it was counted already
+        if isinstance(block, Chunk):  # the extent before it was counted already
+            return base + read_header(view, where=self.where, start=start).before - 1
         return base + block.before + ((block.index_at(offset) or 0) if isinstance(block, Block) else 0)
 
     def _count_behind(self, offset: int) -> int:
         """Return how many events lie before a place where a block ends."""
-        start, view = self._view_at(offset - 1)
-        label = self._label_at(start)
+        start, view, label = self._labelled_view_at(offset - 1)
         header = read_header(view, where=self.where, start=start)
         return (0 if label is None else label.events) + header.before + header.events
 
@@ -591,6 +589,16 @@ class Segment:
         log = self._existing_log()
         label = b"" if log is None else log.label_at(offset)
         return SpliceLabel.unpack(label) if label else None
+
+    def _labelled_view_at(self, offset: int) -> tuple[int, memoryview, SpliceLabel | None]:
+        """Return the block that holds the byte at ``offset``, where it begins, and the label that it has there.
+
+        Merging puts what the label says into the block: then neither counts without the other, nor both.
+        """
+        while True:
+            before, (start, view), after = self._label_at(offset), self._view_at(offset), self._label_at(offset)
+            if before == after:
+                return start, view, after
 
     def _view_at(self, offset: int) -> tuple[int, memoryview]:
         """Return the block that holds the byte at ``offset``, and where it begins."""

@@ -23,7 +23,7 @@ from penstock.errors import (
     StoreClosed,
 )
 from penstock.model import EventPointer, Position, StreamCut
-from penstock.stream._block import BlockHeader, pack_lengths
+from penstock.stream._block import BLOCK_HEADER_SIZE, LENGTH_SIZE, BlockHeader, pack_lengths
 from penstock.stream._cursor import Cursor
 from penstock.stream.serializers import StrSerializer
 from tests.stream.harness import embedded_only, inside
@@ -264,7 +264,7 @@ def test_what_was_truncated_away_is_told_once_and_reading_goes_on_at_the_head(st
     """The reader learns that it missed something, and is not stuck."""
     group = new_group(store, [b"a"], [b"b"], [b"c"])
     with group.reader("r") as reader:
-        store.truncate_stream(STREAM, StreamCut.of(STREAM, {0: 2 * 61}))
+        store.truncate_stream(STREAM, StreamCut.of(STREAM, {0: 2 * (BLOCK_HEADER_SIZE + LENGTH_SIZE + 1)}))
         with pytest.raises(DataTruncated, match="plant/readings:0@0"):
             reader.read_next_event(timeout=0)
         assert rest(reader) == [b"c"]
@@ -275,7 +275,7 @@ def test_plogs_that_vanish_under_the_eyes_of_a_reader_are_what_was_truncated_awa
     group = new_group(store, *([b"%02d" % number * 15_000] for number in range(12)))  # two a plog
     with group.reader("r") as reader:
         assert reader.read_next_event(timeout=0) is not None
-        store.truncate_stream(STREAM, StreamCut.of(STREAM, {0: 11 * (30_000 + 60)}))
+        store.truncate_stream(STREAM, StreamCut.of(STREAM, {0: 11 * (BLOCK_HEADER_SIZE + LENGTH_SIZE + 30_000)}))
         deleted = threading.Event()
         store._manager.spawn(deleted.set)  # behind the deleting
         assert deleted.wait(SECONDS_MAX)
@@ -324,7 +324,7 @@ def test_what_a_batch_holds_already_is_returned_before_it_is_told_that_the_rest_
     put(store, b"b", segment=1)
     put(store, b"c", segment=1)
     with store.create_reader_group("g", [STREAM]).reader("r") as reader:
-        store.truncate_stream(STREAM, StreamCut.of(STREAM, {0: 0, 1: 61}))
+        store.truncate_stream(STREAM, StreamCut.of(STREAM, {0: 0, 1: BLOCK_HEADER_SIZE + LENGTH_SIZE + 1}))
         assert reader.read_batch(timeout=0)["event"].to_pylist() == [b"a"]  # type: ignore[index]
         with pytest.raises(DataTruncated):
             reader.read_batch(timeout=0)
