@@ -76,6 +76,7 @@ class LiveGroup:
         self._since = store.clock.elapsed()
         self._heads: dict[str, Mapping[int, int]] = {}  # of the streams when lost segments were last looked for
         self._tellers: dict[tuple[str, int | None], Seated] = {}  # of what is lost, until they have told
+        self._returned: dict[Key, tuple[Seated, int]] = {}  # of what is lost: who was given all of it, up to where
 
     @property
     def state(self) -> GroupState:
@@ -167,6 +168,7 @@ class LiveGroup:
 
     def leave(self, reader: Seated, places: Mapping[Key, int]) -> None:
         """Note that a reader is gone, from these places."""
+        self.come_back(reader, places)
         self._commit(self._gone(reader.reader_id, places), durable=True)
         del self.readers[reader.reader_id]
         self.alert()
@@ -292,10 +294,12 @@ class LiveGroup:
 
     def _leave_lost_in(self, stream: StreamState, record: SegmentsLost, reader: Seated | None) -> None:
         missed = self._missed(stream, record, reader)
-        together = {key[1]: place for places in missed.values() for key, place in places.items()}
+        returned = self._only_returned(stream.name, record, missed)
+        together = {key[1]: place for places in (*missed.values(), returned) for key, place in places.items()}
         # If nothing was missed so far: whoever reads the new segments finds out what was lost before their heads.
-        free = record.free if together else dict.fromkeys(record.free, 0)
+        free = record.free if any(missed.values()) else dict.fromkeys(record.free, 0)
         self._commit(msgspec.structs.replace(record, free=free, missed=together))
+        self._tellers |= {key: self._returned[key][0] for key in returned}
         for one, places in missed.items():
             if one is not None and places:
                 self._tell(one, stream.name, {segment: place for (_, segment), place in places.items()})
@@ -315,6 +319,28 @@ class LiveGroup:
         if not any(missed.values()) and _has_gap(stream, record, state.ends[name]):
             missed[reader] = {key: place for key, place in flat(state.places()).items() if key in lost}
         return missed
+
+    def _only_returned(
+        self, stream: str, record: SegmentsLost, missed: Mapping[Seated | None, Mapping[Key, int]]
+    ) -> dict[Key, int]:
+        """Return where readers are in lost segments whose last events they were given, and may not come back from."""
+        found = {}
+        for one in self.readers.values():
+            counted, returned = one.places(returned=False), one.places(returned=True)
+            held = self.state.readers[one.reader_id].keys() - missed[one].keys()
+            for key in [(stream, segment) for segment in record.segments]:
+                if key in held and counted.get(key, 0) < returned.get(key, 0):
+                    found[key] = counted[key]
+                    self._returned[key] = one, returned[key]
+        return found
+
+    def come_back(self, reader: Seated, places: Mapping[Key, int] | None = None) -> None:
+        """Note that what a reader was given of lost segments counts as read, if it does by these places."""
+        for key, (one, end) in list(self._returned.items()):
+            if one is reader:
+                del self._returned[key]
+                if places is None or places.get(key, 0) >= end:
+                    self.note_told(key[0], [key[1]])
 
     def _tell_untold(self, reader: Seated) -> None:
         """Tell a reader what was lost, but not what another reader is about to say."""

@@ -153,6 +153,7 @@ class LocalSeat:
             if checkpoint is not None and (passing or checkpoint == told):
                 live.reach_checkpoint(reader.reader_id, places)
                 checkpoint = None
+            live.come_back(reader)
             live.leave_lost(reader)
             return Look(checkpoint, live.rebalance(reader.reader_id, places))
 

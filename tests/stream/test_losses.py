@@ -321,3 +321,40 @@ def test_a_reader_is_taken_offline_at_a_position_that_was_truncated_away(
         with pytest.raises(DataTruncated):
             rest(other)
         assert rest(other) == ([b"c"] if 0 in head else [])
+
+
+@pytest.mark.parametrize("counts", [True, False])
+def test_a_batch_that_does_not_count_and_is_truncated_away_is_told(store: StreamStore, *, counts: bool) -> None:
+    """Its reader was given all of it and never came back: nobody can be given it again."""
+    embedded_only(store, "a client says where it is a moment later")
+    group = new_group(store)
+    put(store, b"a")
+    one = group.reader("r1")
+    assert one_batch(one) == [b"a"]
+    store.scale_stream(STREAM, [0], [(0.0, 1.0)])
+    store.truncate_stream(STREAM, cut({1: 0}))
+    other = group.reader("r2")
+    assert rest(other) == []
+    if counts:
+        one.close()
+        assert rest(other) == []
+    else:
+        group.reader_offline("r1")
+        with pytest.raises(DataTruncated):
+            rest(other)
+
+
+def test_who_comes_back_after_the_truncation_has_read_it(store: StreamStore) -> None:
+    """Then nothing is lost, and nothing is told."""
+    group = new_group(store)
+    put(store, b"a")
+    one = group.reader("r1")
+    assert one_batch(one) == [b"a"]
+    store.scale_stream(STREAM, [0], [(0.0, 1.0)])
+    store.truncate_stream(STREAM, cut({1: 0}))
+    other = group.reader("r2")
+    assert rest(other) == []
+    assert rest(one) == []
+    store.seal_stream(STREAM)
+    assert rest(other) == rest(one) == []
+    assert group.finished
