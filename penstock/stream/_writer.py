@@ -580,7 +580,7 @@ class StreamWriter:
         bell = Bell()
         run.when_done(bell.ring)
         self._store.pump.add(self)
-        if not bell.wait(timeout + ANSWER_SLACK_S):  # who may not wait at all has it sent off, as in this process
+        if not bell.wait(max(timeout, 0) + ANSWER_SLACK_S):  # who may not wait has it sent off, as in this process
             raise TimeoutError(f"no acknowledgement from stream {self.stream!r} within {timeout} s")
 
     def _sending(self, step: Callable[[], T]) -> T:

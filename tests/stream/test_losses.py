@@ -346,6 +346,7 @@ def test_a_batch_that_does_not_count_and_is_truncated_away_is_told(store: Stream
 
 def test_who_comes_back_after_the_truncation_has_read_it(store: StreamStore) -> None:
     """Then nothing is lost, and nothing is told."""
+    embedded_only(store, "a client says where it is a moment later")
     group = new_group(store)
     put(store, b"a")
     one = group.reader("r1")
