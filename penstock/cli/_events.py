@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import shutil
 from typing import TYPE_CHECKING, BinaryIO, Final
 
@@ -16,7 +15,7 @@ if TYPE_CHECKING:
     from penstock.client import Store
     from penstock.model import EventPointer
 
-__all__ = ["EventPrinter", "as_json_line", "first_events", "print_whole"]
+__all__ = ["EventPrinter", "first_events", "print_whole"]
 
 _READ_SIZE: Final = 1 << 20
 
@@ -29,26 +28,6 @@ def first_events(batches: Iterator[pa.RecordBatch], limit: int | None) -> Iterat
             limit -= len(batch)
             if limit <= 0:
                 return
-
-
-def as_json_line(pointer: EventPointer, event: bytes | None, store: Store, *, windows: bool = False) -> bytes:
-    """Return an event as a line of JSON: as text where it is UTF-8, otherwise in base64 under another name.
-
-    Of one that is too large, which is None, the size.
-    """
-    import msgspec
-
-    value: dict[str, object] = {"pointer": str(pointer)}
-    if event is None:
-        value["size"] = store.fetch_event_as_stream(pointer).size
-    else:
-        try:
-            value["event"] = event.decode()
-        except UnicodeDecodeError:
-            value["event_base64"] = base64.b64encode(event).decode()
-    if windows:
-        value["window"] = store.time_window(pointer)
-    return msgspec.json.encode(value) + b"\n"
 
 
 class EventPrinter:
@@ -78,8 +57,22 @@ class EventPrinter:
         self._out.flush()
 
     def _json_lines(self, batch: pa.RecordBatch, events: list[bytes | None]) -> Iterator[bytes]:
-        for pointer, event in zip(self._pointers(batch), events, strict=True):
-            yield as_json_line(pointer, event, self._store, windows=self._windows)
+        import pyarrow as pa
+
+        from penstock.cli._json_events import NO_WINDOW, json_line
+
+        times = batch.column("timestamp").cast(pa.int64()).to_pylist()
+        carried = zip(times, batch.column("key").to_pylist(), batch.column("headers").to_pylist(), strict=True)
+        for pointer, event, (time, key, headers) in zip(self._pointers(batch), events, carried, strict=True):
+            yield json_line(
+                str(pointer),
+                event,
+                size=self._store.fetch_event_as_stream(pointer).size if event is None else None,
+                timestamp=time,
+                key=key,
+                headers=headers,
+                window=self._store.time_window(pointer) if self._windows else NO_WINDOW,
+            )
 
     def _pointers(self, batch: pa.RecordBatch) -> Iterator[EventPointer]:
         from penstock.model import EventPointer

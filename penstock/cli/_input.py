@@ -1,9 +1,11 @@
-"""Events on their way in: lines and whole files, of any size, in the memory of a few chunks."""
+"""Events on their way in: lines and whole files, of any size, in the memory of a few chunks; and lines of JSON."""
 
 from __future__ import annotations
 
 import os
 from typing import TYPE_CHECKING, Final
+
+from penstock.errors import BadArgument
 
 if TYPE_CHECKING:
     import io
@@ -11,12 +13,14 @@ if TYPE_CHECKING:
     from types import TracebackType
     from typing import Self
 
+    from penstock.cli._json_events import GivenEvent
     from penstock.model import EventPointer
-    from penstock.stream import EventOutputStream, StreamWriter
+    from penstock.stream import BatchAck, EventOutputStream, StreamWriter
 
-__all__ = ["EventFeed", "write_lines", "write_whole"]
+__all__ = ["EventFeed", "write_json", "write_lines", "write_whole"]
 
 _READ_SIZE: Final = 256 << 10
+_JSON_LINE_MAX: Final = 64 << 20  # an event of the largest size that needs no file, however it is escaped, and its key
 _WHOLE_READ_SIZE: Final = 4 << 20  # several chunks: most of them go out without a copy
 
 
@@ -44,9 +48,30 @@ class EventFeed:
 
     def add(self, events: Sequence[bytes]) -> None:
         """Write small events; waits while too many are under way."""
-        ack = self._writer.write_batch(events, None if self._key is None else [self._key] * len(events))
+        self._wrote(self._writer.write_batch(events, self._key), len(events))
+
+    def add_given(self, events: Sequence[GivenEvent]) -> None:
+        """Write events with keys and headers of their own; one without a key gets that of all, if there is one."""
+        large = next((index for index, one in enumerate(events) if len(one.event) > self._size_max), len(events))
+        if large:
+            small = events[:large]
+            keys = [self._key if one.key is None else one.key for one in small]
+            ack = self._writer.write_batch([one.event for one in small], keys, [one.headers for one in small])
+            self._wrote(ack, large)
+        if large < len(events):
+            self._add_large(events[large])
+            self.add_given(events[large + 1 :])
+
+    def _add_large(self, given: GivenEvent) -> None:
+        key = self._key if given.key is None else given.key
+        with self._writer.begin_write_event(key, headers=given.headers) as output:
+            output.write(given.event)
+        self._place_of_last = lambda: output.pointer
+        self.count += 1
+
+    def _wrote(self, ack: BatchAck, count: int) -> None:
         self._place_of_last = lambda: ack.result()[0]
-        self.count += len(events)
+        self.count += count
 
     def go_on(self, part: bytes) -> None:
         """Add a part to the event that was begun, or begin one."""
@@ -101,6 +126,37 @@ def write_lines(file: io.BufferedIOBase, events: EventFeed, done: Callable[[int]
         done(len(data))
     if not last.endswith(b"\n"):
         events.end()
+
+
+def write_json(file: io.BufferedIOBase, events: EventFeed, done: Callable[[int], object]) -> None:
+    """Write each line, which is an event as ``read --json`` prints it; empty lines are passed by."""
+    from penstock.cli._json_events import given_event
+
+    number, begun = 0, bytearray()
+    while data := file.read1(_READ_SIZE):
+        *lines, rest = data.split(b"\n")
+        if lines:
+            lines[0] = bytes(begun) + lines[0]
+            begun.clear()
+            events.add_given(_given(lines, given_event, number))
+            number += len(lines)
+        begun += rest
+        if len(begun) > _JSON_LINE_MAX:
+            raise BadArgument(f"line {number + 1} is longer than {_JSON_LINE_MAX} bytes: write the event with --file")
+        done(len(data))
+    events.add_given(_given([bytes(begun)], given_event, number))
+
+
+def _given(lines: Sequence[bytes], parse: Callable[[bytes], GivenEvent], before: int) -> list[GivenEvent]:
+    """Return the events of lines; what is wrong with one is told with its number."""
+    found: list[GivenEvent] = []
+    for number, line in enumerate(lines, before + 1):
+        try:
+            if line.strip():
+                found.append(parse(line))
+        except BadArgument as error:
+            raise BadArgument(f"line {number}: {error}") from None
+    return found
 
 
 def write_whole(file: io.BufferedIOBase, events: EventFeed, done: Callable[[int], object]) -> None:

@@ -73,7 +73,10 @@ def job_options(address: str) -> dict[str, str]:
 
 
 def parse_place(store: Store, stream: str, option: str, text: str) -> StreamCut:
-    """Return the cut that an option means: ``head``, ``tail``, a cut as text, or when events were appended."""
+    """Return the cut that an option means: ``head``, ``tail``, a cut as text, or a time.
+
+    Behind the cut of a time lies what was appended at that time or later.
+    """
     from penstock.model import StreamCut
 
     if text == "head":
@@ -85,5 +88,5 @@ def parse_place(store: Store, stream: str, option: str, text: str) -> StreamCut:
     try:
         return StreamCut.parse(text)
     except BadArgument:
-        wanted = "head, tail, a cut like plant/readings:0@56, or a time like 2026-11-15T12:00"
+        wanted = "head, tail, a cut like plant/readings:0@64, or a time like 2026-11-15T12:00"
         raise BadArgument(f"{option} cannot be {shown(text)}: give {wanted}") from None

@@ -8,7 +8,7 @@ import typer
 from penstock.cli._output import JsonOption
 from penstock.cli._store import STORE_DEFAULT, StoreOption, existing_store
 
-EXAMPLE = "penstock cat plant/readings:0@56"
+EXAMPLE = "penstock cat plant/readings:0@64"
 
 
 def cat(
@@ -18,7 +18,8 @@ def cat(
     as_json: JsonOption = False,
 ) -> None:
     """Print the event that a pointer points to, of any size, byte for byte."""
-    from penstock.cli._events import as_json_line, print_whole
+    from penstock.cli._events import print_whole
+    from penstock.cli._json_events import json_line
     from penstock.model import EventPointer
     from penstock.stream import EVENT_SIZE_MAX
 
@@ -27,7 +28,15 @@ def cat(
         if as_json:
             with opened.fetch_event_as_stream(place) as event:
                 small = event.read() if event.size <= EVENT_SIZE_MAX else None
-            sys.stdout.buffer.write(as_json_line(place, small, opened))
+                line = json_line(
+                    pointer,
+                    small,
+                    size=event.size,
+                    timestamp=event.timestamp,
+                    key=event.key,
+                    headers=event.headers.items(),
+                )
+            sys.stdout.buffer.write(line)
         else:
             print_whole(opened, place, sys.stdout.buffer)
     sys.stdout.buffer.flush()

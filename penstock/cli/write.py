@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from penstock.cli._input import EventFeed, write_lines, write_whole
-from penstock.cli._output import JsonOption, count_of, print_json, progress
+from penstock.cli._input import EventFeed, write_json, write_lines, write_whole
+from penstock.cli._output import count_of, print_json, progress
 from penstock.cli._store import STORE_DEFAULT, StoreOption, existing_store
 from penstock.errors import BadArgument
 from penstock.model import check_time
@@ -52,11 +52,14 @@ def write(
         typer.Option(metavar="MS", help="Promise, under --writer-id, that all events up to this time are written."),
     ] = None,
     store: StoreOption = STORE_DEFAULT,
-    as_json: JsonOption = False,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Lines are JSON, as read --json prints events; print JSON.")
+    ] = False,
 ) -> None:
     """Write events to a stream: the lines of the standard input or of files, or whole files with --file.
 
-    Ends when all of them are durable, and tells how many there were; of a single one also the pointer.
+    Ends when all of them are durable, and tells how many there were; of a single one also the pointer. With --json a
+    line holds an event with its key and headers, as read --json prints it; one without a key gets that of --key.
     """
     if files and whole:
         raise BadArgument("FILE is for lines and --file for whole files: give one kind of them")
@@ -66,7 +69,8 @@ def write(
             raise BadArgument("--note-time needs --writer-id: time is kept under it")
     with existing_store(store) as opened, opened.writer(stream, writer_id) as writer:
         with EventFeed(writer, key) as events:
-            _write_all(events, whole or files or [_STDIN], write_whole if whole else write_lines)
+            write_file = write_whole if whole else write_json if as_json else write_lines
+            _write_all(events, whole or files or [_STDIN], write_file)
         if note_time is not None:
             writer.note_time(note_time)
         writer.flush()

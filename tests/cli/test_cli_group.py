@@ -45,7 +45,7 @@ def test_lag_tells_what_is_not_read_yet(call: Call, two: Path) -> None:
     """Of the groups that are named, or of all."""
     assert two.is_dir()
     lags = {one["name"]: one for one in json.loads(call("group", "lag", "--json").out)}
-    assert (lags["dashboard"]["bytes"], lags["both"]["bytes"]) == (24, 88)
+    assert (lags["dashboard"]["bytes"], lags["both"]["bytes"]) == (24, 96)
     assert lags["both"]["seconds"] >= 0
     name, size, seconds = call("group", "lag", "dashboard").out.rstrip("\n").split("\t")
     assert (name, size, float(seconds) >= 0) == ("dashboard", "24", True)
@@ -58,7 +58,7 @@ def test_lag_is_nothing_once_all_is_read(call: Call, plant: Path) -> None:
     assert json.loads(call("group", "lag", "--json").out) == [{"name": "dashboard", "bytes": 0, "seconds": 0.0}]
 
 
-@pytest.mark.parametrize(("place", "offset"), [("head", 0), ("tail", 88), ("friday", 64), ("plant/readings:0@72", 72)])
+@pytest.mark.parametrize(("place", "offset"), [("head", 0), ("tail", 96), ("friday", 72), ("plant/readings:0@80", 80)])
 def test_reset_moves_a_group(call: Call, plant: Path, place: str, offset: int) -> None:
     """To either end, a checkpoint or a cut."""
     call("group", "reset", "dashboard", "--to", "head" if place != "head" else "tail")
@@ -69,10 +69,10 @@ def test_reset_moves_a_group(call: Call, plant: Path, place: str, offset: int) -
 
 def test_reset_of_several_streams_takes_a_cut_for_each(call: Call, two: Path) -> None:
     """A stream without one stays where it is."""
-    told = call("group", "reset", "both", "--to", "plant/readings:0@88", "--to", "plant/alarms:0@0", "--json").out
-    assert json.loads(told) == {"name": "both", "position": ["plant/readings:0@88", "plant/alarms:0@0"]}
+    told = call("group", "reset", "both", "--to", "plant/readings:0@96", "--to", "plant/alarms:0@0", "--json").out
+    assert json.loads(told) == {"name": "both", "position": ["plant/readings:0@96", "plant/alarms:0@0"]}
     call("group", "reset", "both", "--to", "plant/alarms:0@0")
-    assert position(two, "both") == ["plant/readings:0@88", "plant/alarms:0@0"]
+    assert position(two, "both") == ["plant/readings:0@96", "plant/alarms:0@0"]
     call("group", "reset", "both", "--to", "head")
     assert position(two, "both") == ["plant/readings:0@0", "plant/alarms:0@0"]
 
@@ -85,7 +85,7 @@ def test_reset_of_several_streams_takes_a_cut_for_each(call: Call, two: Path) ->
         ("reset dashboard --to monday", 1),
         ("reset dashboard --to head --to tail", 2),
         ("reset dashboard --to plant/readings:0", 2),
-        ("reset dashboard --to plant/readings:0@57", 1),
+        ("reset dashboard --to plant/readings:0@65", 1),
         ("reset dashboard --to plant/alarms:0@0", 1),
         ("reset dashboard --to plant/readings:0@0 --to head", 2),
     ],

@@ -24,7 +24,7 @@ ALL_BUT_CREATE = [
     "tail a/b",
     "tail a/b -f",
     "read a/b",
-    "cat a/b:0@56",
+    "cat a/b:0@64",
     "group ls",
     "group lag",
     "group reset g --to head",
@@ -88,6 +88,6 @@ def test_a_store_that_another_has_for_itself_is_told_with_its_owner(call: Call, 
 def test_a_store_that_another_process_has_open_is_shared(call: Call, plant: Path) -> None:
     """A look at what a program writes, while it writes."""
     with penstock.connect(plant / "penstock-data") as store:
-        assert call("stream", "ls").lines == ["plant/readings\tactive\t1\t88"]
+        assert call("stream", "ls").lines == ["plant/readings\tactive\t1\t96"]
         assert call("write", "plant/readings", "readings.txt").code == 0
         assert sum(map(len, store.read("plant/readings"))) == 6

@@ -111,7 +111,7 @@ def test_ls_lists_all_or_those_of_a_scope(call: Call) -> None:
 def test_show_tells_all(call: Call, plant: Path) -> None:
     """What a script needs next is in it: places that other commands take, ranges that scale takes."""
     assert plant.is_dir()
-    size = 56 + 4 * (4 + 4)
+    size = 64 + 4 * (4 + 4)
     info = shown(call, "plant/readings")
     assert info == {
         "name": "plant/readings",
@@ -123,6 +123,7 @@ def test_show_tells_all(call: Call, plant: Path) -> None:
             "retention": None,
             "timestamp_aggregation_timeout": 60.0,
             "tags": [],
+            "keep_keys": True,
         },
         "size_bytes": size,
         "head": "plant/readings:0@0",
@@ -219,7 +220,7 @@ def test_truncate_lets_the_stream_begin_later(call: Call, plant: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("place", "code"), [("nonsense", 2), ("a/c:0@0", 1), ("plant/readings:0@9999", 1), ("plant/readings:0@57", 1)]
+    ("place", "code"), [("nonsense", 2), ("a/c:0@0", 1), ("plant/readings:0@9999", 1), ("plant/readings:0@65", 1)]
 )
 def test_truncate_refuses_other_places(call: Call, plant: Path, place: str, code: int) -> None:
     """Nothing is lost by mistake."""
@@ -253,7 +254,7 @@ def test_terminal_gets_tables_and_human_figures(call_on_terminal: CallOnTerminal
     assert plant.is_dir()
     commands = ("stream ls", "stream show plant/readings", "group lag")
     shown = "".join(call_on_terminal(*command.split()) for command in commands)
-    for expected in ("segments", "88 B", "plant/readings:0@88", "dashboard"):
+    for expected in ("segments", "96 B", "plant/readings:0@96", "dashboard"):
         assert expected in shown
     assert "\t" not in shown
 
@@ -299,6 +300,13 @@ def test_update_changes_what_is_named(call: Call) -> None:
     assert changed["config"]["scaling"]["type"] == "fixed"
     assert changed["config"]["retention"]["size_bytes"] == 1_000_000
     assert call("stream", "update", "a/b", "--no-retention", "--no-tags").out == "a/b: scaling fixed, retention none\n"
+
+
+def test_keys_are_kept_unless_told_otherwise(call: Call) -> None:
+    """They cost a few bytes an event, which some streams do not want to pay."""
+    assert json.loads(call("stream", "create", "a/b", "--no-keys", "--json").out)["config"]["keep_keys"] is False
+    assert json.loads(call("stream", "update", "a/b", "--keys", "--json").out)["config"]["keep_keys"] is True
+    assert json.loads(call("stream", "create", "a/c", "--json").out)["config"]["keep_keys"] is True
 
 
 def test_update_without_a_change_is_a_mistake(call: Call) -> None:

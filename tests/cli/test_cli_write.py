@@ -7,6 +7,7 @@ import os
 import threading
 from typing import TYPE_CHECKING
 
+import pyarrow as pa
 import pytest
 
 import penstock
@@ -43,12 +44,12 @@ def test_every_line_is_an_event(call: Call, stream: str, stdin: bytes, events: l
 def test_count_is_told_and_of_one_event_the_pointer(call: Call, stream: str) -> None:
     """The pointer of a single event is what the next command needs."""
     assert call("write", stream, stdin=b"one\ntwo\n").out == "2 events written\n"
-    assert json.loads(call("write", stream, "--json", stdin=b"a\nb\n").out) == {
+    assert json.loads(call("write", stream, "--json", stdin=b'{"event":"a"}\n{"event":"b"}\n').out) == {
         "stream": stream,
         "events": 2,
         "pointer": None,
     }
-    pointer = json.loads(call("write", stream, "--json", stdin=b"three\n").out)["pointer"]
+    pointer = json.loads(call("write", stream, "--json", stdin=b'{"event":"three"}').out)["pointer"]
     assert call("cat", pointer).out == "three"
     told = call("write", stream, stdin=b"four\n").out
     assert told.startswith("1 event written: ")
@@ -151,3 +152,76 @@ def test_terminal_gets_a_progress_bar(call_on_terminal: CallOnTerminal, plant: P
     assert "writing" in call_on_terminal("write", "plant/readings", "readings.txt")
     assert "writing" in call_on_terminal("write", "plant/readings", "--file", "readings.txt")
     assert "writing" not in call_on_terminal("write", "plant/readings", stdin=b"1\n")
+
+
+# Lines of JSON
+
+
+def carried(store: Path, stream: str) -> list[tuple[bytes, bytes | None, list[tuple[str, bytes]] | None]]:
+    """Return events, keys and headers of a stream."""
+    with penstock.connect(store) as opened:
+        columns = pa.Table.from_batches(opened.read(stream)).select(["event", "key", "headers"])
+        return [tuple(row.values()) for row in columns.to_pylist()]
+
+
+def test_read_and_write_as_json_lose_nothing(call: Call, here: Path) -> None:
+    """A stream is copied by a pipe: with keys, headers, ends of lines and bytes that are no text."""
+    rows: list[tuple[bytes, str | bytes | None, dict[str, bytes] | None]] = [
+        (b"plain", None, None),
+        (b"", b"", {}),
+        (b"two\nlines\r\n\x00", "sensor-7", {"trace": b"1", "empty": b""}),
+        (b"\xff\xfe binary \n", b"\xff key", {"raw": b"\x00\xff", "\u00fc": "\u00fc".encode()}),
+        ('\u2028 \U0001f600 "quoted"'.encode(), "\u00fc", None),
+        (b"x" * (1 << 20), "full", None),
+    ]
+    for stream in ("a/b", "a/c"):
+        call("stream", "create", stream)
+    with penstock.connect(here / "penstock-data") as store, store.writer("a/b") as writer:
+        for event, key, headers in rows:
+            writer.write_event(event, key, headers=headers)
+    lines = call("read", "a/b", "--json").raw
+    assert lines.count(b"\n") == len(rows)
+    assert json.loads(call("write", "a/c", "--json", stdin=lines).out)["events"] == len(rows)
+    copied = carried(here / "penstock-data", "a/c")
+    assert copied == carried(here / "penstock-data", "a/b")
+    assert [row[0] for row in copied] == [row[0] for row in rows]
+
+
+def test_json_lines_without_a_key_get_that_of_the_option(call: Call, stream: str, here: Path) -> None:
+    """What a line says itself comes first."""
+    call("write", stream, "--json", "--key", "k", stdin=b'{"event":"a"}\n\n{"event":"b","key":"own"}\n')
+    assert {row[:2] for row in carried(here / "penstock-data", stream)} == {(b"a", b"k"), (b"b", b"own")}
+
+
+def test_json_line_may_hold_a_large_event(call: Call) -> None:
+    """Others print such lines; ours hold the size, and write tells that the event is not there."""
+    stream = "a/c"
+    call("stream", "create", stream)
+    event = "x" * (3 << 20)
+    lines = json.dumps({"event": "small"}) + "\n" + json.dumps({"event": event}) + "\n" + json.dumps({"event": "last"})
+    assert json.loads(call("write", stream, "--json", stdin=lines.encode()).out)["events"] == 3
+    assert call("read", stream).lines == ["small", event, "last"]
+    refused = call("write", stream, "--json", stdin=call("read", stream, "--json").raw)
+    assert (refused.code, "line 2: it has not the event a/c:" in refused.err) == (2, True)
+
+
+@pytest.mark.parametrize(
+    ("line", "reason"),
+    [
+        (b"21.5", "it is no event as read --json prints it"),
+        (b'{"evnt":"a"}', "unknown field `evnt`"),
+        (b'{"event":"a","event_base64":"YQ=="}', "both event and event_base64"),
+        (b'{"event":"a","key":"a","key_base64":"YQ=="}', "both key and key_base64"),
+        (b'{"key":"a"}', "neither event nor event_base64"),
+        (b'{"event_base64":"!"}', "Invalid base64"),
+        (b'{"event":"a","headers":[1]}', "headers"),
+        (b'{"event":"a"', "truncated"),
+        (b"\xff", "it is no event"),
+    ],
+)
+def test_json_line_that_is_no_event_is_told_with_its_number(call: Call, stream: str, line: bytes, reason: str) -> None:
+    """A file of a million lines has to be looked at in one place only."""
+    result = call("write", stream, "--json", stdin=b'{"event":"a"}\n' + line + b"\n")
+    assert (result.code, result.out, len(result.err.splitlines())) == (2, "", 1)
+    assert result.err.startswith("penstock: line 2: ")
+    assert reason in result.err

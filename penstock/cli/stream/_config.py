@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from penstock.model import Retention, Scaling
 
 __all__ = [
+    "KeysOption",
     "RetentionConsumptionOption",
     "RetentionSizeOption",
     "RetentionTimeOption",
@@ -40,6 +41,10 @@ ScaleEventsOption = Annotated[
 ]
 ScaleBytesOption = Annotated[
     str | None, typer.Option("--scale-bytes", metavar="1MB", help="Split segments that take more than this a second.")
+]
+KeysOption = Annotated[
+    bool | None,
+    typer.Option("--keys/--no-keys", help="Keep the keys of events, as by default, or only choose segments by them."),
 ]
 TagOption = Annotated[
     list[str] | None, typer.Option("--tag", metavar="T", help="A word to remember; may be given several times.")

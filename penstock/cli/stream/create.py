@@ -8,6 +8,7 @@ from penstock.cli._options import option_names
 from penstock.cli._output import JsonOption, fail
 from penstock.cli._store import STORE_DEFAULT, StoreOption, new_store
 from penstock.cli.stream._config import (
+    KeysOption,
     RetentionConsumptionOption,
     RetentionSizeOption,
     RetentionTimeOption,
@@ -33,6 +34,7 @@ def create(
     retention_consumption: RetentionConsumptionOption = False,
     scale_events: ScaleEventsOption = None,
     scale_bytes: ScaleBytesOption = None,
+    keys: KeysOption = None,
     tag: TagOption = None,
     exist_ok: Annotated[bool, typer.Option("--exist-ok", help="A stream that is there stays as it is.")] = False,
     store: StoreOption = STORE_DEFAULT,
@@ -48,6 +50,7 @@ def create(
         config = StreamConfig(
             scaling=given_scaling(scale_events, scale_bytes) or Fixed(),
             retention=given_retention(retention_time, retention_size, by_consumption=retention_consumption),
+            keep_keys=keys is not False,
             tags=given_tags(tag),
         )
     with new_store(store) as opened:

@@ -8,6 +8,7 @@ from penstock.cli._options import option_names
 from penstock.cli._output import JsonOption
 from penstock.cli._store import STORE_DEFAULT, StoreOption, existing_store
 from penstock.cli.stream._config import (
+    KeysOption,
     RetentionConsumptionOption,
     RetentionSizeOption,
     RetentionTimeOption,
@@ -34,6 +35,7 @@ def update(
     scale_events: ScaleEventsOption = None,
     scale_bytes: ScaleBytesOption = None,
     no_scaling: Annotated[bool, typer.Option("--no-scaling", help="Let it have the segments it has.")] = False,
+    keys: KeysOption = None,
     tag: TagOption = None,
     no_tags: Annotated[bool, typer.Option("--no-tags", help="Forget all tags.")] = False,
     store: StoreOption = STORE_DEFAULT,
@@ -52,6 +54,8 @@ def update(
         )
         if retention is not None or no_retention:
             changes["retention"] = retention
+        if keys is not None:
+            changes["keep_keys"] = keys
         if tag or no_tags:
             changes["tags"] = given_tags(tag, none=no_tags)
         if not changes:
