@@ -7,6 +7,7 @@ import threading
 from collections import Counter, defaultdict
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
+from datetime import UTC, datetime
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final
 from unittest.mock import Mock
@@ -698,6 +699,25 @@ def test_a_group_is_not_reset_to_a_position_beyond_what_it_has_read_or_of_anothe
         group.reset(Position.of({(OTHER, 0): 0}))
     group.reset(Position.of({(STREAM, 1): 0, (STREAM, 2): 0}))
     assert group.position == (StreamCut.of(STREAM, {1: 0, 2: 0}),)
+
+
+def test_a_group_is_created_at_a_time_and_reset_to_one(store: StreamStore, clock: ManualClock) -> None:
+    """What was appended at that time, or later, is read."""
+    store.create_stream(STREAM)
+    put(store, b"a")
+    clock.advance(60)
+    time_ms = int(clock.now() * 1000)
+    put(store, b"b")
+    group = store.create_reader_group("g", [STREAM], datetime.fromtimestamp(clock.now(), UTC))
+    for to in (time_ms, datetime.fromtimestamp(clock.now(), UTC), datetime.fromtimestamp(clock.now())):  # noqa: DTZ006
+        with group.reader("r") as reader:
+            assert rest(reader) == [b"b"]
+        group.reset(to)
+    assert store.create_reader_group("g", [STREAM], time_ms, exist_ok=True).streams == (STREAM,)
+    with pytest.raises(BadArgument):
+        group.reset(-1)
+    with pytest.raises(BadArgument):
+        group.reset(True)
 
 
 def test_the_lag_is_what_is_not_read_yet_in_bytes_and_since_when(store: StreamStore, clock: ManualClock) -> None:
