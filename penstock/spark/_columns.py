@@ -20,6 +20,7 @@ from pyspark.sql.types import (
     DataType,
     DateType,
     LongType,
+    MapType,
     NumericType,
     StringType,
     StructField,
@@ -45,6 +46,9 @@ CORRUPT: Final = "_corrupt"
 _TOKENS: Final = re.compile(r"(`(?:[^`]|``)+`)|(?:'(?:[^'\\]|\\.)*')|([^\s`'<>(),:]+)|([<>(),])")
 _OURS: Final[dict[str, DataType]] = {
     "event": BinaryType(),
+    "key": BinaryType(),
+    "timestamp": TimestampType(),
+    "headers": MapType(StringType(), BinaryType()),
     "scope": StringType(),
     "stream": StringType(),
     "segment_id": LongType(),
@@ -63,7 +67,12 @@ _FUTOIN: Final[dict[str, DataType]] = {
 
 def schema_of(options: SourceOptions) -> StructType | str:
     """Return the columns that a source has if nobody names others: as text if Spark has to read a part of them."""
-    ours = {name: kind for name, kind in _OURS.items() if name != "event" or options.format == "raw"}
+    left_out = [
+        *([] if options.format == "raw" else ["event"]),
+        *([] if options.include_headers else ["headers"]),
+        *names_in(options.json_schema or ""),
+    ]
+    ours = {name: kind for name, kind in _OURS.items() if name not in left_out}
     corrupt = {CORRUPT: StringType()} if options.format != "raw" and options.keep_corrupt else {}
     if options.format != "json":
         found = (_FUTOIN if options.format == "futoin" else {}) | corrupt | ours
@@ -88,10 +97,7 @@ def check_schema(options: SourceOptions, schema: StructType) -> None:
     of_json = _json_names(options, schema)
     for one in schema.fields:
         if schema.fieldNames().count(one.name) > 1:
-            raise BadArgument(
-                f"there is more than one column {one.name!r}, of the stream and of its JSON: name the columns that you "
-                "want with .schema(), too; those that 'json_schema' names are the JSON's"
-            )
+            raise BadArgument(f"there is more than one column {one.name!r}: name each once")
         if not _is_nullable(one):
             raise BadArgument(
                 f"the column {one.name!r} cannot be NOT NULL: a row that lacks it would end the query in Java. Leave "
@@ -183,6 +189,9 @@ class Rows:
         scope, _, name = self._stream.partition("/")
         self._makers: dict[str, Callable[[pa.RecordBatch], pa.Array]] = {
             "event": self._events,
+            "key": lambda batch: batch.column("key"),
+            "timestamp": lambda batch: batch.column("timestamp"),
+            "headers": lambda batch: batch.column("headers"),
             "scope": _Same(scope).of,
             "stream": _Same(name).of,
             "segment_id": lambda batch: batch.column("segment_id"),

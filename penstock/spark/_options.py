@@ -60,6 +60,7 @@ class SourceOptions:
     format: Format = "raw"
     json_schema: str | None = None
     keep_corrupt: bool = False
+    include_headers: bool = False
     min_partitions: int | None = None
     fail_on_data_loss: bool = True
     mark_rows: bool = False
@@ -81,6 +82,7 @@ class SinkOptions:
     stream: str | None = None
     event: str = "event"
     key: str | None = None
+    headers: str | None = None
     pointer: str | None = None
     time: str | None = None
     txn_app_id: str | None = None
@@ -310,6 +312,7 @@ _SOURCE: Final[Mapping[str, _Reader]] = {
     "format": ("format", _choice(*get_args(Format))),
     "json_schema": ("json_schema", _text),
     "on_corrupt": ("keep_corrupt", _chosen({"column": True, "fail": False})),
+    "include_headers": ("include_headers", _flag),
     "min_partitions": ("min_partitions", _partitions),
     "fail_on_data_loss": ("fail_on_data_loss", _flag),
     "mark_rows": ("mark_rows", _flag),
@@ -320,6 +323,7 @@ _SINK: Final[Mapping[str, _Reader]] = {
     "stream": ("stream", _stream),
     "event": ("event", _text),
     "key": ("key", _text),
+    "headers": ("headers", _text),
     "pointer": ("pointer", _text),
     "time": ("time", _text),
     "txn_app_id": ("txn_app_id", _app_id),

@@ -11,7 +11,7 @@ from __future__ import annotations
 import shutil
 import uuid
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import groupby
 from tempfile import SpooledTemporaryFile
 from typing import TYPE_CHECKING, Final, Self
@@ -21,7 +21,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
-from pyspark.sql.types import BinaryType, LongType, StringType, TimestampType
+from pyspark.sql.types import BinaryType, LongType, MapType, StringType, TimestampType
 
 from penstock.errors import BadArgument, NoSuchTransaction, PenstockError, StoreUnreachable, TransactionEnded
 from penstock.model import EventPointer, check_stream_name
@@ -44,7 +44,13 @@ _ATTEMPTS_MAX: Final = 5  # each of which waits for the store
 _LEASE_S: Final = 24 * 3600.0  # how long a batch may take; what is left over goes with the next commit
 _COPY_SIZE: Final = 1 << 20
 _ROWS: Final = pa.schema(
-    [("event", pa.binary()), ("key", pa.binary()), ("pointer", pa.string()), ("stream", pa.string())]
+    [
+        ("event", pa.binary()),
+        ("key", pa.binary()),
+        ("pointer", pa.string()),
+        ("headers", pa.map_(pa.string(), pa.binary())),
+        ("stream", pa.string()),
+    ]
 )
 _LOST: Final = (NoSuchTransaction, StoreUnreachable, TransactionEnded)  # a transaction, with the owner of the store
 
@@ -63,6 +69,8 @@ class _Writing:
     """What both sinks do."""
 
     def __init__(self, options: SinkOptions, schema: StructType) -> None:
+        if options.headers is None and "headers" in schema.fieldNames():
+            options = replace(options, headers="headers")
         self._options = options
         text = (BinaryType, StringType)
         kinds = {"event": text, "key": text, "pointer": (StringType,), "time": (TimestampType, LongType)}
@@ -70,6 +78,8 @@ class _Writing:
             column = getattr(options, option)
             if column is not None:
                 _check_column(schema, option, column, kind)
+        if options.headers is not None:
+            _check_headers_column(schema, options.headers)
         if options.stream is None:
             _check_stream_column(schema)
         self._has_scope = "scope" in schema.fieldNames()
@@ -322,16 +332,21 @@ class _Part:
     def add(self, batch: pa.RecordBatch) -> None:
         """Write events."""
         for some in _runs(batch):
+            keys, headers = some["key"], some["headers"]
             if some["event"].null_count:
-                self._copy(some["pointer"][0].as_py(), some["key"][0].as_py())
+                self._copy(some["pointer"][0].as_py(), keys[0].as_py(), dict(headers[0].as_py() or ()))
             else:
-                self._transaction.write_batch(some["event"], None if some["key"].null_count else some["key"])
+                self._transaction.write_batch(
+                    some["event"],
+                    None if keys.null_count else keys,
+                    None if headers.null_count == len(headers) else headers,
+                )
 
-    def _copy(self, pointer: str, key: bytes | None) -> None:
+    def _copy(self, pointer: str, key: bytes | None, headers: Mapping[str, bytes]) -> None:
         """Copy an event that is too large for a row."""
         with (
             self._store.fetch_event_as_stream(EventPointer.parse(pointer)) as event,
-            self._transaction.begin_write_event(key) as out,
+            self._transaction.begin_write_event(key, headers=headers or None) as out,
         ):
             shutil.copyfileobj(event, out, _COPY_SIZE)
 
@@ -370,6 +385,17 @@ def _check_stream_column(schema: StructType) -> None:
         )
 
 
+def _check_headers_column(schema: StructType, name: str) -> None:
+    _check_column(schema, "headers", name, (MapType,))
+    kind = schema[name].dataType
+    assert isinstance(kind, MapType), "it was checked"
+    if not isinstance(kind.keyType, StringType) or not isinstance(kind.valueType, BinaryType | StringType):
+        raise BadArgument(
+            f"the column {name!r} is of type {kind.simpleString()}, and the headers of each row are "
+            "map<string,binary>: cast it, or leave it out"
+        )
+
+
 def _check_column(schema: StructType, option: str, name: str, kinds: tuple[type, ...]) -> None:
     if name not in schema.fieldNames():
         raise BadArgument(
@@ -378,7 +404,7 @@ def _check_column(schema: StructType, option: str, name: str, kinds: tuple[type,
         )
     kind = schema[name].dataType
     if not isinstance(kind, kinds):
-        wanted = " or ".join(one().simpleString() for one in kinds)
+        wanted = " or ".join("map<string,binary>" if one is MapType else one().simpleString() for one in kinds)
         raise BadArgument(
             f"the column {name!r} is of type {kind.simpleString()}, and the {option} of each row is {wanted}: "
             "cast it, or make JSON of it with to_json(struct(…))"

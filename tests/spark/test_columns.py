@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from penstock.spark._options import SourceOptions
 
 STREAM = "plant/readings"
-OURS = ["event", "scope", "stream", "segment_id", "offset", "size", "pointer", "mark_time"]
+OURS = ["event", "key", "timestamp", "scope", "stream", "segment_id", "offset", "size", "pointer", "mark_time"]
 
 
 def options_of(**texts: str) -> SourceOptions:
@@ -81,7 +81,13 @@ def test_a_source_has_the_columns_of_its_format() -> None:
     assert isinstance(futoin, StructType)
     assert futoin.fieldNames() == ["id", "type", "data", "ts", *OURS[1:]]
     found = schema_of(options_of(format="json", json_schema="a int, b array<date>", on_corrupt="column"))
-    assert str(found).startswith("a int, b array<date>, `_corrupt` string, `scope` string, ")
+    assert str(found).startswith(
+        "a int, b array<date>, `_corrupt` string, `key` binary, `timestamp` timestamp, `scope` string, "
+    )
+    assert schema_of(options_of(includeHeaders="true")).fieldNames()[3] == "headers"  # type: ignore[union-attr]
+    taken = str(schema_of(options_of(format="json", json_schema="size int, key string", include_headers="true")))
+    assert taken.startswith("size int, key string, `timestamp` timestamp, `headers` map<string,binary>, `scope` string")
+    assert "`size`" not in taken, "what the JSON has takes the place of what the stream has"
     with pytest.raises(BadArgument, match="needs to know the columns"):
         schema_of(options_of(format="json"))
 
@@ -89,7 +95,7 @@ def test_a_source_has_the_columns_of_its_format() -> None:
 @pytest.mark.parametrize(
     ("texts", "schema", "message"),
     [
-        ({}, schema_with(evnet=BinaryType()), "no column 'evnet': there are event, scope, "),
+        ({}, schema_with(evnet=BinaryType()), "no column 'evnet': there are event, key, timestamp, headers, scope, "),
         ({}, schema_with(event=StringType()), "'event' is of type binary, not string"),
         ({}, schema_with(type=StringType()), "no column 'type'"),
         ({}, schema_with(_corrupt=StringType()), "on_corrupt=column"),
@@ -115,6 +121,20 @@ def test_columns_that_there_are_not_are_refused(texts: dict[str, str], schema: S
     """When the query is made, not when its first task runs."""
     with pytest.raises(BadArgument, match=message):
         check_schema(options_of(**texts), schema)
+
+
+def test_rows_carry_what_events_carry(store: Store) -> None:
+    """The key that they were written with, when they were appended, and their headers."""
+    begin = datetime.now(UTC).replace(microsecond=0)
+    with store.writer(STREAM) as writer:
+        writer.write_event(b"one", key="k", headers={"trace": b"7"})
+        writer.write_event(b"two")
+    schema = schema_of(options_of(include_headers="true"))
+    assert isinstance(schema, StructType)
+    first, second = rows_of(store, options_of(include_headers="true"), schema)
+    assert (first["key"], dict(first["headers"])) == (b"k", {"trace": b"7"})
+    assert (second["key"], second["headers"]) == (None, None)
+    assert begin <= first["timestamp"] <= second["timestamp"] <= datetime.now(UTC)
 
 
 def test_every_column_of_a_row_tells_what_its_name_says(store: Store) -> None:
@@ -193,7 +213,9 @@ def test_rows_of_a_micro_batch_have_its_time_and_no_other(store: Store) -> None:
     """Even if it is none: a segment may be ahead of the others, and what it has passed is no promise of all."""
     write(store, b"one")
     [batch] = store.read(STREAM)
-    ahead = batch.set_column(3, batch.schema.field(3), pa.array([5_000], batch.schema.field(3).type))
+    place = batch.schema.get_field_index("mark_time")
+    field = batch.schema.field(place)
+    ahead = batch.set_column(place, field, pa.array([5_000], field.type))
     times = [
         Rows(store, options_of(), RAW, STREAM, time=time, in_batch=in_batch).of(ahead).column("mark_time").to_pylist()
         for time, in_batch in [(None, False), (None, True), (7_000, True)]

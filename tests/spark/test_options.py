@@ -41,6 +41,7 @@ def test_every_option_of_a_source_is_read() -> None:
             "min_partitions": "16",
             "fail_on_data_loss": "false",
             "mark_rows": "true",
+            "include_headers": "true",
             "event_time": "timestamp_millis(at)",
             "consumer": "nightly-report",
             "user": "ada",
@@ -64,6 +65,7 @@ def test_every_option_of_a_source_is_read() -> None:
         min_partitions=16,
         fail_on_data_loss=False,
         mark_rows=True,
+        include_headers=True,
         event_time="timestamp_millis(at)",
         consumer="nightly-report",
     )
@@ -113,13 +115,14 @@ def test_options_are_known_by_the_spellings_that_people_of_spark_type() -> None:
             "startingOffsets": "latest",
             "maxOffsetsPerTrigger": "1000",
             "failOnDataLoss": "false",
+            "includeHeaders": "true",
             "minPartitions": "3",
             "Max_Bytes_Per_Trigger": "1m",
         }
     )
     assert found.streams == ("plant/readings", "plant/alarms")
     assert (found.start, found.max_events_per_trigger, found.fail_on_data_loss) == ("latest", 1000, False)
-    assert (found.min_partitions, found.max_bytes_per_trigger) == (3, 1 << 20)
+    assert (found.min_partitions, found.max_bytes_per_trigger, found.include_headers) == (3, 1 << 20, True)
     with pytest.raises(BadArgument, match="'start' is given twice"):
         source_options(GIVEN | {"start": "latest", "startingOffsets": "latest"})
 

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
-from pyspark.sql.types import BinaryType, StringType, StructField, StructType
+from pyspark.sql.types import BinaryType, MapType, StringType, StructField, StructType
 
 import penstock
 from penstock.errors import BadArgument, NoSuchStream, StoreLocked, StreamSealed
@@ -351,6 +351,31 @@ def test_rows_go_to_the_stream_that_they_name(store: Store, folder: Path, size: 
     assert b"f" in events_of(store, OUT)
     with pytest.raises(BadArgument, match=r"the option 'stream' is missing: .* or give the rows a column 'stream'"):
         PenstockSource({"store": str(folder)}).writer(StructType(ROWS.fields[:1]), overwrite=False)
+
+
+@pytest.mark.parametrize("size", [0, 50_000])
+def test_headers_are_written_if_there_is_a_column_of_them(store: Store, folder: Path, size: int) -> None:
+    """As the source gives them, so that a copy is one; also of an event that is too large for a row."""
+    with store.writer(STREAM) as writer:
+        large = writer.write_event(b"large", key="k").result()
+    store.create_stream(OUT)
+    kind = MapType(StringType(), BinaryType())
+    schema = StructType([*ROWS.fields, StructField("headers", kind), StructField("pointer", StringType())])
+    columns = [
+        pa.array([b"a" + bytes(size), b"b" + bytes(size), None], pa.binary()),
+        pa.array([OUT] * 3),
+        pa.array([{"trace": b"7"}, None, {"of": b"large"}], pa.map_(pa.string(), pa.binary())),
+        pa.array([None, None, str(large)]),
+    ]
+    texts = {"store": str(folder), "stream": OUT, "pointer": "pointer"}
+    sink = PenstockSource(texts).writer(schema, overwrite=False)
+    sink.commit([sink.write(iter([pa.record_batch(columns, schema.fieldNames())]))])
+    rows = [row for batch in store.read(OUT) for row in batch.to_pylist()]
+    found = {row["event"][:5].rstrip(b"\0"): row["headers"] and dict(row["headers"]) for row in rows}
+    assert found == {b"a": {"trace": b"7"}, b"b": None, b"large": {"of": b"large"}}
+    texts.pop("pointer")
+    with pytest.raises(BadArgument, match="'headers' is of type string, and the headers of each row is map<string,bin"):
+        PenstockSource(texts).writer(StructType([*ROWS.fields, StructField("headers", StringType())]), overwrite=False)
 
 
 def test_a_version_of_an_application_is_written_once(store: Store, folder: Path) -> None:
