@@ -161,7 +161,7 @@ def test_json_events_are_typed_columns(spark: SparkSession, store: Store, folder
     write_events(store, [*(json.dumps(one, indent=1).encode() for one in good), b"", b'{"sensor": "\xff"}', b"{}{}"])
     fields = "sensor string, at timestamp, at_day date, deep struct<x: array<int>>"
     table = load_table(spark, folder, format="json", json_schema=fields, on_corrupt="column")
-    assert table.columns[:6] == ["sensor", "at", "at_day", "deep", "_corrupt", "scope"]
+    assert table.columns[:6] == ["sensor", "at", "at_day", "deep", "_corrupt", "key"]
     rows = sorted(table.where("_corrupt IS NULL").collect(), key=lambda row: str(row.sensor))
     assert [(row.sensor, row.deep.x) for row in rows] == [(f"s{number}", [number]) for number in range(5)]
     assert rows[0].at_day.isoformat() == "2024-02-29"
