@@ -294,9 +294,15 @@ class Block:
         return self.start + BLOCK_HEADER_SIZE + LENGTH_SIZE * index + int(self.bounds[index])
 
     def index_at(self, offset: int) -> int | None:
-        """Return which event begins at ``offset``; the block's own beginning and end count too. None: none does."""
+        """Return which event begins at ``offset``; the block's own beginning and end count too. None: none does.
+
+        So does the place just behind the last event, before its key and headers: whoever knows an event's offset and
+        size can say where the next read begins.
+        """
         if offset <= self.start:
             return 0 if offset == self.start else None
+        if self.count and offset == self.start + BLOCK_HEADER_SIZE + LENGTH_SIZE * self.count + int(self.bounds[-1]):
+            return self.count
         offsets = self.offsets()
         index = int(np.searchsorted(offsets, offset))
         return index if index <= self.count and offsets[index] == offset else None
