@@ -274,7 +274,7 @@ def test_time_of_writers_and_of_appending_are_told_apart(store: StreamStore, clo
 
 def life(store: StreamStore, clock: ManualClock, chance: random.Random) -> None:
     """Do anything that changes how many events there are."""
-    kind = chance.randrange(9)
+    kind = chance.randrange(10)
     key = str(chance.randrange(10))
     if kind < 3:
         with store.writer(STREAM) as writer:
@@ -297,7 +297,22 @@ def life(store: StreamStore, clock: ManualClock, chance: random.Random) -> None:
         store.scale_stream(STREAM, seal=[one.segment_id], ranges=[(one.low, middle), (middle, one.high)])
     elif kind < 8:
         store.truncate_stream(STREAM, any_cut(store, chance))
+    else:
+        before = times_of(store)
+        clock.advance(60)
+        store.maintain()  # which merges small plogs
+        assert times_of(store) == before
     clock.advance(chance.random() * 10)
+
+
+def times_of(store: StreamStore) -> dict[int, list[datetime]]:
+    """Return the timestamps of each segment, which go up."""
+    found: dict[int, list[datetime]] = {}
+    for batch in store.read(STREAM):
+        for row in batch.select(["segment_id", "timestamp"]).to_pylist():
+            found.setdefault(row["segment_id"], []).append(row["timestamp"])
+    assert all(times == sorted(times) for times in found.values())
+    return found
 
 
 def any_cut(store: StreamStore, chance: random.Random) -> StreamCut:
