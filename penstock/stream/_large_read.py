@@ -175,10 +175,12 @@ class LargeBlock:
     @classmethod
     def of(cls, segment: ReadableSegment, stream: str, segment_id: int, block: Chunk | Extent) -> Self:
         """Return the large event that a block begins: its extent, or its first chunk."""
-        extent, place = (None, block.start) if isinstance(block, Chunk) else (block, block.end)
-        event = LargeEvent(segment, stream, segment_id, place, extent)
-        columns = NO_COLUMNS if extent is None else extent.columns
-        return cls(event, start=block.start, time_ms=block.time_ms, columns=columns)
+        if isinstance(block, Extent):
+            event = LargeEvent(segment, stream, segment_id, block.end, block)
+            return cls(event, start=block.start, time_ms=block.time_ms, columns=block.columns)
+        event = LargeEvent(segment, stream, segment_id, block.start, None)
+        columns, time_ms = _carried(segment, block)
+        return cls(event, start=block.start, time_ms=time_ms, columns=columns)
 
     @property
     def size(self) -> int:
@@ -324,8 +326,7 @@ def file_at(segment: ReadableSegment, pointer: EventPointer) -> EventInputStream
     if isinstance(block, Block):
         return file_of(block, index, pointer)
     event = LargeEvent(segment, pointer.stream, pointer.segment_id, block.start, None)
-    extent = _extent_before(segment, block)
-    columns, time_ms = (NO_COLUMNS, block.time_ms) if extent is None else (extent.columns, extent.time_ms)
+    columns, time_ms = _carried(segment, block)
     return EventInputStream(event, pointer, attributes=Attributes.at(columns, 0), timestamp=time_ms)
 
 
@@ -348,10 +349,13 @@ def _block_with(segment: ReadableSegment, pointer: EventPointer) -> tuple[Block 
     raise NoSuchEvent(pointer)
 
 
-def _extent_before(segment: ReadableSegment, chunk: Chunk) -> Extent | None:
-    """Return the extent of the large event that begins with a chunk, unless it is damaged or truncated away."""
+def _carried(segment: ReadableSegment, chunk: Chunk) -> tuple[Columns, int]:
+    """Return key, headers and time of the large event that begins with a chunk.
+
+    They are in the extent before it; where that is damaged or truncated away, only the time is known.
+    """
     try:
         before = next(segment.blocks(chunk.start - 1, size=1), None)
     except (BadArgument, CorruptData, LogError, PlogError):
-        return None
-    return before if isinstance(before, Extent) else None
+        before = None
+    return (before.columns, before.time_ms) if isinstance(before, Extent) else (NO_COLUMNS, chunk.time_ms)

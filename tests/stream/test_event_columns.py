@@ -97,6 +97,18 @@ def test_every_way_in_and_out_keeps_key_and_headers(store: StreamStore) -> None:
     assert found == [headers for _, _, headers in expected]
 
 
+def test_a_range_that_begins_at_a_large_event_has_its_key(store: StreamStore) -> None:
+    """Parallel readers get parts of a segment, which are cut where the chunks of a large event begin."""
+    store.create_stream(STREAM)
+    with store.writer(STREAM) as writer:
+        for number in range(3):
+            writer.write_event(LARGE, key=f"k{number}", headers={"n": b"%d" % number})
+    parts = store.segment_ranges(STREAM, approx_bytes=1 << 20)
+    assert len(parts) > 2
+    rows = [row for part in parts for batch in store.read_range(part) for row in batch.to_pylist()]
+    assert [(row["key"], row["headers"]) for row in rows] == [(b"k%d" % n, [("n", b"%d" % n)]) for n in range(3)]
+
+
 def test_keys_and_headers_survive_a_scale_that_overtakes_them(store: StreamStore) -> None:
     """Events whose segment ended are placed again, one by one, with all they carry."""
     store.create_stream(STREAM)
