@@ -200,7 +200,8 @@ def _await_time(store: Store, writers: dict[str, _Plant]) -> None:
 
 def _source(spark: SparkSession, folder: Path) -> DataFrame:
     reader = spark.readStream.format("penstock").option("store", str(folder / "data")).option("stream", STREAM)
-    return reader.option("format", "json").option("json_schema", _SCHEMA).load()
+    reader = reader.option("format", "json").option("json_schema", _SCHEMA)
+    return reader.option("on_corrupt", "column").load()  # the film is no JSON
 
 
 def _exact(spark: SparkSession, folder: Path) -> DataFrame:
