@@ -174,8 +174,10 @@ def append_records(partition: Partition, records: list[Record]) -> Steps[None]:
         partition.failed = True
         raise LogFenced(f"partition {partition.name!r}") from error
     except PenstockError as error:
-        # Refused is not written, and may be tried again; of anything else nobody knows whether it was written.
-        partition.failed = not isinstance(error, DiskFull | PlogError | CpoUnavailable)
+        # Refused is not written, and may be tried again; what the oracle has taken is asked for before the next try. Of
+        # anything else nobody knows whether it was written.
+        is_asked_for = isinstance(error, CpoUnavailable) and partition.unsure is not None
+        partition.failed = not (isinstance(error, DiskFull | PlogError) or is_asked_for)
         raise
     for record in records:
         partition.metadata.apply(record)
