@@ -57,12 +57,14 @@ def test_streams_are_listed(store: StreamStore, client: flight.FlightClient) -> 
 def test_what_is_put_is_durable_and_read_again(store: StreamStore, client: flight.FlightClient) -> None:
     """Ten lines in any language that Arrow has."""
     store.create_stream(STREAM)
-    batch = pa.record_batch({"event": pa.array([b"a", b"b"]), "key": ["one", "two"]})
+    headers = pa.array([[("trace", b"1")], None], pa.map_(pa.string(), pa.binary()))
+    batch = pa.record_batch({"event": pa.array([b"a", b"b"]), "key": ["one", "two"], "headers": headers})
     assert put(client, STREAM, batch) == b"2"
     (info,) = client.list_flights()
     table = client.do_get(info.endpoints[0].ticket).read_all()
     assert table["event"].to_pylist() == [b"a", b"b"]
-    assert table.schema.names == ["event", "segment_id", "offset", "mark_time"]
+    assert (table["key"].to_pylist(), table["headers"].to_pylist()) == ([b"one", b"two"], headers.to_pylist())
+    assert table.schema.names == ["event", "key", "timestamp", "headers", "segment_id", "offset", "mark_time"]
 
 
 def test_a_ticket_says_from_where_to_where(store: StreamStore, client: flight.FlightClient) -> None:

@@ -368,7 +368,7 @@ def test_what_is_permitted_for_one_writer_holds_for_no_other(guarded: tuple[Serv
         own, other = (
             call("transactions.begin", one, uid, None, 30.0) for one, uid in zip((OWN, OTHER), uids, strict=True)
         )
-        event = call("transaction.event", other, 0.5)
+        event = call("transaction.event", other, 0.5, None, None)
         users.revoke("write", "write", OTHER)
         for name, args in (("write", [b"x"]), ("commit", [0, bytes(64), b"", 0.5]), ("drop", [])):
             with pytest.raises(BadArgument, match="no large event of writer"):
