@@ -14,7 +14,18 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
     from typing import NoReturn
 
-__all__ = ["JsonOption", "count_of", "duration", "fail", "moment", "print_json", "print_rows", "progress", "size"]
+__all__ = [
+    "JsonOption",
+    "count_of",
+    "duration",
+    "fail",
+    "figure",
+    "moment",
+    "print_json",
+    "print_rows",
+    "progress",
+    "size",
+]
 
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
@@ -54,6 +65,11 @@ def print_rows(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
 def size(count: int) -> str:
     """Return a number of bytes as text: in a unit that fits on a terminal, the plain number elsewhere."""
     return human_size(count) if sys.stdout.isatty() else str(count)
+
+
+def figure(count: int) -> str:
+    """Return a number as text: with commas on a terminal, plain elsewhere."""
+    return f"{count:,}" if sys.stdout.isatty() else str(count)
 
 
 def duration(seconds: float) -> str:

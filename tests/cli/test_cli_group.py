@@ -47,15 +47,19 @@ def test_lag_tells_what_is_not_read_yet(call: Call, two: Path) -> None:
     lags = {one["name"]: one for one in json.loads(call("group", "lag", "--json").out)}
     assert (lags["dashboard"]["bytes"], lags["both"]["bytes"]) == (24, 96)
     assert lags["both"]["seconds"] >= 0
-    name, size, seconds = call("group", "lag", "dashboard").out.rstrip("\n").split("\t")
-    assert (name, size, float(seconds) >= 0) == ("dashboard", "24", True)
+    assert lags["both"]["events"] > lags["dashboard"]["events"] > 0
+    name, events, size, seconds = call("group", "lag", "dashboard").out.rstrip("\n").split("\t")
+    assert (name, int(events), size) == ("dashboard", lags["dashboard"]["events"], "24")
+    assert float(seconds) >= 0
 
 
 def test_lag_is_nothing_once_all_is_read(call: Call, plant: Path) -> None:
     """A check that watches a group goes by this."""
     assert plant.is_dir()
     call("group", "reset", "dashboard", "--to", "tail")
-    assert json.loads(call("group", "lag", "--json").out) == [{"name": "dashboard", "bytes": 0, "seconds": 0.0}]
+    assert json.loads(call("group", "lag", "--json").out) == [
+        {"name": "dashboard", "events": 0, "bytes": 0, "seconds": 0.0}
+    ]
 
 
 @pytest.mark.parametrize(("place", "offset"), [("head", 0), ("tail", 96), ("friday", 72), ("plant/readings:0@80", 80)])

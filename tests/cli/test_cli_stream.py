@@ -97,11 +97,11 @@ def test_create_refuses_what_cannot_be_and_makes_no_store(call: Call, tmp_path: 
 
 
 def test_ls_lists_all_or_those_of_a_scope(call: Call) -> None:
-    """One line a stream, to be cut and grepped: name, state, segments, bytes."""
+    """One line a stream, to be cut and grepped: name, state, segments, events, bytes."""
     for name in ("b/two", "a/one", "a/more"):
         call("stream", "create", name)
     call("stream", "seal", "a/one")
-    assert call("stream", "ls").lines == ["a/more\tactive\t1\t0", "a/one\tsealed\t0\t0", "b/two\tactive\t1\t0"]
+    assert call("stream", "ls").lines == ["a/more\tactive\t1\t0\t0", "a/one\tsealed\t0\t0\t0", "b/two\tactive\t1\t0\t0"]
     assert [info["name"] for info in json.loads(call("stream", "ls", "a", "--json").out)] == ["a/more", "a/one"]
     assert call("stream", "ls", "nobody").out == ""
     assert json.loads(call("stream", "ls", "nobody", "--json").out) == []
@@ -125,6 +125,7 @@ def test_show_tells_all(call: Call, plant: Path) -> None:
             "tags": [],
             "keep_keys": True,
         },
+        "events": 4,
         "size_bytes": size,
         "head": "plant/readings:0@0",
         "watermark": None,

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from penstock.cli._output import count_of, duration, print_json, print_rows, size
+from penstock.cli._output import count_of, duration, figure, print_json, print_rows, size
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -28,6 +28,7 @@ def as_dict(info: StreamInfo) -> dict[str, object]:
         "epoch": info.epoch,
         "segments": [{"segment_id": one.segment_id, "low": one.low, "high": one.high} for one in info.segments],
         "config": msgspec.to_builtins(info.config),
+        "events": info.events,
         "size_bytes": info.size_bytes,
         "head": str(info.head),
         "tail": str(info.tail),
@@ -49,6 +50,7 @@ def print_stream(info: StreamInfo, watermark: str, consumers: Mapping[str, Strea
         [
             ("name", info.name),
             ("state", info.state),
+            ("events", figure(info.events)),
             ("size", size(info.size_bytes)),
             ("scaling", _scaling(info.config.scaling)),
             ("retention", _retention(info.config.retention)),
