@@ -115,8 +115,6 @@ class _Writing:
         rows = pa.record_batch([*columns, self._streams(batch)], _ROWS)
         is_missing = pc.and_(pc.is_null(rows["event"]), pc.is_null(rows["pointer"]))
         self._refuse_nulls("event", is_missing)
-        if self._options.key is not None:
-            self._refuse_nulls("key", pc.is_null(rows["key"]))
         return rows
 
     def _column(self, batch: pa.RecordBatch, field: pa.Field) -> pa.Array:
@@ -338,7 +336,7 @@ class _Part:
             else:
                 self._transaction.write_batch(
                     some["event"],
-                    None if keys.null_count else keys,
+                    None if keys.null_count == len(keys) else keys,
                     None if headers.null_count == len(headers) else headers,
                 )
 

@@ -122,18 +122,23 @@ def test_what_is_no_event_is_refused_at_once(  # noqa: PLR0917
     assert not events_of(store)
 
 
-def test_nulls_are_refused_and_nothing_is_written(spark: SparkSession, store: Store, folder: Path) -> None:
+def test_a_null_event_is_refused_and_nothing_is_written(spark: SparkSession, store: Store, folder: Path) -> None:
     """Neither by the task that finds one nor by the others."""
     rows = spark.range(200_000, numPartitions=4)
-    bad_event = rows.selectExpr("IF(id = 150000, NULL, concat(id, repeat('.', 20))) AS event", "'k' AS key")
-    bad_key = rows.selectExpr("concat(id, '') AS event", "IF(id = 150000, NULL, 'k') AS key")
-    for df, column in ((bad_event, "event"), (bad_key, "key")):
-        with pytest.raises(PySparkException) as failed:
-            save(df, folder, key="key")
-        told = told_by(failed.value)
-        assert isinstance(told, BadArgument)
-        assert f"the column '{column}' has 1 nulls" in str(told)
+    bad = rows.selectExpr("IF(id = 150000, NULL, concat(id, repeat('.', 20))) AS event", "'k' AS key")
+    with pytest.raises(PySparkException) as failed:
+        save(bad, folder, key="key")
+    told = told_by(failed.value)
+    assert isinstance(told, BadArgument)
+    assert "the column 'event' has 1 nulls" in str(told)
     assert not events_of(store)
+
+
+def test_a_null_key_is_an_event_without_one(spark: SparkSession, store: Store, folder: Path) -> None:
+    """A copy of a stream is to have the keys that the stream has, and no others."""
+    save(spark.range(4).selectExpr("string(id) AS event", "IF(id % 2 = 0, NULL, 'k') AS key"), folder, key="key")
+    keys = {row["event"]: row["key"] for batch in store.read(STREAM) for row in batch.to_pylist()}
+    assert keys == {b"0": None, b"1": b"k", b"2": None, b"3": b"k"}
 
 
 def test_streams_that_cannot_be_written_are_told(spark: SparkSession, store: Store, folder: Path) -> None:
