@@ -485,8 +485,11 @@ class EventTooLarge(StreamError):
     """The event is larger than the limit; a reader goes on with the next one."""
 
     def __init__(self, *, size: int, limit: int, pointer: object = None) -> None:
-        place = "an event" if pointer is None else f"the event at {pointer}"
-        super().__init__(f"{place} has {size} bytes, above the limit of {limit}")
+        place, advice = "an event", "write it as a file, with begin_write_event()"
+        if pointer is not None:
+            place = f"the event at {pointer}"
+            advice = "raise the reader's max_event_size, or read it as a file, with fetch_event_as_stream(pointer)"
+        super().__init__(f"{place} has {size} bytes, above the limit of {limit}: {advice}")
         self.size, self.limit, self.pointer = size, limit, pointer
 
 

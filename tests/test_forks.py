@@ -94,12 +94,20 @@ asked = [
     lambda: list(store.read("a/b")), lambda: store.fetch_event(pointer), lambda: store.maintain(),
     lambda: writer.write_event(b"x"), lambda: writer.write_batch([b"x"]), lambda: writer.flush(),
     lambda: writer.last_number, lambda: writer.__enter__(), lambda: writer.begin_write_event("k"),
-    lambda: group.reader("other"), lambda: group.lag(), lambda: reader.read_next_event(0), lambda: reader.read_batch(),
+    lambda: group.reader("other"), lambda: group.lag(), lambda: group.streams, lambda: group.readers(),
+    lambda: ack_refuses(), lambda: reader.read_next_event(0), lambda: reader.read_batch(),
     lambda: transactional.begin(), lambda: transaction.write_event(b"x"), lambda: transaction.commit(),
     lambda: transaction.status, lambda: output.write(b"x"), lambda: output.abort(), lambda: inside.write(b"x"),
 ]
 closed = [output, inside, transactional, reader, writer, busy, store]
 acknowledged, over = [], threading.Event()
+
+def ack_refuses():
+    "Ask an acknowledgement: only one that came before the fork answers."
+    if not ack._run.done:
+        refuses(lambda: ack.add_done_callback(print))
+        refuses(ack.done)
+    writer.flush()
 
 def work():
     while not over.is_set():
@@ -122,6 +130,7 @@ threads = [threading.Thread(target=work) for _ in range(3)]
 for thread in threads:
     thread.start()
 for number in range(6):
+    ack = writer.write_event(b"waits")
     status = forked(use, exits=sys.exit if number % 2 else os._exit)
     assert status == 0, status
 over.set()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Final
 
 from penstock.errors import BadArgument
@@ -21,7 +21,8 @@ _BYTES: Final = {
 _FIGURE: Final = re.compile(r"(\d{1,18}(?:\.\d{0,18})?|\.\d{1,18})\s*([A-Za-z]*)", re.ASCII)
 _NUMBER: Final = r"(?:\d+(?:\.\d*)?|\.\d+)(?:[eE]-?\d+)?"
 _RANGE: Final = re.compile(rf"({_NUMBER})-({_NUMBER})", re.ASCII)
-_TIME: Final = re.compile(r"\d+|\d{4}-\d\d-\d\d.*", re.ASCII)
+_TIME: Final = re.compile(r"\d+|\d{4}-\d\d-\d\d.*|\d+(?:\.\d+)?(?:ms|s|m|h|d|w)", re.ASCII)
+_DIGITS_MIN: Final = 12  # of milliseconds since 1970, from 1973 on: whoever gives fewer has given seconds
 _SEGMENT: Final = re.compile(r"\d{1,18}", re.ASCII)
 
 
@@ -60,17 +61,31 @@ def parse_ranges(option: str, text: str) -> list[tuple[float, float]]:
 
 
 def is_time(text: str) -> bool:
-    """Whether a text looks like a time: milliseconds, or a date."""
+    """Whether a text looks like a time: milliseconds, a date, or how long ago."""
     return _TIME.fullmatch(text) is not None
 
 
 def parse_time(option: str, text: str) -> int:
-    """Return the milliseconds of ``1700000000000`` or ``2026-11-15T12:00``; without a zone it is the local time."""
+    """Return the milliseconds of ``1700000000000``, ``2026-11-15T12:00``, or ``10m``, which is so long ago.
+
+    Without a zone a date is in local time.
+    """
+    if text.isdecimal() and 0 < len(text.lstrip("0")) < _DIGITS_MIN:
+        raise BadArgument(f"{option} cannot be {text}: it looks like seconds, give milliseconds since 1970")
     try:
-        time = int(text) if text.isdecimal() else round(datetime.fromisoformat(text).timestamp() * 1000)
+        time = _milliseconds(option, text)
         check_time(option, time)
     except (ValueError, OverflowError, OSError):  # BadArgument is a ValueError, too
         raise BadArgument(
-            f"{option} cannot be {shown(text)}: give a time like 2026-11-15T12:00, 2026-11-15T12:00Z or 1700000000000"
+            f"{option} cannot be {shown(text)}: give a time like 2026-11-15T12:00, 2026-11-15T12:00Z or 1700000000000, "
+            "or how long ago it was, like 10m"
         ) from None
     return time
+
+
+def _milliseconds(option: str, text: str) -> int:
+    if text.isdecimal():
+        return int(text)
+    if text[-1].isalpha() and not text.endswith(("Z", "z")):
+        return round((datetime.now(UTC).timestamp() - parse_duration(option, text)) * 1000)
+    return round(datetime.fromisoformat(text).timestamp() * 1000)

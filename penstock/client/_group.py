@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
 
 from penstock.client._seat import RemoteSeat
@@ -119,5 +120,5 @@ def as_cuts(what: str, given: Any) -> object:  # noqa: ANN401 - whatever somebod
     if given is None or isinstance(given, Checkpoint | StreamCut):
         return given
     if is_time(given):
-        return as_time(what, given)
+        return as_time(what, given) if isinstance(given, datetime) else given
     return as_list(what, given, "StreamCuts, or one, a checkpoint, or a time")

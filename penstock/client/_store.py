@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from penstock.ports import Clock
     from penstock.stream._group_state import Key
     from penstock.stream._large_read import EventInputStream
+    from penstock.stream._store import Place
     from penstock.stream.serializers import Serializer
 
 __all__ = ["RemoteStore"]
@@ -173,8 +174,8 @@ class RemoteStore:
     def read(
         self,
         name: str,
-        start: StreamCut | datetime | int | None = None,
-        end: StreamCut | datetime | int | None = None,
+        start: Place | None = None,
+        end: Place | None = None,
         *,
         max_event_size: int = EVENT_SIZE_DEFAULT,
     ) -> Iterator[pa.RecordBatch]:
@@ -194,8 +195,8 @@ class RemoteStore:
     def segment_ranges(
         self,
         name: str,
-        start: StreamCut | datetime | int | None = None,
-        end: StreamCut | datetime | int | None = None,
+        start: Place | None = None,
+        end: Place | None = None,
         approx_bytes: int | None = None,
     ) -> list[SegmentRange]:
         """Return what parallel readers may read: parts of segments of about ``approx_bytes``, or whole ones."""
@@ -367,8 +368,8 @@ class RemoteStore:
         self,
         name: str,
         streams: Sequence[str],
-        start: StreamCut | Sequence[StreamCut] | datetime | int | None = None,
-        end: StreamCut | Sequence[StreamCut] | datetime | int | None = None,
+        start: Place | Sequence[StreamCut] | None = None,
+        end: Place | Sequence[StreamCut] | None = None,
         *,
         exist_ok: bool = False,
     ) -> RemoteGroup:

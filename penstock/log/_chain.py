@@ -18,11 +18,12 @@ __all__ = ["LogChain", "PlogRange"]
 
 @dataclass(frozen=True, slots=True)
 class PlogRange:
-    """A part of one plog."""
+    """A part of one plog; ``label`` is what the plog was spliced into the log with."""
 
     plog_id: PlogId
     offset: int
     size: int
+    label: bytes = b""
 
 
 class LogChain:
@@ -59,16 +60,6 @@ class LogChain:
     def labels(self) -> dict[int, bytes]:
         """The labels of sealed plogs that have one, by their place among the sealed ones."""
         return {self._place(plog_id): label for plog_id, label in self._labels.items()}
-
-    @property
-    def has_labels(self) -> bool:
-        """Whether any plog has a label."""
-        return bool(self._labels)
-
-    def label_at(self, offset: int) -> bytes:
-        """Return the label of the plog that holds the byte at ``offset``; empty if it has none."""
-        place = bisect_right(self._ends, offset)
-        return self._labels.get(self._sealed[place], b"") if self._labels and place < len(self._sealed) else b""
 
     def add_sealed(self, plog_id: PlogId, length: int, label: bytes = b"") -> None:
         """Put a sealed plog behind the sealed ones."""
@@ -153,7 +144,8 @@ class LogChain:
             plog_start = self._ends[place - 1] if place else self.start
             size = min(end, plog_end) - offset
             if size:
-                found.append(PlogRange(plog_id, offset - plog_start, size))
+                label = self._labels.get(plog_id, b"")
+                found.append(PlogRange(plog_id, offset - plog_start, size, label))
             offset, place = offset + size, place + 1
         return found
 

@@ -116,7 +116,7 @@ class MetadataManager:
         """Put all bytes of the logs on the right behind those of the one on the left, for all of the plan in one step.
 
         The logs on the right end. The cost does not depend on how many bytes they are. ``labels`` of logs on the right
-        stay with their bytes: see :meth:`LogStream.label_at`.
+        stay with their bytes: see :meth:`LogStream.labelled_blocks`.
         """
         targets, sources = list(plan), [source for some in plan.values() for source in some]
         logs = sorted({*targets, *sources}, key=lambda log: log.name)
@@ -169,7 +169,7 @@ class MetadataManager:
         count: int,
         *,
         guard: AbstractContextManager[object],
-        rewrite: Callable[[int, memoryview], Sequence[Bytes]] | None,
+        rewrite: Callable[[memoryview, bytes], Sequence[Bytes]] | None,
     ) -> bool:
         """Let one plog be in the place of some; see :meth:`LogStream.merge`.
 
@@ -179,8 +179,8 @@ class MetadataManager:
             start, end = log.span(first, count)
             merged = self._draft(end - start)
             try:
-                blocks = log.blocks(start, end)
-                parts = ((view,) if rewrite is None else rewrite(place, view) for place, view in blocks)
+                blocks = log.labelled_blocks(start, end)
+                parts = ((view,) if rewrite is None else rewrite(view, label) for _, view, label in blocks)
                 for pending in [merged.submit(*some) for some in parts]:
                     pending.result()
                 with guard, merged.lock:

@@ -285,7 +285,7 @@ class LogStream:
                 raise ReadOutOfRange(plog_id, offset=offset, size=size, length=min(plog_length, end - start))
             parts = self._parts(start + offset, start + offset + size)
         found = self._by_plog(parts, start + offset + size, self._plogs.views)
-        return (view for _, views in found for view in views)
+        return (view for *_, views in found for view in views)
 
     def _parts(self, offset: int, end: int) -> list[tuple[int, PlogRange]]:
         """Return which parts of which plogs some bytes are, each with where its plog begins; under ``chains``."""
@@ -294,8 +294,11 @@ class LogStream:
 
     def _by_plog(
         self, parts: list[tuple[int, PlogRange]], end: int, read: Callable[[PlogId, int, int], T]
-    ) -> Iterator[tuple[int, T]]:
-        """Read one part after another up to ``end``; where a plog was merged with others meanwhile, read that one."""
+    ) -> Iterator[tuple[int, bytes, T]]:
+        """Read one part after another up to ``end``; where a plog was merged with others meanwhile, read that one.
+
+        Return where the plog begins, its label, and what was read.
+        """
         todo = parts[::-1]
         while todo:
             start, part = todo.pop()
@@ -308,7 +311,7 @@ class LogStream:
                         raise self._gone(part.plog_id) from error
                     todo = self._parts(start + part.offset, end)[::-1]
             else:
-                yield start, found
+                yield start, part.label, found
 
     def plogs(self) -> list[tuple[PlogId, int, bool]]:
         """Return the log's plogs in order: id, length, whether sealed. The last takes the appends."""
@@ -349,17 +352,21 @@ class LogStream:
 
         Here offsets count from the log's first byte. Each plog is opened when its turn comes.
         """
+        return ((start, view) for start, view, _ in self.labelled_blocks(offset, end))
+
+    def labelled_blocks(self, offset: int, end: int) -> Iterator[tuple[int, memoryview, bytes]]:
+        """Return the same with the label of each, with which it was spliced into the log; empty if it was not."""
         with self._manager.chains:
             chain = self._chain()
             if not chain.start <= offset <= end:
                 reason = f"cannot read from {offset} to {end} of log {self.name!r}, which begins at {chain.start}"
                 raise BadArgument(reason)
             parts = self._parts(offset, end)
-        for start, found in self._by_plog(parts, end, self._plogs.blocks):
-            yield from ((start + place, view) for place, view in found)
+        for start, label, found in self._by_plog(parts, end, self._plogs.blocks):
+            yield from ((start + place, view, label) for place, view in found)
 
-    def locate(self, offset: int, end: int) -> list[tuple[int, LocatedBlocks]]:
-        """Return where the appends are that hold any byte from ``offset`` to ``end``, by plog, each with its start."""
+    def locate(self, offset: int, end: int) -> list[tuple[int, bytes, LocatedBlocks]]:
+        """Return where the appends are that hold any byte from ``offset`` to ``end``: by plog, with start and label."""
         with self._manager.chains:
             parts = self._parts(offset, end)
         return list(self._by_plog(parts, end, self._plogs.locate))
@@ -389,17 +396,6 @@ class LogStream:
         with self._manager.chains:
             return self._chain().ranges(offset, offset + 1)[0].plog_id
 
-    @property
-    def has_labels(self) -> bool:
-        """Whether any byte was spliced into the log with a label."""
-        with self._manager.chains:
-            return self._chain().has_labels
-
-    def label_at(self, offset: int) -> bytes:
-        """Return the label with which the byte at ``offset`` was spliced into the log; empty if it was not."""
-        with self._manager.chains:
-            return self._chain().label_at(offset)
-
     def plog_starts(self) -> PlogStarts:
         """Return where each plog begins, counted from the log's first byte; nothing is copied."""
         with self._manager.chains:
@@ -420,7 +416,7 @@ class LogStream:
         count: int,
         *,
         guard: AbstractContextManager[object] | None = None,
-        rewrite: Callable[[int, memoryview], Sequence[Bytes]] | None = None,
+        rewrite: Callable[[memoryview, bytes], Sequence[Bytes]] | None = None,
     ) -> bool:
         """Copy ``count`` sealed plogs from ``first`` on into one, which takes their place; return whether it did.
 

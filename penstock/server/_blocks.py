@@ -54,7 +54,7 @@ class Blocks:
 
 
 def _messages(segment: Segment, offset: int, end: int) -> Iterator[tuple[int, int, pa.RecordBatch]]:
-    for start, view in segment.views(offset, end):
-        numbers = (pa.array([number], pa.int64()) for number in (start, segment.commit_ms(start)))
-        message = pa.record_batch([next(numbers), column_of(view), next(numbers)], BLOCKS)
+    for start, view, commit_ms in segment.views(offset, end):
+        place, time = pa.array([start], pa.int64()), pa.array([commit_ms], pa.int64())
+        message = pa.record_batch([place, column_of(view), time], BLOCKS)
         yield start, start + len(view), message

@@ -101,9 +101,8 @@ def _segment_at(session: Session, pointer: Any) -> Any:  # noqa: ANN401
 
 def _locate(session: Session, stream: str, segment: int, offset: int, end: int) -> Any:  # noqa: ANN401
     try:
-        found = session.store.segment(stream, segment)
-        located = found.locate(offset, end)
-        return [[start, found.commit_ms(start), one.path, one.key, one.first, one.offsets] for start, one in located]
+        located = session.store.segment(stream, segment).locate(offset, end)
+        return [[start, commit_ms, one.path, one.key, one.first, one.offsets] for start, commit_ms, one in located]
     except (KeyError, NoSuchStream):
         return []
 

@@ -53,7 +53,7 @@ def show_proof(session: Session, stream: str, segment: int, offset: int) -> list
         located = []
     if not located:
         raise BadArgument(f"there is no segment {segment} of stream {stream} with a byte at {offset} any more")
-    folder = Path(located[0][1].path).parent
+    folder = Path(located[0][-1].path).parent
     if not folder.is_absolute():
         return None  # the store is in memory
     try:

@@ -70,7 +70,8 @@ def open_shared(folder: Path, *, pass_s: float, own: bool) -> StreamStore | Remo
         with suppress(StoreLocked):
             return open_owned(folder, pass_s=pass_s)
     elif not has_store(folder):
-        raise StoreUnreachable(str(folder), reason="there is no store in this folder")
+        reason = "there is no store in this folder, and own=False makes none: open it once without"
+        raise StoreUnreachable(str(folder), reason=reason)
     finder = _FolderFinder(folder, pass_s, own=own)
     finder.prepare()
     from penstock.client._store import RemoteStore  # noqa: PLC0415 - an owner does without

@@ -10,7 +10,7 @@ from penstock.errors import BadArgument
 from penstock.stream import Transaction, TransactionalWriter
 from penstock.stream._batch import Rows, array_of
 from penstock.stream._columns import Attributes, check_columns, unpack_columns
-from penstock.stream._keys import unpack_positions
+from penstock.stream._keys import check_position, unpack_positions
 from penstock.stream._writer import check_writer
 
 if TYPE_CHECKING:
@@ -130,8 +130,7 @@ def begin_event(
     session: Session, transaction: str, position: float, key: bytes | None, headers: list[Any] | None
 ) -> int:
     """Begin an event of any size, whose key belongs there; return its number."""
-    if type(position) is not float or not 0 <= position < 1:
-        raise BadArgument(f"{position!r} is no place of a key")
+    check_position(position)
     attributes = Attributes.of(key, _headers(headers))
     one = _open(session, transaction)
     output = one.begin_at(position, attributes) if isinstance(one, Transaction) else one.begin_write_event()

@@ -17,6 +17,7 @@ from penstock.client._wire import APPENDS, BLOCKS_MAX, ENDED, cell, pack_error, 
 from penstock.errors import BadArgument, NoSuchStream, PenstockError, StoreClosed, WriterFenced
 from penstock.stream._block import EVENTS, EXTENT, LENGTH_SIZE, read_header
 from penstock.stream._columns import check_columns
+from penstock.stream._keys import check_position
 from penstock.stream._large_write import LargeWrite
 from penstock.stream._segment import NumbersTaken, SegmentEnded
 
@@ -215,7 +216,7 @@ def _check_body(header: BlockHeader, body: Sequence[memoryview]) -> None:
     count = header.count
     first, words, size = body[0], LENGTH_SIZE * count, sum(map(len, body))
     end = words + _total(first[:words], count) if len(first) >= words else size + 1
-    if size < end or (size > end and not header.columns):
+    if size < end or (size > end) != bool(header.columns):
         raise BadArgument("a block whose events are not as long as it says")
     if header.columns:
         _check_columns(header.columns, _behind(body, end), count)
@@ -264,6 +265,7 @@ class Upload:
         if size != self._write.size or header.kind != EXTENT or header.writer != self.writer.identity:
             raise BadArgument("a large event that is not what it says")
         _check_columns(header.columns, memoryview(columns), 1)
+        check_position(position)
         with self._lock:
             self.writer.check()
             self._write.finish()

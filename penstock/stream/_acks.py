@@ -41,6 +41,10 @@ _logger: Final = logging.getLogger("penstock.stream")
 class Driver(Protocol):
     """Who can see to it that a run becomes durable: its writer."""
 
+    @property
+    def is_at_work(self) -> bool:
+        """Whether it is: always, but in a process that was forked from its own it refuses to answer."""
+
     def drive(self, run: Run, timeout: float | None) -> None:
         """Return when the run is done."""
 
@@ -79,6 +83,10 @@ class Run(msgspec.Struct, eq=False):
     moved: dict[int, tuple[Run, int]] = {}
     callbacks: deque[Callable[[], object]] = msgspec.field(default_factory=deque)
 
+    def is_done(self) -> bool:
+        """Whether it is; in a process that was forked from the writer's, where it never will be, ``ForkedHandle``."""
+        return self.done or not self.driver.is_at_work
+
     def pointer(self, index: int) -> EventPointer:
         """Return where an event is."""
         if index in self.moved:
@@ -107,6 +115,7 @@ class Run(msgspec.Struct, eq=False):
 
     def when_done(self, callback: Callable[[], object]) -> None:
         """Call back once the run is done, at once if it is."""
+        self.is_done()  # which refuses where that never is
         self.callbacks.append(callback)
         if self.done:
             self.announce()
@@ -197,7 +206,7 @@ class Ack:
 
     def done(self) -> bool:
         """Whether the event is durable, or has failed."""
-        return self._run.done
+        return self._run.is_done()
 
     def result(self, timeout: float | None = None) -> EventPointer:
         """Wait until the event is durable; return its pointer, or raise what made it fail."""
@@ -245,7 +254,7 @@ class BatchAck:
 
     def done(self) -> bool:
         """Whether all events are durable, or some have failed."""
-        return all(run.done for run in self._runs)
+        return all(run.is_done() for run in self._runs)
 
     def result(self, timeout: float | None = None) -> EventPointers:
         """Wait until all events are durable; return their pointers, or raise what made one fail."""

@@ -83,14 +83,14 @@ def commit_copies(store: StreamStore, name: str, transaction: str, contents: Map
     """
     finish_commits(store, name)
     store.catalog.catch_up()
-    now_ms, mark = int(store.clock.now() * 1000), writer_hash(transaction)
+    mark = writer_hash(transaction)
     segments = {segment: store.segment(name, segment) for segment in sorted(contents)}
     with ExitStack() as held:
         for one in segments.values():
             held.enter_context(one.held())
         blocks: dict[int, tuple[BlockHeader, *tuple[Bytes, ...]]] = {
             segment: (
-                BlockHeader(count=one.count, columns=one.columns, parts=0, time_ms=now_ms, writer=mark),
+                BlockHeader(count=one.count, columns=one.columns, parts=0, writer=mark),
                 *one.body,
             )
             for segment, one in contents.items()
@@ -213,7 +213,7 @@ def commit_logs(
             )
             for target, some in by_segment.items()
         ]
-        record = msgspec.structs.replace(commit, logged=logged, time_ms=int(store.clock.now() * 1000))
+        record = msgspec.structs.replace(commit, logged=logged)
         store.catalog.commit(*before, *roll.records, record)
     except BaseException:
         roll.undo()
@@ -257,7 +257,7 @@ def _take_over(
             held.enter_context(segments[segment].held())
         try:
             plan = {segments[one.segment].own_log(): store.existing_logs(one.logs) for one in record.logged}
-            labels = {log: label for one in record.logged for log, label in _labels(segments, one, record.time_ms)}
+            labels = {log: label for one in record.logged for log, label in _labels(segments[one.segment], one)}
             store.splice(plan, labels)
         except BaseException:
             for one in segments.values():
@@ -275,9 +275,9 @@ def _take_over(
     return starts
 
 
-def _labels(segments: Mapping[int, Segment], part: LoggedPart, time_ms: int) -> Iterator[tuple[str, bytes]]:
+def _labels(segment: Segment, part: LoggedPart) -> Iterator[tuple[str, bytes]]:
     """Return what a segment keeps of each log that it takes over: how many events come before it, and the time."""
-    before = segments[part.segment].total
+    before, time_ms = segment.total, segment.next_ms()
     for log, count in zip(part.logs, part.counts, strict=True):
         yield log, SpliceLabel(before, time_ms).pack()
         before += count
@@ -450,7 +450,7 @@ def _failure(block: PendingBlock) -> PenstockError | None:
 def _append_again(segment: Segment, part: CopiedPart) -> PendingBlock | None:
     """Append a block of a transaction, unless it is there; then it is one of the next behind where it was to be."""
     header = read_header(memoryview(part.block), where=segment.where, start=part.start)
-    there = (msgspec.structs.replace(one, before=header.before) for one in segment.headers(part.start))
+    there = (msgspec.structs.replace(one, before=0, time_ms=0) for one in segment.headers(part.start))
     if header in there:
         return None
     return segment.submit(header, part.block[len(header.pack()) :])

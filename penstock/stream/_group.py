@@ -13,6 +13,7 @@ from penstock.errors import (
     NoSuchReader,
     WrongCut,
 )
+from penstock.forks import guard
 from penstock.model import (
     Checkpoint,
     Lag,
@@ -53,7 +54,7 @@ if TYPE_CHECKING:
     from penstock.stream.serializers import Serializer
 
     Cuts = Checkpoint | StreamCut | Iterable[StreamCut]
-    Time = int | datetime
+    Time = int | datetime | Literal["head", "tail"]
 
 __all__ = ["CHECKPOINT_TIMEOUT_S", "LiveGroup", "ReaderGroup", "is_time"]
 
@@ -68,6 +69,7 @@ class ReaderGroup:
         self._store: Final = store
         self._catalog: Final = store.catalog
         self.name: Final = name
+        guard(self)
 
     @classmethod
     def create(
@@ -377,8 +379,8 @@ def _has_cuts(known: Places, cuts: Iterable[StreamCut]) -> bool:
 
 
 def is_time(given: object) -> TypeGuard[Time]:
-    """Whether a place is given as a time."""
-    return type(given) is int or isinstance(given, datetime)
+    """Whether a place is given as a time, or as head or tail."""
+    return type(given) is int or isinstance(given, datetime) or (isinstance(given, str) and given in {"head", "tail"})
 
 
 def _cut_list(what: str, given: object) -> list[StreamCut]:
@@ -411,6 +413,5 @@ def _check_order(store: StreamStore, starts: Mapping[str, StreamCut], ends: Mapp
             continue
         start = starts[stream]
         state: StreamState = store.catalog.stream(stream)
-        beyond = start.offsets.keys() - end.keys() - state.before(end)  # also if the end was truncated away
-        if beyond or any(place > end[segment] for segment, place in start.places if segment in end):
+        if state.is_behind(start.offsets, end):
             raise WrongCut(stream, start, reason=f"the group ends before, at {StreamCut.of(stream, end)}")

@@ -21,7 +21,15 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
-__all__ = ["KEY_SIZE_MAX", "key_bytes", "key_position", "key_positions", "pack_positions", "unpack_positions"]
+__all__ = [
+    "KEY_SIZE_MAX",
+    "check_position",
+    "key_bytes",
+    "key_position",
+    "key_positions",
+    "pack_positions",
+    "unpack_positions",
+]
 
 KEY_SIZE_MAX: Final = 64 << 10
 _SPAN: Final = float(1 << 32)
@@ -48,6 +56,12 @@ def key_positions(keys: Sequence[str | bytes]) -> npt.NDArray[np.float64]:
     x *= np.uint32(0xC2B2AE35)
     x ^= x >> np.uint32(16)
     return x / _SPAN
+
+
+def check_position(position: object) -> None:
+    """Refuse what is no place in the key space."""
+    if type(position) is not float or not 0 <= position < 1:
+        raise BadArgument(f"{shown(position)} is no place of a key")
 
 
 def pack_positions(positions: npt.NDArray[np.float64]) -> bytes:

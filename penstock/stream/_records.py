@@ -334,7 +334,7 @@ class Committing(msgspec.Struct, tag="committing", array_like=True, frozen=True)
 
     ``implicit`` is that of a large event by itself, which nobody will ask for. ``together`` are the prepared
     transactions that it is made of, and ``number`` is the one under which ``writer`` commits them, if any, with the
-    ``time`` that it notes behind them. ``time_ms`` is when the segments take over the logs.
+    ``time`` that it notes behind them.
     """
 
     stream: str
@@ -346,7 +346,6 @@ class Committing(msgspec.Struct, tag="committing", array_like=True, frozen=True)
     writer: str | None = None
     number: int | None = None
     time: int | None = None
-    time_ms: int = 0
 
 
 class Committed(msgspec.Struct, tag="committed", array_like=True, frozen=True):

@@ -47,6 +47,7 @@ _TABLE_EVERY_BYTES: Final = 8 << 20
 _TABLE_EVERY_BLOCKS: Final = 4096
 _SEGMENT_AS_BLOCKS: Final = 512  # to go back to another segment takes as long as to read so many blocks
 _ASKED_MAX: Final = 8
+_CLOCK_BACK_MAX_MS: Final = 60_000
 _FIRST_LOOK: Final = 256 << 10  # how far back the last table is looked for at first
 
 
@@ -111,6 +112,7 @@ class Segment:
         self._asked: dict[int, int] = {}  # the last places whose time was asked for, and these times
         self._counted = (-1, 0)  # the last place whose count was asked for, and that count
         self._total = 0  # events in the log, with those under way; known while the table is
+        self._last_ms = -1  # when the last block was appended; -1: not known yet
         self._is_frozen = False
         self.ended = end is not None
         self.events = 0  # appended since the store was opened; what automatic scaling goes by
@@ -176,12 +178,12 @@ class Segment:
     def submit_held(self, header: BlockHeader, *parts: Bytes, expected: LogPosition | None = None) -> PendingBlock:
         """Append a block without waiting; the caller holds the segment, and may say where its log has to end.
 
-        It gets the time of now, unless it has one already because it is on record elsewhere.
+        It gets the time of now.
         """
         if self._table is None:
             self._learn_table()
         try:
-            head = header.pack_at(header.time_ms or self._now_ms(), self._total)
+            head = header.pack_at(self.next_ms(), self._total)
             pending = self._last = self.own_log().submit(head, *parts, expected=expected)
         except BaseException:
             self._table = None  # nobody knows what is in the log now: read it again
@@ -195,8 +197,22 @@ class Segment:
         """How many events there are, with those under way; the caller holds the segment."""
         return self._count_all() if self._table is None else self._total
 
-    def _now_ms(self) -> int:
-        return int(self._clock.now() * 1000)
+    def next_ms(self) -> int:
+        """Return the time of what is appended now; the caller holds the segment.
+
+        It does not go back where the clock was set back a little. A clock that is far behind is believed: it was wrong
+        before, and nothing would ever be old enough to go.
+        """
+        if self._last_ms < 0:
+            self._last_ms = self._find_last_ms()
+        now_ms = int(self._clock.now() * 1000)
+        if not 0 < self._last_ms - now_ms <= _CLOCK_BACK_MAX_MS:
+            self._last_ms = now_ms
+        return self._last_ms
+
+    def _find_last_ms(self) -> int:
+        log = self._existing_log()
+        return 0 if log is None or log.length <= log.start else self._block_time(log.length - 1)[1]
 
     def own_log(self) -> LogStream:
         """Return the segment's log, which is made now if it was not there; the caller holds the segment."""
@@ -229,7 +245,7 @@ class Segment:
 
     def _submit_table(self, table: WriterTable) -> PendingLogAppend:
         self._bytes_since = self._blocks_since = 0
-        pending = self.own_log().submit(table.pack(self._now_ms(), self._total))
+        pending = self.own_log().submit(table.pack(self.next_ms(), self._total))
         self._table_at = pending.start
         return pending
 
@@ -425,21 +441,23 @@ class Segment:
         They are about ``size`` bytes, at least one block if there is any. Some may hold no events.
         """
         stop = offset + size if end is None else min(offset + size, end)
-        views, log = self.views(offset, stop), self._existing_log()
-        is_labelled = log is not None and log.has_labels
-        for start, view in views:
-            commit_ms = self.commit_ms(start) if is_labelled else 0
+        for start, view, commit_ms in self.views(offset, stop):
             yield read_block(view, where=self.where, start=start, commit_ms=commit_ms)
 
-    def views(self, offset: int, end: int) -> Iterator[tuple[int, memoryview]]:
-        """Return the blocks that hold any byte from ``offset`` to ``end``, as they are stored, and where they begin."""
-        stop = min(self.tail, end)
-        return iter(()) if offset >= stop else self._log_with_data().blocks(offset, stop)
+    def views(self, offset: int, end: int) -> Iterator[tuple[int, memoryview, int]]:
+        """Return the blocks that hold any byte from ``offset`` to ``end``, as they are stored, and where they begin.
 
-    def locate(self, offset: int, end: int) -> list[tuple[int, LocatedBlocks]]:
-        """Return where the blocks are that hold any byte from ``offset`` to ``end``, by plog, each with its start."""
+        With each comes when it became part of the segment, if it was written before that, in a transaction; else 0.
+        """
+        stop = min(self.tail, end)
+        found = iter(()) if offset >= stop else self._log_with_data().labelled_blocks(offset, stop)
+        return ((start, view, _commit_ms(label)) for start, view, label in found)
+
+    def locate(self, offset: int, end: int) -> list[tuple[int, int, LocatedBlocks]]:
+        """Return where the blocks are that hold any byte from ``offset`` to ``end``, by plog, as :meth:`views` does."""
         stop, log = min(self.tail, end), self._existing_log()
-        return [] if log is None or offset >= stop else log.locate(offset, stop)
+        found = [] if log is None or offset >= stop else log.locate(offset, stop)
+        return [(start, _commit_ms(label), located) for start, label, located in found]
 
     def headers(self, offset: int) -> Iterator[BlockHeader]:
         """Return the headers of all blocks from ``offset`` on that are durable, shown or not."""
@@ -501,13 +519,12 @@ class Segment:
         while (found := log.small_plogs(largest=largest, group=span if span_ms else None)) is not None:
             log.merge(*found, guard=guard, rewrite=self._without_label)
 
-    def _without_label(self, start: int, view: memoryview) -> tuple[Bytes, ...]:
+    def _without_label(self, view: memoryview, label: bytes) -> tuple[Bytes, ...]:
         """Return a block that is copied into another plog, with what the label of the first says of it."""
-        label = self._label_at(start)
-        if label is None:
+        if not label:
             return (view,)
-        header = read_header(view, where=self.where, start=start)
-        return header.pack_at(label.time_ms, label.events + header.before), view[BLOCK_HEADER_SIZE:]
+        header, spliced = read_header(view, where=self.where, start=0), SpliceLabel.unpack(label)
+        return header.pack_at(spliced.time_ms, spliced.events + header.before), view[BLOCK_HEADER_SIZE:]
 
     def plog_starts(self) -> Sequence[int] | PlogStarts:
         """Return where each plog begins, in order; nothing is copied."""
@@ -528,9 +545,9 @@ class Segment:
 
     def _block_time(self, offset: int) -> tuple[tuple[int, int], int]:
         """Return where the block at ``offset`` begins and ends, and when it became part of the segment."""
-        start, view = self._view_at(offset)
+        start, view, label = self._labelled_view_at(offset)
         header = read_header(view, where=self.where, start=start)
-        return (start, start + len(view)), self.commit_ms(start) or header.time_ms
+        return (start, start + len(view)), header.time_ms if label is None else label.time_ms
 
     def offset_at_time(self, time_ms: int, *, low: int) -> int:
         """Return where the first block from ``low`` on begins that is not older than a time; the end if all are.
@@ -580,25 +597,12 @@ class Segment:
         header = read_header(view, where=self.where, start=start)
         return (0 if label is None else label.events) + header.before + header.events
 
-    def commit_ms(self, offset: int) -> int:
-        """Return when a block became part of the segment that was written before that, in a transaction; else 0."""
-        label = self._label_at(offset)
-        return 0 if label is None else label.time_ms
-
-    def _label_at(self, offset: int) -> SpliceLabel | None:
-        log = self._existing_log()
-        label = b"" if log is None else log.label_at(offset)
-        return SpliceLabel.unpack(label) if label else None
-
     def _labelled_view_at(self, offset: int) -> tuple[int, memoryview, SpliceLabel | None]:
-        """Return the block that holds the byte at ``offset``, where it begins, and the label that it has there.
-
-        Merging puts what the label says into the block: then neither counts without the other, nor both.
-        """
-        while True:
-            before, (start, view), after = self._label_at(offset), self._view_at(offset), self._label_at(offset)
-            if before == after:
-                return start, view, after
+        """Return the block that holds the byte at ``offset``, where it begins, and the label that it has there."""
+        log = self._existing_log()
+        assert log is not None, "what was acknowledged is in a log"
+        start, view, label = next(log.labelled_blocks(offset, offset + 1))
+        return start, view, SpliceLabel.unpack(label) if label else None
 
     def _view_at(self, offset: int) -> tuple[int, memoryview]:
         """Return the block that holds the byte at ``offset``, and where it begins."""
@@ -615,3 +619,7 @@ class Segment:
         """Ring it no more."""
         with self._lock:
             self._bells = [one for one in self._bells if one is not bell]
+
+
+def _commit_ms(label: bytes) -> int:
+    return SpliceLabel.unpack(label).time_ms if label else 0

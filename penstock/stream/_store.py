@@ -12,6 +12,7 @@ import threading
 from collections import deque
 from contextlib import contextmanager, suppress
 from dataclasses import replace
+from datetime import datetime
 from functools import partial
 from itertools import chain, pairwise
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar
@@ -86,7 +87,6 @@ from penstock.stream._writer_table import durable_number, highest_number, inheri
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
     from contextlib import AbstractContextManager, ExitStack
-    from datetime import datetime
     from types import TracebackType
     from typing import Self
 
@@ -103,6 +103,9 @@ if TYPE_CHECKING:
     from penstock.stream._writer_host import KnownWriter
     from penstock.stream._writer_table import WriterTable
     from penstock.stream.serializers import Serializer
+
+    Place = StreamCut | datetime | int | Literal["head", "tail"]
+    """A cut, a time at which events were appended, or the beginning or the end of what there is."""
 
 __all__ = ["StreamStore"]
 
@@ -420,11 +423,17 @@ class StreamStore:
 
         return advance(state, reach)
 
-    def as_cut(self, what: str, name: str, place: StreamCut | datetime | int) -> StreamCut:
+    def as_cut(self, what: str, name: str, place: Place) -> StreamCut:
         """Return a place of a stream as a cut: a time is where what was appended then, or later, begins."""
         if isinstance(place, StreamCut):
             self.check_cut(place, stream=name)
             return place
+        if isinstance(place, str) and place in {"head", "tail"}:
+            return self.head(name) if place == "head" else self.tail(name)
+        if not isinstance(place, int | datetime) or isinstance(place, bool):
+            raise BadArgument(
+                f"{what} cannot be {shown(place)}: give a StreamCut, 'head', 'tail', a datetime, or milliseconds"
+            )
         return self.cut_at_time(name, as_time(what, place), by="append")
 
     def time_window(self, pointer: EventPointer) -> TimeWindow | None:
@@ -480,8 +489,8 @@ class StreamStore:
     def read(
         self,
         name: str,
-        start: StreamCut | datetime | int | None = None,
-        end: StreamCut | datetime | int | None = None,
+        start: Place | None = None,
+        end: Place | None = None,
         *,
         max_event_size: int = EVENT_SIZE_DEFAULT,
     ) -> Iterator[pa.RecordBatch]:
@@ -507,8 +516,8 @@ class StreamStore:
     def segment_ranges(
         self,
         name: str,
-        start: StreamCut | datetime | int | None = None,
-        end: StreamCut | datetime | int | None = None,
+        start: Place | None = None,
+        end: Place | None = None,
         approx_bytes: int | None = None,
     ) -> list[SegmentRange]:
         """Return what parallel readers may read: parts of segments of about ``approx_bytes``, or whole ones."""
@@ -526,8 +535,8 @@ class StreamStore:
     def _segment_ranges(
         self,
         name: str,
-        start: StreamCut | datetime | int | None,
-        end: StreamCut | datetime | int | None,
+        start: Place | None,
+        end: Place | None,
         approx_bytes: int | None,
     ) -> list[SegmentRange]:
         with self.catalog.lock:
@@ -535,6 +544,8 @@ class StreamStore:
             head = state.head
             first = self.head(name) if start is None else self.as_cut("start", name, start)
             last = self.tail(name) if end is None else self.as_cut("end", name, end)
+            if state.is_behind(first.offsets, last.offsets):
+                raise BadArgument(f"start, {first}, lies behind end, {last}: nothing is between them")
             spans = [
                 (segment, low, self.segment(name, segment).tail if high is None else high)
                 for segment, low, high in state.between(first.offsets, last.offsets)
@@ -704,6 +715,11 @@ class StreamStore:
         """A lock under which no segment ends."""
         return self.catalog.lock
 
+    def keeps_keys(self, stream: str) -> bool:
+        """Return whether a stream stores keys."""
+        state = self.catalog.streams.get(stream)
+        return state is None or state.config.keep_keys
+
     def numbers_of(self, stream: str, writer: bytes) -> tuple[int, int]:
         """Return the number up to which all events of a writer are durable, and the highest it has used."""
         tables = self.writer_tables(stream)
@@ -832,8 +848,8 @@ class StreamStore:
         self,
         name: str,
         streams: Sequence[str],
-        start: StreamCut | Sequence[StreamCut] | datetime | int | None = None,
-        end: StreamCut | Sequence[StreamCut] | datetime | int | None = None,
+        start: Place | Sequence[StreamCut] | None = None,
+        end: Place | Sequence[StreamCut] | None = None,
         *,
         exist_ok: bool = False,
     ) -> ReaderGroup:

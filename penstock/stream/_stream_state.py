@@ -245,6 +245,11 @@ class StreamState:
         """Return all segments that come after any of these."""
         return self._reach(segments, lambda one: one.successors)
 
+    def is_behind(self, start: Mapping[int, int], end: Mapping[int, int]) -> bool:
+        """Whether a cut lies behind another in any part of the key space."""
+        beyond = start.keys() - end.keys() - self.before(end)  # also if the end was truncated away
+        return bool(beyond) or any(place > end[segment] for segment, place in start.items() if segment in end)
+
     def between(self, start: Mapping[int, int], end: Mapping[int, int]) -> list[tuple[int, int, int | None]]:
         """Return the segments from one cut to another with the offsets from which and up to which they are read.
 

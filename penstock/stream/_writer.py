@@ -154,6 +154,8 @@ class StreamWriter:
         assert self._uid is not None, "it was found when the writer was opened"
         return self._uid
 
+    is_at_work: Final = True
+
     @property
     def is_sound(self) -> bool:
         """Whether it still writes: it was not closed or fenced, and nothing failed."""
@@ -296,9 +298,13 @@ class StreamWriter:
         """
         if self._trouble is not None:
             raise self._trouble
-        wanted = self._number + 1 if number is None else _stored_number(number)
-        if self._numbered and wanted <= self._number:
-            raise BadArgument(f"event number {number} comes after {self._number - 1}: numbers only grow")
+        wanted = max(self._number, self._resume) + 1 if number is None else _stored_number(number)
+        has_begun = self._numbered or self._number > self._resume  # to give out numbers since it was opened
+        if has_begun and wanted <= self._number:
+            raise BadArgument(
+                f"event number {number} comes after {self._number - 1}: numbers only grow; to write again what may be "
+                "there already, open the writer again"
+            )
         place = _numbered_position(key, wanted)
         lane = self._lane_at(place)
         self._numbered, self._number = True, wanted
@@ -416,7 +422,7 @@ class StreamWriter:
         self, logs: LargeLogs, write: LargeWrite, position: float, number: int, attributes: Attributes
     ) -> EventPointer:
         floor = max(self._floor, number)
-        columns, body = attributes.packed(keeps_key=self._keeps_keys)
+        columns, body = attributes.packed(keeps_key=self._keeps_keys and self._store.keeps_keys(self.stream))
         header = BlockHeader(
             kind=EXTENT, columns=columns, count=0, writer=self._writer, last=number, whole=floor, floor=floor
         )
@@ -621,6 +627,7 @@ class StreamWriter:
     def _flush(self) -> None:
         """Send off what waits and see it durable; the caller holds the flush lock. Who waits is told of errors."""
         runs: set[Run] = set()
+        self._keeps_keys = self._keeps_keys and self._store.keeps_keys(self.stream)
         with self._lock:
             taken = self._take(runs)
             noted = self._take_noted(None)

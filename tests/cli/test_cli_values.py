@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from time import tzset
 from typing import TYPE_CHECKING
 
@@ -78,6 +79,7 @@ def test_segments_and_ranges() -> None:
         (parse_time, "2026-13-01"),
         (parse_time, "2026-11-15T25:00"),
         (parse_time, "yesterday"),
+        (parse_time, "1794803987"),
         (parse_time, "9" * 30),
         (parse_time, "9" * 5000),
     ],
@@ -133,3 +135,12 @@ def test_human_duration(seconds: float, text: str) -> None:
 def test_one_thing_is_not_many() -> None:
     """A small courtesy."""
     assert [count_of(count, "event") for count in (0, 1, 2)] == ["0 events", "1 event", "2 events"]
+
+
+def test_a_time_may_be_how_long_ago() -> None:
+    """Whoever looks for what came in during the last ten minutes should not have to reckon."""
+    now = datetime.now(UTC).timestamp() * 1000
+    assert is_time("10m")
+    assert is_time("1.5h")
+    assert abs(now - 600_000 - parse_time("--from", "10m")) < 60_000
+    assert abs(now - 7 * 86_400_000 - parse_time("--from", "7d")) < 60_000

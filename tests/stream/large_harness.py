@@ -80,8 +80,9 @@ def events_of(store: StreamStore, start: StreamCut | None = None, end: StreamCut
     """Return all events, large ones in full, predecessors before their successors."""
     batches = store.read(STREAM, start, end, max_event_size=NO_LIMIT)
     events = [event for batch in batches for event in batch["event"].to_pylist()]
-    is_all = start is None is end and not inside(store).catalog.commits  # which are counted, but not shown yet
-    if is_all:
+    known = inside(store)
+    is_settled = hasattr(known, "catalog") and not known.catalog.commits  # which are counted, but not shown yet
+    if start is None is end and is_settled:
         assert store.stream(STREAM).events == len(events), "a count that no crash may spoil"
     return events
 

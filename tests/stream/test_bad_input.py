@@ -171,7 +171,7 @@ DOORS: list[tuple[str, Callable[[Doors, Any], object], str, Sequence[object]]] =
         "reset",
         lambda d, bad: d.group.reset(bad),
         "^to cannot",
-        [None, "", "tail", True, [None], NO_CHECKPOINT],
+        [None, "", "noon", True, [None], NO_CHECKPOINT],
     ),
     ("EventPointer stream", lambda _, bad: EventPointer(bad, 0, 0), "stream", NO_TEXTS),
     ("EventPointer segment", lambda _, bad: EventPointer(STREAM, bad, 0), "segment_id", NO_OFFSETS[:-1]),

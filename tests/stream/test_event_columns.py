@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import threading
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -279,6 +280,60 @@ def test_time_of_writers_and_of_appending_are_told_apart(store: StreamStore, clo
             store.cut_at_time(STREAM, wrong)  # type: ignore[arg-type]
         with pytest.raises(BadArgument):
             store.read(STREAM, start=wrong)  # type: ignore[arg-type]
+
+
+def test_a_start_behind_the_end_is_refused(store: StreamStore) -> None:
+    """No rows and no word would look like an empty stream."""
+    store.create_stream(STREAM, segments=2)
+    with store.writer(STREAM) as writer:
+        writer.write_batch([b"a", b"b"], keys=["1", "2"]).result()
+    with pytest.raises(BadArgument, match="lies behind end"):
+        store.read(STREAM, start="tail", end="head")
+    store.scale_stream(STREAM, seal=[0, 1], ranges=[(0.0, 1.0)])
+    with pytest.raises(BadArgument, match="lies behind end"):
+        store.read(STREAM, start=store.tail(STREAM), end=store.head(STREAM))
+    assert len(rows_of(store, start="head", end="tail")) == 2
+    group = store.create_reader_group("g", [STREAM], start="tail")
+    assert group.lag().events == 0
+    group.reset("head")
+    assert group.lag().events == 2
+
+
+def test_timestamps_go_up_whoever_writes(tmp_path: Path) -> None:
+    """Writers and transactions of many threads meet at a segment: the time is taken when one of them has its turn."""
+    with open_store(tmp_path) as store:
+        store.create_stream(STREAM)
+
+        def write(number: int) -> None:
+            with store.writer(STREAM) as writer:
+                for _ in range(60):
+                    writer.write_event(b"%d" % number).result()
+
+        def commit() -> None:
+            with store.transactional_writer(STREAM) as writer:
+                for size in (10, 300_000) * 15:
+                    with writer.begin() as transaction:
+                        transaction.write_event(bytes(size))
+
+        tasks = [threading.Thread(target=write, args=(number,)) for number in range(2)]
+        tasks += [threading.Thread(target=commit) for _ in range(2)]
+        for task in tasks:
+            task.start()
+        for task in tasks:
+            task.join()
+        assert sum(map(len, times_of(store).values())) == 180
+
+
+def test_a_stream_that_is_told_not_to_keep_keys_any_more_keeps_none(store: StreamStore) -> None:
+    """Writers that are open go on, without the keys."""
+    store.create_stream(STREAM)
+    with inside(store).writer(STREAM) as writer:
+        writer.write_event(b"1", key="k").result()
+        store.update_stream(STREAM, StreamConfig(keep_keys=False))
+        writer.write_event(b"2", key="k").result()
+        writer.write_batch([bytes(100_000)], keys=["k"]).result()
+        writer.write_event(LARGE, key="k").result()
+    assert [key for _, key, _ in rows_of(store)] == [b"k", None, None, None]
 
 
 # Counts

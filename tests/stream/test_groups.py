@@ -177,7 +177,7 @@ def test_a_group_that_cannot_be_is_refused(store: StreamStore) -> None:
         create("g", [STREAM], end=StreamCut.of(STREAM, {0: tail.offsets[0] + 1}))
     with pytest.raises(BadArgument, match="more than one"):
         create("g", [STREAM], start=[head, tail])
-    for start in ("head", -7, [None]):
+    for start in ("noon", -7, [None]):
         with pytest.raises(BadArgument):
             create("g", [STREAM], start=start)  # type: ignore[arg-type]
     store.truncate_stream(STREAM, middle)
@@ -648,8 +648,10 @@ def test_a_group_is_reset_to_the_head_to_cuts_and_not_behind_its_end(store: Stre
         assert reader.finished
     with pytest.raises(WrongCut, match="ends before"):
         group.reset(store.tail(STREAM))
+    with pytest.raises(WrongCut, match="ends before"):
+        group.reset("tail")
     with pytest.raises(BadArgument):
-        group.reset("tail")  # type: ignore[arg-type]
+        group.reset("noon")  # type: ignore[arg-type]
 
 
 def test_a_group_is_reset_to_the_position_of_an_event(store: StreamStore) -> None:

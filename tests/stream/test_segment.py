@@ -42,13 +42,14 @@ class World:
         self.inherited = WriterTable()
         self.inherits = 0
         self.read: Counter[str] = Counter()
+        self.clock = ManualClock()
 
     def _inherit(self) -> WriterTable:
         self.inherits += 1
         return WriterTable(dict(self.inherited.own))
 
     def segment(self, manager: MetadataManager, end: int | None = None) -> Segment:
-        return Segment(manager, "s0.0", where="segment 0 of a/b", end=end, inherit=self._inherit, clock=ManualClock())
+        return Segment(manager, "s0.0", where="segment 0 of a/b", end=end, inherit=self._inherit, clock=self.clock)
 
     @contextmanager
     def manager(self) -> Iterator[MetadataManager]:
@@ -65,15 +66,15 @@ class World:
 def world(monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
     with open_cpo("memory:") as cpo:
         world = World(cpo)
-        real = LogStream.blocks
+        real = LogStream.labelled_blocks
 
-        def counted(log: LogStream, offset: int, end: int) -> Iterator[tuple[int, memoryview]]:
-            for start, view in real(log, offset, end):
+        def counted(log: LogStream, offset: int, end: int) -> Iterator[tuple[int, memoryview, bytes]]:
+            for start, view, label in real(log, offset, end):
                 world.read["blocks"] += 1
                 world.read["bytes"] += len(view)
-                yield start, view
+                yield start, view, label
 
-        monkeypatch.setattr(LogStream, "blocks", counted)
+        monkeypatch.setattr(LogStream, "labelled_blocks", counted)
         yield world
 
 
@@ -386,9 +387,27 @@ def test_the_starts_of_plogs_are_those_of_the_log_at_one_moment(world: World) ->
 def test_the_time_at_an_offset_is_that_of_the_block_that_holds_it(world: World) -> None:
     """One block is read for it, and none if the same is asked again."""
     with world.open() as segment:
-        starts = [write(segment, bytes(100), time_ms=1000 + number).start for number in range(100)]
-        assert [segment.time_at(start) for start in starts] == list(range(1000, 1100))
-        assert [segment.time_at(start - 1) for start in starts[1:]] == list(range(1000, 1099))
+        first = int(world.clock.now() * 1000)
+        starts = []
+        for _ in range(100):
+            starts.append(write(segment, bytes(100)).start)
+            world.clock.advance(1)
+        assert [segment.time_at(start) - first for start in starts] == list(range(0, 100_000, 1000))
+        assert [segment.time_at(start - 1) - first for start in starts[1:]] == list(range(0, 99_000, 1000))
         world.read.clear()
-        assert segment.time_at(segment.tail - 1) == segment.time_at(segment.tail - 1) == 1099
+        assert segment.time_at(segment.tail - 1) == segment.time_at(segment.tail - 1) == first + 99_000
         assert world.read["blocks"] == 1
+
+
+def test_times_do_not_go_back_with_the_clock_unless_it_was_wrong(world: World) -> None:
+    """Who reads from a time on would miss events; but after a clock from the future nothing would ever be old."""
+    with world.open() as segment:
+        times = []
+        for step in (0.0, 5.0, -3.0, 1.0, 100.0, -90.0, 0.0, 50.0):
+            world.clock.advance(step)
+            times.append(segment.time_at(write(segment).start))
+    begin = times[0]
+    assert [time - begin for time in times] == [0, 5000, 5000, 5000, 103_000, 13_000, 13_000, 63_000]
+    with world.open() as segment:
+        world.clock.advance(-30)
+        assert segment.time_at(write(segment).start) - begin == 63_000, "known after a restart, too"

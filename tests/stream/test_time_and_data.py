@@ -217,7 +217,7 @@ class Life:
             self.say(Closing(one.name))
             one.handle.close()
             one.is_open = one.is_live = one.was_reopened = False
-            one.closed = len(one.events)
+            one.closed = len(one.events) if one.notes else 0  # who never gave time is not waited for
 
     def scale_(self) -> None:
         """Split, merge, or cut anew some neighbouring segments."""

@@ -79,7 +79,7 @@ def meanwhile(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -
             meanwhile.pass_by()
         return segment_in(store, state, segment)
 
-    def read(segment: Segment, offset: int, end: int) -> Iterator[tuple[int, memoryview]]:
+    def read(segment: Segment, offset: int, end: int) -> Iterator[tuple[int, memoryview, int]]:
         if not found:
             meanwhile.pass_by()
         return views(segment, offset, end)
@@ -90,7 +90,7 @@ def meanwhile(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -
 
 
 @pytest.mark.parametrize("call", CALLS)
-@pytest.mark.parametrize("head", [{0: 1600}, {1: 0}, {2: 0}])
+@pytest.mark.parametrize("head", [{0: 1680}, {1: 0}, {2: 0}])
 def test_what_is_truncated_away_meanwhile_is_data_truncated(
     store: StreamStore, meanwhile: Meanwhile, call: str, head: dict[int, int]
 ) -> None:

@@ -521,8 +521,23 @@ def test_blocks_of_any_size_arrive(wire: Served) -> None:
         lambda message: message[:16] + b"\0\0\0\2" + message[20:],
         lambda message: message[:12] + b"\3" + message[13:],
         lambda message: message[:28] + bytes(16) + message[44:],
+        lambda message: message[:13] + b"\1" + message[14:],
+        lambda message: message[:13] + b"\2\0\1" + bytes(4) + message[20:76],
+        lambda message: message[:13] + b"\xff" + message[14:],
     ],
-    ids=["empty", "short", "longer", "shorter", "huge count", "other count", "a chunk", "another writer"],
+    ids=[
+        "empty",
+        "short",
+        "longer",
+        "shorter",
+        "huge count",
+        "other count",
+        "a chunk",
+        "another writer",
+        "keys that are not there",
+        "headers of no events",
+        "columns of an unknown kind",
+    ],
 )
 def test_a_small_block_that_is_none_is_refused_and_nothing_is_written(
     wire: Served, monkeypatch: pytest.MonkeyPatch, change: Callable[[bytes], bytes]

@@ -465,6 +465,21 @@ def test_what_is_no_number_is_refused(store: StreamStore, number: int) -> None:
         writer.write_event(b"event", number=number)
 
 
+def test_a_number_that_the_writer_gave_itself_is_taken(store: StreamStore) -> None:
+    """It was written a second time under the same number, and the writer's numbers went back."""
+    store.create_stream(STREAM, segments=2)
+    with store.writer(STREAM, "w") as writer:
+        for number in range(10):
+            writer.write_event(b"%d" % number, key="k")
+        writer.flush()
+        with pytest.raises(BadArgument, match="number 3 comes after 9: numbers only grow"):
+            writer.write_event(b"again", key="k", number=3)
+        writer.write_event(b"10", key="k", number=10)
+    with store.writer(STREAM, "w") as writer:
+        assert writer.write_event(b"again", key="k", number=3).result() is None
+    assert all_events(store) == [b"%d" % number for number in range(11)]
+
+
 def test_numbers_only_grow(store: StreamStore) -> None:
     """One that comes twice in one session is a mistake of the source, not a replay."""
     store.create_stream(STREAM)

@@ -13,7 +13,15 @@ from penstock.errors import BadArgument
 if TYPE_CHECKING:
     from penstock.server._users import Users
 
-__all__ = ["FolderOption", "NameArgument", "PatternArgument", "PermissionArgument", "open_users", "read_password"]
+__all__ = [
+    "FolderOption",
+    "NameArgument",
+    "PatternArgument",
+    "PermissionArgument",
+    "check_folder",
+    "open_users",
+    "read_password",
+]
 
 FolderOption = Annotated[
     str, typer.Option("--store", envvar="PENSTOCK_STORE", metavar="PATH", help="The folder of the store.")
@@ -23,6 +31,12 @@ PermissionArgument = Annotated[
     Literal["read", "write", "admin"], typer.Argument(help="Who may administer may read and write, too.")
 ]
 PatternArgument = Annotated[str, typer.Argument(metavar="PATTERN", help="'*', 'scope/*' or scope/name.")]
+
+
+def check_folder(store: str) -> None:
+    """Refuse a folder that is not there: a name that was mistyped looks like one without users."""
+    if "://" not in store and not Path(store).is_dir():
+        raise BadArgument(f"there is no folder {store}: name the store's folder with --store")
 
 
 def open_users(store: str) -> Users:
