@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 from penstock.cli._output import fail
-from penstock.cli._values import is_time, parse_time
+from penstock.cli._values import is_time, parse_append_time
 from penstock.errors import BadArgument
 from penstock.model import shown
 
@@ -84,7 +84,7 @@ def parse_place(store: Store, stream: str, option: str, text: str) -> StreamCut:
     if text == "tail":
         return store.tail(stream)
     if is_time(text):
-        return store.cut_at_time(stream, parse_time(option, text), by="append")
+        return store.cut_at_time(stream, parse_append_time(option, text), by="append")
     try:
         return StreamCut.parse(text)
     except BadArgument:

@@ -9,7 +9,15 @@ from typing import Final
 from penstock.errors import BadArgument
 from penstock.model import check_time, shown
 
-__all__ = ["is_time", "parse_duration", "parse_ranges", "parse_segments", "parse_size", "parse_time"]
+__all__ = [
+    "is_time",
+    "parse_append_time",
+    "parse_duration",
+    "parse_ranges",
+    "parse_segments",
+    "parse_size",
+    "parse_time",
+]
 
 _SECONDS: Final = {"ms": 0.001, "": 1, "s": 1, "m": 60, "min": 60, "h": 3_600, "d": 86_400, "w": 604_800}
 _BYTES: Final = {
@@ -70,8 +78,6 @@ def parse_time(option: str, text: str) -> int:
 
     Without a zone a date is in local time.
     """
-    if text.isdecimal() and 0 < len(text.lstrip("0")) < _DIGITS_MIN:
-        raise BadArgument(f"{option} cannot be {text}: it looks like seconds, give milliseconds since 1970")
     try:
         time = _milliseconds(option, text)
         check_time(option, time)
@@ -81,6 +87,13 @@ def parse_time(option: str, text: str) -> int:
             "or how long ago it was, like 10m"
         ) from None
     return time
+
+
+def parse_append_time(option: str, text: str) -> int:
+    """Return a time at which events were appended; seconds are not taken for milliseconds of the year 1970."""
+    if text.isdecimal() and 0 < len(text.lstrip("0")) < _DIGITS_MIN:
+        raise BadArgument(f"{option} cannot be {text}: it looks like seconds, give milliseconds since 1970")
+    return parse_time(option, text)
 
 
 def _milliseconds(option: str, text: str) -> int:

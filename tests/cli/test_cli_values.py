@@ -9,7 +9,15 @@ from typing import TYPE_CHECKING
 import pytest
 
 from penstock.cli._output import count_of, human_duration, human_size
-from penstock.cli._values import is_time, parse_duration, parse_ranges, parse_segments, parse_size, parse_time
+from penstock.cli._values import (
+    is_time,
+    parse_append_time,
+    parse_duration,
+    parse_ranges,
+    parse_segments,
+    parse_size,
+    parse_time,
+)
 from penstock.errors import BadArgument
 
 if TYPE_CHECKING:
@@ -79,7 +87,7 @@ def test_segments_and_ranges() -> None:
         (parse_time, "2026-13-01"),
         (parse_time, "2026-11-15T25:00"),
         (parse_time, "yesterday"),
-        (parse_time, "1794803987"),
+        (parse_append_time, "1794803987"),
         (parse_time, "9" * 30),
         (parse_time, "9" * 5000),
     ],
