@@ -324,6 +324,32 @@ def test_timestamps_go_up_whoever_writes(tmp_path: Path) -> None:
         assert sum(map(len, times_of(store).values())) == 180
 
 
+def test_timestamps_are_the_same_while_plogs_are_merged(tmp_path: Path) -> None:
+    """A reader that is under way may get a block from before and ask for its time afterwards."""
+    clock = ManualClock()
+    with open_store(tmp_path, clock=clock, sizes=PlogSizes(first=4096, largest=64 << 10)) as store:
+        store.create_stream(STREAM)
+        with store.transactional_writer(STREAM) as writer:
+            transactions = [writer.begin(lease=10_000) for _ in range(12)]
+            for transaction in transactions:
+                transaction.write_event(b"e")
+                transaction.prepare()
+            clock.advance(1800)
+            committed = int(clock.now() * 1000)
+            for transaction in transactions:
+                transaction.commit()
+        segment = store.segment(STREAM, 0)
+        plogs = len(segment.plog_starts())
+        reading = segment.blocks(0)
+        times = [next(reading).time_ms for _ in range(2)]
+        clock.advance(60)
+        store.maintain()
+        assert len(segment.plog_starts()) < plogs, "they were merged"
+        times += [block.time_ms for block in reading]
+        assert times == [committed] * 12
+        assert [block.time_ms for block in segment.blocks(0)] == times
+
+
 def test_a_stream_that_is_told_not_to_keep_keys_any_more_keeps_none(store: StreamStore) -> None:
     """Writers that are open go on, without the keys."""
     store.create_stream(STREAM)
