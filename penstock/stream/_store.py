@@ -544,12 +544,9 @@ class StreamStore:
             head = state.head
             first = self.head(name) if start is None else self.as_cut("start", name, start)
             last = self.tail(name) if end is None else self.as_cut("end", name, end)
-            if state.is_behind(first.offsets, last.offsets):
-                raise BadArgument(f"start, {first}, lies behind end, {last}: nothing is between them")
-            spans = [
-                (segment, low, self.segment(name, segment).tail if high is None else high)
-                for segment, low, high in state.between(first.offsets, last.offsets)
-            ]
+            if any(low < high for _, low, high in self._spans(state, last, first)):
+                raise BadArgument(f"the start {first} is behind the end {last}: give a start before the end")
+            spans = self._spans(state, first, last)
         parts = []
         with self._unless_truncated(state, first, head):
             for segment, low, high in spans:
@@ -560,6 +557,13 @@ class StreamStore:
                 )
                 parts += [SegmentRange(name, segment, a, b) for a, b in pairwise([low, *cuts, high]) if a < b]
         return parts
+
+    def _spans(self, state: StreamState, start: StreamCut, end: StreamCut) -> list[tuple[int, int, int]]:
+        """Return the segments from one cut to another with the offsets from which and up to which they are read."""
+        return [
+            (segment, low, self.segment(state.name, segment).tail if high is None else high)
+            for segment, low, high in state.between(start.offsets, end.offsets)
+        ]
 
     @contextmanager
     def _unless_truncated(self, state: StreamState, cut: StreamCut, head: Mapping[int, int]) -> Iterator[None]:

@@ -45,7 +45,7 @@ def test_create_makes_the_store(call: Call, tmp_path: Path) -> None:
     """The first stream is all it takes to start."""
     assert call("stream", "create", "a/b").code == 0
     assert tmp_path.joinpath("penstock-data").is_dir()
-    assert call("stream", "ls", "--store", "penstock-data").lines == ["a/b\tactive\t1\t0"]
+    assert call("stream", "ls", "--store", "penstock-data").lines == ["a/b\tactive\t1\t0\t0"]
 
 
 def test_environment_names_the_store_and_the_option_wins(
@@ -56,7 +56,7 @@ def test_environment_names_the_store_and_the_option_wins(
     assert call("stream", "create", "a/b").code == 0
     assert call("stream", "create", "c/d", "--store", "two").code == 0
     assert [path.name for path in sorted(tmp_path.iterdir())] == ["one", "two"]
-    assert call("stream", "ls").lines == ["a/b\tactive\t1\t0"]
+    assert call("stream", "ls").lines == ["a/b\tactive\t1\t0\t0"]
 
 
 @pytest.mark.parametrize("address", ["memory:", "http://host", ""])
@@ -88,6 +88,6 @@ def test_a_store_that_another_has_for_itself_is_told_with_its_owner(call: Call, 
 def test_a_store_that_another_process_has_open_is_shared(call: Call, plant: Path) -> None:
     """A look at what a program writes, while it writes."""
     with penstock.connect(plant / "penstock-data") as store:
-        assert call("stream", "ls").lines == ["plant/readings\tactive\t1\t96"]
+        assert call("stream", "ls").lines == ["plant/readings\tactive\t1\t4\t96"]
         assert call("write", "plant/readings", "readings.txt").code == 0
         assert sum(map(len, store.read("plant/readings"))) == 6

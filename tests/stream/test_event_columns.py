@@ -287,10 +287,10 @@ def test_a_start_behind_the_end_is_refused(store: StreamStore) -> None:
     store.create_stream(STREAM, segments=2)
     with store.writer(STREAM) as writer:
         writer.write_batch([b"a", b"b"], keys=["1", "2"]).result()
-    with pytest.raises(BadArgument, match="lies behind end"):
+    with pytest.raises(BadArgument, match="is behind the end"):
         store.read(STREAM, start="tail", end="head")
     store.scale_stream(STREAM, seal=[0, 1], ranges=[(0.0, 1.0)])
-    with pytest.raises(BadArgument, match="lies behind end"):
+    with pytest.raises(BadArgument, match="is behind the end"):
         store.read(STREAM, start=store.tail(STREAM), end=store.head(STREAM))
     assert len(rows_of(store, start="head", end="tail")) == 2
     group = store.create_reader_group("g", [STREAM], start="tail")
