@@ -9,8 +9,9 @@ EXAMPLE = "penstock user ls"
 
 def ls(*, store: FolderOption = STORE_DEFAULT, as_json: JsonOption = False) -> None:
     """List the users, and what they may do."""
+    known = open_users(store)
     check_folder(store)
-    users = list(open_users(store))
+    users = list(known)
     if as_json:
         rows = [[{"permission": one.permission, "pattern": one.pattern} for one in user.grants] for user in users]
         print_json([{"name": user.name, "grants": row} for user, row in zip(users, rows, strict=True)])
