@@ -80,6 +80,7 @@ class GroupModel:
 
     def __init__(self) -> None:
         self.streams: dict[str, Stream] = {}  # by tag, which every event carries
+        self.late: set[str] = set()  # streams that were deleted, and of which a client may have been sent events before
         self.pending: dict[str, dict[Track, int]] = {}  # by reader: the first event of a key that does not count yet
 
     def tracks(self) -> Iterator[Track]:
@@ -92,6 +93,8 @@ class GroupModel:
         pending: dict[Track, int] = {}
         for event in events:
             tag, key, text = event.decode().split(":")
+            if tag in self.late:
+                continue
             assert tag in self.streams, f"{event!r} is not of a stream of the group"
             stream, number = self.streams[tag], int(text)
             track = stream.tracks[key]

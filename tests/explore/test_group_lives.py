@@ -175,6 +175,8 @@ class Life:
         name = self.dice.choice(NAMES)
         if self.store.stream(name).state == "sealed":
             stream = self.model.streams.pop(self.tags[name], None)
+            if self.is_remote:
+                self.model.late.add(self.tags[name])
             self.store.delete_stream(name)
             if stream is not None:
                 self.deleted |= {name} if stream.has_unread() else set()

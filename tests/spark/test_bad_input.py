@@ -94,7 +94,7 @@ def test_options_that_cannot_be(spark: SparkSession, folder: Path) -> None:
 @pytest.mark.usefixtures("store")
 def test_columns_that_cannot_be(spark: SparkSession, folder: Path, tmp_path: Path) -> None:
     """Told with those that there are; in a streaming query without an error of Spark's on top."""
-    with refused(BadArgument, "no column 'evnet': there are event, scope"):
+    with refused(BadArgument, "no column 'evnet': there are event, key, timestamp, headers, scope"):
         load_table(spark, folder, schema="evnet binary").collect()
     with refused(BadArgument, "more than one column 'size'"):
         load_table(spark, folder, format="json", json_schema="size int").collect()

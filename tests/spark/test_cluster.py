@@ -149,7 +149,7 @@ def workers_of(executor: int) -> list[int]:
 
 
 def test_whoever_owns_the_store_is_killed_and_another_takes_over(cluster: Cluster, filled: Path, gates: Gates) -> None:
-    """It is no process of Spark's; tasks whose transactions were open there are told so, and are run again."""
+    """It is no process of Spark's; tasks whose transactions were open there send their rows again to the next one."""
     before = plogs(filled)
     gates.shut(2)
     with job("copy", cluster.master, filled, gates.folder) as process:
@@ -159,7 +159,6 @@ def test_whoever_owns_the_store_is_killed_and_another_takes_over(cluster: Cluste
         os.kill(owner, signal.SIGKILL)
         gates.open()
         assert process.wait() == 0
-    assert re.search(r"penstock\.errors\.(StoreUnreachable|TransactionEnded|NoSuchTransaction): ", cluster.told())
     assert copied(filled) == Counter(EVENTS)
 
 
