@@ -96,8 +96,6 @@ def test_columns_that_cannot_be(spark: SparkSession, folder: Path, tmp_path: Pat
     """Told with those that there are; in a streaming query without an error of Spark's on top."""
     with refused(BadArgument, "no column 'evnet': there are event, key, timestamp, headers, scope"):
         load_table(spark, folder, schema="evnet binary").collect()
-    with refused(BadArgument, "more than one column 'size'"):
-        load_table(spark, folder, format="json", json_schema="size int").collect()
     with refused(BadArgument, "'event' is of type binary, not string"):
         df = spark.readStream.format("penstock").schema("event string").option("store", str(folder))
         run(df.option("stream", STREAM).load(), tmp_path / "c")
