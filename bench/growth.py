@@ -11,6 +11,7 @@ import statistics
 import sys
 import tempfile
 import time
+import tracemalloc
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
@@ -18,7 +19,9 @@ from typing import TYPE_CHECKING
 
 from bench._measure import Figure, compare, report
 from penstock.embedded import open_store
+from penstock.log import PlogSizes
 from penstock.model import BySize, StreamConfig
+from penstock.plog._files import OPEN_FILES_MAX
 from penstock.testing import ManualClock
 
 if TYPE_CHECKING:
@@ -215,6 +218,55 @@ def retention(folder: Path) -> Iterator[Figure]:
     yield Figure("bytes to be kept against bytes of the disk, by size", kept / taken, 0.4, {"kB": taken / 1000})
 
 
+def remembered_keys(folder: Path) -> Iterator[Figure]:
+    """Measure the memory of a writer that meets each key once, for short, long and very long keys."""
+    for size, count in ((10, 100_000), (1_000, 20_000), (10_000, 2_000)):  # each more than a writer remembers
+        few, many = (memory_of_keys(folder / f"keys-{size}-{number}", size, number) for number in (count, 10 * count))
+        detail = {f"MB at {count:,}": few, f"at {10 * count:,}": many}
+        yield Figure(f"memory of a writer, so many keys of {size:,} B", few / many, 0.5, detail)
+
+
+def memory_of_keys(place: Path, size: int, count: int) -> float:
+    """Return how many megabytes Python had at most while a writer wrote under so many keys of a size."""
+    with open_store(place, pass_s=3600) as store:
+        store.create_stream(STREAM, config=StreamConfig(keep_keys=False))
+        tracemalloc.start()
+        try:
+            with store.writer(STREAM) as writer:
+                for number in range(count):
+                    writer.write_event(b"event", key=f"{number:0{size}}")
+            return tracemalloc.get_traced_memory()[1] / 1e6
+        finally:
+            tracemalloc.stop()
+
+
+def open_files(folder: Path) -> Iterator[Figure]:
+    """Measure how many files a store has open that has written, or read, many plogs."""
+    count = 2 * OPEN_FILES_MAX
+    found = [files_of_plogs(folder / f"files-{number}", number) for number in (count, 10 * count)]
+    for what, few, many in zip(("written", "read"), *found, strict=True):
+        detail = {f"files at {count:,}": few, f"at {10 * count:,}": many}
+        yield Figure(f"open files, so many plogs {what}", few / many, 0.5, detail)
+
+
+def files_of_plogs(place: Path, count: int) -> tuple[int, int]:
+    """Return how many files this process has open after it wrote so many plogs, and after it read them all."""
+    event, small = bytes(1000), PlogSizes(first=1024, largest=1024)  # a plog an event
+
+    def still_open() -> int:
+        return len(os.listdir("/proc/self/fd"))
+
+    with open_store(place, sizes=small, pass_s=3600) as store:
+        store.create_stream(STREAM)
+        with store.writer(STREAM) as writer:
+            for _ in range(count):
+                writer.write_event(event).result()
+        written = still_open()
+    with open_store(place, sizes=small, pass_s=3600) as store:
+        assert sum(batch.num_rows for batch in store.read(STREAM)) == count
+        return written, still_open()
+
+
 def main() -> None:
     """Measure everything and print it."""
     folder = Path(sys.argv[1] if len(sys.argv) > 1 else tempfile.mkdtemp(prefix="penstock-bench-", dir=Path.cwd()))
@@ -227,6 +279,8 @@ def main() -> None:
         streams_with_time,
         marks_on_record,
         small_blocks,
+        remembered_keys,
+        open_files,
     )
     try:
         report("what grows", [figure for part in parts for figure in part(folder)])
