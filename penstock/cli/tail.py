@@ -1,9 +1,11 @@
 """``penstock tail``: print the last events of a stream, and go on as they arrive."""
 
+import re
 import secrets
 import signal
 import sys
 import threading
+import time
 from contextlib import closing, contextmanager
 from typing import TYPE_CHECKING, Annotated
 
@@ -26,6 +28,7 @@ EXAMPLE = "penstock tail plant/readings --from head --limit 3"
 
 _LAST_DEFAULT = 10
 _GROUP_PREFIX = "penstock-tail-"
+_LEFTOVER_AFTER_MS = 3_600_000  # far above the time between the creation of a group and its reader, and any clock skew
 
 
 def tail(
@@ -86,8 +89,9 @@ def _follow(store: "Store", start: "StreamCut") -> "Generator[pa.RecordBatch]":
 
     A reader group wakes as soon as there is something; this one is only ours, and gone when we are.
     """
-    _delete_leftovers(store)
-    name = f"{_GROUP_PREFIX}{secrets.token_hex(8)}"
+    now_ms = time.time_ns() // 1_000_000
+    _delete_leftovers(store, before_ms=now_ms - _LEFTOVER_AFTER_MS)
+    name = f"{_GROUP_PREFIX}{now_ms}-{secrets.token_hex(8)}"
     try:
         with store.create_reader_group(name, [start.stream], start=start).reader("tail") as reader:
             while (batch := _next_batch(store, reader)) is not None:
@@ -97,10 +101,14 @@ def _follow(store: "Store", start: "StreamCut") -> "Generator[pa.RecordBatch]":
             store.reader_group(name).delete()
 
 
-def _delete_leftovers(store: "Store") -> None:
-    """Delete the groups of those who were killed with kill -9: retention by consumption would wait for them."""
+def _delete_leftovers(store: "Store", *, before_ms: int) -> None:
+    """Delete groups that commands killed with kill -9 left behind: retention by consumption would wait for them.
+
+    A group without a reader may also be that of a command that has just begun, so its name says when it was created.
+    """
     for name in store.reader_groups():
-        if name.startswith(_GROUP_PREFIX) and not store.reader_group(name).readers():
+        created = re.fullmatch(rf"{_GROUP_PREFIX}(\d+)-[0-9a-f]+", name)
+        if created and int(created[1]) < before_ms and not store.reader_group(name).readers():
             store.reader_group(name).delete()
 
 

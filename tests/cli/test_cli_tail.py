@@ -16,6 +16,7 @@ import pytest
 import penstock
 from penstock.cli import main
 from penstock.cli._last import even_shares, last_events
+from penstock.cli.tail import _follow
 from penstock.errors import DataTruncated
 
 if TYPE_CHECKING:
@@ -261,11 +262,31 @@ def _raise(error: Exception) -> None:
 @pytest.mark.usefixtures("stream")
 def test_follow_deletes_what_was_left_by_one_that_was_killed(call: Call, shared: StreamStore) -> None:
     """Retention by consumption would wait for such a group for ever; those of users stay."""
-    shared.create_reader_group("penstock-tail-0123", ["a/b"])
+    shared.create_reader_group("penstock-tail-1700000000000-0123", ["a/b"])
     shared.create_reader_group("mine", ["a/b"])
     shared.seal_stream("a/b")
     assert call("tail", "a/b", "-f").code == 0
     assert shared.reader_groups() == ["mine"]
+
+
+@pytest.mark.usefixtures("stream")
+def test_follow_leaves_the_group_of_another_that_has_just_begun(
+    shared: StreamStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Between the creation of a group and its reader, another command must not take it for one left behind."""
+    write(shared, b"event")
+    shared.seal_stream("a/b")
+    create = shared.create_reader_group
+
+    def create_while_another_begins(*given: object, **options: object) -> object:
+        monkeypatch.setattr(shared, "create_reader_group", create)
+        group = create(*given, **options)  # type: ignore[arg-type]
+        assert list(_follow(shared, shared.head("a/b"))) != []
+        return group
+
+    monkeypatch.setattr(shared, "create_reader_group", create_while_another_begins)
+    assert [batch.num_rows for batch in _follow(shared, shared.head("a/b"))] == [1]
+    assert shared.reader_groups() == []
 
 
 def test_ignored_signals_stay_ignored(environment: dict[str, str], plant: Path) -> None:
