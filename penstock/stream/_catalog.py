@@ -8,12 +8,16 @@ opening a store reads no more than that.
 On a full disk the log may drop what was appended and not waited for: when it cannot go on in its next plog, whatever
 lies there is no part of it. Such records count in memory already, and later ones build on them; so they are appended
 again before any other.
+
+After a failed disk the catalog takes no more changes, with one exception: what readers change goes on in memory, so
+that everything acknowledged can still be read. When the store is opened again, it knows nothing of that.
 """
 
 from __future__ import annotations
 
 import logging
 import threading
+from contextlib import suppress
 from itertools import takewhile
 from typing import TYPE_CHECKING, Final
 
@@ -22,6 +26,7 @@ import msgspec
 from penstock.errors import (
     AppendTooLarge,
     CpoUnavailable,
+    DiskFailed,
     DiskFull,
     NoSuchGroup,
     NoSuchStream,
@@ -257,9 +262,23 @@ class Catalog:
         """Take in the records, all or none; once they are durable, unless they may be forgotten in a crash."""
         with self.lock:
             self._write(list(records), durable=durable)
-            for record in records:
-                self._state.apply(record)
-            self._try_snapshot()
+            self._take_in(*records)
+
+    @uninterrupted
+    def commit_reading(self, *records: Record, durable: bool) -> None:
+        """Take in what readers change, as :meth:`commit` does; once the disk has failed, in memory only."""
+        with self.lock:
+            if not isinstance(self._failed, DiskFailed):
+                try:
+                    self._write(list(records), durable=durable)
+                except DiskFailed as error:
+                    _logger.warning("readers go on, and their positions are not kept: %s", error)
+            self._take_in(*records)
+
+    def _take_in(self, *records: Record) -> None:
+        for record in records:
+            self._state.apply(record)
+        self._try_snapshot()
 
     def submit(self, record: Record) -> PendingLogAppend:
         """Write a record of a change that is about to be made; the caller settles it, or settles what takes it back.
@@ -289,7 +308,7 @@ class Catalog:
     def make_durable(self) -> None:
         """Write to the disk what might be forgotten in a crash, if there is anything."""
         with self.lock:
-            if self._owed or self._unsettled:
+            if self.is_failed or self._owed or self._unsettled:
                 self.commit()
 
     def catch_up(self) -> None:
@@ -347,18 +366,19 @@ class Catalog:
     def _check(self) -> None:
         """Refuse changes after a failure of which nobody knows what is kept: opening the store again tells."""
         if self._failed is not None:
-            raise self._failed
+            raise self._failed.with_traceback(None)
         if self._closed:
             raise StoreClosed("the store")
 
     def _try_snapshot(self) -> None:
         """Write a snapshot if it is time; the records are kept, however this ends."""
-        if self._grown <= self._snapshot_at:
+        if self.is_failed or self._grown <= self._snapshot_at:
             return
         try:
             self._write_snapshot()
         except (*_REFUSED, AppendTooLarge) as error:
-            self._find_lost()
+            with suppress(PenstockError):  # then the catalog has failed, and says so at the next change
+                self._find_lost()
             self._snapshot_at = self._grown + _SNAPSHOT_EVERY_MIN
             _logger.warning("the catalog could not be written anew: %s", error)
         except PenstockError as error:

@@ -213,6 +213,7 @@ class ReaderGroup:
                     break
         finally:
             missing = self._end_checkpoint(name, bell)
+        self._catalog.make_durable()  # after a failed sync its readers came to it in memory only
         found = self.checkpoints.get(name)
         if found is None:
             reason = f"{', '.join(missing)} did not come to it in time" if missing else "the group was reset"

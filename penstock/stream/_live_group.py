@@ -7,6 +7,9 @@ segments, each of which may be held while a writer waits for the disk; so that i
 Guests, readers of other processes, may outlive this one, and know where they are. So who of them has which segment is
 never forgotten; and who opens the store next waits a while for those who had some. One that comes again goes on with
 them where it was, and not where it was when that was last recorded. A reset of the group ends it all the same.
+
+After a failed sync all of this goes on in memory only; what the group promises to keep (a committed position, a
+checkpoint, a reset) is refused.
 """
 
 from __future__ import annotations
@@ -229,7 +232,7 @@ class LiveGroup:
 
     def _commit(self, *records: GroupRecord, durable: bool = False) -> None:
         if records:
-            self.store.catalog.commit(*records, durable=durable)
+            self.store.catalog.commit_reading(*records, durable=durable)
 
     # What readers do
 
@@ -416,7 +419,8 @@ class LiveGroup:
         """Let all readers come to a checkpoint; where there are none, nobody is waited for."""
         if not self.readers:
             self._since -= GUESTS_AWAITED_S
-        self._commit(*self.left_behind(), CheckpointBegun(self.name, name), durable=not self.readers)
+        begun = CheckpointBegun(self.name, name)
+        self.store.catalog.commit(*self.left_behind(), begun, durable=not self.readers)
         self.waiter = waiter
         self.alert()
 

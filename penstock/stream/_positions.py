@@ -49,13 +49,14 @@ class Positions:
                 _logger.warning("the positions of readers could not be recorded: %s", error)
 
     def run_once(self) -> bool:
-        """Make all positions durable; return whether there are still readers."""
+        """Make all positions durable; return whether there are still readers, and a disk that takes them."""
         catalog = self._store.catalog
         with catalog.lock:
-            groups = [group for group in self._store.live.values() if group.readers]
+            groups = [group for group in self._store.live.values() if group.readers and not catalog.is_failed]
             for group in groups:
                 group.record_all()
-            catalog.make_durable()
+            if not catalog.is_failed:
+                catalog.make_durable()
             if not groups:
                 self._thread = None
             return bool(groups)

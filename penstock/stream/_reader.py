@@ -18,7 +18,7 @@ import numpy as np
 import pyarrow as pa
 
 from penstock import forks
-from penstock.errors import DataTruncated, DiskFailed, NoSuchStream, PenstockError
+from penstock.errors import DataTruncated, NoSuchStream, PenstockError
 from penstock.model import EventPointer, Position, StreamCut, check_timeout, check_whole
 from penstock.ports import interruptible, uninterrupted
 from penstock.stream._arrow import READ_SCHEMA, event_columns, joined
@@ -444,7 +444,7 @@ class Reader:
         now = self._clock.elapsed()
         if now - self._recorded >= _RECORD_EVERY_S:
             self._recorded = now
-            self._record_if_possible()
+            self._record()
         self._check_online()
         checkpoint = self._look_at_group(passing=passing) if self._attention else None
         if self._losses:
@@ -479,14 +479,6 @@ class Reader:
         self._count_returned()
         self._record(durable=True)
         self._check_online()
-
-    def _record_if_possible(self) -> None:
-        """Record the position; a store that takes no more writes, after a failed sync, is read on without."""
-        try:
-            self._record()
-        except DiskFailed as error:
-            if not error.stopped:
-                raise
 
     @uninterrupted
     def _record(self, *, durable: bool = False) -> None:

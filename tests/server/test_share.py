@@ -19,7 +19,7 @@ import pytest
 
 import penstock
 from penstock.client import RemoteStore, _connection
-from penstock.errors import StoreLocked, StoreUnreachable
+from penstock.errors import DiskFailed, StoreLocked, StoreUnreachable
 from penstock.server import _service
 from penstock.server._service import FlightService
 from penstock.stream import StreamStore
@@ -291,3 +291,45 @@ def test_readers_of_a_group_are_given_nothing_again_when_the_owner_is_killed(own
         for reader in readers:
             reader.join(SECONDS_MAX)
     assert seen.counts == Counter(b"%d" % number for number in range(4000))
+
+
+READ_ALL: Final = """
+    import sys
+    import penstock
+    from penstock.errors import DiskFailed
+    with penstock.connect(sys.argv[1]) as store:
+        print(sum(map(len, store.read("plant/readings"))), store.stream("plant/readings").events)
+        with store.reader_group("group").reader("reader") as reader:
+            count = 0
+            while count < 1000:
+                count += len(reader.read_batch(timeout=60))
+            print(count, store.reader_group("group").lag().events)
+            try:
+                reader.commit()
+            except DiskFailed:
+                print("refused")
+"""
+
+
+def test_another_process_reads_everything_from_an_owner_whose_sync_failed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What was acknowledged is saved by whoever comes, while the owner still runs on the broken disk."""
+
+    def fail(_: int) -> None:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    store = penstock.connect(tmp_path)
+    store.create_stream(STREAM, segments=2)
+    store.create_reader_group("group", [STREAM])
+    with store.writer(STREAM) as writer:
+        for number in range(1000):
+            writer.write_event(b"%d" % number, key=str(number))
+    monkeypatch.setattr(os, "fdatasync", fail)
+    with pytest.raises(DiskFailed):
+        store.create_stream("other/stream")
+    other = Process(READ_ALL, str(tmp_path))
+    assert other.lines() == ["1000 1000", "1000 0", "refused"]
+    assert other.wait() == 0
+    with pytest.raises(DiskFailed):
+        store.close()
