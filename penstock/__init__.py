@@ -7,7 +7,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from penstock._version import __version__
 from penstock.model import (
@@ -29,6 +29,7 @@ from penstock.model import (
 
 if TYPE_CHECKING:
     import os
+    from collections.abc import Mapping
 
     from penstock.client import RemoteStore
     from penstock.stream import StreamStore
@@ -52,13 +53,15 @@ __all__ = [
     "connect",
 ]
 
+_PASS_S: Final = 1.0
+
 
 def connect(
     address: str | os.PathLike[str],
     *,
     exclusive: bool = False,
     own: bool = True,
-    pass_s: float = 1.0,
+    pass_s: float = _PASS_S,
     user: str | None = None,
     password: str | None = None,
     token: str | None = None,
@@ -74,15 +77,22 @@ def connect(
 
     A server is at ``penstock://host:port``. Say who you are with ``user`` and ``password``, or with a ``token``. It is
     spoken to with TLS, but not on this machine, unless ``tls`` says otherwise; ``tls_ca`` is the certificate to trust.
+
+    An argument that has no meaning for the kind of address, such as ``user`` for a folder, is a ``BadArgument``.
     """
     from penstock.embedded import is_folder, open_store  # noqa: PLC0415 - importing penstock stays quick
 
+    for_server = {"user": user, "password": password, "token": token, "tls": tls, "tls_ca": tls_ca}
     if isinstance(address, str) and address.startswith("penstock://"):
+        _refuse("a server", {"exclusive": exclusive or None, "pass_s": None if pass_s == _PASS_S else pass_s})
         from penstock.client import RemoteStore, ServerFinder  # noqa: PLC0415
 
         return RemoteStore(ServerFinder(address, user=user, password=password, token=token, tls=tls, tls_ca=tls_ca))
+    if address == "memory:":
+        _refuse("a store in memory", {"exclusive": exclusive or None, "own": own and None} | for_server)
     if not is_folder(address):
         return open_store(address, pass_s=pass_s)
+    _refuse("a folder", for_server)
     from penstock.errors import BadArgument  # noqa: PLC0415
     from penstock.server._share import open_owned, open_shared  # noqa: PLC0415
 
@@ -92,3 +102,12 @@ def connect(
     if exclusive:
         return open_owned(folder, pass_s=pass_s, alone=True)
     return open_shared(folder, pass_s=pass_s, own=own)
+
+
+def _refuse(kind: str, given: Mapping[str, object]) -> None:
+    """Refuse arguments that have no meaning for a kind of address; the value may be a secret, and is not shown."""
+    from penstock.errors import BadArgument  # noqa: PLC0415
+
+    for name, value in given.items():
+        if value is not None:
+            raise BadArgument(f"{name} has no meaning for {kind}: leave it out")

@@ -1,0 +1,52 @@
+"""``penstock.connect``: what it refuses before it opens anything."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+import penstock
+from penstock.errors import BadArgument
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+FOR_SERVERS = {"user": "anna", "password": "secret", "token": "secret", "tls": False, "tls_ca": "server.crt"}
+
+
+@pytest.mark.parametrize("name", FOR_SERVERS)
+@pytest.mark.parametrize("is_folder", [True, False])
+def test_credentials_and_tls_are_refused_where_no_server_checks_them(
+    tmp_path: Path, name: str, *, is_folder: bool
+) -> None:
+    """A program that names a user must not believe that one was checked; the value, perhaps a secret, is not shown."""
+    address = str(tmp_path / "data") if is_folder else "memory:"
+    given: dict[str, Any] = {name: FOR_SERVERS[name]}
+    with pytest.raises(BadArgument, match=f"^{name} has no meaning for a (folder|store in memory)") as refused:
+        penstock.connect(address, **given)
+    assert "secret" not in str(refused.value)
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("address", "name", "value"),
+    [
+        ("penstock://127.0.0.1:1", "exclusive", True),
+        ("penstock://127.0.0.1:1", "pass_s", 0.1),
+        ("memory:", "exclusive", True),
+        ("memory:", "own", False),
+    ],
+)
+def test_options_of_a_folder_are_refused_for_other_addresses(address: str, name: str, value: object) -> None:
+    """A server stays open to others whatever one client asks for, and runs its own maintenance."""
+    given: dict[str, Any] = {name: value}
+    with pytest.raises(BadArgument, match=f"^{name} has no meaning for"):
+        penstock.connect(address, **given)
+
+
+@pytest.mark.parametrize("address", ["", "http://localhost"])
+def test_wrong_address_is_named_before_wrong_options(address: str) -> None:
+    """Whether an option has a meaning is only known once the address is."""
+    with pytest.raises(BadArgument, match=r"address of a store|cannot connect to"):
+        penstock.connect(address, own=False, user="anna")
