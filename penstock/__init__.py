@@ -89,7 +89,7 @@ def connect(
 
         return RemoteStore(ServerFinder(address, user=user, password=password, token=token, tls=tls, tls_ca=tls_ca))
     if address == "memory:":
-        _refuse("a store in memory", {"exclusive": exclusive or None, "own": own and None} | for_server)
+        _refuse("a store in memory", {"exclusive": exclusive or None, "own": None if own else own, **for_server})
     if not is_folder(address):
         return open_store(address, pass_s=pass_s)
     _refuse("a folder", for_server)
