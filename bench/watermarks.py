@@ -20,8 +20,8 @@ import numpy as np
 from bench._measure import Figure, compare, rate, report
 from penstock.embedded import open_store
 from penstock.model import StreamCut, Watermark
-from penstock.stream._mark_log import pack_watermark
-from penstock.stream._marks import WriterMark
+from penstock.stream.time._mark_log import pack_watermark
+from penstock.stream.time._marks import WriterMark
 from penstock.testing import ManualClock
 
 if TYPE_CHECKING:

@@ -21,9 +21,9 @@ from penstock.client._files import PlogFiles
 from penstock.client._reasons import without_context
 from penstock.client._room import Room
 from penstock.client._wire import BUSY, END, HERE, NOT_BEGUN, PROTOCOL, pack, unpack, unpack_error
+from penstock.deadlines import TimeIsOver, do_held, limit, time_left
 from penstock.errors import ForkedHandle, OwnerStopped, PenstockError, ServerError, StoreClosed, StoreUnreachable
 from penstock.ports import interruption_point, uninterrupted
-from penstock.stream._deadline import TimeIsOver, do_held, limit, time_left
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

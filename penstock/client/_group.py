@@ -7,6 +7,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
 
 from penstock.client._seat import RemoteSeat
+from penstock.deadlines import TimeIsOver, within
 from penstock.errors import CheckpointFailed
 from penstock.model import (
     Checkpoint,
@@ -19,9 +20,8 @@ from penstock.model import (
     check_timeout,
     check_whole,
 )
-from penstock.stream._deadline import TimeIsOver, within
-from penstock.stream._group import CHECKPOINT_TIMEOUT_S, is_time
-from penstock.stream._reader import EVENT_SIZE_DEFAULT, Reader
+from penstock.stream.group import CHECKPOINT_TIMEOUT_S, is_time
+from penstock.stream.read import EVENT_SIZE_DEFAULT, Reader
 
 if TYPE_CHECKING:
     from penstock.client._store import RemoteStore

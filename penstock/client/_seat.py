@@ -11,10 +11,9 @@ from penstock.client._connection import ConnectionLost
 from penstock.client._errand import Errand
 from penstock.client._segment import RemoteTimes
 from penstock.client._wire import unpack_error
+from penstock.deadlines import do_held
 from penstock.errors import ReaderOffline, StoreClosed
-from penstock.stream._deadline import do_held
-from penstock.stream._reader import READER_LEASE_S
-from penstock.stream._seat import Look
+from penstock.stream.read import READER_LEASE_S, Look
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -24,8 +23,8 @@ if TYPE_CHECKING:
     from penstock.client._store import RemoteStore
     from penstock.errors import PenstockError
     from penstock.model import TimeWindow
-    from penstock.stream._group_state import Key
-    from penstock.stream._reader import Reader
+    from penstock.stream.catalog import Key
+    from penstock.stream.read import Reader
 
 __all__ = ["RemoteSeat"]
 

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Final
 from penstock.client._connection import ConnectionLost
 from penstock.client._newest import Newest
 from penstock.client._wire import cell
+from penstock.deadlines import TimeIsOver, time_left
 from penstock.errors import PlogCorrupt
 from penstock.plog import LocatedBlocks
-from penstock.stream._block import read_block
-from penstock.stream._deadline import TimeIsOver, time_left
-from penstock.stream._mark_times import NO_TIMES, Steps, times_column
-from penstock.stream._readable import READ_SIZE
+from penstock.stream.format import read_block
+from penstock.stream.segment import READ_SIZE
+from penstock.stream.time import NO_TIMES, Steps, times_column
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -24,9 +24,9 @@ if TYPE_CHECKING:
 
     from penstock.client._connection import Connection
     from penstock.client._files import PlogFiles
-    from penstock.stream._bell import Bell
-    from penstock.stream._block import AnyBlock
-    from penstock.stream._group_state import Key
+    from penstock.stream.catalog import Key
+    from penstock.stream.format import AnyBlock
+    from penstock.stream.segment import Bell
 
 __all__ = ["News", "RemoteSegment", "RemoteTimes"]
 

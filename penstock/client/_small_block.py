@@ -6,7 +6,7 @@ import struct
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from penstock.errors import BadArgument
-from penstock.stream._block import BLOCK_HEADER_SIZE
+from penstock.stream.format import BLOCK_HEADER_SIZE
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

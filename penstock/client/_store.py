@@ -20,17 +20,14 @@ from penstock.client._segment import RemoteSegment, RemoteTimes
 from penstock.client._transaction import RemoteTransactionalWriter
 from penstock.client._wire import ARE_YOU_THERE, HERE
 from penstock.client._writer import RemoteHost
+from penstock.deadlines import TimeIsOver, do_held
 from penstock.errors import BadArgument, DataTruncated, PenstockError
 from penstock.model import EventPointer, SegmentRange, as_list, as_time, check_kind, check_whole
 from penstock.ports import SystemClock
-from penstock.stream._bell import Bell
-from penstock.stream._bounded_read import read_part
-from penstock.stream._deadline import TimeIsOver, do_held
-from penstock.stream._large_read import event_at, file_at
-from penstock.stream._positions import POSITIONS_EVERY_S
-from penstock.stream._pump import Pump
-from penstock.stream._reader import EVENT_SIZE_DEFAULT
-from penstock.stream._writer import StreamWriter, check_writer
+from penstock.stream.group import POSITIONS_EVERY_S
+from penstock.stream.read import EVENT_SIZE_DEFAULT, event_at, file_at, read_part
+from penstock.stream.segment import Bell
+from penstock.stream.write import Pump, StreamWriter, check_writer
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -42,11 +39,10 @@ if TYPE_CHECKING:
     from penstock.client._connection import Finder, Session
     from penstock.client._seat import RemoteSeat
     from penstock.client._segment import News
-    from penstock.model import Step, StreamConfig, StreamCut, StreamInfo, TimeWindow, Watermark
+    from penstock.model import Place, Step, StreamConfig, StreamCut, StreamInfo, TimeWindow, Watermark
     from penstock.ports import Clock
-    from penstock.stream._group_state import Key
-    from penstock.stream._large_read import EventInputStream
-    from penstock.stream._store import Place
+    from penstock.stream.catalog import Key
+    from penstock.stream.read import EventInputStream
     from penstock.stream.serializers import Serializer
 
 __all__ = ["RemoteStore"]

@@ -20,12 +20,9 @@ from penstock import forks
 from penstock.errors import BadArgument, NotPrepared, PenstockError, StoreClosed, StoreUnreachable, TransactionEnded
 from penstock.model import check_many
 from penstock.ports import SystemClock
-from penstock.stream._batch import array_lengths, as_rows
-from penstock.stream._columns import Attributes
-from penstock.stream._keys import key_position, pack_positions
-from penstock.stream._large_write import CHUNK_SIZE, EventOutputStream, LargeWrite
-from penstock.stream._prepared import check_timestamp
-from penstock.stream._transaction import EndedTransaction, as_event, check_ids
+from penstock.stream.format import Attributes, key_position, pack_positions
+from penstock.stream.transaction import EndedTransaction, as_event, check_ids, check_timestamp
+from penstock.stream.write import CHUNK_SIZE, EventOutputStream, LargeWrite, array_lengths, as_rows
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -37,9 +34,9 @@ if TYPE_CHECKING:
     from penstock.client._store import RemoteStore
     from penstock.model import EventPointer
     from penstock.ports import Bytes
-    from penstock.stream._batch import Rows
-    from penstock.stream._transaction import Status
     from penstock.stream.serializers import Serializer
+    from penstock.stream.transaction import Status
+    from penstock.stream.write import Rows
 
 __all__ = ["RemoteTransaction", "RemoteTransactionalWriter"]
 

@@ -22,10 +22,9 @@ from penstock.client._errand import Errand
 from penstock.client._small_block import LEFT_SIZE, SmallBlock
 from penstock.client._wire import APPENDS, BLOCKS_MAX, ENDED, column_of, pack, unpack, unpack_error
 from penstock.errors import NoSuchStream
-from penstock.stream._block import BLOCK_HEADER_SIZE, block_digest
-from penstock.stream._segment import SegmentEnded
-from penstock.stream._writer_host import OpenLane
-from penstock.stream._writer_table import writer_hash
+from penstock.stream.format import BLOCK_HEADER_SIZE, block_digest
+from penstock.stream.segment import SegmentEnded, writer_hash
+from penstock.stream.write import OpenLane
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -35,10 +34,8 @@ if TYPE_CHECKING:
     from penstock.errors import StoreUnreachable
     from penstock.model import EventPointer
     from penstock.ports import Bytes
-    from penstock.stream._block import BlockHeader
-    from penstock.stream._large_write import LargeWrite
-    from penstock.stream._pump import Pump
-    from penstock.stream._writer import StreamWriter
+    from penstock.stream.format import BlockHeader
+    from penstock.stream.write import LargeWrite, Pump, StreamWriter
 
 __all__ = ["RemoteHost"]
 

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Final
+from typing import Final, Literal
 
 from penstock.errors import BadArgument
 from penstock.model._checks import shown
-from penstock.model._places import StreamCut  # noqa: TC001 - msgspec looks it up when it decodes
+from penstock.model._places import StreamCut
 
-__all__ = ["TIME_MAX", "Step", "TimeWindow", "Watermark", "as_time", "check_time"]
+__all__ = ["TIME_MAX", "Place", "Step", "TimeWindow", "Watermark", "as_time", "check_time"]
+
+Place = StreamCut | datetime | int | Literal["head", "tail"]
+"""A cut, a time at which events were appended, or the beginning or the end of what there is."""
 
 TIME_MAX: Final = 253_402_300_799_999  # the end of the year 9999: what is later was given in other units
 

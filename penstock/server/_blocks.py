@@ -11,12 +11,12 @@ import pyarrow as pa
 
 from penstock.client._newest import Newest
 from penstock.client._wire import column_of
-from penstock.stream._readable import READ_SIZE
+from penstock.stream.segment import READ_SIZE
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from penstock.stream._segment import Segment
+    from penstock.stream.segment import Segment
 
 __all__ = ["BLOCKS", "Blocks"]
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from prometheus_client.core import Metric
 
     from penstock.stream import StreamStore
-    from penstock.stream._segment import Segment
+    from penstock.stream.segment import Segment
 
 __all__ = ["NAMES_MAX", "new_registry"]
 

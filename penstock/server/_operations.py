@@ -16,16 +16,16 @@ from penstock.server._reach import end_proof, show_proof
 from penstock.server._readers import ClientReader
 from penstock.server._session import news_of
 from penstock.server._writers import ClientWriter, Upload
-from penstock.stream._live_group import Claim
-from penstock.stream._writer import check_writer
-from penstock.stream._writer_table import writer_hash
+from penstock.stream.group import Claim
+from penstock.stream.segment import writer_hash
+from penstock.stream.write import check_writer
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from penstock.server._session import Session
     from penstock.stream import ReaderGroup
-    from penstock.stream._group_state import Key
+    from penstock.stream.catalog import Key
 
 __all__ = ["OPERATIONS", "Operation", "Permission"]
 

@@ -5,16 +5,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from penstock.client._wire import pack_error
-from penstock.stream._reader import READER_LEASE_S
+from penstock.stream.read import READER_LEASE_S
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from penstock.errors import PenstockError
     from penstock.server._session import Session
-    from penstock.stream._group_state import Key
-    from penstock.stream._seat import LocalSeat
-    from penstock.stream._segment import Segment
+    from penstock.stream.catalog import Key
+    from penstock.stream.group import LocalSeat
+    from penstock.stream.segment import Segment
 
 __all__ = ["ClientReader"]
 
@@ -52,7 +52,7 @@ class ClientReader:
     # What the client calls
 
     def look(self, places: Mapping[Key, int], told: str | None, *, passing: bool) -> list[Any] | None:
-        """Come to a checkpoint, give and take segments; see :class:`penstock.stream._seat.Seat`."""
+        """Come to a checkpoint, give and take segments; see :class:`penstock.stream.read.Seat`."""
         self.hear(places)
         look = self.seat.look(places, told=told, passing=passing)
         if look is None:

@@ -19,16 +19,15 @@ from pyarrow import flight
 from penstock.client._room import Room
 from penstock.client._wire import ARE_YOU_THERE, pack
 from penstock.errors import BadArgument, PenstockError
-from penstock.stream._bell import Bell
+from penstock.stream.segment import Bell
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from penstock.server._permissions import Visitor
     from penstock.stream import StreamStore
-    from penstock.stream._group_state import Key
-    from penstock.stream._segment import Segment
-    from penstock.stream._stream_state import StreamState
+    from penstock.stream.catalog import Key, StreamState
+    from penstock.stream.segment import Segment
 
 __all__ = ["Session", "SessionOver", "news_of"]
 

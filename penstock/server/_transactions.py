@@ -8,17 +8,14 @@ import numpy as np
 
 from penstock.errors import BadArgument
 from penstock.stream import Transaction, TransactionalWriter
-from penstock.stream._batch import Rows, array_of
-from penstock.stream._columns import Attributes, check_columns, unpack_columns
-from penstock.stream._keys import check_position, unpack_positions
-from penstock.stream._writer import check_writer
+from penstock.stream.format import Attributes, check_columns, check_position, unpack_columns, unpack_positions
+from penstock.stream.write import Rows, array_of, check_writer
 
 if TYPE_CHECKING:
     from penstock.model import EventPointer
     from penstock.server._session import Session
     from penstock.stream import EventOutputStream
-    from penstock.stream._prepared import PreparedTransaction
-    from penstock.stream._transaction import EndedTransaction
+    from penstock.stream.transaction import EndedTransaction, PreparedTransaction
 
 __all__ = [
     "abort",

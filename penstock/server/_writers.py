@@ -15,11 +15,9 @@ import numpy as np
 from penstock.client._small_block import LEFT_SIZE, SmallBlock
 from penstock.client._wire import APPENDS, BLOCKS_MAX, ENDED, cell, pack_error, pack_plain
 from penstock.errors import BadArgument, NoSuchStream, PenstockError, StoreClosed, WriterFenced
-from penstock.stream._block import EVENTS, EXTENT, LENGTH_SIZE, read_header
-from penstock.stream._columns import check_columns
-from penstock.stream._keys import check_position
-from penstock.stream._large_write import LargeWrite
-from penstock.stream._segment import NumbersTaken, SegmentEnded
+from penstock.stream.format import EVENTS, EXTENT, LENGTH_SIZE, check_columns, check_position, read_header
+from penstock.stream.segment import NumbersTaken, SegmentEnded
+from penstock.stream.write import LargeWrite
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -29,8 +27,8 @@ if TYPE_CHECKING:
 
     from penstock.model import EventPointer
     from penstock.server._session import Session
-    from penstock.stream._block import BlockHeader
-    from penstock.stream._segment import PendingBlock, Segment
+    from penstock.stream.format import BlockHeader
+    from penstock.stream.segment import PendingBlock, Segment
 
 __all__ = ["ClientWriter", "Upload"]
 

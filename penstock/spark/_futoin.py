@@ -20,7 +20,7 @@ import pyarrow.compute as pc
 
 from penstock.errors import EventMalformed
 from penstock.spark._texts import readable, texts_of
-from penstock.stream._block import LENGTH_SIZE
+from penstock.stream.format import LENGTH_SIZE
 
 if TYPE_CHECKING:
     import numpy.typing as npt

@@ -16,7 +16,7 @@ from penstock.spark._source import PenstockSource
 from penstock.spark._stores import shared
 
 if TYPE_CHECKING:
-    from penstock.stream._large_read import EventInputStream
+    from penstock.stream.read import EventInputStream
 
 __all__ = ["open_event", "register"]
 

@@ -5,17 +5,14 @@ take records in (`_stream_state`, `_group_state`), where to cut, when to scale a
 (`_retention`, `_scaling`, `_marks`); segments, writers and readers do the work.
 """
 
-from penstock.stream._acks import Ack, BatchAck, DoneAck, EventPointers
-from penstock.stream._arrow import READ_SCHEMA
-from penstock.stream._group import ReaderGroup
-from penstock.stream._large_write import EventOutputStream
-from penstock.stream._marks import MarkStatus
-from penstock.stream._prepared import PreparedTransaction
-from penstock.stream._reader import EventRead, Reader
-from penstock.stream._store import StreamStore
-from penstock.stream._transaction import Transaction, TransactionalWriter
-from penstock.stream._upkeep import PASS_S
-from penstock.stream._writer import EVENT_SIZE_MAX, StreamWriter
+from penstock.stream.engine import StreamStore
+from penstock.stream.format import READ_SCHEMA
+from penstock.stream.group import ReaderGroup
+from penstock.stream.maintenance import PASS_S
+from penstock.stream.read import EventRead, Reader
+from penstock.stream.time import MarkStatus
+from penstock.stream.transaction import PreparedTransaction, Transaction, TransactionalWriter
+from penstock.stream.write import EVENT_SIZE_MAX, Ack, BatchAck, DoneAck, EventOutputStream, EventPointers, StreamWriter
 
 __all__ = [
     "EVENT_SIZE_MAX",

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from penstock.client._small_block import SMALL_SIZE_MAX, SmallBlock
 from penstock.errors import BadArgument
-from penstock.stream._block import BLOCK_HEADER_SIZE, BlockHeader
+from penstock.stream.format._block import BLOCK_HEADER_SIZE, BlockHeader
 
 HEADER = BlockHeader(count=1, time_ms=1_700_000_000_000, writer=bytes(range(16)), last=7, whole=7, floor=6).pack()
 

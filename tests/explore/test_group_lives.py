@@ -21,10 +21,11 @@ from penstock.errors import (
 from penstock.log import MetadataManager, PlogSizes
 from penstock.plog import FilePlogs
 from penstock.ports import OsDisk, OsFile
-from penstock.stream import StreamStore, _positions
-from penstock.stream._bell import Bell
-from penstock.stream._live_group import GUESTS_AWAITED_S
-from penstock.stream._reader import READER_LEASE_S
+from penstock.stream import StreamStore
+from penstock.stream.group import _positions
+from penstock.stream.group._coordinator import GUESTS_AWAITED_S
+from penstock.stream.read._reader import READER_LEASE_S
+from penstock.stream.segment._wake_up import Bell
 from penstock.testing import ManualClock, SeededRandom
 from tests.explore.group_model import GroupModel, Stream, Track
 from tests.stream.wire_harness import over_the_wire

@@ -14,7 +14,7 @@ import pytest
 import penstock
 from penstock.errors import EventClosed, EventTooLarge, StreamCorrupt
 from penstock.stream import StreamStore
-from penstock.stream._block import (
+from penstock.stream.format._block import (
     BLOCK_HEADER_SIZE,
     Block,
     BlockHeader,
@@ -24,7 +24,7 @@ from penstock.stream._block import (
     pack_extent,
     read_block,
 )
-from penstock.stream._large_write import CHUNK_SIZE, LargeWrite
+from penstock.stream.write._large_write import CHUNK_SIZE, LargeWrite
 from tests.stream.harness import embedded_only, inside
 from tests.stream.wire_harness import over_the_wire
 

@@ -11,7 +11,7 @@ from penstock.cpo import open_cpo
 from penstock.errors import BadArgument, TransactionEnded
 from penstock.model import StreamConfig, StreamCut, TimeWindow, Watermark
 from penstock.plog import FilePlogs
-from penstock.stream._marks import MarkStatus
+from penstock.stream.time._marks import MarkStatus
 from penstock.testing import ManualClock, MemoryDisk
 from tests.stream.harness import inside
 from tests.stream.watermark_harness import (

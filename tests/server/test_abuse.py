@@ -18,8 +18,8 @@ from penstock.client._wire import PROTOCOL, pack, unpack, unpack_error
 from penstock.errors import BadArgument, PenstockError, ServerError
 from penstock.server import Config, Server
 from penstock.server._run import raise_file_limit
-from penstock.stream._block import BlockHeader
-from penstock.stream._writer_table import writer_hash
+from penstock.stream.format._block import BlockHeader
+from penstock.stream.segment._writer_table import writer_hash
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

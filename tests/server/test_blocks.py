@@ -13,7 +13,7 @@ from penstock.errors import BadArgument
 from penstock.log import PlogSizes
 from penstock.server import _blocks as blocks
 from penstock.server._blocks import Blocks
-from penstock.stream._segment import Segment
+from penstock.stream.segment._segment import Segment
 from tests.log.harness import SECONDS_MAX
 from tests.stream.wire_harness import served
 

@@ -12,7 +12,7 @@ from pyarrow import flight
 from penstock.client import RemoteStore
 from penstock.embedded import open_store
 from penstock.errors import DataTruncated, ReaderOffline, StoreUnreachable
-from penstock.stream._live_group import GUESTS_AWAITED_S
+from penstock.stream.group._coordinator import GUESTS_AWAITED_S
 from penstock.testing import ManualClock
 from tests.stream.test_groups import put, rest, take
 from tests.stream.wire_harness import served

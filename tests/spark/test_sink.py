@@ -22,7 +22,7 @@ from penstock.spark import _sink, pass_watermark, to_stream, with_writer_waterma
 from penstock.spark._errors import told_by
 from penstock.spark._passing import _Passing
 from penstock.spark._source import PenstockSource
-from penstock.stream._store import StreamStore
+from penstock.stream.engine._engine import StreamStore
 from tests.spark.conftest import STREAM
 from tests.spark.lost_store import BEFORE, Service
 from tests.spark.spark_harness import event_time, load_stream, note_all, write_at

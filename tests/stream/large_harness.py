@@ -10,10 +10,12 @@ from unittest.mock import patch
 from penstock.log import MetadataManager, PlogSizes
 from penstock.model import EventPointer
 from penstock.plog import FilePlogs
-from penstock.stream import StreamStore, _transaction, _writer
-from penstock.stream._block import BLOCK_HEADER_SIZE, EXTENT, BlockHeader, Chunk, pack_chunk, pack_extent
-from penstock.stream._large_write import LargeWrite
-from penstock.stream._transaction import TransactionLogs
+from penstock.stream import StreamStore
+from penstock.stream.format._block import BLOCK_HEADER_SIZE, EXTENT, BlockHeader, Chunk, pack_chunk, pack_extent
+from penstock.stream.transaction import _transaction
+from penstock.stream.transaction._transaction import TransactionLogs
+from penstock.stream.write import _writer
+from penstock.stream.write._large_write import LargeWrite
 from penstock.testing import ManualClock
 from tests.log.harness import SECONDS_MAX
 from tests.stream.harness import STREAM, inside
@@ -27,7 +29,7 @@ if TYPE_CHECKING:
     from penstock.log import LogStream
     from penstock.model import StreamCut
     from penstock.ports import Clock, Disk
-    from penstock.stream._block import AnyBlock
+    from penstock.stream.format._block import AnyBlock
 
 SMALL_CHUNK: Final = 64
 SMALL_COPY: Final = 620

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Final
 from hypothesis import strategies as st
 
 from penstock.model import StreamConfig, StreamCut
-from penstock.stream._records import StreamCreated, StreamScaled, StreamTruncated
-from penstock.stream._stream_state import StreamState
+from penstock.stream.catalog._stream_state import StreamState
+from penstock.stream.format._records import StreamCreated, StreamScaled, StreamTruncated
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

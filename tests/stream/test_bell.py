@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from typing import Final
 
-from penstock.stream._bell import Bell
+from penstock.stream.segment._wake_up import Bell
 
 SECONDS_MAX: Final = 20.0
 

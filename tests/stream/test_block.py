@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.errors import StreamCorrupt
-from penstock.stream._block import (
+from penstock.stream.format._block import (
     BLOCK_HEADER_SIZE,
     CHUNK,
     EXTENT,

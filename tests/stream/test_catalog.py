@@ -13,8 +13,8 @@ from penstock.errors import DiskFailed, DiskFull, PenstockError
 from penstock.log import MetadataManager, PlogSizes
 from penstock.model import StreamConfig
 from penstock.plog import FilePlogs
-from penstock.stream._catalog import Catalog
-from penstock.stream._records import StreamCreated, StreamStopped
+from penstock.stream.catalog._catalog import Catalog
+from penstock.stream.format._records import StreamCreated, StreamStopped
 from penstock.testing import MemoryDisk
 from tests.log.harness import GatedPlogs
 from tests.stream.large_harness import settle

@@ -8,9 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.errors import BadArgument, StreamCorrupt
-from penstock.stream._batch import Rows
-from penstock.stream._block import BLOCK_HEADER_SIZE, BlockHeader, SpliceLabel, block_digest, read_block
-from penstock.stream._columns import (
+from penstock.stream.format._block import BLOCK_HEADER_SIZE, BlockHeader, SpliceLabel, block_digest, read_block
+from penstock.stream.format._columns import (
     HEADERS,
     HEADERS_SIZE_MAX,
     HEADERS_TYPE,
@@ -23,7 +22,8 @@ from penstock.stream._columns import (
     pack_key_list,
     unpack_columns,
 )
-from penstock.stream._keys import KEY_SIZE_MAX, key_bytes
+from penstock.stream.format._keys import KEY_SIZE_MAX, key_bytes
+from penstock.stream.write._batch import Rows
 
 KEY = st.none() | st.binary(max_size=20)
 NAME = st.text(st.characters(codec="utf-8"), max_size=8)

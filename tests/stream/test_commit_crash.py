@@ -13,7 +13,7 @@ import pytest
 from penstock.cpo import open_cpo
 from penstock.errors import NoSuchTransaction, PenstockError
 from penstock.stream import StreamStore
-from penstock.stream._segment import Segment
+from penstock.stream.segment._segment import Segment
 from penstock.testing import Fault, FaultyDisk, MemoryDisk, RecordingDisk
 from tests.log.harness import Published, RecordedOracle, leftovers
 from tests.stream.harness import STREAM, store_on
@@ -24,9 +24,9 @@ if TYPE_CHECKING:
 
     from penstock.cpo import Cpo
     from penstock.ports import Bytes
-    from penstock.stream._block import BlockHeader
-    from penstock.stream._segment import PendingBlock
-    from penstock.stream._transaction import Transaction
+    from penstock.stream.format._block import BlockHeader
+    from penstock.stream.segment._segment import PendingBlock
+    from penstock.stream.transaction._transaction import Transaction
     from penstock.testing import CrashState
     from penstock.testing._faulty import Call
 

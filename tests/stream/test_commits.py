@@ -9,9 +9,9 @@ import pytest
 
 from penstock.cpo import open_cpo
 from penstock.errors import CommitUnfinished, CorruptData, DiskFull, NoSuchTransaction
-from penstock.stream._commit import finish_commits
-from penstock.stream._records import Committed, decode_records
-from penstock.stream._segment import Segment
+from penstock.stream.format._records import Committed, decode_records
+from penstock.stream.segment._segment import Segment
+from penstock.stream.transaction._commit import finish_commits
 from penstock.testing import MemoryDisk
 from tests.stream.harness import STREAM
 from tests.stream.large_harness import (
@@ -28,9 +28,9 @@ if TYPE_CHECKING:
     from penstock.cpo import Cpo
     from penstock.log._stream import PendingLogAppend
     from penstock.stream import StreamStore
-    from penstock.stream._block import BlockHeader
-    from penstock.stream._segment import PendingBlock
-    from penstock.stream._transaction import Transaction
+    from penstock.stream.format._block import BlockHeader
+    from penstock.stream.segment._segment import PendingBlock
+    from penstock.stream.transaction._transaction import Transaction
 
 KINDS = {"one block": (1, 20), "two blocks": (2, 20), "logs": (2, 2 * SMALL_CHUNK)}
 """How a transaction is committed: by how many segments it has, and how large its events are."""
@@ -157,7 +157,7 @@ def test_large_events_by_themselves_do_not_drive_transactions_out_of_memory(
     cpo: Cpo, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Nobody knows their ids, so nobody asks for them; those of transactions are asked for after a restart."""
-    monkeypatch.setattr("penstock.stream._catalog.COMMITTED_MAX", 2)
+    monkeypatch.setattr("penstock.stream.catalog._catalog.COMMITTED_MAX", 2)
     disk = MemoryDisk()
     with store_and_manager(disk, cpo) as (store, _):
         store.create_stream(STREAM)

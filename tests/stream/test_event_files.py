@@ -12,8 +12,8 @@ import pytest
 
 from penstock.cpo import open_cpo
 from penstock.errors import BadArgument, DiskFull, EventAborted, EventClosed, StoreClosed, TransactionEnded
-from penstock.stream import _transaction
-from penstock.stream._large_write import LargeWrite
+from penstock.stream.transaction import _transaction
+from penstock.stream.write._large_write import LargeWrite
 from penstock.testing import MemoryDisk
 from tests.stream.harness import STREAM
 from tests.stream.large_harness import events_of, make_limits_small, store_and_manager, transaction_logs
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from penstock.cpo import Cpo
     from penstock.stream import StreamStore
-    from penstock.stream._large_write import EventOutputStream
+    from penstock.stream.write._large_write import EventOutputStream
     from penstock.testing import ManualClock
 
     Wrapper = Callable[[EventOutputStream], AbstractContextManager[object]]

@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from penstock.model import StreamConfig, StreamCut
-from penstock.stream._group_state import CHECKPOINTS_MAX, GroupState, followers, lost_segments, nested
-from penstock.stream._records import (
+from penstock.stream.catalog._group_state import CHECKPOINTS_MAX, GroupState, followers, lost_segments, nested
+from penstock.stream.catalog._stream_state import StreamState
+from penstock.stream.format._records import (
     CheckpointBegun,
     CheckpointDropped,
     CheckpointReached,
@@ -34,13 +35,12 @@ from penstock.stream._records import (
     decode_records,
     encode_records,
 )
-from penstock.stream._stream_state import StreamState
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from penstock.stream._group_state import Key
-    from penstock.stream._records import GroupRecord
+    from penstock.stream.catalog._group_state import Key
+    from penstock.stream.format._records import GroupRecord
 
 GROUP: Final = "g"
 A: Final = "plant/a"

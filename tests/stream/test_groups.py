@@ -32,11 +32,11 @@ from penstock.errors import (
 )
 from penstock.log import PlogSizes
 from penstock.model import Lag, Position, StreamCut
-from penstock.stream import _live_group
-from penstock.stream._block import BlockHeader, pack_lengths
-from penstock.stream._group_state import lost_segments
-from penstock.stream._reader import READER_LEASE_S
-from penstock.stream._seat import LocalSeat
+from penstock.stream.catalog._group_state import lost_segments
+from penstock.stream.format._block import BlockHeader, pack_lengths
+from penstock.stream.group import _coordinator
+from penstock.stream.group._membership import LocalSeat
+from penstock.stream.read._reader import READER_LEASE_S
 from penstock.testing import ManualClock
 from tests.stream.harness import embedded_only, inside, is_embedded
 
@@ -904,7 +904,7 @@ def test_lost_segments_are_looked_for_only_after_a_truncation(
 ) -> None:
     """Otherwise every segment that ends would cost a look at all others."""
     look = Mock(wraps=lost_segments)
-    monkeypatch.setattr(_live_group, "lost_segments", look)
+    monkeypatch.setattr(_coordinator, "lost_segments", look)
     store.create_stream(STREAM, segments=50)
     store.seal_stream(STREAM)
     with store.create_reader_group("g", [STREAM]).reader("r") as reader:

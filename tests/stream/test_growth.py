@@ -16,8 +16,8 @@ from penstock.log import PlogSizes
 from penstock.model import BySize, ByTime, StreamConfig
 from penstock.plog._block import BLOCK_HEADER_SIZE
 from penstock.plog._head import HEAD_SIZE
-from penstock.stream._block import Block
-from penstock.stream._writer import _KEY_BYTES_MAX
+from penstock.stream.format._block import Block
+from penstock.stream.write._writer import _KEY_BYTES_MAX
 from penstock.testing import ManualClock, MemoryDisk
 from tests.stream.harness import STREAM
 from tests.stream.large_harness import SIZES, settle, store_and_manager
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from penstock.log import MetadataManager
     from penstock.stream import StreamStore
-    from penstock.stream._writer import StreamWriter
+    from penstock.stream.write._writer import StreamWriter
     from penstock.testing._memory import MemoryFile
 
 

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.errors import BadArgument
-from penstock.stream._keys import key_position, key_positions
+from penstock.stream.format._keys import key_position, key_positions
 
 KEYS = st.text(st.characters(exclude_categories=["Cs"])) | st.binary()
 KEY_COUNT: Final = 100_000

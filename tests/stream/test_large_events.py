@@ -34,9 +34,9 @@ from penstock.errors import (
     WriterFenced,
 )
 from penstock.log import PlogSizes
-from penstock.stream._block import BLOCK_HEADER_SIZE, Block, Chunk, Extent
-from penstock.stream._large_write import CHUNK_SIZE, LargeWrite
+from penstock.stream.format._block import BLOCK_HEADER_SIZE, Block, Chunk, Extent
 from penstock.stream.serializers import JsonSerializer
+from penstock.stream.write._large_write import CHUNK_SIZE, LargeWrite
 from penstock.testing import Fault, FaultyDisk, MemoryDisk
 from tests.log.harness import SECONDS_MAX, leftovers
 from tests.stream.harness import STREAM, embedded_only
@@ -810,7 +810,7 @@ def test_what_a_writer_wrote_is_found_behind_many_large_events_of_others(
         with store_and_manager(disk, cpo) as (store, _), store.writer(STREAM) as other:
             for _ in range(20):
                 other.write_event(bytes(3000))
-    monkeypatch.setattr("penstock.stream._segment._FIRST_LOOK", 500)
+    monkeypatch.setattr("penstock.stream.segment._segment._FIRST_LOOK", 500)
     with store_and_manager(disk, cpo) as (store, _):
         with store.writer(STREAM, "w") as writer:
             assert writer.last_number == 2

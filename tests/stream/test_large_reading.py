@@ -24,7 +24,7 @@ from penstock.errors import (
     WrongCut,
 )
 from penstock.model import ByConsumption, BySize, ByTime, EventPointer, SegmentRange, StreamConfig, StreamCut
-from penstock.stream._block import BLOCK_HEADER_SIZE, Chunk, Extent
+from penstock.stream.format._block import BLOCK_HEADER_SIZE, Chunk, Extent
 from tests.log.harness import SECONDS_MAX
 from tests.stream.harness import STREAM, embedded_only, inside
 from tests.stream.large_harness import (
@@ -45,8 +45,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from penstock.stream import StreamStore
-    from penstock.stream._block import AnyBlock
-    from penstock.stream._reader import Reader
+    from penstock.stream.format._block import AnyBlock
+    from penstock.stream.read._reader import Reader
     from penstock.testing import ManualClock
 
 MIB: Final = 1 << 20

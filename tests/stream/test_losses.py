@@ -11,8 +11,8 @@ import pytest
 from penstock.embedded import open_store
 from penstock.errors import DataTruncated, DiskFailed, DiskFull, NoSuchStream, WrongCut
 from penstock.model import StreamCut
-from penstock.stream._reader import Reader
-from penstock.stream._segment import Segment
+from penstock.stream.read._reader import Reader
+from penstock.stream.segment._segment import Segment
 from tests.stream.harness import embedded_only
 from tests.stream.test_groups import OTHER, STREAM, killed, new_group, put, rest, take
 

@@ -14,7 +14,7 @@ from penstock.errors import DiskFull, LogFenced, StreamCorrupt, WrongPosition
 from penstock.log import MetadataManager, PlogSizes
 from penstock.model import TIME_MAX, Watermark
 from penstock.plog import FilePlogs
-from penstock.stream._mark_log import Border, MarkLog, pack_watermark, unpack_watermark
+from penstock.stream.time._mark_log import Border, MarkLog, pack_watermark, unpack_watermark
 from penstock.testing import MemoryDisk
 from tests.log.harness import GatedPlogs
 from tests.stream.mark_harness import STREAM, as_cut

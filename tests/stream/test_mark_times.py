@@ -13,8 +13,8 @@ from penstock.cpo import open_cpo
 from penstock.log import MetadataManager, PlogSizes
 from penstock.model import TimeWindow, Watermark
 from penstock.plog import FilePlogs
-from penstock.stream._mark_log import MarkLog
-from penstock.stream._mark_times import MarkTimes, event_window, window_at
+from penstock.stream.time._mark_log import MarkLog
+from penstock.stream.time._mark_times import MarkTimes, event_window, window_at
 from penstock.testing import MemoryDisk
 from tests.stream.mark_harness import (
     LENGTH,
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
     from hypothesis.strategies import DataObject
 
-    from penstock.stream._stream_state import StreamState
+    from penstock.stream.catalog._stream_state import StreamState
 
 HALVES = [(0.0, 0.5), (0.5, 1.0)]
 

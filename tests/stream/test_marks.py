@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.stream._marks import (
+from penstock.stream.time._marks import (
     MarkStatus,
     Relation,
     Verdict,

@@ -14,7 +14,7 @@ import pytest
 import penstock
 from penstock.embedded import open_store
 from penstock.errors import DiskFull, ReaderOffline, StoreClosed
-from penstock.stream import _positions
+from penstock.stream.group import _positions
 from tests.stream.test_groups import SECONDS_MAX, STREAM, killed, new_group, put, rest, take
 from tests.stream.wire_harness import over_the_wire
 

@@ -28,9 +28,9 @@ from penstock.errors import (
 )
 from penstock.model import StreamConfig
 from penstock.stream import PreparedTransaction
-from penstock.stream._catalog import CatalogState
-from penstock.stream._keys import key_position
-from penstock.stream._records import (
+from penstock.stream.catalog._catalog import CatalogState
+from penstock.stream.format._keys import key_position
+from penstock.stream.format._records import (
     Committing,
     LoggedPart,
     NumberFull,
@@ -58,8 +58,8 @@ if TYPE_CHECKING:
 
     from penstock.cpo import Cpo
     from penstock.stream import StreamStore
-    from penstock.stream._records import Record
-    from penstock.stream._transaction import Transaction, TransactionalWriter
+    from penstock.stream.format._records import Record
+    from penstock.stream.transaction._transaction import Transaction, TransactionalWriter
     from penstock.testing import ManualClock
 
 OTHER: Final = "plant/other"
@@ -482,7 +482,7 @@ def test_a_time_is_noted_behind_what_was_committed_together(store: StreamStore, 
 
 def test_a_store_keeps_so_many_prepared_transactions(store: StreamStore, monkeypatch: pytest.MonkeyPatch) -> None:
     """Who prepares and never commits is told, and the transaction may be prepared later."""
-    monkeypatch.setattr("penstock.stream._prepared.PREPARED_MAX", 2)
+    monkeypatch.setattr("penstock.stream.transaction._prepared.PREPARED_MAX", 2)
     store.create_stream(STREAM)
     writer = query(store)
     first, _ = prepared(writer, "a"), prepared(writer, "b")
@@ -499,7 +499,7 @@ def test_a_store_keeps_so_many_prepared_transactions(store: StreamStore, monkeyp
 
 def test_a_commit_takes_so_many_logs_at_the_most(store: StreamStore, monkeypatch: pytest.MonkeyPatch) -> None:
     """Taking them over is one append of metadata; who asks for more is told what to change."""
-    monkeypatch.setattr("penstock.stream._prepared.LOGS_MAX", 7)
+    monkeypatch.setattr("penstock.stream.transaction._prepared.LOGS_MAX", 7)
     store.create_stream(STREAM, 2)
     writer = query(store)
     ids = [prepared(writer, name) for name in "abcd"]
@@ -524,7 +524,7 @@ def test_a_batch_of_two_hundred_tasks_and_four_segments_is_committed(disk: Memor
 
 def test_a_stream_remembers_the_numbers_of_so_many_writers(cpo: Cpo, monkeypatch: pytest.MonkeyPatch) -> None:
     """Who was silent for longest is forgotten, over restarts and snapshots, too."""
-    monkeypatch.setattr("penstock.stream._stream_state.BATCH_WRITERS_MAX", 3)
+    monkeypatch.setattr("penstock.stream.catalog._stream_state.BATCH_WRITERS_MAX", 3)
     disk = MemoryDisk()
     with store_and_manager(disk, cpo) as (store, _):
         store.create_stream(STREAM)

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from penstock.cpo import Cpo
-    from penstock.stream._transaction import TransactionalWriter
+    from penstock.stream.transaction._transaction import TransactionalWriter
     from penstock.testing import CrashState
     from penstock.testing._faulty import Call
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from typing import TYPE_CHECKING
 
-from penstock.stream._pump import Pump
+from penstock.stream.write._pump import Pump
 
 if TYPE_CHECKING:
     import pytest

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 
 from penstock.errors import WrongCut
 from penstock.model import StreamConfig, StreamCut
-from penstock.stream._records import StreamCreated, StreamScaled, StreamStopped, StreamTruncated
-from penstock.stream._retention import by_consumption, by_size, by_time
-from penstock.stream._stream_state import StreamState
+from penstock.stream.catalog._stream_state import StreamState
+from penstock.stream.format._records import StreamCreated, StreamScaled, StreamStopped, StreamTruncated
+from penstock.stream.maintenance._retention import by_consumption, by_size, by_time
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

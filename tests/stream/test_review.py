@@ -14,9 +14,10 @@ from penstock.embedded import open_store
 from penstock.errors import DataTruncated, NoSuchEvent, NoSuchStream, StoreClosed, StoreLocked, StreamNotSealed
 from penstock.log import PlogSizes
 from penstock.model import ByConsumption, SegmentRange, StreamConfig
-from penstock.stream import Ack, StreamWriter, _catalog
-from penstock.stream._acks import ArrayRun, ListRun
-from penstock.stream._catalog import _parts
+from penstock.stream import Ack, StreamWriter
+from penstock.stream.catalog import _catalog
+from penstock.stream.catalog._catalog import _parts
+from penstock.stream.write._acks import ArrayRun, ListRun
 from tests.stream.test_writer import STREAM, all_events
 
 if TYPE_CHECKING:

@@ -12,8 +12,10 @@ from hypothesis import strategies as st
 
 from penstock.embedded import open_store
 from penstock.model import SEGMENTS_MAX, ByDataRate, ByEventRate, BySize, Fixed, Scaling, StreamConfig
-from penstock.stream._records import StreamCreated, StreamScaled, StreamStopped
-from penstock.stream._scaling import (
+from penstock.stream.catalog._stream_state import StreamState
+from penstock.stream.format._records import StreamCreated, StreamScaled, StreamStopped
+from penstock.stream.maintenance._maintenance import Upkeep
+from penstock.stream.maintenance._scaling import (
     COOL_DOWN_S,
     MERGE_AFTER_S,
     SAMPLES_MAX,
@@ -23,9 +25,7 @@ from penstock.stream._scaling import (
     Meter,
     decide,
 )
-from penstock.stream._stream_state import StreamState
-from penstock.stream._upkeep import Upkeep
-from penstock.stream._writer import StreamWriter
+from penstock.stream.write._writer import StreamWriter
 
 if TYPE_CHECKING:
     from penstock.stream import StreamStore

@@ -13,10 +13,10 @@ from penstock.cpo import open_cpo
 from penstock.errors import AppendTooLarge, DiskFailed
 from penstock.log import LogStream, MetadataManager, PlogSizes
 from penstock.plog import APPEND_SIZE_MAX, FilePlogs
-from penstock.stream._bell import Bell
-from penstock.stream._block import BLOCK_HEADER_SIZE, WRITERS, Block, BlockHeader, read_header
-from penstock.stream._segment import _TABLE_EVERY_BLOCKS, _TABLE_EVERY_BYTES, Segment, SegmentEnded
-from penstock.stream._writer_table import WriterTable, writer_hash
+from penstock.stream.format._block import BLOCK_HEADER_SIZE, WRITERS, Block, BlockHeader, read_header
+from penstock.stream.segment._segment import _TABLE_EVERY_BLOCKS, _TABLE_EVERY_BYTES, Segment, SegmentEnded
+from penstock.stream.segment._wake_up import Bell
+from penstock.stream.segment._writer_table import WriterTable, writer_hash
 from penstock.testing import Fault, FaultyDisk, ManualClock, MemoryDisk
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from penstock.cpo import Cpo
     from penstock.ports import Disk
-    from penstock.stream._segment import PendingBlock
+    from penstock.stream.segment._segment import PendingBlock
 
 W1: Final = writer_hash("w1")
 W2: Final = writer_hash("w2")

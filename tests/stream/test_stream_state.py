@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 
 from penstock.errors import BadArgument, WrongCut
 from penstock.model import SEGMENTS_MAX, ByTime, StreamConfig, StreamCut
-from penstock.stream._records import (
+from penstock.stream.catalog._stream_state import StreamState, covers, even_ranges
+from penstock.stream.format._records import (
     ConsumerMoved,
     StreamCreated,
     StreamScaled,
@@ -22,7 +23,6 @@ from penstock.stream._records import (
     decode_records,
     encode_records,
 )
-from penstock.stream._stream_state import StreamState, covers, even_ranges
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from penstock.cpo import open_cpo
 from penstock.model import StreamConfig
-from penstock.stream._keys import key_position
+from penstock.stream.format._keys import key_position
 from penstock.testing import ManualClock, MemoryDisk, RecordingDisk
 from tests.log.harness import Published, RecordedOracle
 from tests.stream.mark_harness import POINTS, at_point, whole_cells
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from penstock.cpo import Cpo
     from penstock.model import EventPointer, Watermark
     from penstock.stream import StreamStore
-    from penstock.stream._stream_state import StreamState
+    from penstock.stream.catalog._stream_state import StreamState
     from penstock.testing import CrashState
 
     Choose = Callable[[int], int]  # a number below another

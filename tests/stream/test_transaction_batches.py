@@ -13,13 +13,13 @@ from hypothesis import strategies as st
 
 from penstock.embedded import open_store
 from penstock.errors import BadArgument, TransactionEnded
-from penstock.stream import _transaction
-from penstock.stream._batch import Rows, array_of
-from penstock.stream._columns import Attributes
-from penstock.stream._keys import key_positions, pack_positions, unpack_positions
-from penstock.stream._large_write import EventOutputStream
-from penstock.stream._waiting import Waiting
+from penstock.stream.format._columns import Attributes
+from penstock.stream.format._keys import key_positions, pack_positions, unpack_positions
 from penstock.stream.serializers import StrSerializer
+from penstock.stream.transaction import _transaction
+from penstock.stream.transaction._buffer import Waiting
+from penstock.stream.write._batch import Rows, array_of
+from penstock.stream.write._large_write import EventOutputStream
 from tests.stream.harness import STREAM, inside
 from tests.stream.large_harness import SMALL_CHUNK, blocks_of, events_of, make_limits_small, pointers_of
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from penstock.stream import StreamStore
-    from penstock.stream._transaction import Transaction
+    from penstock.stream.transaction._transaction import Transaction
 
 MIB: Final = 1 << 20
 EVENTS: Final = [b"event %d" % number for number in range(40)]

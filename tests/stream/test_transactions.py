@@ -31,10 +31,10 @@ from penstock.errors import (
     TransactionEnded,
 )
 from penstock.log import PlogSizes
-from penstock.stream import _transaction
-from penstock.stream._commit import LOGS_MAX
-from penstock.stream._keys import key_position
+from penstock.stream.format._keys import key_position
 from penstock.stream.serializers import StrSerializer
+from penstock.stream.transaction import _transaction
+from penstock.stream.transaction._commit import LOGS_MAX
 from penstock.testing import Fault, FaultyDisk, MemoryDisk
 from tests.log.harness import SECONDS_MAX, leftovers, plog_files
 from tests.stream.harness import STREAM
@@ -55,7 +55,7 @@ if TYPE_CHECKING:
 
     from penstock.cpo import Cpo
     from penstock.stream import StreamStore, StreamWriter, TransactionalWriter
-    from penstock.stream._transaction import Transaction
+    from penstock.stream.transaction._transaction import Transaction
     from penstock.testing import ManualClock
     from penstock.testing._faulty import Call
 
@@ -597,8 +597,8 @@ def test_the_end_of_a_transaction_is_forgotten_some_time(
     disk: MemoryDisk, cpo: Cpo, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What is remembered has a limit, or a store would grow with every transaction ever made."""
-    monkeypatch.setattr("penstock.stream._catalog.COMMITTED_MAX", 5)
-    monkeypatch.setattr("penstock.stream._store._ABORTED_MAX", 5)
+    monkeypatch.setattr("penstock.stream.catalog._catalog.COMMITTED_MAX", 5)
+    monkeypatch.setattr("penstock.stream.engine._engine._ABORTED_MAX", 5)
     ended: dict[str, list[str]] = {"committed": [], "aborted": []}
     with store_and_manager(disk, cpo) as (store, _):
         store.create_stream(STREAM)

@@ -12,14 +12,14 @@ from penstock.errors import DataTruncated, NoSuchStream
 from penstock.log import PlogSizes
 from penstock.model import StreamCut
 from penstock.stream import StreamStore
-from penstock.stream._segment import Segment
+from penstock.stream.segment._segment import Segment
 from penstock.testing import ManualClock
 from tests.stream.wire_harness import over_the_wire
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from penstock.stream._stream_state import StreamState
+    from penstock.stream.catalog._stream_state import StreamState
 
 STREAM: Final = "plant/readings"
 CALLS: Final[dict[str, Callable[[StreamStore, StreamCut], object]]] = {

@@ -23,9 +23,9 @@ from penstock.errors import (
 from penstock.log import PlogSizes
 from penstock.model import TIME_MAX, StreamConfig, StreamCut, TimeWindow, Watermark
 from penstock.plog import FilePlogs
-from penstock.stream import _store as store_module
-from penstock.stream._marks import MarkStatus
-from penstock.stream._segment import PendingBlock, Segment
+from penstock.stream.engine import _engine as store_module
+from penstock.stream.segment._segment import PendingBlock, Segment
+from penstock.stream.time._marks import MarkStatus
 from penstock.testing import ManualClock, MemoryDisk
 from tests.log.harness import GatedPlogs
 from tests.stream.harness import inside

@@ -31,8 +31,8 @@ from penstock.errors import (
 )
 from penstock.model import EventPointer, StreamCut
 from penstock.server._writers import ClientWriter
-from penstock.stream._reader import READER_LEASE_S
-from penstock.stream._transaction import Transaction, TransactionalWriter
+from penstock.stream.read._reader import READER_LEASE_S
+from penstock.stream.transaction._transaction import Transaction, TransactionalWriter
 from tests.log.harness import SECONDS_MAX
 from tests.stream.harness import STREAM
 from tests.stream.large_harness import events_of, make_limits_small

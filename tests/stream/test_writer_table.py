@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from penstock.errors import StreamCorrupt
 from penstock.plog import APPEND_SIZE_MAX
-from penstock.stream._block import BLOCK_HEADER_SIZE, NO_WRITER, WRITERS, BlockHeader, read_header
-from penstock.stream._writer_table import (
+from penstock.stream.format._block import BLOCK_HEADER_SIZE, NO_WRITER, WRITERS, BlockHeader, read_header
+from penstock.stream.segment._writer_table import (
     ENTRIES_MAX,
     Inherited,
     WriterEntry,

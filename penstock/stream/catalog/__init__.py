@@ -1,0 +1,23 @@
+"""Which streams, segments, groups, consumers and transactions exist, and the log that remembers them.
+
+The states of streams and groups are pure: records go in, and each state says what they add up to.
+"""
+
+from penstock.stream.catalog._advance import advance
+from penstock.stream.catalog._catalog import Catalog
+from penstock.stream.catalog._group_state import GroupState, Key, flat, followers, lost_segments, nested
+from penstock.stream.catalog._stream_state import SegmentState, StreamState, even_ranges
+
+__all__ = [
+    "Catalog",
+    "GroupState",
+    "Key",
+    "SegmentState",
+    "StreamState",
+    "advance",
+    "even_ranges",
+    "flat",
+    "followers",
+    "lost_segments",
+    "nested",
+]

@@ -1,0 +1,463 @@
+"""The catalog: what streams and reader groups there are, remembered in a log of its own.
+
+Every change is a record, durable before it is told to anybody, unless the caller says that it may be forgotten in a
+crash: then it becomes durable with the next one that may not. Records of one commit are kept all or none. When the
+log has grown to several times what there is to know, a snapshot is written and the plogs before it are let go, so
+opening a store reads no more than that.
+
+On a full disk the log may drop what was appended and not waited for: when it cannot go on in its next plog, whatever
+lies there is no part of it. Such records count in memory already, and later ones build on them; so they are appended
+again before any other.
+
+After a failed disk the catalog takes no more changes, with one exception: what readers change goes on in memory, so
+that everything acknowledged can still be read. When the store is opened again, it knows nothing of that.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from contextlib import suppress
+from itertools import takewhile
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+from penstock.errors import (
+    AppendTooLarge,
+    CpoUnavailable,
+    DiskFailed,
+    DiskFull,
+    NoSuchGroup,
+    NoSuchStream,
+    PenstockError,
+    StoreClosed,
+    StreamCorrupt,
+)
+from penstock.ports import uninterrupted
+from penstock.stream.catalog._group_state import GroupState
+from penstock.stream.catalog._stream_state import LastBatch, StreamState
+from penstock.stream.format import (
+    CommitsFull,
+    Committed,
+    Committing,
+    ConsumerFull,
+    GroupCreated,
+    GroupDeleted,
+    GroupFull,
+    NumberFull,
+    Prepared,
+    PreparedFull,
+    SegmentsFull,
+    SnapshotBegin,
+    SnapshotEnd,
+    SnapshotRecord,
+    StreamCreated,
+    StreamDeleted,
+    StreamFull,
+    StreamRecord,
+    Uncommitted,
+    Unprepared,
+    WriterFull,
+    decode_records,
+    encode_records,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from penstock.log import LogStream
+    from penstock.log._stream import PendingLogAppend
+    from penstock.stream.format import Record
+
+__all__ = ["COMMITTED_MAX", "Catalog", "CatalogState"]
+
+_SNAPSHOT_SHARE: Final = 4  # the log grows to so many times a snapshot before there is another
+_SNAPSHOT_EVERY_MIN: Final = 1 << 20
+_PART_SIZE: Final = 256 << 10
+_UNSETTLED_MAX: Final = 64  # appends that nobody has waited for
+_SEGMENTS_IN_RECORD: Final = 5000  # of some 50 bytes each
+_REFUSED: Final = (DiskFull, CpoUnavailable)  # nothing of what was to be written is kept, and the log goes on
+_logger: Final = logging.getLogger("penstock.stream")
+COMMITTED_MAX: Final = 10_000  # transactions whose end is remembered
+
+
+class CatalogState:
+    """What the records of a catalog add up to."""
+
+    def __init__(self) -> None:
+        self.streams: dict[str, StreamState] = {}
+        self.groups: dict[str, GroupState] = {}
+        self.commits: dict[str, Committing] = {}  # under way, by transaction
+        self.committed: dict[str, None] = {}  # the last ones, in order
+        self.prepared: dict[str, Prepared] = {}
+        self.newest_commit: Committed | None = None  # if nothing came behind it
+        self.next_uid = 0
+
+    def apply(self, record: Record) -> None:
+        """Take in one record; ``KeyError`` if it does not follow from those before."""
+        self.newest_commit = record if isinstance(record, Committed) else None
+        match record:
+            case StreamCreated():
+                self.streams[record.stream] = StreamState(record)
+                self.next_uid = record.uid + 1
+            case StreamDeleted():
+                del self.streams[record.stream]
+                self.prepared = {key: one for key, one in self.prepared.items() if one.stream != record.stream}
+                for group in self.groups.values():
+                    group.drop_stream(record.stream)
+            case GroupCreated():
+                self.groups[record.group] = GroupState(record)
+            case GroupDeleted():
+                del self.groups[record.group]
+            case _ if isinstance(record, SnapshotRecord):
+                self._apply_full(record)
+            case Prepared() | Unprepared() | Committing() | Committed() | Uncommitted():
+                self._apply_commit(record)
+            case _ if isinstance(record, StreamRecord):
+                self.streams[record.stream].apply(record)
+            case _:
+                self.groups[record.group].apply(record)
+
+    def _apply_full(self, record: SnapshotRecord) -> None:
+        match record:
+            case SnapshotBegin():
+                self.next_uid = record.next_uid
+            case StreamFull():
+                self.streams[record.stream] = StreamState.restore(record)
+            case SegmentsFull():
+                self.streams[record.stream].add_full(record.segments)
+            case ConsumerFull():
+                self.streams[record.stream].consumers[record.consumer] = record
+            case WriterFull():
+                self.streams[record.stream].writers[record.writer] = record
+            case NumberFull():
+                self.streams[record.stream].note_batch(record.writer, LastBatch(record.number, record.time))
+            case PreparedFull():
+                self.prepared[record.transaction] = record
+            case GroupFull():
+                self.groups[record.group] = GroupState.restore(record)
+            case CommitsFull():
+                self.commits = {one.transaction: one for one in record.under_way}
+                self.committed = dict.fromkeys(record.done)
+            case SnapshotEnd():
+                pass
+
+    def _apply_commit(self, record: Prepared | Unprepared | Committing | Committed | Uncommitted) -> None:
+        match record:
+            case Prepared():
+                self.prepared[record.transaction] = record
+            case Unprepared():
+                for transaction in record.transactions:
+                    del self.prepared[transaction]
+            case Committing():
+                self.commits[record.transaction] = record
+                self._apply_together(record)
+            case Uncommitted():
+                self.committed.pop(record.transaction, None)
+            case Committed():
+                self.commits.pop(record.transaction, None)
+                if not record.implicit:
+                    self._note_committed(record.transaction)
+
+    def _apply_together(self, record: Committing) -> None:
+        """Take in what is committed together: from here on it is, however long it takes to finish."""
+        for transaction in record.together:
+            del self.prepared[transaction]
+            self._note_committed(transaction)
+        if record.writer is not None and record.number is not None:
+            self.streams[record.stream].note_batch(record.writer, LastBatch(record.number, record.time))
+
+    def _note_committed(self, transaction: str) -> None:
+        self.committed[transaction] = None
+        if len(self.committed) > COMMITTED_MAX:
+            del self.committed[next(iter(self.committed))]
+
+    def snapshot(self) -> Iterator[Record]:
+        """Return the records that say it all."""
+        yield SnapshotBegin(self.next_uid)
+        yield CommitsFull(list(self.commits.values()), list(self.committed))
+        for stream in self.streams.values():
+            yield from _split(stream.full())
+            yield from (ConsumerFull(*msgspec.structs.astuple(one)) for one in stream.consumers.values())
+            yield from (WriterFull(*msgspec.structs.astuple(mark)) for mark in stream.writers.values())
+            yield from (NumberFull(stream.name, writer, *batch) for writer, batch in stream.last_batches.items())
+        yield from (PreparedFull(*msgspec.structs.astuple(one)) for one in self.prepared.values())
+        yield from (group.full() for group in self.groups.values())
+        yield SnapshotEnd()
+
+
+class Catalog:
+    """The catalog of one store. ``lock`` is held by whoever looks and then changes, so that nothing comes between."""
+
+    def __init__(self, log: LogStream) -> None:
+        self.lock: Final = threading.RLock()
+        self._log = log
+        self._failed: PenstockError | None = None
+        self._closed = False
+        self._owed: list[list[Record]] = []  # they count, and the log does not have them: written before any others
+        self._unsettled: list[tuple[PendingLogAppend, list[Record]]] = []  # appended, and not known to be durable
+        self._state, snapshot_size = _replay(log)
+        self._snapshot_at = _next_snapshot(snapshot_size)
+        self._grown = log.length - log.start
+
+    @property
+    def streams(self) -> dict[str, StreamState]:
+        """All streams, by name."""
+        return self._state.streams
+
+    @property
+    def groups(self) -> dict[str, GroupState]:
+        """All groups, by name."""
+        return self._state.groups
+
+    @property
+    def commits(self) -> dict[str, Committing]:
+        """The commits that are under way, by transaction."""
+        return self._state.commits
+
+    @property
+    def committed(self) -> dict[str, None]:
+        """The transactions that were committed last."""
+        return self._state.committed
+
+    @property
+    def prepared(self) -> dict[str, Prepared]:
+        """The prepared transactions, by id."""
+        return self._state.prepared
+
+    @property
+    def is_failed(self) -> bool:
+        """Whether nobody knows what was kept of the last change: opening the store again tells."""
+        return self._failed is not None
+
+    @property
+    def newest_commit(self) -> Committed | None:
+        """The commit that the last record is of, if it is of one: only then it may not have come about."""
+        return self._state.newest_commit
+
+    @property
+    def next_uid(self) -> int:
+        """The number of the next new stream."""
+        return self._state.next_uid
+
+    def stream(self, name: str) -> StreamState:
+        """Return a stream."""
+        with self.lock:
+            try:
+                return self._state.streams[name]
+            except KeyError:
+                raise NoSuchStream(name) from None
+
+    def group(self, name: str) -> GroupState:
+        """Return a reader group."""
+        with self.lock:
+            try:
+                return self._state.groups[name]
+            except KeyError:
+                raise NoSuchGroup(name) from None
+
+    @uninterrupted
+    def commit(self, *records: Record, durable: bool = True) -> None:
+        """Take in the records, all or none; once they are durable, unless they may be forgotten in a crash."""
+        with self.lock:
+            self._write(list(records), durable=durable)
+            self._take_in(*records)
+
+    @uninterrupted
+    def commit_reading(self, *records: Record, durable: bool) -> None:
+        """Take in what readers change, as :meth:`commit` does; once the disk has failed, in memory only."""
+        with self.lock:
+            if not isinstance(self._failed, DiskFailed):
+                try:
+                    self._write(list(records), durable=durable)
+                except DiskFailed as error:
+                    _logger.warning("readers go on, and their positions are not kept: %s", error)
+            self._take_in(*records)
+
+    def _take_in(self, *records: Record) -> None:
+        for record in records:
+            self._state.apply(record)
+        self._try_snapshot()
+
+    def submit(self, record: Record) -> PendingLogAppend:
+        """Write a record of a change that is about to be made; the caller settles it, or settles what takes it back.
+
+        Whatever the caller submits to the journal afterwards is durable only if the record is.
+        """
+        with self.lock:
+            pending = self._write([record], durable=False, certain=True)
+            assert pending is not None
+            return pending
+
+    def settle(self, record: Record, pending: PendingLogAppend | None = None) -> None:
+        """Take in a record of what has come about, whatever the disk says: what it refuses is written with the next.
+
+        Return when it is durable if it was submitted before; otherwise it may be forgotten in a crash.
+        """
+        with self.lock:
+            self._state.apply(record)
+            try:
+                self._write([record] if pending is None else [], durable=pending is not None)
+            except PenstockError:
+                if pending is None:
+                    self._owed.append([record])
+            else:
+                self._try_snapshot()
+
+    def make_durable(self) -> None:
+        """Write to the disk what might be forgotten in a crash, if there is anything."""
+        with self.lock:
+            if self.is_failed or self._owed or self._unsettled:
+                self.commit()
+
+    def catch_up(self) -> None:
+        """Write what the disk has refused: before more comes about that is not on record."""
+        if self._owed:
+            self.commit()
+
+    def _write(self, records: list[Record], *, durable: bool, certain: bool = False) -> PendingLogAppend | None:
+        """Append the records as one, behind those that are owed; where the disk is full, they are not kept.
+
+        Return when they are durable or, with ``certain``, when no full disk can keep them from being.
+        """
+        self._check()
+        try:
+            while self._owed:
+                self._append(self._owed[0])
+                del self._owed[0]
+            in_order = not certain or self._log.next_append(len(encode_records(records))).in_order
+            pending = self._append(records) if records else None
+            in_doubt = certain and pending is not None and not (in_order and pending.is_certain)
+            if self._unsettled and (durable or in_doubt or len(self._unsettled) > _UNSETTLED_MAX):
+                self._unsettled[-1][0].result()
+                self._unsettled = []
+        except AppendTooLarge:
+            raise  # nothing was appended
+        except _REFUSED:
+            self._find_lost()
+            self._owed = [owed for owed in self._owed if owed is not records]
+            raise
+        except PenstockError as error:
+            self._failed = error
+            raise
+        return pending
+
+    def _append(self, records: list[Record]) -> PendingLogAppend:
+        data = encode_records(records)
+        pending = self._log.submit(data)
+        self._grown += len(data)
+        self._unsettled.append((pending, records))
+        return pending
+
+    def _find_lost(self) -> None:
+        """Find out which records the log has dropped because it found no space to go on; they are owed again.
+
+        Those behind the first one that was dropped are, too: they lay in the same plog, which is not part of the log.
+        """
+        unsettled, self._unsettled = self._unsettled, []
+        try:
+            kept = sum(1 for _ in takewhile(_is_kept, (pending for pending, _ in unsettled)))
+        except PenstockError as error:
+            self._failed = error
+            raise
+        self._owed = [*(records for _, records in unsettled[kept:]), *self._owed]
+
+    def _check(self) -> None:
+        """Refuse changes after a failure of which nobody knows what is kept: opening the store again tells."""
+        if self._failed is not None:
+            raise self._failed.with_traceback(None)
+        if self._closed:
+            raise StoreClosed("the store")
+
+    def _try_snapshot(self) -> None:
+        """Write a snapshot if it is time; the records are kept, however this ends."""
+        if self.is_failed or self._grown <= self._snapshot_at:
+            return
+        try:
+            self._write_snapshot()
+        except (*_REFUSED, AppendTooLarge) as error:
+            with suppress(PenstockError):  # then the catalog has failed, and says so at the next change
+                self._find_lost()
+            self._snapshot_at = self._grown + _SNAPSHOT_EVERY_MIN
+            _logger.warning("the catalog could not be written anew: %s", error)
+        except PenstockError as error:
+            self._failed = error
+
+    def _write_snapshot(self) -> None:
+        before, size = self._log.length, 0
+        for data in _parts(self._state):
+            self._log.append(data)
+            size += len(data)
+        self._grown, self._snapshot_at = size, _next_snapshot(size)
+        self._log.truncate(self._log.plog_at(before))
+
+    def close(self) -> None:
+        """Take no more changes; those that might have been forgotten are durable then."""
+        with self.lock:
+            if not self._closed and self._failed is None:
+                self.commit()
+            self._closed = True
+
+
+def _is_kept(pending: PendingLogAppend) -> bool:
+    """Wait until an append is durable; False if the log has dropped it, because the disk is full."""
+    try:
+        pending.result()
+    except _REFUSED:
+        return False
+    return True
+
+
+def _next_snapshot(size: int) -> int:
+    """Return how large the log may grow behind a snapshot of this size."""
+    return max(_SNAPSHOT_EVERY_MIN, _SNAPSHOT_SHARE * size)
+
+
+def _split(full: StreamFull) -> Iterator[Record]:
+    """Return what a snapshot says of a stream, in records none of which is too large."""
+    first, rest = full.segments[:_SEGMENTS_IN_RECORD], full.segments[_SEGMENTS_IN_RECORD:]
+    yield msgspec.structs.replace(full, segments=first)
+    for start in range(0, len(rest), _SEGMENTS_IN_RECORD):
+        yield SegmentsFull(full.stream, rest[start : start + _SEGMENTS_IN_RECORD])
+
+
+def _parts(state: CatalogState) -> Iterator[bytes]:
+    """Return the appends of a snapshot, none too large."""
+    batch: list[Record] = []
+    size = 0
+    for record in state.snapshot():
+        more = len(encode_records([record]))
+        if batch and size + more > _PART_SIZE:
+            yield encode_records(batch)
+            batch, size = [], 0
+        batch.append(record)
+        size += more
+    yield encode_records(batch)
+
+
+def _replay(log: LogStream) -> tuple[CatalogState, int]:
+    """Return what the log says, and how large its last snapshot is."""
+    state, fresh, fresh_size, snapshot_size = CatalogState(), CatalogState(), 0, 0
+    whole = log.start == 0  # otherwise the first records are the end of something that is not there any more
+    inside = False
+    for offset, data in log.blocks(log.start, log.length):
+        try:
+            for record in decode_records(data):
+                if isinstance(record, SnapshotBegin):
+                    fresh, fresh_size, inside = CatalogState(), 0, True
+                elif not isinstance(record, SnapshotRecord):
+                    inside = False  # it was never finished, because of a crash or a full disk
+                if inside:
+                    fresh.apply(record)
+                elif whole:
+                    state.apply(record)
+                if inside and isinstance(record, SnapshotEnd):
+                    state, snapshot_size, whole, inside = fresh, fresh_size + len(data), True, False
+        except (msgspec.MsgspecError, KeyError, ValueError) as error:
+            reason = f"no record that follows from those before ({error})"
+            raise StreamCorrupt("the catalog of streams", offset=offset, reason=reason) from error
+        fresh_size += len(data)
+    if not whole:
+        raise StreamCorrupt("the catalog of streams", offset=log.start, reason="it has no whole snapshot")
+    return state, snapshot_size

@@ -1,0 +1,7 @@
+"""The store in this process: it puts the other packages together."""
+
+from penstock.stream.engine._engine import StreamStore
+
+__all__ = [
+    "StreamStore",
+]

@@ -1,0 +1,316 @@
+"""What a block carries of its events besides their bytes: the routing key and the headers of each.
+
+Both stand behind the events, and only if an event of the block has one; flags in the block's header say which. All
+words are 4 bytes, big-endian, and come before the bytes that they tell of, so that a column is an Arrow array without
+touching an event:
+
+    keys      of each event the length of its key, or 0xFFFFFFFF if it has none; then the keys
+    headers   of each event how many headers it has; then of each header the length of its name; of each the length of
+              its value; then the names, UTF-8; then the values
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from penstock.errors import BadArgument
+from penstock.model import shown
+from penstock.stream.format._keys import KEY_SIZE_MAX, key_bytes
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from typing import Self
+
+    import numpy.typing as npt
+
+    from penstock.ports import Bytes
+
+__all__ = [
+    "HEADERS",
+    "HEADERS_SIZE_MAX",
+    "HEADERS_TYPE",
+    "KEYS",
+    "NO_COLUMNS",
+    "WORDS_SIZE",
+    "Attributes",
+    "Columns",
+    "Headers",
+    "as_headers",
+    "check_columns",
+    "header_sizes",
+    "headers_column",
+    "headers_of_list",
+    "headers_size",
+    "pack_columns",
+    "pack_key_list",
+    "unpack_columns",
+    "unpack_only_key",
+]
+
+KEYS: Final = 1
+HEADERS: Final = 2
+HEADERS_SIZE_MAX: Final = 64 << 10  # of one event, with eight bytes for the words of each
+HEADERS_TYPE: Final = pa.map_(pa.string(), pa.binary())
+_NO_KEY: Final = 0xFFFFFFFF
+_WORD: Final = 4
+WORDS_SIZE: Final = 3 * _WORD
+"""Of an event, its key and its headers: all count, because another event of the block may have what this has not."""
+
+
+Headers = tuple[tuple[str, bytes], ...]
+"""The headers of one event: names and values."""
+
+Columns = tuple["pa.BinaryArray | None", "pa.MapArray | None"]
+"""The keys and the headers of some events; None: none of them has any."""
+
+NO_COLUMNS: Final[Columns] = (None, None)
+
+
+class Attributes(NamedTuple):
+    """The key and the headers of one event; None where it has none."""
+
+    key: bytes | None = None
+    headers: Headers | None = None
+
+    @classmethod
+    def of(cls, key: str | bytes | None, headers: Mapping[str, bytes] | None) -> Self:
+        """Return what a caller gives; what is no key, or are no headers, is refused."""
+        return cls(None if key is None else key_bytes(key), None if headers is None else as_headers(headers))
+
+    @classmethod
+    def at(cls, columns: Columns, index: int) -> Self:
+        """Return those of one of many events."""
+        keys, headers = columns
+        return cls(None if keys is None else keys[index].as_py(), None if headers is None else headers[index].as_py())
+
+    @property
+    def size(self) -> int:
+        """How many bytes they have in a block."""
+        return len(self.key or b"") + headers_size(self.headers)
+
+    def packed(self, *, keeps_key: bool) -> tuple[int, bytes]:
+        """Return the flags of a block with this one event, and what stands behind the event."""
+        stored = pack_key_list([self.key]) if keeps_key else []
+        flags, parts = pack_columns(None, headers_of_list([self.headers]))
+        return flags | (KEYS if stored else 0), b"".join([*stored, *parts])
+
+
+def as_headers(headers: object) -> Headers:
+    """Return the headers that a caller gives for one event; what are none is refused."""
+    if not isinstance(headers, Mapping):
+        raise BadArgument(f"headers cannot be {shown(headers)}: give a mapping of names, texts, to values, bytes")
+    pairs = tuple(headers.items())
+    for name, value in pairs:
+        if not isinstance(name, str) or not isinstance(value, bytes):
+            raise BadArgument(f"header {shown(name)}: {shown(value)}: a name is a text, and a value is bytes")
+    try:
+        _check_headers_size(headers_size(pairs))
+    except UnicodeEncodeError as error:
+        raise BadArgument(f"headers {shown(headers)}: a name cannot be written as UTF-8 ({error.reason})") from None
+    return pairs
+
+
+def headers_size(headers: Headers | None) -> int:
+    """Return how many bytes the headers of an event take in a block, without the word that counts them."""
+    return sum(2 * _WORD + len(name.encode()) + len(value) for name, value in headers or ())
+
+
+def _check_headers_size(size: int) -> None:
+    if size > HEADERS_SIZE_MAX:
+        raise BadArgument(f"the headers of an event have {size} bytes: at most {HEADERS_SIZE_MAX} are kept with it")
+
+
+def headers_of_list(headers: Sequence[Headers | None]) -> pa.MapArray:
+    """Return the headers of events as a column; an event without any has null there."""
+    return pa.array([pairs or None for pairs in headers], HEADERS_TYPE)
+
+
+def headers_column(headers: object, count: int) -> pa.MapArray:
+    """Return what a caller gives as the headers of ``count`` events as a column, checked.
+
+    That is a mapping or None for each, or an Arrow array: of maps, or of lists of key and value as Spark has them.
+    """
+    if isinstance(headers, pa.Array | pa.ChunkedArray):
+        column = _map_column(headers)
+    else:
+        if not isinstance(headers, list | tuple):
+            raise BadArgument(f"headers cannot be {shown(headers)}: give a mapping or None for each event, in a list")
+        column = headers_of_list([None if one is None else as_headers(one) for one in headers])
+    if len(column) != count:
+        raise BadArgument(f"headers of {len(column)} events for {count} events: give them for each, None where none")
+    sizes = header_sizes(column)
+    _check_headers_size(int(sizes.max()) if len(sizes) else 0)
+    return column
+
+
+def _map_column(headers: pa.Array | pa.ChunkedArray) -> pa.MapArray:
+    try:
+        array = headers.combine_chunks() if isinstance(headers, pa.ChunkedArray) else headers
+        if pa.types.is_list(array.type) and pa.types.is_struct(array.type.value_type):
+            array = array.take(pa.array(np.arange(len(array))))
+            pairs = array.values
+            array = pa.MapArray.from_arrays(array.offsets, pairs.field(0), pairs.field(1)) if len(array) else array[:0]
+        column = array.cast(HEADERS_TYPE) if len(array) else pa.array([], HEADERS_TYPE)
+        column.validate(full=True)
+        column = column.take(pa.array(np.arange(len(column))))  # nothing of what is not shown is left
+    except (pa.ArrowException, TypeError, ValueError, IndexError) as error:
+        raise BadArgument(f"these are no headers: give an Arrow array of maps from text to bytes ({error})") from error
+    if column.keys.null_count or column.items.null_count:
+        raise BadArgument("these are no headers: a name or a value is null")
+    return column
+
+
+def header_sizes(headers: pa.MapArray) -> npt.NDArray[np.int64]:
+    """Return how many bytes the headers of each event take in a block, without the word that counts them."""
+    bounds = _list_bounds(headers)
+    each = np.zeros(int(bounds[-1]) + 1, np.int64)
+    np.cumsum(_lengths(headers.keys)[: bounds[-1]] + _lengths(headers.items)[: bounds[-1]] + 2 * _WORD, out=each[1:])
+    sizes: npt.NDArray[np.int64] = np.diff(each[bounds])
+    return sizes
+
+
+def pack_columns(keys: pa.BinaryArray | None, headers: pa.MapArray | None) -> tuple[int, list[Bytes]]:
+    """Return the flags of a block and what stands behind its events; nothing of a column that has only nulls."""
+    flags = 0
+    parts: list[Bytes] = []
+    if keys is not None and keys.null_count < len(keys):
+        flags, parts = KEYS, _pack_keys(keys)
+    if headers is not None and headers.null_count < len(headers):
+        flags |= HEADERS
+        parts += _pack_headers(headers)
+    return flags, parts
+
+
+def _pack_keys(keys: pa.BinaryArray) -> list[Bytes]:
+    filled = pc.fill_null(keys, b"") if keys.null_count else keys
+    words = _lengths(filled).astype(">u4")
+    if keys.null_count:
+        words[keys.is_null().to_numpy(zero_copy_only=False)] = _NO_KEY
+    return [words.tobytes(), _bytes_of(filled)]
+
+
+def pack_key_list(keys: Sequence[bytes | None]) -> list[Bytes]:
+    """Return the column of keys that came one by one; nothing if no event has one."""
+    missing = keys.count(None)
+    if missing == len(keys):
+        return []
+    if not missing:
+        return [struct.pack(f">{len(keys)}I", *map(len, keys)), b"".join(keys)]  # type: ignore[arg-type]
+    words = [_NO_KEY if key is None else len(key) for key in keys]
+    return [struct.pack(f">{len(keys)}I", *words), b"".join([key for key in keys if key is not None])]
+
+
+def _pack_headers(headers: pa.MapArray) -> list[Bytes]:
+    bounds = _list_bounds(headers)
+    names, values = (one[int(bounds[0]) : int(bounds[-1])] for one in (headers.keys, headers.items))
+    counts = np.diff(bounds).astype(">u4")
+    words = (counts, *(_lengths(one).astype(">u4") for one in (names, values)))
+    return [b"".join(word.tobytes() for word in words), _bytes_of(names), _bytes_of(values)]
+
+
+def unpack_columns(flags: int, view: memoryview, count: int) -> Columns:
+    """Return the columns of ``count`` events over the same memory; ``ValueError`` if that is not what is there."""
+    cutter = _Cutter(view)
+    keys = _unpack_keys(cutter, count) if flags & KEYS else None
+    headers = _unpack_headers(cutter, count) if flags & HEADERS else None
+    if flags & ~(KEYS | HEADERS) or cutter.left:
+        raise ValueError("columns of an unknown kind behind its events")
+    return keys, headers
+
+
+def unpack_only_key(view: memoryview) -> bytes | None:
+    """Return the key of the only event of a block, behind which is nothing else; ``ValueError`` if it is not there."""
+    size = int.from_bytes(view[:_WORD], "big")
+    if (0 if size == _NO_KEY else size) != len(view) - _WORD:
+        raise ValueError("its columns are not as long as they say")
+    return None if size == _NO_KEY else bytes(view[_WORD:])
+
+
+def check_columns(flags: int, view: memoryview, count: int) -> None:
+    """Refuse, with a ``ValueError``, columns of another process that are not what they say, or larger than may be."""
+    keys, headers = unpack_columns(flags, view, count)
+    if keys is not None and len(keys) and int(_lengths(keys).max()) > KEY_SIZE_MAX:
+        raise ValueError("a key that is too long")
+    if headers is not None and len(headers):
+        headers.keys.validate(full=True)
+        if int(header_sizes(headers).max()) > HEADERS_SIZE_MAX:
+            raise ValueError("headers that are too long")
+
+
+class _Cutter:
+    """Takes one piece after another off some bytes."""
+
+    def __init__(self, view: memoryview) -> None:
+        self.left = view
+
+    def words(self, count: int) -> npt.NDArray[np.int64]:
+        """Take words."""
+        return np.frombuffer(self.bytes(_WORD * count), ">u4").astype(np.int64)
+
+    def bytes(self, size: int) -> memoryview:
+        """Take bytes."""
+        if size > len(self.left):
+            raise ValueError("its columns are longer than it is")
+        taken, self.left = self.left[:size], self.left[size:]
+        return taken
+
+    def array(self, lengths: npt.NDArray[np.int64], kind: pa.DataType, validity: pa.Buffer | None = None) -> pa.Array:
+        """Take the bytes of an array whose values have these lengths."""
+        bounds = np.zeros(len(lengths) + 1, np.int64)
+        np.cumsum(lengths, out=bounds[1:])
+        data = pa.py_buffer(self.bytes(int(bounds[-1])))
+        return pa.Array.from_buffers(kind, len(lengths), [validity, pa.py_buffer(bounds.astype(np.int32)), data])
+
+
+def _unpack_keys(cutter: _Cutter, count: int) -> pa.BinaryArray:
+    lengths = cutter.words(count)
+    missing = lengths == _NO_KEY
+    validity = None
+    if missing.any():
+        lengths[missing] = 0
+        validity = _bitmap(~missing)
+    return cutter.array(lengths, pa.binary(), validity)
+
+
+def _unpack_headers(cutter: _Cutter, count: int) -> pa.MapArray:
+    counts = cutter.words(count)
+    total = int(counts.sum())
+    if total * 2 * _WORD > len(cutter.left):
+        raise ValueError("its columns are longer than it is")
+    name_lengths, value_lengths = cutter.words(total), cutter.words(total)
+    names, values = cutter.array(name_lengths, pa.string()), cutter.array(value_lengths, pa.binary())
+    bounds = np.zeros(count + 1, np.int32)
+    np.cumsum(counts, out=bounds[1:])
+    pairs = pa.StructArray.from_arrays([names, values], fields=[HEADERS_TYPE.key_field, HEADERS_TYPE.item_field])
+    return pa.Array.from_buffers(HEADERS_TYPE, count, [_bitmap(counts > 0), pa.py_buffer(bounds)], children=[pairs])
+
+
+def _bitmap(valid: npt.NDArray[np.bool_]) -> pa.Buffer:
+    return pa.py_buffer(np.packbits(valid, bitorder="little"))
+
+
+def _list_bounds(headers: pa.MapArray) -> npt.NDArray[np.int32]:
+    return np.frombuffer(headers.buffers()[1], np.int32, len(headers) + 1, _WORD * headers.offset)
+
+
+def _bounds(array: pa.Array) -> npt.NDArray[np.int32]:
+    buffer = array.buffers()[1]
+    if buffer is None or not buffer.size:
+        return np.zeros(1, np.int32)
+    return np.frombuffer(buffer, np.int32, len(array) + 1, _WORD * array.offset)
+
+
+def _lengths(array: pa.Array) -> npt.NDArray[np.int64]:
+    lengths: npt.NDArray[np.int64] = np.diff(_bounds(array)).astype(np.int64)
+    return lengths
+
+
+def _bytes_of(array: pa.Array) -> memoryview:
+    bounds, data = _bounds(array), array.buffers()[2]
+    return memoryview(b"" if data is None else data)[int(bounds[0]) : int(bounds[-1])]

@@ -1,0 +1,17 @@
+"""Reader groups: the coordinator that shares out segments, its members, checkpoints, positions and lag."""
+
+from penstock.stream.group._coordinator import Claim, LiveGroup
+from penstock.stream.group._group import CHECKPOINT_TIMEOUT_S, ReaderGroup, is_time
+from penstock.stream.group._membership import LocalSeat
+from penstock.stream.group._positions import POSITIONS_EVERY_S, Positions
+
+__all__ = [
+    "CHECKPOINT_TIMEOUT_S",
+    "POSITIONS_EVERY_S",
+    "Claim",
+    "LiveGroup",
+    "LocalSeat",
+    "Positions",
+    "ReaderGroup",
+    "is_time",
+]

@@ -1,0 +1,231 @@
+"""The cursor: a reader's place in one segment, and the block that it is in."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from penstock.errors import (
+    BadArgument,
+    CorruptData,
+    DataTruncated,
+    EventTooLarge,
+    LogError,
+    NoSuchEvent,
+    StreamCorrupt,
+)
+from penstock.model import EventPointer
+from penstock.stream.format import Block, Chunk, Extent
+from penstock.stream.read._large_read import LargeBlock
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    import numpy.typing as npt
+
+    from penstock.stream.catalog import Key
+    from penstock.stream.format import AnyBlock
+    from penstock.stream.read._membership import Seat
+    from penstock.stream.segment import Bell, ReadableSegment
+
+    Piece = tuple[
+        Key, Block | LargeBlock, int, int, npt.NDArray[np.int64]
+    ]  # of which segment, block, from, up to, all offsets
+
+__all__ = ["UNREADABLE", "Cursor", "first_with_events"]
+
+UNREADABLE: Final = (CorruptData, DataTruncated, NoSuchEvent)
+"""What is wrong with an event itself: trying again would not help."""
+
+
+class Cursor:
+    """A reader's place in one segment.
+
+    ``reached`` is how far events were returned, ``place`` how far they count as read, ``end`` how far the group reads.
+    While ``block`` is there, its events from ``first`` up to ``last`` come next.
+    """
+
+    __slots__ = (
+        "_blocks",
+        "_large",
+        "_seat",
+        "bell",
+        "block",
+        "end",
+        "first",
+        "is_ready",
+        "key",
+        "last",
+        "place",
+        "reached",
+        "segment",
+    )
+
+    bell: Bell  # rings when something happens to the segment
+
+    def __init__(self, seat: Seat, key: Key, segment: ReadableSegment, *, place: int, end: int | None) -> None:
+        self._seat, self.key, self.segment, self.end = seat, key, segment, end
+        self.place = self.reached = place
+        self.block: Block | LargeBlock | None = None
+        self.first = self.last = 0
+        self._blocks: Iterator[AnyBlock] = iter(())
+        self._large: list[int] = []
+        self.is_ready = False  # whether its turn will come
+
+    def load(self, event_size_max: int) -> Block | LargeBlock | None:
+        """Return the block with the next event; None if there is none now, or the segment is gone."""
+        while self.block is None:
+            block = self._next_block()
+            if block is not None:
+                self._open(block, event_size_max)
+            elif self.reached >= self.limit or not self._fetch():
+                return None
+        return self.block
+
+    @property
+    def limit(self) -> int:
+        """How far there is anything to read now."""
+        return self.segment.tail if self.end is None else self.end
+
+    def _next_block(self) -> Block | LargeBlock | None:
+        try:
+            block = next(self._blocks, None)
+        except (BadArgument, LogError):
+            head = self.head()
+            if head is not None and self.reached >= head:
+                raise
+            return None  # truncated away at this very moment
+        if block is None or isinstance(block, Block):
+            return block
+        is_rest = isinstance(block, Chunk) and block.number > 0  # of an event whose beginning could not be read
+        if is_rest or (isinstance(block, Extent) and self.end is not None and block.end >= self.end):
+            self._pass_to(block.end)
+            return None
+        return self._large_block(block)
+
+    def _large_block(self, block: Chunk | Extent) -> LargeBlock:
+        """Return the large event that a block begins; its chunks are passed by."""
+        self._blocks = iter(())
+        try:
+            return LargeBlock.of(self.segment, *self.key, block)
+        except UNREADABLE:
+            self._go_on_at(block.end)  # what an extent cannot tell, the chunks can
+            raise
+
+    def _go_on_at(self, offset: int) -> None:
+        """Step over what cannot be read; the segment may begin even later now."""
+        self.block, self._blocks = None, iter(())
+        self._pass_to(max(offset, self.head() or 0))
+
+    def skip_unreadable(self, block: LargeBlock) -> None:
+        """Step over a large event that cannot be read."""
+        self._go_on_at(block.large.end)
+
+    def _fetch(self) -> bool:
+        """Have more blocks ready; ``DataTruncated``, once, if they begin later than they should."""
+        head = self.head()
+        if head is None:
+            return False
+        if self.reached < head and self._has_unread(head):
+            missed = EventPointer(*self.key, self.reached)
+            self.reached = self.place = head if self.end is None else min(head, self.end)
+            raise DataTruncated(missed, head=EventPointer(*self.key, head))
+        if self.reached < head:
+            self._pass_to(head)
+        self._blocks = self.segment.blocks(self.reached, end=self.end)
+        return True
+
+    def _has_unread(self, head: int) -> bool:
+        """Whether events were truncated away before they were read; if even their blocks are gone, there may be."""
+        try:
+            return first_with_events(self.segment, self.reached, head) is not None
+        except (BadArgument, LogError):
+            return True
+
+    def head(self) -> int | None:
+        """Return where the segment begins now; None if it is gone."""
+        bounds = self._seat.bounds_of(self.key)
+        return None if bounds is None else bounds[0]
+
+    def _open(self, block: Block | LargeBlock, event_size_max: int) -> None:
+        first = block.index_at(self.reached) if self.reached > block.start else 0
+        last = block.index_at(self.end) if self.end is not None and self.end < block.end else block.count
+        assert last is not None, "cuts are checked before they are recorded"
+        if first is None:  # the extent before it did not tell the truth
+            lie, self.reached, self.place = self.reached, block.start, block.start
+            self._blocks = iter(())
+            raise StreamCorrupt(self.segment.where, offset=lie, reason="no event begins where another is said to end")
+        if first >= last:
+            self._pass_to(block.end)
+            return
+        too_large = block.size > event_size_max
+        self._large = np.flatnonzero(np.diff(block.bounds) > event_size_max).tolist() if too_large else []
+        self.first, self.last, self.block = first, last, block
+
+    def _pass_to(self, offset: int) -> None:
+        """Go on behind what has no events; nobody has to come back for that."""
+        waits = self.place < self.reached
+        self.reached = offset if self.end is None else min(offset, self.end)
+        if not waits:
+            self.place = self.reached
+
+    @property
+    def stop(self) -> int:
+        """Up to which event of the block none is too large."""
+        return next((index for index in self._large if self.first <= index < self.last), self.last)
+
+    def advance(self, index: int) -> None:
+        """Note that the events of the block before ``index`` were returned."""
+        assert self.block is not None, "only what was loaded is returned"
+        self.first, self.reached = index, self.block.offset_of(index)
+        if index == self.last:
+            self.block = None
+
+    def go_back(self, place: int | None = None, reached: int | None = None) -> None:
+        """Return again what does not count as read, or what came behind an earlier place."""
+        self.block, self._blocks = None, iter(())
+        self.place = self.place if place is None else place
+        self.reached = self.place if reached is None else reached
+
+    def skip_large(self, block: Block | LargeBlock, limit: int) -> EventTooLarge:
+        """Step over the next event, which is too large; return the error that tells."""
+        index = self.first
+        size = int(block.bounds[index + 1] - block.bounds[index])
+        pointer = EventPointer(*self.key, block.offset_of(index))
+        self.advance(index + 1)
+        return EventTooLarge(size=size, limit=limit, pointer=pointer)
+
+    def take(self) -> tuple[Block | LargeBlock, int]:
+        """Return the block and the next event in it, however large, and step over it."""
+        assert self.block is not None, "only what was loaded is returned"
+        block, index = self.block, self.first
+        self.advance(index + 1)
+        return block, index
+
+    def cut(self, block: Block | LargeBlock, room: int, *, at_least_one: bool) -> Piece | None:
+        """Return as many of the next events as there is room for; None if that is none."""
+        first, stop, offsets = self.first, self.stop, block.offsets()
+        if offsets[stop] - offsets[first] > room:
+            stop = int(np.searchsorted(offsets, offsets[first] + room, "right")) - 1
+            if stop <= first and not at_least_one:
+                return None
+            stop = max(stop, first + 1)
+        self.advance(stop)
+        return self.key, block, first, stop, offsets
+
+    def is_over(self) -> bool:
+        """Whether the segment is read to the end, the group's or its own, or is gone."""
+        if self.end is not None and self.place >= self.end:
+            return True
+        bounds = self._seat.bounds_of(self.key)
+        return bounds is None or (bounds[1] is not None and self.place >= bounds[1])
+
+
+def first_with_events(segment: ReadableSegment, low: int, high: int) -> AnyBlock | None:
+    """Return the first block from one place to another that does not only tell of writers."""
+    while low < high and (block := next(segment.blocks(low, end=high, size=1), None)) is not None:
+        if not isinstance(block, Block) or block.count:
+            return block
+        low = block.end
+    return None

@@ -1,0 +1,149 @@
+"""Steps: how far a reader that goes by whole batches reads next, between a place where it is and one behind it.
+
+A step has room for some bytes and some events, which the segments share evenly; what one does not need is left to the
+others. Segments that follow others come once all of those they hang together with are read to the end. A step takes at
+least one event if there is any. What it costs depends on the step, and not on how much is behind it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from penstock.stream.format import Block, Chunk, Extent
+from penstock.stream.read._large_read import LargeEvent
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+
+    from penstock.stream.segment import ReadableSegment
+
+    Family = tuple[set[int], set[int]]  # segments, and those that follow them
+
+__all__ = ["Room", "step_through"]
+
+
+class Room:
+    """How much a step may still take: bytes and events, of each as many as there are if None."""
+
+    __slots__ = ("bytes", "events", "is_untouched")
+
+    def __init__(self, size: int | None, events: int | None) -> None:
+        self.bytes, self.events = size, events
+        self.is_untouched = True
+
+    def is_empty(self) -> bool:
+        """Whether nothing more may be taken."""
+        return not self.is_untouched and (self.bytes == 0 or self.events == 0)
+
+    def share(self, parts: int) -> Room:
+        """Return how much each of so many may take."""
+        return Room(*(None if room is None else max(room // parts, 1) for room in (self.bytes, self.events)))
+
+    def take(self, size: int, events: int) -> None:
+        """Note what was taken; a single event may be more than there was room for."""
+        self.bytes = None if self.bytes is None else max(self.bytes - size, 0)
+        self.events = None if self.events is None else max(self.events - events, 0)
+        self.is_untouched = self.is_untouched and not size
+
+
+def step_through(
+    start: Mapping[int, int],
+    ends: Mapping[int, int],
+    families: Iterable[Family],
+    segment_of: Callable[[int], ReadableSegment],
+    room: Room,
+) -> dict[int, int]:
+    """Return the cut at the end of a step from the cut ``start``; ``ends`` are how far segments are read at most."""
+    found = dict(start)
+    waiting = list(families)
+    while True:
+        _fill({segment: ends.get(segment, place) for segment, place in found.items()}, found, segment_of, room)
+        over = {segment for segment, place in found.items() if place >= ends.get(segment, place)}
+        ready = [(old, new) for old, new in waiting if old <= over and new <= ends.keys()]
+        if not ready or room.is_empty():
+            return found
+        waiting = [family for family in waiting if family not in ready]
+        for old, new in ready:
+            found = {segment: place for segment, place in found.items() if segment not in old}
+            found |= dict.fromkeys(new, 0)
+
+
+def _fill(
+    ends: Mapping[int, int], found: dict[int, int], segment_of: Callable[[int], ReadableSegment], room: Room
+) -> None:
+    """Move on in segments that are read side by side, as far as there is room."""
+    active = [segment for segment, end in sorted(ends.items()) if found[segment] < end]
+    while active and not room.is_empty():
+        share, moved = room.share(len(active)), []
+        for segment in active:
+            if room.is_empty():
+                return
+            place, end = found[segment], ends[segment]
+            reached, count = _reach(segment_of(segment), place, end, share, at_least_one=room.is_untouched)
+            room.take(reached - place, count)
+            found[segment] = reached
+            moved += [segment] if place < reached < end else []
+        active = moved
+
+
+def _reach(segment: ReadableSegment, place: int, end: int, share: Room, *, at_least_one: bool) -> tuple[int, int]:
+    """Return how far a share reaches, and how many events that are, if it matters."""
+    stop = end if share.bytes is None else _border(segment, place, min(place + share.bytes, end), end)
+    if stop <= place and at_least_one:
+        stop = _first_end(segment, place, end)
+    return (stop, 0) if share.events is None else _count(segment, place, stop, share.events)
+
+
+def _border(segment: ReadableSegment, place: int, target: int, end: int) -> int:
+    """Return the last place up to ``target`` where an event begins or ends; not before ``place``."""
+    if target >= end:
+        return end
+    block = next(segment.blocks(target, size=1))
+    found = block.start
+    if isinstance(block, Chunk):
+        found -= block.back
+    elif isinstance(block, Block):
+        offsets = block.offsets()
+        index = int(np.searchsorted(offsets, target, "right")) - 1
+        found = int(offsets[index]) if index >= 0 else block.start
+    return max(found, place)
+
+
+def _first_end(segment: ReadableSegment, place: int, end: int) -> int:
+    """Return where the first event from a place on ends."""
+    while place < end:
+        block = next(segment.blocks(place, size=1))
+        if not isinstance(block, Block):
+            return _large(segment, block).end
+        first = block.index_at(place) or 0
+        if first < block.count:
+            return block.offset_of(first + 1)
+        place = block.end
+    return end
+
+
+def _count(segment: ReadableSegment, place: int, stop: int, most: int) -> tuple[int, int]:
+    """Return how far ``most`` events reach, at most up to ``stop``, and how many they are."""
+    count = 0
+    while place < stop and count < most:
+        for block in segment.blocks(place, end=stop):
+            if not isinstance(block, Block):
+                place, count = _large(segment, block).end, count + 1
+                break
+            first = block.index_at(place) or 0
+            last = block.index_at(stop) if stop < block.end else block.count
+            assert last is not None, "a step ends where an event does"
+            if last - first > most - count:
+                return block.offset_of(first + most - count), most
+            place, count = min(block.end, stop), count + last - first
+            if count >= most:
+                break
+    return place, count
+
+
+def _large(segment: ReadableSegment, block: Extent | Chunk) -> LargeEvent:
+    """Return the large event that begins with a block."""
+    start, extent = (block.end, block) if isinstance(block, Extent) else (block.start - block.back, None)
+    return LargeEvent(segment, "", 0, start, extent)

@@ -1,0 +1,188 @@
+"""The table of writers: what each of them last wrote to a segment.
+
+It makes a re-sent event harmless: one whose number is not above the last one of its writer is in the segment already.
+The table stands in the segment itself, every few megabytes, in a block without events; so it is found again by
+reading a little of the end. Stored are, big-endian, behind the block's header:
+
+    per entry of the segment's own: writer (16), last (8), whole (8), floor (8), parts (2), padding (6)
+    per entry that was inherited:   the same, then low (8, double), high (8, double)
+
+``count`` in the block's header says how many entries are the segment's own.
+
+A segment that follows others inherits their tables, each for its part of the key space: an event is there already if
+its number is not above what the predecessor of *its* part had. It would not do to take the larger figure for all,
+because the other predecessor may lack that event.
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass, field, replace
+from hashlib import blake2b
+from operator import itemgetter
+from typing import TYPE_CHECKING, Final
+
+from penstock.errors import StreamCorrupt
+from penstock.plog import APPEND_SIZE_MAX
+from penstock.stream.format import BLOCK_HEADER_SIZE, NO_WRITER, WRITERS, BlockHeader
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+__all__ = [
+    "ENTRIES_MAX",
+    "Inherited",
+    "WriterEntry",
+    "WriterTable",
+    "durable_number",
+    "highest_number",
+    "inherit",
+    "writer_hash",
+]
+
+ENTRIES_MAX: Final = 16_384  # who was silent for longest is forgotten first
+_OWN: Final = struct.Struct(">16sQQQH6x")
+_INHERITED: Final = struct.Struct(">16sQQQH6xdd")
+assert (_OWN.size, _INHERITED.size) == (48, 64), "on disk since format 1: a new size needs a new kind"
+assert BLOCK_HEADER_SIZE + ENTRIES_MAX * (_OWN.size + _INHERITED.size) <= APPEND_SIZE_MAX, "a table is one append"
+
+
+def writer_hash(writer_id: str) -> bytes:
+    """Return how blocks name a writer."""
+    return blake2b(writer_id.encode(), digest_size=len(NO_WRITER)).digest()
+
+
+@dataclass(frozen=True, slots=True)
+class WriterEntry:
+    """What a writer last wrote; the fields are those of :class:`BlockHeader`."""
+
+    last: int
+    whole: int
+    floor: int
+    parts: int
+
+
+@dataclass(frozen=True, slots=True)
+class Inherited:
+    """What a writer last wrote to a predecessor that had this part of the key space."""
+
+    writer: bytes
+    last: int
+    whole: int
+    floor: int
+    parts: int
+    low: float
+    high: float
+
+
+@dataclass(slots=True)
+class WriterTable:
+    """The writers of one segment; who wrote last is last.
+
+    ``blocks_behind`` and ``bytes_behind`` are not stored: they say how much has to be read of the segments before, from
+    the last tables on, to know what was inherited.
+    """
+
+    own: dict[bytes, WriterEntry] = field(default_factory=dict)
+    inherited: list[Inherited] = field(default_factory=list)
+    blocks_behind: int = 0
+    bytes_behind: int = 0
+
+    def note(self, header: BlockHeader) -> None:
+        """Take in a block; one whose events have no numbers changes nothing."""
+        if header.writer != NO_WRITER and header.last:
+            self.own.pop(header.writer, None)
+            self.own[header.writer] = WriterEntry(header.last, header.whole, header.floor, header.parts)
+            if len(self.own) > ENTRIES_MAX:
+                del self.own[next(iter(self.own))]
+
+    def last(self, writer: bytes, position: float | None) -> int:
+        """Return the number up to which the writer's events with this key are here; 0 if there are none.
+
+        Without a key it is what the writer wrote to this segment itself.
+        """
+        entry = self.own.get(writer)
+        before = (
+            one.last
+            for one in self.inherited
+            if position is not None and one.low <= position < one.high and one.writer == writer
+        )
+        return max(entry.last if entry else 0, *before, 0)
+
+    def pack(self, time_ms: int, events: int) -> bytes:
+        """Return the block that holds the table, behind so many events of its segment."""
+        header = BlockHeader(kind=WRITERS, count=len(self.own), time_ms=time_ms, before=events)
+        own = (_OWN.pack(writer, one.last, one.whole, one.floor, one.parts) for writer, one in self.own.items())
+        rest = (
+            _INHERITED.pack(one.writer, one.last, one.whole, one.floor, one.parts, one.low, one.high)
+            for one in self.inherited
+        )
+        return b"".join((header.pack(), *own, *rest))
+
+    @classmethod
+    def unpack(cls, header: BlockHeader, view: memoryview, *, where: str, start: int) -> WriterTable:
+        """Read what :meth:`pack` wrote."""
+        body = view[BLOCK_HEADER_SIZE:]
+        split = header.count * _OWN.size
+        if split > len(body) or (len(body) - split) % _INHERITED.size:
+            raise StreamCorrupt(where, offset=start, reason="a table of writers of the wrong size")
+        own = {
+            writer: WriterEntry(last, whole, floor, parts)
+            for writer, last, whole, floor, parts in _OWN.iter_unpack(body[:split])
+        }
+        return cls(own, [Inherited(*fields) for fields in _INHERITED.iter_unpack(body[split:])])
+
+
+def inherit(predecessors: Iterable[tuple[float, float, WriterTable]], *, low: float, high: float) -> WriterTable:
+    """Return the table that a segment with this key range begins with."""
+    found: list[tuple[int, Inherited]] = []
+    for one_low, one_high, table in predecessors:
+        entries = [*_still_needed(table), *_handed_on(table, low=one_low, high=one_high)]
+        cut = (replace(one, low=max(low, one.low), high=min(high, one.high)) for one in reversed(entries))
+        found += enumerate(one for one in cut if one.low < one.high)
+    found.sort(key=itemgetter(0), reverse=True)  # of each predecessor, who wrote last is last
+    return WriterTable(inherited=[one for _, one in found[-ENTRIES_MAX:]])
+
+
+def _still_needed(table: WriterTable) -> Iterator[Inherited]:
+    """Return what a table inherited of writers that have not written more since."""
+    for one in table.inherited:
+        own = table.own.get(one.writer)
+        if own is None or own.last < one.last:
+            yield one
+
+
+def _handed_on(table: WriterTable, *, low: float, high: float) -> Iterator[Inherited]:
+    for writer, own in table.own.items():
+        yield Inherited(writer, own.last, own.whole, own.floor, own.parts, low, high)
+
+
+def durable_number(writer: bytes, tables: Iterable[WriterTable]) -> int:
+    """Return the number up to which all of a writer's events are durable, whichever segment they went to.
+
+    A flush that went to several segments counts as a whole once every one of them has its part; a part that several
+    segments inherited counts once.
+    """
+    best = 0
+    there: dict[tuple[int, int], set[int]] = {}  # by flush: the last number of each part, which no other part has
+    for entry in _entries(writer, tables):
+        best = max(best, entry.floor)
+        if entry.parts:
+            there.setdefault((entry.whole, entry.parts), set()).add(entry.last)
+    return max([best, *(whole for (whole, parts), found in there.items() if len(found) >= parts)])
+
+
+def highest_number(writer: bytes, tables: Iterable[WriterTable]) -> int:
+    """Return the highest number that a writer has used, in a flush that got through or in one that did not.
+
+    Who sends such a flush again must not say how many parts it has: with a part of the first attempt, its parts could
+    seem to be all there.
+    """
+    return max((max(entry.last, entry.whole) for entry in _entries(writer, tables)), default=0)
+
+
+def _entries(writer: bytes, tables: Iterable[WriterTable]) -> Iterator[WriterEntry | Inherited]:
+    for table in tables:
+        if writer in table.own:
+            yield table.own[writer]
+        yield from (one for one in table.inherited if one.writer == writer)

@@ -1,0 +1,131 @@
+"""What a transaction holds in memory: events, one by one or as arrays, until they are put into blocks.
+
+However they came, they leave as arrays, one for each place that they go to, so nothing here is done event by event but
+what came so.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+
+from penstock.stream.format import BLOCK_HEADER_SIZE, LENGTH_SIZE, WORDS_SIZE, headers_of_list, headers_size
+from penstock.stream.write import Rows, array_lengths, concat_rows, split
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    import numpy.typing as npt
+
+    from penstock.ports import Bytes
+    from penstock.stream.format import Attributes, Headers
+    from penstock.stream.write import EventOutputStream
+
+__all__ = ["Contents", "EventsAtPlace", "Waiting"]
+
+
+@dataclass(frozen=True, slots=True)
+class Contents:
+    """What goes into one block, and who wants to know where their event is: so far behind the block's beginning."""
+
+    count: int
+    columns: int
+    body: list[Bytes]
+    outputs: list[tuple[EventOutputStream, int]]
+
+
+@dataclass(frozen=True, slots=True)
+class EventsAtPlace:
+    """Events that go to one place, in order; ``outputs`` with which of them each is."""
+
+    rows: Rows
+    outputs: list[tuple[int, EventOutputStream]]
+
+    def in_one(self) -> Contents:
+        """Return all of them for one block."""
+        return self._contents(0, len(self.rows))
+
+    def blocks(self, size: int) -> Iterator[Contents]:
+        """Return them for blocks of at most ``size`` bytes, or of one event."""
+        for first, last in pairwise(self.rows.block_marks(size)):
+            yield self._contents(first, last)
+
+    def _contents(self, first: int, last: int) -> Contents:
+        part = self.rows.part(first, last)
+        lengths = array_lengths(part.events)
+        outputs = [
+            (output, BLOCK_HEADER_SIZE + int(lengths[: index - first].sum()) + LENGTH_SIZE * (index - first))
+            for index, output in self.outputs
+            if first <= index < last
+        ]
+        return Contents(last - first, *part.packed(), outputs)
+
+
+class Waiting:
+    """Events that wait, in the order in which they came, each with its place in the key space.
+
+    Keys are let go where the stream does not keep them.
+    """
+
+    def __init__(self, *, keeps_keys: bool) -> None:
+        self.size = 0  # of the blocks that they will make, about
+        self._keeps_keys = keeps_keys
+        self._count = 0
+        self._events: list[bytes] = []  # those that came last, one by one
+        self._keys: list[bytes | None] = []
+        self._headers: list[Headers | None] = []
+        self._positions: list[float] = []
+        self._rows: list[Rows] = []
+        self._places: list[npt.NDArray[np.float64]] = []
+        self._outputs: list[tuple[int, EventOutputStream]] = []
+
+    def __len__(self) -> int:
+        return self._count
+
+    def add(self, event: bytes, attributes: Attributes, position: float, output: EventOutputStream | None) -> None:
+        """Add one event, and who wants to know where it will be."""
+        if output is not None:
+            self._outputs.append((self._count, output))
+        key = attributes.key if self._keeps_keys else None
+        self._events.append(event)
+        self._keys.append(key)
+        self._headers.append(attributes.headers)
+        self._positions.append(position)
+        self._count += 1
+        self.size += len(event) + WORDS_SIZE + len(key or b"") + headers_size(attributes.headers)
+
+    def add_rows(self, rows: Rows, positions: npt.NDArray[np.float64]) -> None:
+        """Add many events."""
+        if not self._keeps_keys:
+            rows = Rows(rows.events, None, rows.headers)
+        self._close_run()
+        self._rows.append(rows)
+        self._places.append(positions)
+        self._count += len(rows)
+        self.size += int(rows.sizes().sum())
+
+    def _close_run(self) -> None:
+        if self._events:
+            keys = None if self._keys.count(None) == len(self._keys) else pa.array(self._keys, pa.binary())
+            headers = headers_of_list(self._headers) if any(self._headers) else None
+            self._rows.append(Rows(pa.array(self._events, pa.binary()), keys, headers))
+            self._places.append(np.array(self._positions))
+            self._events, self._keys, self._headers, self._positions = [], [], [], []
+
+    def by_place(self, lows: Sequence[float]) -> dict[int, EventsAtPlace]:
+        """Return the events by which of some ranges has their key; ``lows`` are where those begin, in order."""
+        self._close_run()
+        if not self._rows:
+            return {}
+        which = np.searchsorted(lows, np.concatenate(self._places), side="right") - 1
+        return {
+            place: EventsAtPlace(
+                part,
+                [(int(np.searchsorted(chosen, at)), output) for at, output in self._outputs if which[at] == place],
+            )
+            for place, chosen, part in split(concat_rows(self._rows), which)
+        }

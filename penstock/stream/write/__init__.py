@@ -1,0 +1,30 @@
+"""Writers: batches of events, lanes by segment, acknowledgements, large events on their way in."""
+
+from penstock.stream.write._acks import Ack, BatchAck, DoneAck, EventPointers
+from penstock.stream.write._batch import Rows, array_lengths, array_of, as_rows, concat_rows, split
+from penstock.stream.write._host import KnownWriter, OpenLane
+from penstock.stream.write._large_write import CHUNK_SIZE, EventOutputStream, LargeWrite
+from penstock.stream.write._pump import Pump
+from penstock.stream.write._writer import EVENT_SIZE_MAX, StreamWriter, check_writer
+
+__all__ = [
+    "CHUNK_SIZE",
+    "EVENT_SIZE_MAX",
+    "Ack",
+    "BatchAck",
+    "DoneAck",
+    "EventOutputStream",
+    "EventPointers",
+    "KnownWriter",
+    "LargeWrite",
+    "OpenLane",
+    "Pump",
+    "Rows",
+    "StreamWriter",
+    "array_lengths",
+    "array_of",
+    "as_rows",
+    "check_writer",
+    "concat_rows",
+    "split",
+]

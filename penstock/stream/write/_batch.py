@@ -1,0 +1,220 @@
+"""Batches: whatever the caller has, as Arrow arrays of events, keys and headers, and the key position of each event."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from penstock.errors import BadArgument
+from penstock.model import check_many
+from penstock.stream.format import (
+    HEADERS_TYPE,
+    WORDS_SIZE,
+    Attributes,
+    header_sizes,
+    headers_column,
+    key_bytes,
+    key_position,
+    key_positions,
+    pack_columns,
+    pack_lengths,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    import numpy.typing as npt
+
+    from penstock.ports import Bytes
+
+__all__ = [
+    "Rows",
+    "array_data",
+    "array_ends",
+    "array_lengths",
+    "array_of",
+    "as_array",
+    "as_keys",
+    "as_rows",
+    "concat_rows",
+    "cut_marks",
+    "split",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """Events with their keys and headers; None where no event has any."""
+
+    events: pa.BinaryArray
+    keys: pa.BinaryArray | None = None
+    headers: pa.MapArray | None = None
+
+    def __len__(self) -> int:
+        return len(self.events)
+
+    def part(self, first: int, last: int) -> Rows:
+        """Return some of them, without a copy."""
+        return Rows(self.events[first:last], _part(self.keys, first, last), _part(self.headers, first, last))
+
+    def take(self, chosen: npt.NDArray[np.integer]) -> Rows:
+        """Return those that are chosen, in that order."""
+        columns = (None if one is None else one.take(chosen) for one in (self.keys, self.headers))
+        return Rows(self.events.take(chosen), *columns)
+
+    def attributes(self, index: int) -> Attributes:
+        """Return the key and the headers of one event."""
+        return Attributes.at((self.keys, self.headers), index)
+
+    def sizes(self) -> npt.NDArray[np.int64]:
+        """Return how many bytes each event takes in a block."""
+        sizes: npt.NDArray[np.int64] = array_lengths(self.events).astype(np.int64) + WORDS_SIZE
+        if self.keys is not None:
+            sizes += array_lengths(self.keys)
+        if self.headers is not None:
+            sizes += header_sizes(self.headers)
+        return sizes
+
+    def block_marks(self, size: int) -> list[int]:
+        """Return before which events to cut, and their number: blocks of at most ``size`` bytes, or of one event."""
+        return cut_marks(np.cumsum(self.sizes()), size=size)
+
+    def packed(self) -> tuple[int, list[Bytes]]:
+        """Return the column flags of the block that they make, and its body."""
+        flags, columns = pack_columns(self.keys, self.headers)
+        return flags, [pack_lengths(array_lengths(self.events)), array_data(self.events), *columns]
+
+
+def _part(array: pa.Array | None, first: int, last: int) -> pa.Array | None:
+    return None if array is None else array[first:last]
+
+
+def concat_rows(rows: Sequence[Rows]) -> Rows:
+    """Return all of them in one."""
+    if len(rows) == 1:
+        return rows[0]
+    lengths = list(map(len, rows))
+    return Rows(
+        pa.concat_arrays([one.events for one in rows]),
+        _concat([one.keys for one in rows], lengths, pa.binary()),
+        _concat([one.headers for one in rows], lengths, HEADERS_TYPE),
+    )
+
+
+def _concat(arrays: Sequence[pa.Array | None], lengths: Sequence[int], kind: pa.DataType) -> pa.Array | None:
+    if all(array is None for array in arrays):
+        return None
+    filled = [pa.nulls(length, kind) if array is None else array for array, length in zip(arrays, lengths, strict=True)]
+    return pa.concat_arrays(filled)
+
+
+def as_rows(
+    events: object, keys: object, headers: object, *, without: float
+) -> tuple[Rows, npt.NDArray[np.float64] | None]:
+    """Return what a caller gives as a batch, checked, and the key position of each event; None if there are no keys.
+
+    There is a key for each event, one for all, or none; ``without`` is the position of those without.
+    """
+    array = as_array(events)
+    columns = None if headers is None else headers_column(headers, len(array))
+    if keys is None:
+        return Rows(array, None, columns), None
+    if isinstance(keys, str | bytes):
+        key = key_bytes(keys)
+        return Rows(array, pa.repeat(pa.scalar(key, pa.binary()), len(array)), columns), np.full(
+            len(array), key_position(key)
+        )
+    stored, positions = as_keys(keys, len(array), without=without)
+    return Rows(array, stored, columns), positions
+
+
+def as_array(events: object) -> pa.BinaryArray:
+    """Return the events as one binary array, without a copy where they are one already."""
+    try:
+        array = events if isinstance(events, pa.Array | pa.ChunkedArray) else pa.array(events, pa.binary())
+        if array.type != pa.binary():
+            array = array.cast(pa.binary())
+        if isinstance(array, pa.ChunkedArray):
+            array = array.combine_chunks() if array.num_chunks != 1 else array.chunk(0)
+    except (pa.ArrowException, TypeError, UnicodeError) as error:
+        raise BadArgument(f"these are no events: give a list of bytes or an Arrow array of them ({error})") from error
+    if array.null_count:
+        raise BadArgument(f"{array.null_count} of {len(array)} events are null: an event is bytes, maybe none")
+    return array
+
+
+def as_keys(keys: object, count: int, *, without: float) -> tuple[pa.BinaryArray, npt.NDArray[np.float64]]:
+    """Return ``count`` keys and the position of each; a key that comes again and again is worked out once.
+
+    An event may have none, which is None or null: its position is ``without``.
+    """
+    check_many("keys", keys, "texts, or an Arrow array")
+    try:
+        array = keys if isinstance(keys, pa.Array | pa.ChunkedArray) else pa.array(keys)
+        if isinstance(array, pa.ChunkedArray):
+            array = array.combine_chunks()
+        if pa.types.is_null(array.type):
+            array = array.cast(pa.binary())
+        coded = array if pa.types.is_dictionary(array.type) else pc.dictionary_encode(array)
+        kinds: Sequence[str | bytes] = coded.dictionary.to_pylist()
+        which = coded.indices.fill_null(len(kinds)).to_numpy(zero_copy_only=False)
+    except (pa.ArrowException, TypeError, UnicodeError, OverflowError) as error:
+        raise BadArgument(f"these are no keys: give a list of texts or an Arrow array of them ({error})") from error
+    if len(which) != count:
+        raise BadArgument(f"{len(which)} keys for {count} events: give one for each, None where an event has none")
+    encoded = list(map(key_bytes, kinds))
+    positions: npt.NDArray[np.float64] = np.append(key_positions(encoded), without)[which]
+    if array.type in (pa.binary(), pa.string()):
+        return array.cast(pa.binary()), positions
+    return pa.array([*encoded, None], pa.binary()).take(pa.array(which)), positions
+
+
+def split(rows: Rows, which: npt.NDArray[np.integer]) -> Iterator[tuple[int, npt.NDArray[np.integer], Rows]]:
+    """Return each place that events go to, which of them do, and those; ``which`` is the place of each event."""
+    for place in np.unique(which):
+        chosen = np.flatnonzero(which == place)
+        yield int(place), chosen, rows if len(chosen) == len(rows) else rows.take(chosen)
+
+
+def cut_marks(ends: npt.NDArray[np.int64], *, size: int) -> list[int]:
+    """Return before which events to cut, and their number: parts of at most ``size`` bytes, or of one event."""
+    marks = [0]
+    while marks[-1] < len(ends):
+        first = marks[-1]
+        begin = int(ends[first - 1]) if first else 0
+        marks.append(max(first + 1, int(np.searchsorted(ends, begin + size, side="right"))))
+    return marks
+
+
+def array_ends(array: pa.BinaryArray) -> npt.NDArray[np.int64]:
+    """Return where each event ends, counted from the first byte of the first."""
+    bounds = _bounds(array)
+    ends: npt.NDArray[np.int64] = bounds[1:].astype(np.int64) - bounds[0]
+    return ends
+
+
+def array_lengths(array: pa.BinaryArray) -> npt.NDArray[np.int32]:
+    """Return how long each event is."""
+    bounds = _bounds(array)
+    return bounds[1:] - bounds[:-1]
+
+
+def array_data(array: pa.BinaryArray) -> memoryview:
+    """Return the bytes of all events, one after another, without a copy."""
+    bounds, data = _bounds(array), array.buffers()[2]
+    return memoryview(b"" if data is None else data)[int(bounds[0]) : int(bounds[-1])]
+
+
+def array_of(lengths: npt.NDArray[np.integer], data: bytes) -> pa.BinaryArray:
+    """Return events of these lengths as an array, without a copy."""
+    bounds = np.zeros(len(lengths) + 1, np.int32)
+    np.cumsum(lengths, out=bounds[1:])
+    return pa.Array.from_buffers(pa.binary(), len(lengths), [None, pa.py_buffer(bounds), pa.py_buffer(data)])
+
+
+def _bounds(array: pa.BinaryArray) -> npt.NDArray[np.int32]:
+    return np.frombuffer(array.buffers()[1], np.int32, len(array) + 1, 4 * array.offset)

@@ -1,0 +1,166 @@
+"""What a writer asks of the store, whichever process has it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple, Protocol
+
+if TYPE_CHECKING:
+    from contextlib import AbstractContextManager
+
+    from penstock.model import EventPointer
+    from penstock.ports import Bytes, Clock
+    from penstock.stream.format import BlockHeader
+    from penstock.stream.write._large_write import LargeWrite
+    from penstock.stream.write._pump import Pump
+    from penstock.stream.write._writer import StreamWriter
+
+__all__ = [
+    "KnownWriter",
+    "LargeLog",
+    "LargeLogs",
+    "OpenLane",
+    "Pending",
+    "PendingChunk",
+    "WritableSegment",
+    "WriterHost",
+]
+
+
+class Pending(Protocol):
+    """A block under way."""
+
+    @property
+    def start(self) -> int:
+        """Where it begins, once it is durable."""
+
+    def result(self) -> None:
+        """Return when it is durable; ``SegmentEnded`` if there are successors to write to."""
+
+
+class WritableSegment(Protocol):
+    """A segment, as far as writers need it."""
+
+    def submit(self, header: BlockHeader, *parts: Bytes) -> Pending:
+        """Append a block without waiting; ``SegmentEnded`` if there are successors to write to."""
+
+    def last_of(self, writer: bytes, place: float) -> int:
+        """Return the number up to which a writer's events with this key are here; 0 if there are none."""
+
+
+class OpenLane(NamedTuple):
+    """A segment that takes events, with where its key range begins."""
+
+    segment_id: int
+    low: float
+    segment: WritableSegment
+
+
+class PendingChunk(Protocol):
+    """A chunk under way."""
+
+    def result(self) -> int:
+        """Return when it is durable."""
+
+
+class LargeLog(Protocol):
+    """Where the chunks of a large event go."""
+
+    @property
+    def name(self) -> str:
+        """Its name."""
+
+    def submit(self, *data: Bytes) -> PendingChunk:
+        """Append a chunk without waiting."""
+
+
+class LargeLogs(Protocol):
+    """The logs of a large event by itself."""
+
+    def new_large_log(self) -> LargeLog:
+        """Make a log for the event."""
+
+    def commit_large(self, write: LargeWrite, header: BlockHeader, columns: bytes, position: float) -> EventPointer:
+        """Make the event part of the stream, with its key and headers as the header says; return where it is."""
+
+    def abandon(self, write: LargeWrite) -> None:
+        """Let the log of an event be deleted some time later; takes no lock."""
+
+    def drop(self) -> None:
+        """Delete the logs that are there, and make no more."""
+
+
+class KnownWriter(Protocol):
+    """A writer, as the store sees it."""
+
+    @property
+    def stream(self) -> str:
+        """The name of its stream."""
+
+    @property
+    def stream_uid(self) -> int:
+        """The number of its stream."""
+
+    @property
+    def writer_id(self) -> str | None:
+        """Its name."""
+
+    @property
+    def is_sound(self) -> bool:
+        """Whether it still writes."""
+
+    @property
+    def notes_time(self) -> bool:
+        """Whether it gives time by itself."""
+
+    def note_by_itself(self, time: int) -> None:
+        """Note a time."""
+
+    def fence(self) -> None:
+        """Write no more, because another writer has this one's id now."""
+
+    def end(self, *, for_good: bool) -> None:
+        """See everything durable and write no more."""
+
+
+class WriterHost(Protocol):
+    """The store, as a writer sees it."""
+
+    @property
+    def is_remote(self) -> bool:
+        """Whether another process has it, which may stop answering."""
+
+    @property
+    def clock(self) -> Clock:
+        """The store's clock."""
+
+    @property
+    def steady(self) -> AbstractContextManager[object]:
+        """A lock under which no segment ends; where another process has the store, it keeps only others out."""
+
+    @property
+    def pump(self) -> Pump:
+        """What sends off events that nobody waits for."""
+
+    def lanes(self, stream: str) -> tuple[int, list[OpenLane], bool]:
+        """Return the number of a stream, the segments that take events now, by key range, and whether it keeps keys."""
+
+    def keeps_keys(self, stream: str) -> bool:
+        """Return whether keys are stored, as far as is known here."""
+
+    def numbers_of(self, stream: str, writer: bytes) -> tuple[int, int]:
+        """Return the number up to which all events of a writer are durable, and the highest it has used."""
+
+    def mark_behind(self, writer: StreamWriter, time: int) -> None:
+        """Mark a time behind all that the writer has written."""
+
+    def note_activity(self, writer: StreamWriter) -> None:
+        """Note that the writer has written, if the store does not see that by itself: then time waits for it."""
+
+    def large_logs(self, stream: str, uid: int) -> LargeLogs:
+        """Return where a large event goes."""
+
+    def random_position(self) -> float:
+        """Return any place in the key space, for what has no key."""
+
+    def forget_writer(self, writer: StreamWriter, *, for_good: bool) -> None:
+        """Note that a writer writes no more; who goes for good is not waited for when time goes on."""

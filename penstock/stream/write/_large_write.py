@@ -1,0 +1,228 @@
+"""Writing a large event: its bytes go out in chunks as they come, into a log of its own.
+
+Nothing of it is part of the stream until that log is spliced into a segment, at the end. Memory is one chunk, whatever
+the size of the event. One that turns out to fit into a chunk never gets a log: it is written like any other.
+"""
+
+from __future__ import annotations
+
+import io
+import threading
+from typing import TYPE_CHECKING, Final
+
+from penstock import forks
+from penstock.errors import BadArgument, CommitUnfinished, EventAborted, EventClosed
+from penstock.ports import uninterrupted
+from penstock.stream.format import pack_chunk
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from types import TracebackType
+    from typing import NoReturn, Self
+
+    from typing_extensions import Buffer
+
+    from penstock.model import EventPointer
+    from penstock.ports import Bytes, Clock
+    from penstock.stream.write._host import LargeLog, PendingChunk
+
+__all__ = ["CHUNK_SIZE", "EventOutputStream", "LargeWrite"]
+
+CHUNK_SIZE: Final = 1 << 20
+
+
+class LargeWrite:
+    """The chunks of one event. ``size`` counts the event's bytes, ``span`` those of its blocks."""
+
+    def __init__(self, new_log: Callable[[], LargeLog], clock: Clock, *, chunk_size: int = CHUNK_SIZE) -> None:
+        self._new_log, self._clock, self._chunk_size = new_log, clock, chunk_size
+        self._buffer = bytearray()
+        self._last: PendingChunk | None = None
+        self._number = 0
+        self.log: LargeLog | None = None
+        self.size = self.span = 0
+
+    def write(self, data: Bytes) -> None:
+        """Take bytes; whole chunks of them go out at once, without a copy where that is possible."""
+        view = memoryview(data)
+        self.size += len(view)
+        while view:
+            if len(self._buffer) == self._chunk_size:  # not before there is more, so that the last one is not empty
+                self._send(bytes(self._buffer), partial=True)
+                self._buffer.clear()
+            if not self._buffer and len(view) > self._chunk_size:
+                self._send(view[: self._chunk_size], partial=True)
+                view = view[self._chunk_size :]
+            else:
+                room = self._chunk_size - len(self._buffer)
+                self._buffer += view[:room]
+                view = view[room:]
+
+    def finish(self) -> bytes | None:
+        """Write the last chunk and see all of them durable; return the event itself if it fits into one chunk."""
+        if self.log is None:
+            return bytes(self._buffer)
+        self._send(bytes(self._buffer), partial=False)
+        assert self._last is not None
+        self._last.result()
+        return None
+
+    def _send(self, data: Bytes, *, partial: bool) -> None:
+        if self.log is None:
+            self.log = self._new_log()
+        head = pack_chunk(
+            len(data), number=self._number, back=self.span, partial=partial, time_ms=int(self._clock.now() * 1000)
+        )
+        self._last = self.log.submit(head, data)
+        self.span += len(head) + len(data)
+        self._number += 1
+
+
+class EventOutputStream(io.RawIOBase):
+    """An event being written, as a file. Nothing of it can be read before it is closed; an exception aborts it.
+
+    Inside its own ``with`` block, closing only ends the writing: the end of the block decides, because whatever is
+    around the file closes it after an exception, too. ``pointer`` is where the event is, once it is closed and, in a
+    transaction, committed.
+    """
+
+    _ended: str | None = "not begun"  # which an interrupt of the first line below leaves
+
+    def __init__(
+        self,
+        write: LargeWrite,
+        commit: Callable[[LargeWrite, EventOutputStream], None],
+        abort: Callable[[EventOutputStream], None],
+        abandon: Callable[[LargeWrite], None],
+        *,
+        check: Callable[[], None],
+    ) -> None:
+        super().__init__()
+        forks.guard(self)
+        self._write, self._commit, self._abort, self._abandon, self._check = write, commit, abort, abandon, check
+        self._lock = threading.Lock()
+        self._is_inside = False  # of its block
+        self._ended = None
+        self._failure: BaseException | None = None  # that nobody was told of at the end
+        self._pointer: EventPointer | None = None
+
+    @property
+    def pointer(self) -> EventPointer:
+        """Where the event is; an error before that is known."""
+        if self._pointer is None:
+            raise BadArgument(f"the event has no place yet: it is {self._how()}")
+        return self._pointer
+
+    def _how(self) -> str:
+        return self._ended or ("closed, and written at the end of its block" if self.closed else "still being written")
+
+    def place_at(self, pointer: EventPointer) -> None:
+        """Note where the event is."""
+        self._pointer = pointer
+
+    def writable(self) -> bool:
+        """It is."""
+        self._check_open()
+        return True
+
+    def tell(self) -> int:
+        """Return how many bytes were written."""
+        self._check_open()
+        return self._write.size
+
+    def readinto(self, buffer: Buffer, /) -> NoReturn:
+        """Refuse."""
+        raise io.UnsupportedOperation("an event that is being written cannot be read")
+
+    @uninterrupted
+    def write(self, data: Buffer, /) -> int:
+        """Take bytes; they may be changed afterwards."""
+        view = memoryview(data)
+        view = view.cast("B") if view.nbytes else memoryview(b"")
+        with self._lock:
+            if self._failure is not None:
+                raise EventAborted(cause=self._failure)
+            self._check_open()
+            try:
+                self._check()
+                self._write.write(view)
+            except BaseException as error:
+                self._failure = error
+                self._give_up("aborted, because writing it failed")
+                self._check()  # if somebody has ended the transaction meanwhile, that is what happened
+                raise
+        return len(view)
+
+    def _check_open(self) -> None:
+        if self.closed or self._ended is not None:
+            raise EventClosed(self._how())
+
+    def close(self) -> None:
+        """Make the event part of the stream, or of its transaction; closing again does nothing.
+
+        If writing it has failed, the first to close it is told so again: whoever was told may not have passed it on.
+        """
+        if not self.closed and not self._is_inside:
+            self._end()
+        super().close()
+
+    def _end(self) -> None:
+        try:
+            with self._lock:
+                failure, self._failure = self._failure, None
+                if failure is not None:
+                    raise EventAborted(cause=failure)
+                if self._ended is None:
+                    self._finish()
+        finally:
+            super().close()
+
+    @uninterrupted
+    def _finish(self) -> None:
+        try:
+            self._check()
+            self._commit(self._write, self)
+        except CommitUnfinished:
+            self._ended = "committed, and shown once the disk lets it"
+            raise
+        except BaseException:
+            self._give_up("aborted, because closing it failed")
+            raise
+        self._ended = "closed"
+
+    def abort(self) -> None:
+        """Drop the event; nothing of it was ever there."""
+        with self._lock:
+            self._failure = None
+            if self._ended is None:
+                self._give_up("aborted")
+        super().close()
+
+    def _give_up(self, how: str) -> None:
+        self._ended = how
+        self._abort(self)
+
+    def __enter__(self) -> Self:
+        """Close at the end of the block, or abort if it ends with an exception."""
+        self._check_open()
+        self._is_inside = True
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Close, or abort."""
+        self._is_inside = False
+        if error is None:
+            self._end()
+        else:
+            self.abort()
+
+    def __del__(self) -> None:
+        """Drop what nobody closed, because an event that was lost sight of is not complete; its logs go later.
+
+        This may run at any moment, in any thread, so it takes no lock.
+        """
+        if self._ended is None:
+            self._abandon(self._write)
+        super().close()

@@ -1,0 +1,82 @@
+"""The pump: sends off what a writer has buffered when nobody else does.
+
+Who waits for an acknowledgement, or fills a buffer, sends it off at once and in its own thread. The pump is for events
+that nobody waits for: they go a moment later, so that more of them can go together. While a writer is in use the pump
+looks after it again and again, so nobody has to wake it for every event.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from typing import Final, Protocol
+
+from penstock.stream.segment import Bell
+
+__all__ = ["LINGER_S", "Pump"]
+
+LINGER_S: Final = 0.001
+_logger: Final = logging.getLogger("penstock.stream")
+
+
+class Pumped(Protocol):
+    """A writer."""
+
+    def pump(self) -> bool:
+        """Send off what is there; False if nothing came since the last time: then it need not come again."""
+
+
+class Pump:
+    """One thread for all writers of a store, started with the first event that it may have to send."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._bell = Bell()
+        self._waiting: dict[Pumped, None] = {}
+        self._thread: threading.Thread | None = None
+        self._closed = False
+
+    def add(self, writer: Pumped) -> None:
+        """Send off what the writer has, a moment later."""
+        with self._lock:
+            self._waiting[writer] = None
+            if self._thread is None and not self._closed:
+                self._thread = threading.Thread(target=self._work, name="penstock-pump", daemon=True)
+                self._thread.start()
+        self._bell.ring()
+
+    @property
+    def is_at_work_here(self) -> bool:
+        """Whether this thread is the pump's: then nobody else sends off what it waits for."""
+        return threading.current_thread() is self._thread
+
+    def _work(self) -> None:
+        linger = Bell()  # never rung: it only measures the time
+        while True:
+            if not self._waiting:
+                self._bell.wait(None)
+            if self._closed:
+                return
+            linger.wait(LINGER_S)
+            with self._lock:
+                waiting, self._waiting = self._waiting, {}
+            busy = [writer for writer in waiting if _pumped(writer)]
+            with self._lock:
+                self._waiting.update(dict.fromkeys(busy))
+
+    def close(self) -> None:
+        """End the thread; what is buffered stays where it is."""
+        with self._lock:
+            self._closed, thread = True, self._thread
+        self._bell.ring()
+        if thread is not None and thread is not threading.current_thread():
+            thread.join()
+
+
+def _pumped(writer: Pumped) -> bool:
+    """Return whether to come again; one writer that fails, however it does, is not the end of the others."""
+    try:
+        return writer.pump()
+    except BaseException:
+        _logger.exception("the pump could not send off what a writer has")
+        return False
