@@ -26,7 +26,7 @@ test: lint $(CLASSES) ## Run every check, then every test
 	@$(BIN)/pytest -q -n 2
 
 explore: $(READY) ## Run the random tests at length, with new seeds (an hour; PENSTOCK_LIVES=100 bounds it)
-	@PENSTOCK_EXPLORE=1 $(BIN)/pytest -q tests/explore
+	@PENSTOCK_EXPLORE=1 $(BIN)/pytest -q -o faulthandler_timeout=0 tests/explore
 
 lint: $(READY) ## Run ruff, mypy and import-linter
 	@$(BIN)/ruff check .

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -24,19 +25,49 @@ _SHARED: Final = f" -XX:SharedArchiveFile={_CLASSES} -Xlog:disable" if _CLASSES.
 for _name in ("SPARK_SUBMIT_OPTS", "SPARK_DAEMON_JAVA_OPTS"):
     os.environ.setdefault(_name, f"-XX:TieredStopAtLevel=1 -XX:+UseSerialGC{_SHARED}")
 
+# A script that runs the tests in the background ignores SIGINT, and every process below it would inherit that.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
 # Owner processes of folders that no test needs any more make room.
 os.environ["PENSTOCK_OWNER_IDLE_S"] = "2"
 
 _ON_SPARK: Final = ("tests/spark/", "tests/cli/test_cli_commands", "tests/cli/test_cli_demo", "tests/cli/test_cli_jobs")
 
 
-class _OneSpark(LoadScopeScheduling):  # type: ignore[misc]
-    """Where tests run in two processes, one of them begins with those that share a Spark."""
+class _Scheduler(LoadScopeScheduling):  # type: ignore[misc]
+    """Assigns tests one by one, except that those which share a Spark all go to one process, which starts with them."""
 
     def _split_scope(self, nodeid: str) -> str:
         return "spark" if nodeid.startswith(_ON_SPARK) else nodeid
 
+    def schedule(self) -> None:
+        """Assign tests to a process that replaces one that died: two, as it runs a test only when it knows the next."""
+        is_replacement = self.collection is not None
+        super().schedule()
+        if is_replacement:
+            super().schedule()
+
+    def remove_node(self, node: Any) -> str | None:  # noqa: ANN401 - no type is public
+        """Return the test that the process died of, and assign to others what it leaves.
+
+        The base class would assign that test again, too, and lose one process after another to it.
+        """
+        units = self.assigned_work.pop(node)
+        left = [nodeid for unit in units.values() for nodeid, is_done in unit.items() if not is_done]
+        for nodeid in left[1:]:
+            self.workqueue.setdefault(self._split_scope(nodeid), {})[nodeid] = False
+        for other in self.assigned_work:
+            self._reschedule(other)
+        return left[0] if left else None
+
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadScopeScheduling:  # noqa: ANN401 - no type is public
-    """Return what says which process runs which tests."""
-    return _OneSpark(config, log)
+    """Return the scheduler that assigns tests to processes."""
+    return _Scheduler(config, log)
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Start the longest tests first, so that no process is still busy with one when the others have finished."""
+    if hasattr(config, "workerinput"):
+        items.sort(key=lambda item: item.get_closest_marker("long") is None)

@@ -186,8 +186,16 @@ def test_follow_goes_on_across_scaling(shared: StreamStore, monkeypatch: pytest.
     assert shared.fetch_event(penstock.EventPointer.parse(events[1]["pointer"])) == b"after"
 
 
+@pytest.fixture
+def hangup() -> Iterator[None]:
+    """Let SIGHUP end this process, as it does not under nohup."""
+    before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    yield
+    signal.signal(signal.SIGHUP, before)
+
+
 @pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
-@pytest.mark.usefixtures("stream")
+@pytest.mark.usefixtures("stream", "hangup")
 def test_follow_ends_without_a_word(
     shared: StreamStore, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], signum: int
 ) -> None:
