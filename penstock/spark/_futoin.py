@@ -20,7 +20,7 @@ import pyarrow.compute as pc
 
 from penstock.errors import EventMalformed
 from penstock.spark._texts import readable, texts_of
-from penstock.stream.format import LENGTH_SIZE
+from penstock.stream.read import event_ends
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -53,7 +53,7 @@ def futoin_columns(
 ) -> dict[str, pa.Array]:
     """Return the fields of events, and a column with those that are none; null where there is no event.
 
-    An event's id is the place just behind it.
+    An event's id is the place just behind it, also of an event in chunks.
     """
     kinds, times, values = _fields(events)
     data = texts_of(values)
@@ -66,7 +66,7 @@ def futoin_columns(
             reason="it needs a type, a ts like 2024-12-31T23:59:59Z, and data",
         )
     return {
-        "id": pc.add(offsets, pc.add(pc.binary_length(events), LENGTH_SIZE).cast(pa.int64())),
+        "id": event_ends(offsets, pc.binary_length(events).cast(pa.int64())),
         "type": pc.if_else(good, kinds, None),
         "data": data,
         "ts": pc.if_else(good, times, None),

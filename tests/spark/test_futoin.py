@@ -16,6 +16,7 @@ import penstock
 from penstock.errors import EventMalformed
 from penstock.spark import _futoin
 from penstock.spark._futoin import futoin_columns
+from penstock.stream.write import CHUNK_SIZE
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -124,6 +125,30 @@ def test_the_id_is_the_place_just_behind_the_event() -> None:
         for number, one in enumerate(ids):
             rest = penstock.StreamCut.of(STREAM, {0: one})
             assert [event for event, _ in rows_of(store, rest)] == events[number + 1 :]
+
+
+@pytest.mark.parametrize("size", [CHUNK_SIZE, CHUNK_SIZE + 1, 2 * CHUNK_SIZE, 3 * CHUNK_SIZE - 1])
+def test_the_id_of_an_event_in_chunks_is_the_place_just_behind_it(size: int) -> None:
+    """Each chunk has a header of its own, so a computed id inside the event would begin the next read nowhere."""
+    event = event_of("A", "x" * (size - len(event_of("A", ""))))
+    assert len(event) == size
+    with penstock.connect("memory:") as store:
+        store.create_stream(STREAM, segments=1)
+        with store.writer(STREAM) as writer:
+            pointer = writer.write_event(event).result()
+            assert pointer is not None
+            end = store.tail(STREAM)
+            writer.write_event(event_of("A", "next"))
+        found = futoin_columns(
+            pa.array([store.fetch_event(pointer)]),
+            pa.array([pointer.offset]),
+            where=STREAM,
+            corrupt=CORRUPT,
+            keep_corrupt=False,
+        )
+        assert found["id"].to_pylist() == [end.offsets[0]]
+        rest = penstock.StreamCut.of(STREAM, {0: found["id"][0].as_py()})
+        assert [event for event, _ in rows_of(store, rest)] == [event_of("A", "next")]
 
 
 def rows_of(store: Store, start: penstock.StreamCut | None = None) -> list[tuple[bytes, int]]:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final, TypeGuard
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from penstock.errors import (
     BadArgument,
@@ -25,6 +26,7 @@ from penstock.errors import (
 )
 from penstock.model import EventPointer
 from penstock.stream.format import BLOCK_HEADER_SIZE, LENGTH_SIZE, NO_COLUMNS, Attributes, Block, Chunk, Extent
+from penstock.stream.write import CHUNK_SIZE
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -36,11 +38,20 @@ if TYPE_CHECKING:
     from penstock.stream.format import AnyBlock, Columns
     from penstock.stream.segment import ReadableSegment
 
-__all__ = ["EventInputStream", "LargeBlock", "LargeEvent", "event_at", "file_at", "file_of"]
+__all__ = ["EventInputStream", "LargeBlock", "LargeEvent", "event_at", "event_ends", "file_at", "file_of"]
 
 _FRAME_SIZE: Final = BLOCK_HEADER_SIZE + LENGTH_SIZE
 _CHUNKS_MIN: Final = 2  # what fits into one is no large event
 _READ_AHEAD: Final = 8 << 20
+
+
+def event_ends(offsets: pa.Array, sizes: pa.Array) -> pa.Array:
+    """Return the place just behind each event, before its key and headers; null where the size is.
+
+    An event above the size of a chunk has a header and a length word before each of its further chunks, too.
+    """
+    further_chunks = pc.divide(pc.subtract(pc.max_element_wise(sizes, 1, skip_nulls=False), 1), CHUNK_SIZE)
+    return pc.add(pc.add(offsets, LENGTH_SIZE), pc.add(sizes, pc.multiply(further_chunks, _FRAME_SIZE)))
 
 
 class LargeEvent:
