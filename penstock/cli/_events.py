@@ -33,8 +33,8 @@ def first_events(batches: Iterator[pa.RecordBatch], limit: int | None) -> Iterat
 class EventPrinter:
     """Prints events, each as a line of its own: as it is, or as JSON.
 
-    Large events, which are null in what ``store.read`` returns, are printed as they are with ``whole``, in the memory
-    of a chunk; otherwise, and always as JSON, their size and pointer.
+    Large events, which are null in what ``store.read`` returns, are printed with ``whole``, in the memory of a chunk;
+    otherwise their size and pointer.
     """
 
     def __init__(
@@ -47,7 +47,7 @@ class EventPrinter:
         """Print the events of a batch, and let them be seen at once."""
         events: list[bytes | None] = batch.column("event").to_pylist()
         if self._as_json:
-            self._out.write(b"".join(self._json_lines(batch, events)))
+            self._print_json(batch, events)
         else:
             small = [event for event in events if event is not None]
             if len(small) == len(events) and not self._windows:
@@ -56,23 +56,27 @@ class EventPrinter:
                 self._print_each(batch, events)
         self._out.flush()
 
-    def _json_lines(self, batch: pa.RecordBatch, events: list[bytes | None]) -> Iterator[bytes]:
+    def _print_json(self, batch: pa.RecordBatch, events: list[bytes | None]) -> None:
         import pyarrow as pa
 
-        from penstock.cli._json_events import NO_WINDOW, json_line
+        from penstock.cli._json_events import NO_WINDOW, json_line, streamed_json_line
 
+        lines: list[bytes] = []
         times = batch.column("timestamp").cast(pa.int64()).to_pylist()
         carried = zip(times, batch.column("key").to_pylist(), batch.column("headers").to_pylist(), strict=True)
         for pointer, event, (time, key, headers) in zip(self._pointers(batch), events, carried, strict=True):
-            yield json_line(
-                str(pointer),
-                event,
-                size=self._store.fetch_event_as_stream(pointer).size if event is None else None,
-                timestamp=time,
-                key=key,
-                headers=headers,
-                window=self._store.time_window(pointer) if self._windows else NO_WINDOW,
+            window = self._store.time_window(pointer) if self._windows else NO_WINDOW
+            if event is None and self._whole:
+                self._out.write(b"".join(lines))
+                lines.clear()
+                with self._store.fetch_event_as_stream(pointer) as large:
+                    self._out.writelines(streamed_json_line(large, window=window))
+                continue
+            count = self._store.fetch_event_as_stream(pointer).size if event is None else None
+            lines.append(
+                json_line(str(pointer), event, size=count, timestamp=time, key=key, headers=headers, window=window)
             )
+        self._out.write(b"".join(lines))
 
     def _pointers(self, batch: pa.RecordBatch) -> Iterator[EventPointer]:
         from penstock.model import EventPointer

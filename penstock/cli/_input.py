@@ -1,15 +1,16 @@
-"""Events on their way in: lines and whole files, of any size, in the memory of a few chunks; and lines of JSON."""
+"""Events on their way in: lines and whole files, of any size, in the memory of a few chunks; also as lines of JSON."""
 
 from __future__ import annotations
 
 import os
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
 from penstock.errors import BadArgument
 
 if TYPE_CHECKING:
     import io
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
     from types import TracebackType
     from typing import Self
 
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 __all__ = ["EventFeed", "write_json", "write_lines", "write_whole"]
 
 _READ_SIZE: Final = 256 << 10
-_JSON_LINE_MAX: Final = 64 << 20  # an event of the largest size that needs no file, however it is escaped, and its key
+_JSON_LINE_MAX: Final = 16 << 20  # that is held: any small event, however it is escaped, with its key and headers
 _WHOLE_READ_SIZE: Final = 4 << 20  # several chunks: most of them go out without a copy
 
 
@@ -59,13 +60,15 @@ class EventFeed:
             ack = self._writer.write_batch([one.event for one in small], keys, [one.headers for one in small])
             self._wrote(ack, large)
         if large < len(events):
-            self._add_large(events[large])
+            with self.large(events[large].key, events[large].headers) as output:
+                output.write(events[large].event)
             self.add_given(events[large + 1 :])
 
-    def _add_large(self, given: GivenEvent) -> None:
-        key = self._key if given.key is None else given.key
-        with self._writer.begin_write_event(key, headers=given.headers) as output:
-            output.write(given.event)
+    @contextmanager
+    def large(self, key: bytes | None, headers: dict[str, bytes] | None) -> Iterator[EventOutputStream]:
+        """Give a file for an event with a key, or that of all, and headers; nothing is written if the block fails."""
+        with self._writer.begin_write_event(self._key if key is None else key, headers=headers) as output:
+            yield output
         self._place_of_last = lambda: output.pointer
         self.count += 1
 
@@ -132,8 +135,10 @@ def write_json(file: io.BufferedIOBase, events: EventFeed, done: Callable[[int],
     """Write each line, which is an event as ``read --json`` prints it; empty lines are passed by."""
     from penstock.cli._json_events import given_event
 
-    number, begun = 0, bytearray()
-    while data := file.read1(_READ_SIZE):
+    number, begun, behind = 0, bytearray(), b""
+    while data := behind or file.read1(_READ_SIZE):
+        done(len(data) - len(behind))
+        behind = b""
         *lines, rest = data.split(b"\n")
         if lines:
             lines[0] = bytes(begun) + lines[0]
@@ -142,9 +147,30 @@ def write_json(file: io.BufferedIOBase, events: EventFeed, done: Callable[[int],
             number += len(lines)
         begun += rest
         if len(begun) > _JSON_LINE_MAX:
-            raise BadArgument(f"line {number + 1} is longer than {_JSON_LINE_MAX} bytes: write the event with --file")
-        done(len(data))
+            number += 1
+            try:
+                behind = _write_long(bytes(begun), file, events, done)
+            except BadArgument as error:
+                raise BadArgument(f"line {number}: {error}") from None
+            begun.clear()
     events.add_given(_given([bytes(begun)], given_event, number))
+
+
+def _write_long(data: bytes, file: io.BufferedIOBase, events: EventFeed, done: Callable[[int], object]) -> bytes:
+    """Write the event of a line that begins with ``data``; return what was read behind the line."""
+    from penstock.cli._json_long import LongLine
+
+    line = LongLine(data)
+    with events.large(line.key, line.headers) as output:
+        data, end, behind = data[line.start :], b"", b""
+        while data and not end:
+            part, end, behind = data.partition(b"\n")
+            output.write(line.add(part))
+            if not end:
+                data = file.read1(_READ_SIZE)
+                done(len(data))
+        line.end()
+    return behind
 
 
 def _given(lines: Sequence[bytes], parse: Callable[[bytes], GivenEvent], before: int) -> list[GivenEvent]:

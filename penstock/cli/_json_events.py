@@ -1,11 +1,14 @@
 """An event as a line of JSON: what ``read --json`` prints, ``write --json`` takes, and nothing is lost between them.
 
 Bytes that are UTF-8 are text. Others are in base64: of an event and of a key under another name, ``event_base64`` and
-``key_base64``; of a header as ``{"base64": …}``. What an event does not have is left out.
+``key_base64``; of a header as ``{"base64": …}``. What an event does not have is left out. A large event comes
+last in its line, and goes out piece by piece.
 """
 
 from __future__ import annotations
 
+import base64
+import codecs
 from typing import TYPE_CHECKING, Final
 
 import msgspec
@@ -15,11 +18,14 @@ from penstock.errors import BadArgument
 from penstock.model import TimeWindow  # noqa: TC001 - msgspec reads it
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
 
-__all__ = ["NO_WINDOW", "GivenEvent", "given_event", "json_line"]
+    from penstock.stream.read import EventInputStream
+
+__all__ = ["NO_WINDOW", "GivenEvent", "given_event", "json_line", "streamed_json_line"]
 
 NO_WINDOW: Final = UNSET
+_PIECE_SIZE: Final = 3 << 18  # whole groups of base64
 
 
 class _Binary(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -64,7 +70,7 @@ def json_line(
     headers: Iterable[tuple[str, bytes]] | None = None,
     window: TimeWindow | UnsetType | None = NO_WINDOW,
 ) -> bytes:
-    """Return the line of an event; of one that is too large for a line, which is None, the size."""
+    """Return the line of an event; if that is None, with its size instead."""
     line = _Line(pointer=pointer, window=window)
     if timestamp is not None:
         line.timestamp = timestamp
@@ -77,6 +83,45 @@ def json_line(
     elif size is not None:
         line.size = size
     return _encoder.encode(line) + b"\n"
+
+
+def streamed_json_line(
+    event: EventInputStream, *, window: TimeWindow | UnsetType | None = NO_WINDOW
+) -> Iterator[bytes]:
+    """Return the line of an event of any size, in pieces."""
+    start = json_line(
+        str(event.pointer),
+        None,
+        timestamp=event.timestamp,
+        key=event.key,
+        headers=event.headers.items(),
+        window=window,
+    ).removesuffix(b"}\n")
+    if _is_text(event):
+        yield start + b',"event":"'
+        decode = codecs.getincrementaldecoder("utf-8")().decode
+        yield from (_encoder.encode(decode(piece))[1:-1] for piece in _pieces(event))
+    else:
+        yield start + b',"event_base64":"'
+        yield from map(base64.b64encode, _pieces(event))
+    yield b'"}\n'
+
+
+def _is_text(event: EventInputStream) -> bool:
+    """Read the event to its end, or to what is no UTF-8: how it is printed must be known before."""
+    decoder = codecs.getincrementaldecoder("utf-8")()
+    try:
+        for piece in _pieces(event):
+            decoder.decode(piece)
+        decoder.decode(b"", final=True)
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+def _pieces(event: EventInputStream) -> Iterator[bytes]:
+    event.seek(0)
+    return iter(lambda: event.read(_PIECE_SIZE) or b"", b"")
 
 
 def _text_or_bytes(data: bytes) -> tuple[str | UnsetType, bytes | UnsetType]:
@@ -101,7 +146,9 @@ def given_event(text: bytes) -> GivenEvent:
         raise BadArgument(f"it is no event as read --json prints it ({error})") from None
     if line.event is UNSET and line.event_base64 is UNSET and line.size is not UNSET:
         place = "" if line.pointer is UNSET else f" {line.pointer}"
-        raise BadArgument(f"it has not the event{place}, only its size: copy it with penstock cat and write --file -")
+        raise BadArgument(
+            f"it has only the size of the event{place}: print it with penstock read --json, not on a terminal"
+        )
     event = _one_of("event", line.event, line.event_base64)
     if event is None:
         raise BadArgument("it has neither event nor event_base64")

@@ -17,26 +17,16 @@ def cat(
     store: StoreOption = STORE_DEFAULT,
     as_json: JsonOption = False,
 ) -> None:
-    """Print the event that a pointer points to, of any size, byte for byte."""
+    """Print the event that a pointer points to, of any size, byte for byte; with --json as a line that write takes."""
     from penstock.cli._events import print_whole
-    from penstock.cli._json_events import json_line
+    from penstock.cli._json_events import streamed_json_line
     from penstock.model import EventPointer
-    from penstock.stream import EVENT_SIZE_MAX
 
     place = EventPointer.parse(pointer)
     with existing_store(store) as opened:
         if as_json:
             with opened.fetch_event_as_stream(place) as event:
-                small = event.read() if event.size <= EVENT_SIZE_MAX else None
-                line = json_line(
-                    pointer,
-                    small,
-                    size=event.size,
-                    timestamp=event.timestamp,
-                    key=event.key,
-                    headers=event.headers.items(),
-                )
-            sys.stdout.buffer.write(line)
+                sys.stdout.buffer.writelines(streamed_json_line(event))
         else:
             print_whole(opened, place, sys.stdout.buffer)
     sys.stdout.buffer.flush()

@@ -37,7 +37,8 @@ def read(
 ) -> None:
     """Print the events of a stream from one place to another, a line each, as they are or as JSON.
 
-    On a terminal, as JSON and in columns, of an event above 1 MiB only where it is: penstock cat prints it.
+    As JSON a line holds an event of any size, with its key and headers, and write --json takes it. On a terminal and in
+    columns, of an event above 1 MiB only where it is: penstock cat prints it.
     """
     from penstock.cli._events import EventPrinter, first_events
     from penstock.cli._save import COLUMN_FORMATS, save

@@ -59,7 +59,8 @@ def write(
     """Write events to a stream: the lines of the standard input or of files, or whole files with --file.
 
     Ends when all of them are durable, and tells how many there were; of a single one also the pointer. With --json a
-    line holds an event with its key and headers, as read --json prints it; one without a key gets that of --key.
+    line holds an event of any size with its key and headers, as read --json prints it; one without a key gets that of
+    --key. In a line of more than 16 MiB key and headers come before the event, as read --json prints them.
     """
     if files and whole:
         raise BadArgument("FILE is for lines and --file for whole files: give one kind of them")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import io
 import json
 import os
@@ -18,12 +19,14 @@ import pytest
 from pyarrow import parquet
 
 import penstock
-from penstock.cli._input import EventFeed, write_lines, write_whole
+from penstock.cli import _input
+from penstock.cli._input import EventFeed, write_json, write_lines, write_whole
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
+    from penstock.client import Store
     from penstock.stream import StreamStore
     from tests.cli.conftest import Call, CallOnTerminal, Run
 
@@ -37,6 +40,7 @@ MEMORY = """
 import contextlib, io, json, re, sys
 from penstock.cli import main
 from penstock.cli._input import EventFeed
+from penstock.stream import EventOutputStream
 
 peak = 0
 
@@ -65,6 +69,7 @@ def memory(*arguments, out=None):
     return peak
 
 EventFeed.go_on = noting(EventFeed.go_on)
+EventOutputStream.write = noting(EventOutputStream.write)
 memory("stream", "create", "a/b")
 files, lines, pointers = [], [], []
 for size in ("small", "large"):
@@ -77,6 +82,8 @@ print(json.dumps({
     "write": lines,
     "cat": [memory("cat", pointer) for pointer in pointers],
     "read": [memory("read", "a/b", "--limit", limit) for limit in ("1", "4")],
+    "read --json": [memory("read", "a/b", "--limit", limit, "--json") for limit in ("1", "3")],
+    "write --json": [memory("write", "a/b", "--json", size + ".json") for size in ("small", "large")],
 }))
 """
 
@@ -137,6 +144,11 @@ def test_memory_does_not_grow_with_the_event(tmp_path: Path) -> None:
     for name, size in (("small", 16 * MIB), ("large", 128 * MIB)):
         with tmp_path.joinpath(name).open("wb") as file:
             file.truncate(size)
+        with tmp_path.joinpath(f"{name}.json").open("wb") as file:
+            file.write(b'{"key":"k","event_base64":"')
+            for _ in range(size // MIB):
+                file.write(b"A" * (4 * MIB // 3 // 4 * 4))
+            file.write(b'"}\n')
     result = subprocess.run(
         [sys.executable, "-c", MEMORY], cwd=tmp_path, capture_output=True, text=True, check=False, timeout=60
     )
@@ -152,14 +164,126 @@ def test_tail_shows_size_and_pointer_of_a_large_event(call: Call, film: str, com
     assert call(*command.split()).lines == ["before", short_line(film), "after"]
 
 
-@pytest.mark.parametrize("command", ["tail a/b", "read a/b", "read a/b --from head --limit 3"])
-def test_json_has_the_size_instead_of_the_event(call: Call, film: str, command: str) -> None:
-    """A program that asks for a list gets a list; what is large it fetches by the pointer."""
-    before, large, after = (json.loads(line) for line in call(*command.split(), "--json").lines)
+def test_tail_as_json_has_the_size_instead_of_the_event(call: Call, film: str) -> None:
+    """A program that looks at the last events fetches what is large by its pointer, and cannot copy it as it is."""
+    before, large, after = (json.loads(line) for line in call("tail", "a/b", "--json").lines)
     assert (before["event"], after["event"]) == ("before", "after")
-    assert (large["pointer"], large["size"], "event" in large) == (film, len(FILM), False)
-    shown = json.loads(call("cat", film, "--json").out)
-    assert shown == {"pointer": film, "timestamp": large["timestamp"], "key": "cam1", "size": len(FILM)}
+    del large["timestamp"]
+    assert large == {"pointer": film, "key": "cam1", "size": len(FILM)}
+    refused = call("write", "a/b", "--json", stdin=call("tail", "a/b", "--json").raw)
+    assert (refused.code, f"line 2: it has only the size of the event {film}" in refused.err) == (2, True)
+
+
+@pytest.mark.parametrize("command", ["read a/b --limit 3", "read a/b --to tail"])
+def test_json_has_large_events_too(call: Call, film: str, command: str, tmp_path: Path) -> None:
+    """A line is an event, whatever its size: printed, saved, or one by itself."""
+    printed = call(*command.split(), "--json").raw
+    before, large, after = (json.loads(line) for line in printed.splitlines())
+    assert (before["event"], after["event"]) == ("before", "after")
+    assert (large["pointer"], large["key"], base64.b64decode(large["event_base64"])) == (film, "cam1", FILM)
+    assert json.loads(call("cat", film, "--json").out) == large
+    call(*command.split(), "--json", "-o", "x.json")
+    assert tmp_path.joinpath("x.json").read_bytes() == printed
+
+
+TEXT = ('two\nlines, "quoted" \\ \u00fc \u2028 \U0001f600 \x00\x7f\t' * (1 << 18)).encode()[: 5 * MIB]
+
+
+def carried(store: Store, stream: str) -> list[tuple[object, ...]]:
+    """Return keys, headers and events of a stream, and which of the events are large."""
+    rows: list[tuple[object, ...]] = []
+    for batch in store.read(stream):
+        for row in batch.to_pylist():
+            pointer = penstock.EventPointer(stream, row["segment_id"], row["offset"])
+            event = store.fetch_event(pointer)
+            rows.append((row["key"], row["headers"], event, row["event"] is None))
+    return rows
+
+
+@pytest.mark.parametrize("line_max", [1 << 10, 64 << 20])
+def test_read_and_write_as_json_lose_nothing_of_large_events(
+    call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, line_max: int
+) -> None:
+    """A pipe copies a stream, whether a line is held or decoded as it comes: films and texts, keys and headers."""
+    monkeypatch.setattr(_input, "_JSON_LINE_MAX", line_max)
+    with penstock.connect(tmp_path / "penstock-data") as store:
+        store.create_stream("a/b")
+        store.create_stream("a/c")
+        with store.writer("a/b") as writer:
+            writer.write_event(b"small\n", key="k", headers={"event": b"{"})
+            writer.write_event(FILM, key=b"\xff key", headers={"event": b'"}', "raw": b"\xff"})
+            writer.write_event(TEXT, key='"event":"')
+            writer.write_event(b"x" * 4096, headers={"trace": b"1"})
+            writer.write_event(TEXT)
+            writer.write_event(FILM[: MIB + 1])
+        rows = carried(store, "a/b")
+    lines = call("read", "a/b", "--json").raw
+    assert lines.count(b"\n") == len(rows)
+    assert json.loads(call("write", "a/c", "--json", stdin=lines).out)["events"] == len(rows)
+    with penstock.connect(tmp_path / "penstock-data") as store:
+        assert carried(store, "a/c") == rows
+    assert [row[3] for row in rows] == [False, True, True, False, True, True]
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 5, 7, 11])
+@pytest.mark.parametrize("ascii_only", [False, True])
+def test_line_that_comes_in_small_pieces_is_the_same_event(
+    monkeypatch: pytest.MonkeyPatch, size: int, ascii_only: bool
+) -> None:
+    """A pipe ends its pieces anywhere: within an escape, a character, two escapes that are one, a group of base64."""
+    monkeypatch.setattr(_input, "_JSON_LINE_MAX", 64)
+    monkeypatch.setattr(_input, "_READ_SIZE", size)
+    text, data = TEXT[:400].decode(errors="ignore"), FILM[:301]
+    lines = [{"key": "k", "event": text}, {"event_base64": base64.b64encode(data).decode(), "window": None}] * 2
+    file = io.BytesIO("\n".join(json.dumps(line, ensure_ascii=ascii_only) for line in lines).encode())
+    with penstock.connect("memory:") as store:
+        store.create_stream("a/b")
+        with store.writer("a/b") as writer, EventFeed(writer, None) as events:
+            write_json(file, events, lambda _: None)
+        assert [row[2] for row in carried(store, "a/b")] == [text.encode(), data] * 2
+
+
+@pytest.mark.parametrize(
+    ("line", "reason"),
+    [
+        ('{"event":"%s","key":"k"}', "give key and headers first"),
+        ('{"event":"%s","headers":{"a":"b"}}', "give key and headers first"),
+        ('{"event":"%s","event":"b"}', "give key and headers first"),
+        ('{"event":"%s","event_base64":"YQ=="}', "both event and event_base64"),
+        ('{"key":"%s","event":"b"', "give key and headers first"),
+        ('{"event":"%s', "it ends within the event"),
+        ('{"event":"%s"', "truncated"),
+        ('{"event":"%s"}}', "no event as read --json prints it"),
+        ('{"evnt":1,"event":"%s"}', "unknown field `evnt`"),
+        ('{"event":"%s\\ud800 and some more text"}', "invalid character"),
+        ('{"event":"%s\\x and some more text"}', "invalid escape"),
+        ('{"event_base64":"%s="}', "Invalid base64"),
+        ('{"event_base64":"%s!aaaaaaaaaaaaaaa"}', "Invalid base64"),
+        ('{"event_base64":"%sYQ==%s"}', "Invalid base64"),
+    ],
+)
+def test_long_line_that_is_no_event_leaves_nothing(
+    call: Call, stream: str, monkeypatch: pytest.MonkeyPatch, line: str, reason: str
+) -> None:
+    """What is wrong may show when most of a film is on the disk: it is told with its line, and no event is left."""
+    monkeypatch.setattr(_input, "_JSON_LINE_MAX", MIB)
+    monkeypatch.setattr(_input, "_READ_SIZE", 64 << 10)
+    stdin = b'{"event":"a"}\n' + line.replace("%s", "a" * (2 * MIB)).encode()
+    result = call("write", stream, "--json", stdin=stdin)
+    assert (result.code, result.out, len(result.err.splitlines())) == (2, "", 1)
+    assert result.err.startswith("penstock: line 2: ")
+    assert reason in result.err
+    assert call("read", stream).lines == ["a"]
+
+
+def test_killed_pipe_leaves_no_part_of_an_event(run: Run, film: str) -> None:
+    """Whoever reads cannot know why a line ends in the middle: it is refused, and what came before it stays."""
+    run("penstock stream create a/c")
+    result = run("penstock read a/b --json | head -c 3000000 | penstock write a/c --json; exit ${PIPESTATUS[2]}")
+    assert (result.returncode, result.stdout) == (2, "")
+    assert result.stderr.startswith("penstock: line 2: it is no event as read --json prints it")
+    assert run("penstock read a/c").stdout == "before\n"
+    assert film
 
 
 def test_terminal_never_gets_a_large_event(call: Call, call_on_terminal: CallOnTerminal, film: str) -> None:
@@ -221,8 +345,9 @@ def test_follow_shows_large_events_and_goes_on(call: Call, shared: StreamStore) 
 class Breaking(io.BytesIO):
     """A file that cannot be read to its end."""
 
-    def __init__(self, error: BaseException) -> None:
-        super().__init__(b"whole\n" + FILM.replace(b"\n", b" "))
+    def __init__(self, error: BaseException, *, as_json: bool) -> None:
+        lines = b'{"event":"whole"}\n{"event":"' + b"x" * (17 * MIB)
+        super().__init__(lines if as_json else b"whole\n" + FILM.replace(b"\n", b" "))
         self._error = error
 
     def read1(self, size: int | None = -1, /) -> bytes:
@@ -233,7 +358,9 @@ class Breaking(io.BytesIO):
 
 
 @pytest.mark.parametrize("error", [OSError("the disk is gone"), KeyboardInterrupt()])
-@pytest.mark.parametrize(("write", "expected"), [(write_lines, [b"whole"]), (write_whole, [])])
+@pytest.mark.parametrize(
+    ("write", "expected"), [(write_lines, [b"whole"]), (write_whole, []), (write_json, [b"whole"])]
+)
 def test_error_in_the_middle_leaves_nothing_of_the_event(
     error: BaseException, write: Callable[..., None], expected: list[bytes]
 ) -> None:
@@ -241,7 +368,7 @@ def test_error_in_the_middle_leaves_nothing_of_the_event(
     with penstock.connect("memory:") as store:
         store.create_stream("a/b")
         with store.writer("a/b") as writer, pytest.raises(type(error)), EventFeed(writer, "k") as events:
-            write(Breaking(error), events, lambda _: None)
+            write(Breaking(error, as_json=write is write_json), events, lambda _: None)
         assert [event for batch in store.read("a/b") for event in batch["event"].to_pylist()] == expected
 
 
