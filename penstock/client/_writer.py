@@ -59,7 +59,7 @@ class _Block:
 
     def described(self) -> list[object]:
         """Return what tells it from all others."""
-        digest = block_digest(self.header.pack(), *self.parts)
+        digest = block_digest(self.header, *self.parts)
         return [self.segment_id, self.header.last, self.header.count, digest]
 
     def result(self) -> None:
@@ -260,11 +260,6 @@ class RemoteHost:
         assert stream == self._stream, "it is the host of one writer"
         uid, found, keeps_keys = self._found[:3] if self._writer is None else self.call("writer.lanes")
         return uid, [OpenLane(segment_id, low, _Lane(self, segment_id)) for segment_id, low in found], keeps_keys
-
-    def keeps_keys(self, stream: str) -> bool:
-        """Return whether keys are stored: as it was when the writer last asked for its segments."""
-        del stream
-        return True
 
     def numbers_of(self, stream: str, writer: bytes) -> tuple[int, int]:
         """Return the number up to which all events of the writer are durable, and the highest it has used."""

@@ -15,7 +15,15 @@ import numpy as np
 from penstock.client._small_block import LEFT_SIZE, SmallBlock
 from penstock.client._wire import APPENDS, BLOCKS_MAX, ENDED, cell, pack_error, pack_plain
 from penstock.errors import BadArgument, NoSuchStream, PenstockError, StoreClosed, WriterFenced
-from penstock.stream.format import EVENTS, EXTENT, LENGTH_SIZE, check_columns, check_position, read_header
+from penstock.stream.format import (
+    EVENTS,
+    EXTENT,
+    LENGTH_SIZE,
+    check_columns,
+    check_position,
+    read_header,
+    split_parts,
+)
 from penstock.stream.segment import NumbersTaken, SegmentEnded
 from penstock.stream.write import LargeWrite
 
@@ -217,17 +225,7 @@ def _check_body(header: BlockHeader, body: Sequence[memoryview]) -> None:
     if size < end or (size > end) != bool(header.columns):
         raise BadArgument("a block whose events are not as long as it says")
     if header.columns:
-        _check_columns(header.columns, _behind(body, end), count)
-
-
-def _behind(body: Sequence[memoryview], place: int) -> memoryview:
-    """Return what stands in a body behind a place; without a copy where that is one part."""
-    parts = []
-    for part in body:
-        if len(part) > place:
-            parts.append(part[place:])
-        place = max(place - len(part), 0)
-    return parts[0] if len(parts) == 1 else memoryview(b"".join(parts))
+        _check_columns(header.columns, split_parts(body, end)[1], count)
 
 
 def _check_columns(flags: int, view: memoryview, count: int) -> None:

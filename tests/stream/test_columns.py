@@ -8,7 +8,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.errors import BadArgument, StreamCorrupt
-from penstock.stream.format._block import BLOCK_HEADER_SIZE, BlockHeader, SpliceLabel, block_digest, read_block
+from penstock.stream.format._block import (
+    BlockHeader,
+    SpliceLabel,
+    block_digest,
+    read_block,
+    read_header,
+    without_keys,
+)
 from penstock.stream.format._columns import (
     HEADERS,
     HEADERS_SIZE_MAX,
@@ -23,7 +30,7 @@ from penstock.stream.format._columns import (
     unpack_columns,
 )
 from penstock.stream.format._keys import KEY_SIZE_MAX, key_bytes
-from penstock.stream.write._batch import Rows
+from penstock.stream.write._batch import Rows, as_rows
 
 KEY = st.none() | st.binary(max_size=20)
 NAME = st.text(st.characters(codec="utf-8"), max_size=8)
@@ -122,11 +129,27 @@ def test_block_whose_columns_do_not_fit_is_corrupt() -> None:
 def test_digest_of_a_block_does_not_know_when_and_where_it_was_appended() -> None:
     """A client cannot know either; by the digest it asks whether its block got there before a connection was lost."""
     header = BlockHeader(count=1, writer=b"w" * 16, last=7)
-    sent = header.pack()
-    stored = header.pack_at(1_700_000_000_000, 41)
-    assert block_digest(sent, b"body") == block_digest(stored + b"body")
-    assert block_digest(sent, b"body") != block_digest(BlockHeader(count=2, writer=b"w" * 16, last=7).pack(), b"body")
-    assert len(stored) == BLOCK_HEADER_SIZE
+    stored = read_header(memoryview(header.pack_at(1_700_000_000_000, 41)), where="segment 0", start=0)
+    assert block_digest(header, b"bo", b"dy") == block_digest(stored, b"body")
+    assert block_digest(header, b"body") != block_digest(BlockHeader(count=2, writer=b"w" * 16, last=7), b"body")
+
+
+@pytest.mark.parametrize("keys", [[b"k", b"long key"], [None, b"k"], [b"", None]])
+@pytest.mark.parametrize("headers", [None, [{"h": b"v"}, None]])
+@pytest.mark.parametrize("is_in_one", [True, False])
+def test_keys_are_dropped_from_a_block_and_nothing_else_is(
+    keys: list[bytes | None], headers: list[dict[str, bytes] | None] | None, *, is_in_one: bool
+) -> None:
+    """Clients send blocks in one part or several; whether a stream stores their keys, its owner decides."""
+    rows, _ = as_rows([b"one", b"three"], keys, headers, without=0.0)
+    flags, body = rows.packed()
+    parts = [b"".join(body)] if is_in_one else body
+    header = BlockHeader(count=2, columns=flags, last=2)
+    kept, *rest = without_keys(header, *parts)
+    plain_flags, plain = Rows(rows.events, None, rows.headers).packed()
+    assert (kept, b"".join(rest)) == (BlockHeader(count=2, columns=plain_flags, last=2), b"".join(plain))
+    assert block_digest(header, *parts) == block_digest(kept, *rest), "a client finds its block all the same"
+    assert without_keys(kept, *rest) == (kept, *rest)
 
 
 def test_label_of_a_splice_comes_back() -> None:

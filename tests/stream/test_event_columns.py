@@ -353,13 +353,47 @@ def test_timestamps_are_the_same_while_plogs_are_merged(tmp_path: Path) -> None:
 def test_a_stream_that_is_told_not_to_keep_keys_any_more_keeps_none(store: StreamStore) -> None:
     """Writers that are open go on, without the keys."""
     store.create_stream(STREAM)
-    with inside(store).writer(STREAM) as writer:
+    with store.writer(STREAM) as writer:
         writer.write_event(b"1", key="k").result()
-        store.update_stream(STREAM, StreamConfig(keep_keys=False))
-        writer.write_event(b"2", key="k").result()
+        inside(store).update_stream(STREAM, StreamConfig(keep_keys=False))
+        writer.write_event(b"2", key="k", headers={"h": b"v"}).result()
         writer.write_batch([bytes(100_000)], keys=["k"]).result()
         writer.write_event(LARGE, key="k").result()
-    assert [key for _, key, _ in rows_of(store)] == [b"k", None, None, None]
+        store.scale_stream(STREAM, [0], [(0.0, 0.5), (0.5, 1.0)])
+        writer.write_event(b"3", key="k").result()
+    rows = rows_of(store)
+    assert [key for _, key, _ in rows] == [b"k", None, None, None, None]
+    assert rows[1] == (b"2", None, {"h": b"v"})
+
+
+@pytest.mark.parametrize("segments", [1, 4])
+@pytest.mark.parametrize("is_prepared", [True, False])
+def test_an_open_transaction_keeps_no_keys_of_events_that_wait_when_its_stream_is_told_so(
+    store: StreamStore, segments: int, *, is_prepared: bool
+) -> None:
+    """A transaction may be open for hours: what it has not written yet, it writes without keys."""
+    store.create_stream(STREAM, segments=segments)
+    with store.transactional_writer(STREAM) as writer:
+        transaction = writer.begin()
+        for number in range(8):
+            transaction.write_event(b"%d" % number, key=f"k{number}")
+        inside(store).update_stream(STREAM, StreamConfig(keep_keys=False))
+        transaction.write_event(b"8", key="k8")
+        if is_prepared:
+            transaction.write_event(LARGE, key="large")
+            transaction.prepare()
+        transaction.commit()
+    assert [key for _, key, _ in rows_of(store)] == [None] * (9 + is_prepared)
+
+
+def test_keys_that_a_transaction_has_in_its_logs_stay(store: StreamStore) -> None:
+    """The limit that the documents tell: these blocks are the stream's, as they are, at the commit."""
+    store.create_stream(STREAM)
+    with store.transactional_writer(STREAM) as writer, writer.begin() as transaction:
+        transaction.write_batch([bytes(300_000)], keys=["before"])
+        inside(store).update_stream(STREAM, StreamConfig(keep_keys=False))
+        transaction.write_batch([bytes(300_000)], keys=["behind"])
+    assert [key for _, key, _ in rows_of(store)] == [b"before", None]
 
 
 # Counts

@@ -237,7 +237,7 @@ def test_what_waits_is_cut_into_blocks_that_say_where_each_event_is(
     batches: list[list[tuple[bytes, float]]], lows: list[float], size: int
 ) -> None:
     """Against the plain way: each event behind those of its place that came before, at the offset it will have."""
-    waiting, borders = Waiting(keeps_keys=True), [0.0, *sorted(lows)]
+    waiting, borders = Waiting(), [0.0, *sorted(lows)]
     everything = [one for batch in batches for one in batch]
     outputs: dict[int, EventOutputStream] = {}
     number = 0
@@ -253,7 +253,7 @@ def test_what_waits_is_cut_into_blocks_that_say_where_each_event_is(
             number += 1
     assert len(waiting) == number
     assert waiting.size >= sum(12 + len(event) for event, _ in everything)
-    found = waiting.by_place(borders)
+    found = waiting.by_place(borders, keeps_keys=True)
     told = {}
     for place, events in found.items():
         mine = [at for at, (_, one) in enumerate(everything) if sum(low <= one for low in borders) - 1 == place]

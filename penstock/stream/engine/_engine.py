@@ -232,15 +232,15 @@ class StreamStore:
             if self._state(name).sealed:
                 raise StreamSealed(name)
             self.catalog.commit(StreamUpdated(name, config))
-            self._set_plog_sizes(name)
+            self._configure_segments(name)
         self._upkeep.wake()
         return self.stream(name)
 
-    def _set_plog_sizes(self, name: str) -> None:
+    def _configure_segments(self, name: str) -> None:
         state = self._state(name)
         sizes = plog_sizes(state, self._manager.partition.sizes)
         for one in state.current:
-            self.segment(name, one.segment_id).set_sizes(sizes)
+            self.segment(name, one.segment_id).configure(sizes, keeps_keys=state.config.keep_keys)
 
     @uninterrupted
     def scale_stream(self, name: str, seal: Sequence[int], ranges: Sequence[tuple[float, float]]) -> StreamInfo:
@@ -961,6 +961,7 @@ class StreamStore:
                     inherit=inherited,
                     clock=self.clock,
                     sizes=sizes,
+                    keeps_keys=state.config.keep_keys,
                     head=(state.head.get(one.segment_id, 0), state.head_counts.get(one.segment_id, 0)),
                 )
                 self._segments[state.uid, one.segment_id] = found

@@ -23,6 +23,8 @@ from penstock.stream.format._block import (
     pack_lengths,
     read_block,
     read_header,
+    split_parts,
+    without_keys,
 )
 from penstock.stream.format._columns import (
     HEADERS_TYPE,
@@ -38,6 +40,7 @@ from penstock.stream.format._columns import (
     headers_column,
     headers_of_list,
     headers_size,
+    keys_size,
     pack_columns,
     pack_key_list,
     unpack_columns,
@@ -188,6 +191,7 @@ __all__ = [
     "key_bytes",
     "key_position",
     "key_positions",
+    "keys_size",
     "pack_chunk",
     "pack_columns",
     "pack_extent",
@@ -196,6 +200,8 @@ __all__ = [
     "pack_positions",
     "read_block",
     "read_header",
+    "split_parts",
     "unpack_columns",
     "unpack_positions",
+    "without_keys",
 ]

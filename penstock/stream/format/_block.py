@@ -31,7 +31,7 @@ import numpy as np
 import pyarrow as pa
 
 from penstock.errors import StreamCorrupt
-from penstock.stream.format._columns import KEYS, unpack_columns, unpack_only_key
+from penstock.stream.format._columns import KEYS, keys_size, unpack_columns, unpack_only_key
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -62,6 +62,8 @@ __all__ = [
     "pack_lengths",
     "read_block",
     "read_header",
+    "split_parts",
+    "without_keys",
 ]
 
 _HEADER: Final = struct.Struct(">BBHIQ16sQQQQ")
@@ -177,14 +179,36 @@ def read_header(view: memoryview, *, where: str, start: int) -> BlockHeader:
     )
 
 
-def block_digest(head: Bytes, *parts: Bytes) -> bytes:
+def split_parts(parts: Sequence[Bytes], place: int) -> tuple[list[memoryview], memoryview]:
+    """Return what stands in a body before a place, and what stands behind it: a copy only if that is in pieces."""
+    before, behind = list[memoryview](), list[memoryview]()
+    for part in parts:
+        view = memoryview(part)
+        before.append(view[:place])
+        behind.append(view[place:])
+        place = max(place - len(view), 0)
+    rest = [part for part in behind if len(part)]
+    return before, rest[0] if len(rest) == 1 else memoryview(b"".join(rest))
+
+
+def without_keys(header: BlockHeader, *parts: Bytes) -> tuple[BlockHeader, *tuple[Bytes, ...]]:
+    """Return a block of events without their keys; the events are not copied. The first part has all length words."""
+    if header.kind != EVENTS or not header.columns & KEYS:
+        return header, *parts
+    lengths = np.frombuffer(parts[0], ">u4", header.count)
+    events, columns = split_parts(parts, LENGTH_SIZE * header.count + int(lengths.sum(dtype=np.int64)))
+    body = [*events, columns[keys_size(columns, header.count) :]]
+    return msgspec.structs.replace(header, columns=header.columns & ~KEYS), *body
+
+
+def block_digest(header: BlockHeader, *parts: Bytes) -> bytes:
     """Return what tells a block from all others, but not when and behind how many events it was appended.
 
-    ``head`` is at least the whole header.
+    Nor does it depend on the keys: the stream may have been told not to store them while the block was under way.
     """
-    digest = blake2b(head[:8], digest_size=16)
-    digest.update(head[16:56])
-    for part in (head[BLOCK_HEADER_SIZE:], *parts):
+    header, *body = without_keys(header, *parts)
+    digest = blake2b(header.pack_at(0, 0), digest_size=16)
+    for part in body:
         digest.update(part)
     return digest.digest()
 

@@ -47,6 +47,7 @@ __all__ = [
     "headers_column",
     "headers_of_list",
     "headers_size",
+    "keys_size",
     "pack_columns",
     "pack_key_list",
     "unpack_columns",
@@ -222,6 +223,12 @@ def unpack_columns(flags: int, view: memoryview, count: int) -> Columns:
     if flags & ~(KEYS | HEADERS) or cutter.left:
         raise ValueError("columns of an unknown kind behind its events")
     return keys, headers
+
+
+def keys_size(columns: Bytes, count: int) -> int:
+    """Return how many bytes the keys of ``count`` events take, with their words: in columns that begin with keys."""
+    lengths = np.frombuffer(columns, ">u4", count)
+    return _WORD * count + int(lengths[lengths != _NO_KEY].sum(dtype=np.int64))
 
 
 def unpack_only_key(view: memoryview) -> bytes | None:

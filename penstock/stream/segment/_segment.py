@@ -25,6 +25,7 @@ from penstock.stream.format import (
     block_digest,
     read_block,
     read_header,
+    without_keys,
 )
 from penstock.stream.segment._readable import READ_SIZE
 from penstock.stream.segment._writer_table import WriterTable
@@ -97,10 +98,11 @@ class Segment:
         inherit: Callable[[], WriterTable],
         clock: Clock,
         sizes: PlogSizes | None = None,
+        keeps_keys: bool = True,
         head: tuple[int, int] = (0, 0),
     ) -> None:
         self._manager, self._log_name, self.where, self._inherit = manager, log_name, where, inherit
-        self._clock, self._sizes = clock, sizes
+        self._clock, self._sizes, self._keeps_keys = clock, sizes, keeps_keys
         self._head = head  # where the segment begins now, and how many of its events lie before
         self._lock = threading.Lock()
         self._log: LogStream | None = None
@@ -128,9 +130,13 @@ class Segment:
             self._log = self._manager.log(self._log_name, sizes=self._sizes)
         return self._log
 
-    def set_sizes(self, sizes: PlogSizes) -> None:
-        """Let the plogs from the next one on have other sizes; where those are smaller, the next one begins now."""
+    def configure(self, sizes: PlogSizes, *, keeps_keys: bool) -> None:
+        """Store keys from the next block on, or store none; let the plogs from the next one on have other sizes.
+
+        Where those are smaller, the next plog begins now.
+        """
         with self._lock:
+            self._keeps_keys = keeps_keys
             is_smaller = self._sizes is not None and sizes.largest < self._sizes.largest
             self._sizes = sizes
             log = self._existing_log()
@@ -178,10 +184,13 @@ class Segment:
     def submit_held(self, header: BlockHeader, *parts: Bytes, expected: LogPosition | None = None) -> PendingBlock:
         """Append a block without waiting; the caller holds the segment, and may say where its log has to end.
 
-        It gets the time of now.
+        It gets the time of now, and keeps its keys if the stream does, whatever its writer knows of that.
         """
         if self._table is None:
             self._learn_table()
+        if not self._keeps_keys:
+            header, *kept = without_keys(header, *parts)
+            parts = tuple(kept)
         try:
             head = header.pack_at(self.next_ms(), self._total)
             pending = self._last = self.own_log().submit(head, *parts, expected=expected)
@@ -359,7 +368,7 @@ class Segment:
             for start, view in reversed(blocks):
                 header = read_header(view, where=self.where, start=start)
                 if header.writer == writer and header.last <= last:
-                    if header.last == last and block_digest(view) == digest:
+                    if header.last == last and block_digest(header, view[BLOCK_HEADER_SIZE:]) == digest:
                         return start
                     if header.last > last - count:
                         raise NumbersTaken

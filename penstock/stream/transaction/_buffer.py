@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
-from penstock.stream.format import BLOCK_HEADER_SIZE, LENGTH_SIZE, WORDS_SIZE, headers_of_list, headers_size
+from penstock.stream.format import BLOCK_HEADER_SIZE, LENGTH_SIZE, WORDS_SIZE, headers_of_list
 from penstock.stream.write import Rows, array_lengths, concat_rows, split
 
 if TYPE_CHECKING:
@@ -66,14 +66,10 @@ class EventsAtPlace:
 
 
 class Waiting:
-    """Events that wait, in the order in which they came, each with its place in the key space.
+    """Events that wait, in the order in which they came, each with its place in the key space."""
 
-    Keys are let go where the stream does not keep them.
-    """
-
-    def __init__(self, *, keeps_keys: bool) -> None:
+    def __init__(self) -> None:
         self.size = 0  # of the blocks that they will make, about
-        self._keeps_keys = keeps_keys
         self._count = 0
         self._events: list[bytes] = []  # those that came last, one by one
         self._keys: list[bytes | None] = []
@@ -90,18 +86,15 @@ class Waiting:
         """Add one event, and who wants to know where it will be."""
         if output is not None:
             self._outputs.append((self._count, output))
-        key = attributes.key if self._keeps_keys else None
         self._events.append(event)
-        self._keys.append(key)
+        self._keys.append(attributes.key)
         self._headers.append(attributes.headers)
         self._positions.append(position)
         self._count += 1
-        self.size += len(event) + WORDS_SIZE + len(key or b"") + headers_size(attributes.headers)
+        self.size += len(event) + WORDS_SIZE + attributes.size
 
     def add_rows(self, rows: Rows, positions: npt.NDArray[np.float64]) -> None:
         """Add many events."""
-        if not self._keeps_keys:
-            rows = Rows(rows.events, None, rows.headers)
         self._close_run()
         self._rows.append(rows)
         self._places.append(positions)
@@ -116,16 +109,22 @@ class Waiting:
             self._places.append(np.array(self._positions))
             self._events, self._keys, self._headers, self._positions = [], [], [], []
 
-    def by_place(self, lows: Sequence[float]) -> dict[int, EventsAtPlace]:
-        """Return the events by which of some ranges has their key; ``lows`` are where those begin, in order."""
+    def by_place(self, lows: Sequence[float], *, keeps_keys: bool) -> dict[int, EventsAtPlace]:
+        """Return the events by which of some ranges has their key; ``lows`` are where those begin, in order.
+
+        The keys themselves are left out unless the stream keeps them.
+        """
         self._close_run()
         if not self._rows:
             return {}
+        rows = concat_rows(self._rows)
+        if not keeps_keys:
+            rows = Rows(rows.events, None, rows.headers)
         which = np.searchsorted(lows, np.concatenate(self._places), side="right") - 1
         return {
             place: EventsAtPlace(
                 part,
                 [(int(np.searchsorted(chosen, at)), output) for at, output in self._outputs if which[at] == place],
             )
-            for place, chosen, part in split(concat_rows(self._rows), which)
+            for place, chosen, part in split(rows, which)
         }

@@ -20,6 +20,7 @@ from __future__ import annotations
 import logging
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import pairwise
 from typing import TYPE_CHECKING, Final
 
@@ -452,7 +453,11 @@ def _failure(block: PendingBlock) -> PenstockError | None:
 def _append_again(segment: Segment, part: CopiedPart) -> PendingBlock | None:
     """Append a block of a transaction, unless it is there; then it is one of the next behind where it was to be."""
     header = read_header(memoryview(part.block), where=segment.where, start=part.start)
-    there = (msgspec.structs.replace(one, before=0, time_ms=0) for one in segment.headers(part.start))
-    if header in there:
+    if any(map(partial(_is_same, header), segment.headers(part.start))):
         return None
     return segment.submit(header, part.block[len(header.pack()) :])
+
+
+def _is_same(header: BlockHeader, there: BlockHeader) -> bool:
+    """Whether a block is the one that is there, with its keys or without."""
+    return msgspec.structs.replace(there, before=0, time_ms=0, columns=header.columns) == header

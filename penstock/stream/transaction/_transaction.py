@@ -34,11 +34,13 @@ from penstock.ports import uninterrupted
 from penstock.stream.format import (
     BLOCK_HEADER_SIZE,
     EXTENT,
+    KEYS,
     Attributes,
     BlockHeader,
     Committed,
     Committing,
     key_position,
+    keys_size,
     pack_extent,
 )
 from penstock.stream.transaction._buffer import Waiting
@@ -176,9 +178,12 @@ class TransactionLogs:
     def add_large(self, part: int, write: LargeWrite, header: BlockHeader, columns: bytes) -> int:
         """Add a large event, all of which is durable: an extent, then its own log; return where in the part it is.
 
-        ``columns`` are its key and headers, as the header says.
+        ``columns`` are its key and headers, as the header says; the key is dropped if the stream does not store any.
         """
         assert write.log is not None
+        if header.columns & KEYS and not self._store.keeps_keys(self._stream):
+            header = msgspec.structs.replace(header, columns=header.columns & ~KEYS)
+            columns = columns[keys_size(columns, 1) :]
         one, log = self.parts[part], self._open_log(part)
         del self._open[part]
         extent = pack_extent(write.size, write.span) + columns
@@ -283,8 +288,7 @@ class Transaction:
         self._serialize = None if serializer is None else serializer.serialize
         self._lock = threading.RLock()
         self._logs = TransactionLogs(store, stream, uid, self.id)
-        self._keeps_keys = store.catalog.stream(stream).config.keep_keys
-        self._waiting = Waiting(keeps_keys=self._keeps_keys)
+        self._waiting = Waiting()
         self._writing = WeakSet[EventOutputStream]()  # of those that nobody has any more, nothing becomes
         self._status: Status = "open"
         self._prepared: PreparedTransaction | None = None  # then who ends it holds the catalog, not the lock
@@ -306,6 +310,10 @@ class Transaction:
     def why(self) -> str:
         """Why it has ended, if it has."""
         return self._why
+
+    @property
+    def _keeps_keys(self) -> bool:
+        return self._store.keeps_keys(self.stream)
 
     def ping(self) -> None:
         """Let the lease begin anew, as writing does."""
@@ -389,9 +397,9 @@ class Transaction:
 
     def _spill(self) -> None:
         """Put what waits in memory into the transaction's logs; where that fails, nobody knows what is in them."""
-        waiting, self._waiting = self._waiting, Waiting(keeps_keys=self._keeps_keys)
+        waiting, self._waiting = self._waiting, Waiting()
         try:
-            for part, events in waiting.by_place(self._logs.lows).items():
+            for part, events in waiting.by_place(self._logs.lows, keeps_keys=self._keeps_keys).items():
                 for block in events.blocks(CHUNK_SIZE):
                     header = BlockHeader(count=block.count, columns=block.columns, parts=0)
                     start = self._logs.append(part, header, *block.body)
@@ -432,7 +440,7 @@ class Transaction:
                 self._add_small(event, attributes, position, output)
                 return
             self._spill()
-            columns, body = attributes.packed(keeps_key=self._keeps_keys)
+            columns, body = attributes.packed(keeps_key=True)
             header = BlockHeader(kind=EXTENT, columns=columns, count=0, parts=0)
             part = self._logs.part_at(position)
             self._logs.add_output(part, self._logs.add_large(part, write, header, body), output)
@@ -516,7 +524,7 @@ class Transaction:
         store = self._store
         with store.catalog.lock:
             current = self._logs.stream_state().current
-            by_place = self._waiting.by_place([one.low for one in current])
+            by_place = self._waiting.by_place([one.low for one in current], keeps_keys=self._keeps_keys)
             blocks = {current[place].segment_id: events.in_one() for place, events in by_place.items()}
             starts = commit_copies(store, self.stream, self.id, blocks)
         for segment, block in blocks.items():
@@ -552,7 +560,7 @@ class Transaction:
 
     def _end(self, status: Status, why: str) -> None:
         self._status, self._why = status, why
-        self._waiting = Waiting(keeps_keys=self._keeps_keys)
+        self._waiting = Waiting()
         self._store.forget_transaction(self)
 
     def _check_open(self) -> None:

@@ -144,9 +144,6 @@ class WriterHost(Protocol):
     def lanes(self, stream: str) -> tuple[int, list[OpenLane], bool]:
         """Return the number of a stream, the segments that take events now, by key range, and whether it keeps keys."""
 
-    def keeps_keys(self, stream: str) -> bool:
-        """Return whether keys are stored, as far as is known here."""
-
     def numbers_of(self, stream: str, writer: bytes) -> tuple[int, int]:
         """Return the number up to which all events of a writer are durable, and the highest it has used."""
 

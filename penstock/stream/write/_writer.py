@@ -144,7 +144,7 @@ class StreamWriter:
         self._lows: npt.NDArray[np.float64] = np.zeros(0)
         self._by_key: dict[str | bytes | None, _Route] = {}
         self._key_bytes = 0  # of the keys in it
-        self._keeps_keys = True
+        self._keeps_keys = True  # as far as is known here: the segments drop keys that are not to be stored
         self._turn = 0
         self._find_lanes()
         if writer_id is not None:
@@ -429,7 +429,7 @@ class StreamWriter:
         self, logs: LargeLogs, write: LargeWrite, position: float, number: int, attributes: Attributes
     ) -> EventPointer:
         floor = max(self._floor, number)
-        columns, body = attributes.packed(keeps_key=self._keeps_keys and self._store.keeps_keys(self.stream))
+        columns, body = attributes.packed(keeps_key=self._keeps_keys)
         header = BlockHeader(
             kind=EXTENT, columns=columns, count=0, writer=self._writer, last=number, whole=floor, floor=floor
         )
@@ -634,7 +634,6 @@ class StreamWriter:
     def _flush(self) -> None:
         """Send off what waits and see it durable; the caller holds the flush lock. Who waits is told of errors."""
         runs: set[Run] = set()
-        self._keeps_keys = self._keeps_keys and self._store.keeps_keys(self.stream)
         with self._lock:
             taken = self._take(runs)
             noted = self._take_noted(None)
