@@ -6,6 +6,7 @@
     ├── BadArgument (ValueError)   the call itself is wrong; nothing was touched
     ├── FolderUnusable             the folder cannot be made, read or written
     ├── StoreLocked                another process owns the folder
+    ├── JobRunning                 another process runs the job of this checkpoint
     ├── FormatUnknown              the folder is of a newer Penstock, or not ours
     ├── DiskFull                   no room; what was acknowledged is safe, nothing else was kept
     ├── DiskFailed                 the disk refused or failed; after a failed sync the store stops
@@ -15,6 +16,8 @@
     ├── StoreUnreachable           nobody serves the store, and it was waited for long enough
     │   └── OwnerStopped           the process that owns the folder is stopped; it names which, and what to do
     ├── ServerError                the server failed, or is not one that we understand
+    │   ├── ServerBusy             the server has too much to do, and still had after some attempts
+    │   └── LoginsBusy             the server checks too many passwords at once
     ├── NotAuthenticated           the server does not know who that is
     ├── NotPermitted               the user may not do that
     ├── NoSuchUser, UserExists     the server has no such user, or has one
@@ -180,6 +183,17 @@ class OwnerStopped(StoreUnreachable):
 
 class ServerError(PenstockError):
     """The server failed, or is not one that we understand."""
+
+
+class ServerBusy(ServerError):
+    """The server has too much to do; the client has tried again for a while."""
+
+
+class LoginsBusy(ServerError):
+    """The server checks as many passwords as it can: this one was not checked, and may be a moment later."""
+
+    def __init__(self) -> None:
+        super().__init__("the server is busy with the passwords of others: try again, or use a token")
 
 
 class NotAuthenticated(PenstockError):

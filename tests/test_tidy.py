@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Final
 import pytest
 
 import penstock
+from penstock import errors
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -73,6 +74,30 @@ def test_every_public_name_exists() -> None:
         module = importlib.import_module(module_info.name)
         missing = [name for name in getattr(module, "__all__", []) if not hasattr(module, name)]
         assert not missing, f"{module_info.name}: {missing}"
+
+
+def test_every_error_is_in_the_tree() -> None:
+    """Users look up in one docstring what to catch; an error defined elsewhere would not be found there."""
+    for module_info in pkgutil.walk_packages(penstock.__path__, "penstock."):
+        importlib.import_module(module_info.name)
+    tree = (errors.__doc__ or "").partition("::")[2]
+    described = re.compile(r"(?:\b[A-Z]\w+(?: \(\w+\))?(?:, )?)+")
+    named = {
+        name
+        for line in tree.splitlines()
+        if (found := described.match(line.lstrip(" │├└─")))
+        for name in re.findall(r"(?<!\()\b[A-Z]\w+", found[0])
+    }
+    raised = [errors.PenstockError, *_subclasses(errors.PenstockError)]
+    ours = [kind for kind in raised if kind.__module__.startswith("penstock.")]
+    assert {kind.__module__ for kind in ours} == {errors.__name__}
+    assert named == {kind.__name__ for kind in ours}
+
+
+def _subclasses(kind: type[errors.PenstockError]) -> Iterator[type[errors.PenstockError]]:
+    for one in kind.__subclasses__():
+        yield one
+        yield from _subclasses(one)
 
 
 def test_import_is_quick() -> None:

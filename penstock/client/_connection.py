@@ -22,7 +22,15 @@ from penstock.client._reasons import without_context
 from penstock.client._room import Room
 from penstock.client._wire import BUSY, END, HERE, NOT_BEGUN, PROTOCOL, pack, unpack, unpack_error
 from penstock.deadlines import TimeIsOver, do_held, limit, time_left
-from penstock.errors import ForkedHandle, OwnerStopped, PenstockError, ServerError, StoreClosed, StoreUnreachable
+from penstock.errors import (
+    ForkedHandle,
+    OwnerStopped,
+    PenstockError,
+    ServerBusy,
+    ServerError,
+    StoreClosed,
+    StoreUnreachable,
+)
 from penstock.ports import interruption_point, uninterrupted
 
 if TYPE_CHECKING:
@@ -44,10 +52,6 @@ class ConnectionLost(Exception):
     """The session ended while something was under way; nobody knows what became of it, unless it was not begun."""
 
     is_begun = True
-
-
-class ServerBusy(ServerError):
-    """The server has too much to do to say who we are."""
 
 
 class Finder(Protocol):

@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Final, Literal, NamedTuple, get_args
 import argon2
 import msgspec
 
-from penstock.errors import BadArgument, NoSuchUser, NotAuthenticated, ServerError, UserExists, UsersCorrupt
+from penstock.errors import BadArgument, LoginsBusy, NoSuchUser, NotAuthenticated, UserExists, UsersCorrupt
 from penstock.model import check_kind, check_name, check_positive, check_stream_name
 from penstock.ports import SystemClock
 from penstock.server._files import alone_in, replace_file
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
     from penstock.ports import Clock
 
-__all__ = ["USERS_FILE", "Grant", "LoginsBusy", "Permission", "User", "Users"]
+__all__ = ["USERS_FILE", "Grant", "Permission", "User", "Users"]
 
 Permission = Literal["read", "write", "admin"]
 
@@ -58,13 +58,6 @@ _TOKEN_UNKNOWN: Final = (
     "the token is not known here: it is mistyped, of another server, expired long ago, or its user was removed; "
     "make one with penstock user token"
 )
-
-
-class LoginsBusy(ServerError):
-    """As many passwords are being checked as can be; nothing was checked, and a moment later it may be."""
-
-    def __init__(self) -> None:
-        super().__init__("the server is busy with the passwords of others: try again, or use a token")
 
 
 class Grant(msgspec.Struct, frozen=True, array_like=True, order=True):

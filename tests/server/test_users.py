@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from penstock.errors import (
     BadArgument,
     FolderUnusable,
+    LoginsBusy,
     NoSuchUser,
     NotAuthenticated,
     PenstockError,
@@ -22,7 +23,7 @@ from penstock.errors import (
     UsersCorrupt,
 )
 from penstock.server import _users
-from penstock.server._users import Grant, LoginsBusy, User, Users
+from penstock.server._users import Grant, User, Users
 from penstock.testing import ManualClock
 
 if TYPE_CHECKING:
