@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from penstock.cli._json_events import GivenEvent
     from penstock.model import EventPointer
     from penstock.stream import BatchAck, EventOutputStream, StreamWriter
+    from penstock.stream.format import Headers
 
 __all__ = ["EventFeed", "write_json", "write_lines", "write_whole"]
 
@@ -65,7 +66,7 @@ class EventFeed:
             self.add_given(events[large + 1 :])
 
     @contextmanager
-    def large(self, key: bytes | None, headers: dict[str, bytes] | None) -> Iterator[EventOutputStream]:
+    def large(self, key: bytes | None, headers: Headers | None) -> Iterator[EventOutputStream]:
         """Give a file for an event with a key, or that of all, and headers; nothing is written if the block fails."""
         with self._writer.begin_write_event(self._key if key is None else key, headers=headers) as output:
             yield output

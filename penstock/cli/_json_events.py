@@ -1,8 +1,8 @@
 """An event as a line of JSON: what ``read --json`` prints, ``write --json`` takes, and nothing is lost between them.
 
 Bytes that are UTF-8 are text. Others are in base64: of an event and of a key under another name, ``event_base64`` and
-``key_base64``; of a header as ``{"base64": …}``. What an event does not have is left out. A large event comes
-last in its line, and goes out piece by piece.
+``key_base64``; of a header as ``{"base64": …}``. Headers are pairs where a name is repeated. What an event does not
+have is left out. A large event comes last in its line, and goes out piece by piece.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from penstock.model import TimeWindow  # noqa: TC001 - msgspec reads it
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
+    from penstock.stream.format import Headers
     from penstock.stream.read import EventInputStream
 
 __all__ = ["NO_WINDOW", "GivenEvent", "given_event", "json_line", "streamed_json_line"]
@@ -41,7 +42,7 @@ class _Line(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     timestamp: int | UnsetType | None = UNSET
     key: str | UnsetType | None = UNSET
     key_base64: bytes | UnsetType = UNSET
-    headers: dict[str, str | _Binary] | UnsetType | None = UNSET
+    headers: dict[str, str | _Binary] | list[tuple[str, str | _Binary]] | UnsetType | None = UNSET
     event: str | UnsetType = UNSET
     event_base64: bytes | UnsetType = UNSET
     size: int | UnsetType = UNSET
@@ -53,7 +54,7 @@ class GivenEvent(msgspec.Struct, frozen=True):
 
     event: bytes
     key: bytes | None
-    headers: dict[str, bytes] | None
+    headers: Headers | None
 
 
 _decoder: Final = msgspec.json.Decoder(_Line)
@@ -77,7 +78,9 @@ def json_line(
     if key is not None:
         line.key, line.key_base64 = _text_or_bytes(key)
     if headers:
-        line.headers = {name: _text_or_binary(value) for name, value in headers}
+        pairs = [(name, _text_or_binary(value)) for name, value in headers]
+        by_name = dict(pairs)
+        line.headers = by_name if len(by_name) == len(pairs) else pairs
     if event is not None:
         line.event, line.event_base64 = _text_or_bytes(event)
     elif size is not None:
@@ -94,7 +97,7 @@ def streamed_json_line(
         None,
         timestamp=event.timestamp,
         key=event.key,
-        headers=event.headers.items(),
+        headers=event.header_pairs,
         window=window,
     ).removesuffix(b"}\n")
     if _is_text(event):
@@ -152,11 +155,11 @@ def given_event(text: bytes) -> GivenEvent:
     event = _one_of("event", line.event, line.event_base64)
     if event is None:
         raise BadArgument("it has neither event nor event_base64")
-    headers = None if line.headers is UNSET or not line.headers else line.headers
+    headers = line.headers.items() if isinstance(line.headers, dict) else line.headers
     return GivenEvent(
         event,
         _one_of("key", line.key, line.key_base64),
-        None if headers is None else {name: _as_bytes(value) for name, value in headers.items()},
+        tuple((name, _as_bytes(value)) for name, value in headers) if headers else None,
     )
 
 

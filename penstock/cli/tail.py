@@ -136,7 +136,7 @@ def _large_event(store: "Store", error: EventTooLarge) -> "pa.RecordBatch":
     pointer = error.pointer
     assert isinstance(pointer, EventPointer), "a reader tells where"
     event = store.fetch_event_as_stream(pointer)
-    row = [None, event.key, event.timestamp, event.headers or None, pointer.segment_id, pointer.offset, None]
+    row = [None, event.key, event.timestamp, event.header_pairs or None, pointer.segment_id, pointer.offset, None]
     arrays = [pa.array([value], field.type) for value, field in zip(row, READ_SCHEMA, strict=True)]
     return pa.record_batch(arrays, READ_SCHEMA)
 

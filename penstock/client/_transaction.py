@@ -25,7 +25,7 @@ from penstock.stream.transaction import EndedTransaction, as_event, check_ids, c
 from penstock.stream.write import CHUNK_SIZE, EventOutputStream, LargeWrite, array_lengths, as_rows
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable
     from types import TracebackType
     from typing import Self
 
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from penstock.client._store import RemoteStore
     from penstock.model import EventPointer
     from penstock.ports import Bytes
+    from penstock.stream.format import GivenHeaders
     from penstock.stream.serializers import Serializer
     from penstock.stream.transaction import Status
     from penstock.stream.write import Rows
@@ -78,7 +79,7 @@ class RemoteTransaction:
         self._call("ping", again=True)
 
     def write_event(
-        self, event: object, key: str | bytes | None = None, *, headers: Mapping[str, bytes] | None = None
+        self, event: object, key: str | bytes | None = None, *, headers: GivenHeaders | None = None
     ) -> None:
         """Add an event; nobody sees it before the commit."""
         data = as_event(event if self._serialize is None else self._serialize(event))
@@ -109,7 +110,7 @@ class RemoteTransaction:
         self,
         events: Iterable[object],
         keys: Iterable[str | bytes | None] | str | bytes | None = None,
-        headers: Iterable[Mapping[str, bytes] | None] | None = None,
+        headers: Iterable[GivenHeaders | None] | None = None,
     ) -> None:
         """Add many events: a list of bytes or an Arrow array, with a key for each, one for all, or none."""
         check_many("events", events, "bytes, or an Arrow array")
@@ -154,7 +155,7 @@ class RemoteTransaction:
             self._call("batch", words, bytes(data), places, flags, b"".join(columns))
 
     def begin_write_event(
-        self, key: str | bytes | None = None, *, headers: Mapping[str, bytes] | None = None
+        self, key: str | bytes | None = None, *, headers: GivenHeaders | None = None
     ) -> EventOutputStream:
         """Begin an event of any size, to be written as a file; closing it makes it part of the transaction."""
         attributes = Attributes.of(key, headers)

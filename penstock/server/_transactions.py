@@ -93,15 +93,7 @@ def write(session: Session, transaction: str, events: list[bytes], keys: list[An
     """Add events."""
     one = _open(session, transaction)
     for event, key, pairs in zip(events, keys, headers, strict=True):
-        one.write_event(event, key, headers=_headers(pairs))
-
-
-def _headers(pairs: list[Any] | None) -> dict[str, bytes] | None:
-    """Return headers as they were sent; what are none is refused by whoever takes them."""
-    try:
-        return None if pairs is None else dict(pairs)
-    except (TypeError, ValueError) as error:
-        raise BadArgument(f"these are no headers ({error})") from error
+        one.write_event(event, key, headers=pairs)
 
 
 def write_batch(  # noqa: PLR0917 - as they are sent
@@ -128,7 +120,7 @@ def begin_event(
 ) -> int:
     """Begin an event of any size, whose key belongs there; return its number."""
     check_position(position)
-    attributes = Attributes.of(key, _headers(headers))
+    attributes = Attributes.of(key, headers)
     one = _open(session, transaction)
     output = one.begin_at(position, attributes) if isinstance(one, Transaction) else one.begin_write_event()
     return session.keep(_Event(transaction, output))

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 
     from penstock.client import Store
     from penstock.spark._options import SinkOptions
+    from penstock.stream.format import GivenHeaders
 
 __all__ = ["PenstockStreamWriter", "PenstockWriter", "writer_of"]
 
@@ -332,7 +333,7 @@ class _Part:
         for some in _runs(batch):
             keys, headers = some["key"], some["headers"]
             if some["event"].null_count:
-                self._copy(some["pointer"][0].as_py(), keys[0].as_py(), dict(headers[0].as_py() or ()))
+                self._copy(some["pointer"][0].as_py(), keys[0].as_py(), headers[0].as_py())
             else:
                 self._transaction.write_batch(
                     some["event"],
@@ -340,11 +341,11 @@ class _Part:
                     None if headers.null_count == len(headers) else headers,
                 )
 
-    def _copy(self, pointer: str, key: bytes | None, headers: Mapping[str, bytes]) -> None:
+    def _copy(self, pointer: str, key: bytes | None, headers: GivenHeaders | None) -> None:
         """Copy an event that is too large for a row."""
         with (
             self._store.fetch_event_as_stream(EventPointer.parse(pointer)) as event,
-            self._transaction.begin_write_event(key, headers=headers or None) as out,
+            self._transaction.begin_write_event(key, headers=headers) as out,
         ):
             shutil.copyfileobj(event, out, _COPY_SIZE)
 

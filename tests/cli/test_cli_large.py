@@ -214,7 +214,7 @@ def test_read_and_write_as_json_lose_nothing_of_large_events(
             writer.write_event(FILM, key=b"\xff key", headers={"event": b'"}', "raw": b"\xff"})
             writer.write_event(TEXT, key='"event":"')
             writer.write_event(b"x" * 4096, headers={"trace": b"1"})
-            writer.write_event(TEXT)
+            writer.write_event(TEXT, headers=[("d", b"1"), ("d", b"\xff")])
             writer.write_event(FILM[: MIB + 1])
         rows = carried(store, "a/b")
     lines = call("read", "a/b", "--json").raw

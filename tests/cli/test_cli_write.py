@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from penstock.stream import StreamStore
+    from penstock.stream.format import GivenHeaders
     from tests.cli.conftest import Call, CallOnTerminal
 
 
@@ -166,12 +167,13 @@ def carried(store: Path, stream: str) -> list[tuple[bytes, bytes | None, list[tu
 
 def test_read_and_write_as_json_lose_nothing(call: Call, here: Path) -> None:
     """A stream is copied by a pipe: with keys, headers, ends of lines and bytes that are no text."""
-    rows: list[tuple[bytes, str | bytes | None, dict[str, bytes] | None]] = [
+    rows: list[tuple[bytes, str | bytes | None, GivenHeaders | None]] = [
         (b"plain", None, None),
         (b"", b"", {}),
         (b"two\nlines\r\n\x00", "sensor-7", {"trace": b"1", "empty": b""}),
         (b"\xff\xfe binary \n", b"\xff key", {"raw": b"\x00\xff", "\u00fc": "\u00fc".encode()}),
         ('\u2028 \U0001f600 "quoted"'.encode(), "\u00fc", None),
+        (b"twice", "k", [("d", b"1"), ("e", b"\xff"), ("d", b"2")]),
         (b"x" * (1 << 20), "full", None),
     ]
     for stream in ("a/b", "a/c"):

@@ -57,7 +57,7 @@ def test_streams_are_listed(store: StreamStore, client: flight.FlightClient) -> 
 def test_what_is_put_is_durable_and_read_again(store: StreamStore, client: flight.FlightClient) -> None:
     """Ten lines in any language that Arrow has."""
     store.create_stream(STREAM)
-    headers = pa.array([[("trace", b"1")], None], pa.map_(pa.string(), pa.binary()))
+    headers = pa.array([[("trace", b"1"), ("trace", b"2")], None], pa.map_(pa.string(), pa.binary()))
     batch = pa.record_batch({"event": pa.array([b"a", b"b"]), "key": ["one", "two"], "headers": headers})
     assert put(client, STREAM, batch) == b"2"
     (info,) = client.list_flights()

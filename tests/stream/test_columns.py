@@ -161,7 +161,21 @@ def test_label_of_a_splice_comes_back() -> None:
 
 @pytest.mark.parametrize(
     "headers",
-    ["trace", [("a", b"1")], {"a": "text"}, {1: b""}, {b"a": b""}, {"a": None}, {"\ud800": b""}, 7, {"a": 1.5}],
+    [
+        "trace",
+        [("a",)],
+        ["ab"],
+        ("a", b"1"),
+        [(b"a", b"")],
+        [None],
+        {"a": "text"},
+        {1: b""},
+        {b"a": b""},
+        {"a": None},
+        {"\ud800": b""},
+        7,
+        {"a": 1.5},
+    ],
 )
 def test_what_are_no_headers_is_refused(headers: object) -> None:
     """The error names what is wrong, before anything is written."""

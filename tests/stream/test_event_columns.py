@@ -98,6 +98,37 @@ def test_every_way_in_and_out_keeps_key_and_headers(store: StreamStore) -> None:
     assert found == [headers for _, _, headers in expected]
 
 
+def test_a_header_may_be_repeated_on_every_way_in_and_out(store: StreamStore) -> None:
+    """As in HTTP and Kafka: a name that is there twice has two values, and none of them is lost."""
+    store.create_stream(STREAM)
+    pairs = (("d", b"1"), ("e", b""), ("d", b"2"), ("d", b"1"))
+    with store.writer(STREAM) as writer:
+        writer.write_event(b"1", key="k", headers=pairs)
+        writer.write_batch([b"2", b"3"], headers=[list(pairs), None])
+        writer.write_event(LARGE, headers=pairs)
+        with writer.begin_write_event("k", headers=pairs) as out:
+            out.write(LARGE)
+    with store.writer(STREAM, "numbered") as writer:
+        writer.write_event(b"4", number=1, headers=pairs)
+    with store.transactional_writer(STREAM) as other, other.begin() as transaction:
+        transaction.write_event(b"5", headers=pairs)
+        transaction.write_batch([b"6"], headers=[pairs])
+        transaction.write_event(LARGE, headers=pairs)
+        with transaction.begin_write_event(headers=pairs) as out:
+            out.write(LARGE)
+    found = [row["headers"] for batch in store.read(STREAM) for row in batch.to_pylist()]
+    assert found == [list(pairs)] * 2 + [None] + [list(pairs)] * 7
+    with store.create_reader_group("events", [STREAM]).reader("r", max_event_size=4 << 20) as reader:
+        reads = list(iter(lambda: reader.read_next_event(timeout=0), None))
+    assert [read.header_pairs for read in reads] == [tuple(one or ()) for one in found]
+    assert [read.headers for read in reads] == [dict(one or ()) for one in found], "the last value of a name"
+    with store.create_reader_group("files", [STREAM]).reader("r") as reader:
+        files = list(iter(lambda: reader.read_next_event_as_stream(timeout=0), None))
+    assert [(file.header_pairs, file.headers) for file in files] == [
+        (read.header_pairs, read.headers) for read in reads
+    ]
+
+
 def test_a_range_that_begins_at_a_large_event_has_its_key(store: StreamStore) -> None:
     """Parallel readers get parts of a segment, which are cut where the chunks of a large event begin."""
     store.create_stream(STREAM)
@@ -167,7 +198,7 @@ def test_wrong_keys_and_headers_leave_nothing_behind(store: StreamStore) -> None
     with store.writer(STREAM) as writer, store.transactional_writer(STREAM) as other, other.begin() as transaction:
         targets: list[Any] = [writer, transaction]
         for target in targets:
-            for bad in ({"key": 1}, {"key": "x" * 70_000}, {"headers": {"a": "b"}}, {"headers": [("a", b"b")]}):
+            for bad in ({"key": 1}, {"key": "x" * 70_000}, {"headers": {"a": "b"}}, {"headers": [("a", "b")]}):
                 with pytest.raises(BadArgument):
                     target.write_event(b"e", **bad)
                 with pytest.raises(BadArgument):

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -40,6 +40,7 @@ __all__ = [
     "WORDS_SIZE",
     "Attributes",
     "Columns",
+    "GivenHeaders",
     "Headers",
     "as_headers",
     "check_columns",
@@ -65,7 +66,10 @@ WORDS_SIZE: Final = 3 * _WORD
 
 
 Headers = tuple[tuple[str, bytes], ...]
-"""The headers of one event: names and values."""
+"""The headers of one event: names and values. A name may be there more than once."""
+
+GivenHeaders: TypeAlias = "Mapping[str, bytes] | Sequence[tuple[str, bytes]]"
+"""The headers of one event as a caller gives them: a mapping, or pairs, where a name may be repeated."""
 
 Columns = tuple["pa.BinaryArray | None", "pa.MapArray | None"]
 """The keys and the headers of some events; None: none of them has any."""
@@ -80,7 +84,7 @@ class Attributes(NamedTuple):
     headers: Headers | None = None
 
     @classmethod
-    def of(cls, key: str | bytes | None, headers: Mapping[str, bytes] | None) -> Self:
+    def of(cls, key: str | bytes | None, headers: GivenHeaders | None) -> Self:
         """Return what a caller gives; what is no key, or are no headers, is refused."""
         return cls(None if key is None else key_bytes(key), None if headers is None else as_headers(headers))
 
@@ -104,17 +108,23 @@ class Attributes(NamedTuple):
 
 def as_headers(headers: object) -> Headers:
     """Return the headers that a caller gives for one event; what are none is refused."""
-    if not isinstance(headers, Mapping):
-        raise BadArgument(f"headers cannot be {shown(headers)}: give a mapping of names, texts, to values, bytes")
-    pairs = tuple(headers.items())
-    for name, value in pairs:
-        if not isinstance(name, str) or not isinstance(value, bytes):
-            raise BadArgument(f"header {shown(name)}: {shown(value)}: a name is a text, and a value is bytes")
+    if not isinstance(headers, Mapping | list | tuple):
+        raise BadArgument(f"headers cannot be {shown(headers)}: give a mapping of names to values, or a list of pairs")
+    pairs = tuple(map(_as_header, headers.items() if isinstance(headers, Mapping) else headers))
     try:
         _check_headers_size(headers_size(pairs))
     except UnicodeEncodeError as error:
         raise BadArgument(f"headers {shown(headers)}: a name cannot be written as UTF-8 ({error.reason})") from None
     return pairs
+
+
+def _as_header(pair: object) -> tuple[str, bytes]:
+    match pair:
+        case (str(name), bytes(value)):
+            return name, value
+        case (name, value):
+            raise BadArgument(f"header {shown(name)}: {shown(value)}: a name is a text, and a value is bytes")
+    raise BadArgument(f"a header cannot be {shown(pair)}: give a pair of a name, a text, and a value, bytes")
 
 
 def headers_size(headers: Headers | None) -> int:
@@ -135,13 +145,16 @@ def headers_of_list(headers: Sequence[Headers | None]) -> pa.MapArray:
 def headers_column(headers: object, count: int) -> pa.MapArray:
     """Return what a caller gives as the headers of ``count`` events as a column, checked.
 
-    That is a mapping or None for each, or an Arrow array: of maps, or of lists of key and value as Spark has them.
+    That is a mapping, pairs or None for each, or an Arrow array: of maps, or of lists of key and value as Spark has
+    them.
     """
     if isinstance(headers, pa.Array | pa.ChunkedArray):
         column = _map_column(headers)
     else:
         if not isinstance(headers, list | tuple):
-            raise BadArgument(f"headers cannot be {shown(headers)}: give a mapping or None for each event, in a list")
+            raise BadArgument(
+                f"headers cannot be {shown(headers)}: give a mapping, pairs or None for each event, in a list"
+            )
         column = headers_of_list([None if one is None else as_headers(one) for one in headers])
     if len(column) != count:
         raise BadArgument(f"headers of {len(column)} events for {count} events: give them for each, None where none")

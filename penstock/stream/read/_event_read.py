@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from penstock.stream.catalog import Key
-    from penstock.stream.format import Block
+    from penstock.stream.format import Block, Headers
     from penstock.stream.read._cursor import Cursor
     from penstock.stream.read._large_read import LargeBlock
 
@@ -38,7 +38,12 @@ class EventRead(msgspec.Struct, frozen=True, eq=False, gc=False):
 
     @property
     def headers(self) -> dict[str, bytes]:
-        """The headers that it was written with."""
+        """The headers that it was written with; of a name that is repeated, the last value."""
+        return dict(self._page.headers(self._index))
+
+    @property
+    def header_pairs(self) -> Headers:
+        """All headers as pairs of name and value, in the order in which they were written."""
         return self._page.headers(self._index)
 
     @property
@@ -90,9 +95,9 @@ class Milestone:
     def key(self, _: int) -> None:
         """There is no event."""
 
-    def headers(self, _: int) -> dict[str, bytes]:
+    def headers(self, _: int) -> Headers:
         """There is no event."""
-        return {}
+        return ()
 
     def pointer(self, _: int) -> None:
         """There is no event."""
@@ -139,10 +144,10 @@ class Page:
             self._keys = () if column is None else column.to_pylist()
         return self._keys[index] if self._keys else None
 
-    def headers(self, index: int) -> dict[str, bytes]:
+    def headers(self, index: int) -> Headers:
         """Return the headers of an event."""
         column = self.block.columns[1]
-        return {} if column is None else dict(column[index].as_py() or ())
+        return () if column is None else tuple(column[index].as_py() or ())
 
     def pointer(self, index: int) -> EventPointer:
         """Return where an event is."""

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
     from typing_extensions import Buffer
 
-    from penstock.stream.format import AnyBlock, Columns
+    from penstock.stream.format import AnyBlock, Columns, Headers
     from penstock.stream.segment import ReadableSegment
 
 __all__ = ["EventInputStream", "LargeBlock", "LargeEvent", "event_at", "event_ends", "file_at", "file_of"]
@@ -227,7 +227,8 @@ class EventInputStream(io.RawIOBase):
     """An event, as a file to be read and sought in. Memory is that of a chunk at most, whatever the event's size.
 
     ``pointer`` is where it is, ``stream`` which stream it is of, ``size`` how many bytes it has. It also has the
-    event's ``key``, its ``timestamp``, in milliseconds since 1970, and its ``headers``.
+    event's ``key``, its ``timestamp``, in milliseconds since 1970, its ``headers``, and ``header_pairs``, where a name
+    may be there more than once.
     """
 
     def __init__(
@@ -236,7 +237,8 @@ class EventInputStream(io.RawIOBase):
         super().__init__()
         self._event, self.pointer, self.stream = event, pointer, pointer.stream
         self.key, self.timestamp = attributes.key, timestamp
-        self.headers: dict[str, bytes] = dict(attributes.headers or ())
+        self.header_pairs: Headers = tuple(attributes.headers or ())
+        self.headers: dict[str, bytes] = dict(self.header_pairs)
         self._offset = 0
         self._chunk: bytes | memoryview = event if isinstance(event, bytes) else b""
         self._chunk_start = 0

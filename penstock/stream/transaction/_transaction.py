@@ -57,7 +57,7 @@ from penstock.stream.transaction._prepared import (
 from penstock.stream.write import CHUNK_SIZE, EventOutputStream, LargeWrite, array_lengths, as_rows
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Sequence
     from types import TracebackType
     from typing import Any, Self
 
@@ -68,7 +68,7 @@ if TYPE_CHECKING:
     from penstock.ports import Bytes
     from penstock.stream.catalog import StreamState
     from penstock.stream.engine import StreamStore
-    from penstock.stream.format import Prepared
+    from penstock.stream.format import GivenHeaders, Prepared
     from penstock.stream.serializers import Serializer
     from penstock.stream.write import Rows
 
@@ -323,7 +323,7 @@ class Transaction:
         self._store.marks.note_activity(self.stream, self._logs.uid, self.writer_id)
 
     def write_event(
-        self, event: object, key: str | bytes | None = None, *, headers: Mapping[str, bytes] | None = None
+        self, event: object, key: str | bytes | None = None, *, headers: GivenHeaders | None = None
     ) -> None:
         """Add an event; nobody sees it before the commit."""
         data = as_event(event if self._serialize is None else self._serialize(event))
@@ -347,7 +347,7 @@ class Transaction:
         self,
         events: Iterable[object],
         keys: Iterable[str | bytes | None] | str | bytes | None = None,
-        headers: Iterable[Mapping[str, bytes] | None] | None = None,
+        headers: Iterable[GivenHeaders | None] | None = None,
     ) -> None:
         """Add many events: a list of bytes or an Arrow array, with a key for each, one for all, or none.
 
@@ -410,7 +410,7 @@ class Transaction:
             raise
 
     def begin_write_event(
-        self, key: str | bytes | None = None, *, headers: Mapping[str, bytes] | None = None
+        self, key: str | bytes | None = None, *, headers: GivenHeaders | None = None
     ) -> EventOutputStream:
         """Begin an event of any size, to be written as a file; closing it makes it part of the transaction."""
         attributes = Attributes.of(key, headers)

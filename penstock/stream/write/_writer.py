@@ -54,7 +54,7 @@ from penstock.stream.write._batch import Rows, array_lengths, as_rows, cut_marks
 from penstock.stream.write._large_write import EventOutputStream, LargeWrite
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator
     from types import TracebackType
     from typing import Any, Self
 
@@ -62,7 +62,7 @@ if TYPE_CHECKING:
 
     from penstock.model import EventPointer
     from penstock.ports import Bytes
-    from penstock.stream.format import Headers
+    from penstock.stream.format import GivenHeaders, Headers
     from penstock.stream.serializers import Serializer
     from penstock.stream.write._host import LargeLogs, Pending, WritableSegment, WriterHost
 
@@ -211,13 +211,13 @@ class StreamWriter:
         key: str | bytes | None = None,
         *,
         number: int | None = None,
-        headers: Mapping[str, bytes] | None = None,
+        headers: GivenHeaders | None = None,
     ) -> Ack | DoneAck:
         """Write one event; the acknowledgement is done when it is durable.
 
         Events with the same key are read in the order in which they were written. A ``number``, higher with every
         event, makes writing it again harmless: one that is durable already is not written again. The key and the
-        ``headers``, names with values, come back with the event.
+        ``headers``, names with values or pairs of them, come back with the event.
         """
         if self._serialize is not None:
             event = self._serialize(event)
@@ -319,7 +319,7 @@ class StreamWriter:
         return wanted, place, None if there else lane
 
     def begin_write_event(
-        self, key: str | bytes | None = None, *, headers: Mapping[str, bytes] | None = None
+        self, key: str | bytes | None = None, *, headers: GivenHeaders | None = None
     ) -> EventOutputStream:
         """Begin an event of any size, to be written as a file; nothing of it can be read before that is closed.
 
@@ -442,13 +442,13 @@ class StreamWriter:
         self,
         events: Iterable[object],
         keys: Iterable[str | bytes | None] | str | bytes | None = None,
-        headers: Iterable[Mapping[str, bytes] | None] | None = None,
+        headers: Iterable[GivenHeaders | None] | None = None,
     ) -> BatchAck:
         """Write many events: a list of bytes or an Arrow array, with one acknowledgement for all.
 
         There is a key for each, None where an event has none, or one for all, or no keys at all; and headers for each,
-        None where an event has none, as mappings or an Arrow array of maps. Large events go out in chunks, each behind
-        those before it, so this returns when the last of them is durable.
+        None where an event has none, as mappings, pairs or an Arrow array of maps. Large events go out in chunks, each
+        behind those before it, so this returns when the last of them is durable.
         """
         check_many("events", events, "bytes, or an Arrow array")
         if self._serialize is not None:
