@@ -55,6 +55,21 @@ _CLOSED: Final = -1  # no descriptor: whatever is tried with it fails
 _OFFSET: Final = ctypes.c_int64  # off_t, on every system of 64 bits
 _MAP_FAILED: Final = ctypes.c_void_p(-1).value
 _IOVECS_MAX: Final = 1024  # what one pwritev takes on Linux and macOS
+_SIGNALS: Final = tuple(  # that programs handle; those of a crash and of job control are left alone, each costs 0.1 us
+    getattr(_signal, name)
+    for name in (
+        "SIGHUP",
+        "SIGINT",
+        "SIGQUIT",
+        "SIGUSR1",
+        "SIGUSR2",
+        "SIGALRM",
+        "SIGTERM",
+        "SIGCHLD",
+        "SIGVTALRM",
+        "SIGPROF",
+    )
+)
 
 
 Bytes = bytes | memoryview
@@ -179,12 +194,14 @@ class SystemRandom:
 
 
 class _Hold:
-    """Keeps Ctrl-C back while the main thread is within a step."""
+    """Keeps signals back while the main thread is within a step: Ctrl-C, and whatever has a handler that may raise."""
 
     def __init__(self) -> None:
         self.is_on = False
-        self._before: Callable[[int, FrameType | None], object] | None = None
-        self._held: list[FrameType | None] = []
+        self._handlers: tuple[object, ...] = ()  # of all signals, when the last step began
+        self._before: dict[int, Callable[[int, FrameType | None], object]] = {}  # those that are in Python
+        self._held: dict[int, FrameType | None] = {}  # in the order in which they came
+        self._handler = self._hold  # one for all, known by its identity
         self.find_main_thread()
 
     def find_main_thread(self) -> None:
@@ -194,34 +211,55 @@ class _Hold:
     def begin_anew(self) -> None:
         """In a forked process the thread that forked is the main one; whose step was under way is not here any more."""
         if self.is_on and threading.get_ident() != self.main_thread:
-            self._held = []
+            self._held = {}
             self.__exit__()
         self.find_main_thread()
 
     def __enter__(self) -> None:
-        before = _signal.getsignal(_signal.SIGINT)
-        self._held = []
-        if callable(before):
-            _signal.signal(_signal.SIGINT, self._hold)
-            self._before = before
+        handlers = tuple(map(_signal.getsignal, _SIGNALS))
+        if handlers != self._handlers:
+            found = zip(_SIGNALS, handlers, strict=True)
+            self._before = {number: handler for number, handler in found if callable(handler)}
+            self._handlers = handlers
+        self._held = {}
+        try:
+            for number in self._before:
+                _signal.signal(number, self._handler)
+        except BaseException:  # of the handler of one that is not held yet
+            self.__exit__()
+            raise
         self.is_on = True
 
-    def _hold(self, _: int, frame: FrameType | None) -> None:
-        self._held.append(frame)
+    def _hold(self, number: int, frame: FrameType | None) -> None:
+        self._held[number] = frame
 
     def __exit__(self, *_: object) -> None:
-        before = self._before
-        self.is_on, self._before = False, None
-        if before is not None:
-            _signal.signal(_signal.SIGINT, before)
-            if self._held:  # asked after the last one that was held: this very call may have found it
-                before(_signal.SIGINT, self._held[-1])
+        self.is_on = False
+        try:
+            self._restore()
+        finally:
+            if self._held:  # asked after the last one that was held: restoring may have found it
+                self.deliver()
+
+    def _restore(self) -> None:
+        """Give signals their handlers back, unless they were given others meanwhile; the first may raise at once."""
+        try:
+            for number, before in self._before.items():
+                if _signal.getsignal(number) is self._handler:
+                    _signal.signal(number, before)
+        except BaseException:
+            self._restore()
+            raise
 
     def deliver(self) -> None:
-        """Let what is held back happen now."""
-        if self._held and self._before is not None:
-            frame, self._held = self._held[-1], []
-            self._before(_signal.SIGINT, frame)
+        """Let what is held back happen now; whatever a handler raises, the others are called, too."""
+        if self._held:
+            number = next(iter(self._held))
+            frame = self._held.pop(number)
+            try:
+                self._before[number](number, frame)
+            finally:
+                self.deliver()
 
 
 _hold: Final = _Hold()
@@ -229,12 +267,12 @@ os.register_at_fork(after_in_child=_hold.begin_anew)
 
 
 def uninterrupted(step: Callable[P, T]) -> Callable[P, T]:
-    """Let Ctrl-C wait until the step is over, or at an :func:`interruption_point`.
+    """Let Ctrl-C, and other signals, wait until the step is over, or at an :func:`interruption_point`.
 
-    Python raises KeyboardInterrupt between any two instructions of the main thread, also between writing a record and
-    taking note of it, or between taking a lock and the ``try`` behind it. Only ``with lock``, where the lock is one of
-    C, takes and releases a lock in one instruction; whatever takes it in Python is within a step. A step ends by itself
-    within a sync or two, so nobody waits long.
+    Python calls the handlers of signals, of which that of Ctrl-C raises KeyboardInterrupt, between any two instructions
+    of the main thread, also between writing a record and taking note of it, or between taking a lock and the ``try``
+    behind it. Only ``with lock``, where the lock is one of C, takes and releases a lock in one instruction; whatever
+    takes it in Python is within a step. A step ends by itself within a sync or two, so nobody waits long.
     """
 
     @functools.wraps(step)
@@ -265,13 +303,13 @@ def _opened_into(found: list[T], step: Callable[[], T]) -> T:
 
 
 def interruption_point() -> None:
-    """Deliver a Ctrl-C that waits: the caller is within a step, and nothing of it is half done at this place."""
+    """Deliver a signal that waits: the caller is within a step, and nothing of it is half done at this place."""
     if _hold.is_on and threading.get_ident() == _hold.main_thread:
         _hold.deliver()
 
 
 def interruptible(wait: Callable[[], T]) -> T:
-    """Wait within a step, and let Ctrl-C end that at once: nothing of the step is half done at this place."""
+    """Wait within a step, and let a signal end that at once: nothing of the step is half done at this place."""
     if not _hold.is_on or threading.get_ident() != _hold.main_thread:
         return wait()
     _hold.__exit__()

@@ -251,6 +251,53 @@ def test_ctrl_c_waits_for_a_step_but_not_for_what_the_step_waits_for() -> None:
     assert done == ["the rest"]
 
 
+def late(*_: object) -> None:
+    raise TimeoutError("too late")
+
+
+@pytest.fixture
+def alarm() -> Iterator[None]:
+    """Let SIGALRM raise, as whoever limits the time of a block has it."""
+    before = signal.signal(signal.SIGALRM, late)
+    yield
+    signal.signal(signal.SIGALRM, before)
+
+
+@pytest.mark.usefixtures("ctrl_c", "alarm")
+def test_every_signal_whose_handler_raises_waits_for_a_step_and_none_is_forgotten() -> None:
+    """An alarm in the middle of a sync must neither stop the store nor swallow the Ctrl-C that came with it."""
+    done = []
+
+    @uninterrupted
+    def step() -> None:
+        for one in (signal.SIGINT, signal.SIGALRM):
+            signal.raise_signal(one)
+        done.append("the rest")
+
+    with pytest.raises(TimeoutError, match="too late") as caught:
+        step()
+    assert isinstance(caught.value.__context__, KeyboardInterrupt)
+    assert done == ["the rest"]
+    assert signal.getsignal(signal.SIGALRM) is late
+    with pytest.raises(TimeoutError):
+        signal.raise_signal(signal.SIGALRM)
+
+
+@pytest.mark.usefixtures("alarm")
+def test_a_handler_that_is_set_within_a_step_stays() -> None:
+    """Callbacks and serializers run within steps, and may limit their own time."""
+    came: list[int] = []
+
+    @uninterrupted
+    def step() -> None:
+        signal.signal(signal.SIGALRM, lambda number, _: came.append(number))
+        signal.raise_signal(signal.SIGALRM)
+
+    step()
+    signal.raise_signal(signal.SIGALRM)
+    assert came == [signal.SIGALRM] * 2
+
+
 @pytest.mark.usefixtures("ctrl_c")
 def test_what_was_opened_for_nobody_is_closed() -> None:
     """The interrupt comes when it is open, and whoever wanted it never gets it."""

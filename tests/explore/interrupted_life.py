@@ -1,8 +1,9 @@
-"""A process whose user presses Ctrl-C again and again, at any instruction, and goes on with the same store.
+"""A process that is interrupted again and again, at any instruction, and goes on with the same store.
 
-``python interrupted_life.py FOLDER SEED INTERRUPTS KIND``: a timer of the operating system interrupts whatever runs.
-Every event is unique. At the end the store is opened again: what was acknowledged is there once, in the order of its
-key; what was interrupted is there once, or not; a reader that went on after each interrupt has got each event once.
+``python interrupted_life.py FOLDER SEED INTERRUPTS KIND HOW``: a timer of the operating system interrupts whatever
+runs; its handler presses Ctrl-C, or raises an error of its own, as one that was set for an alarm does. Every event is
+unique. At the end the store is opened again: what was acknowledged is there once, in the order of its key; what was
+interrupted is there once, or not; a reader that went on after each interrupt has got each event once.
 """
 
 from __future__ import annotations
@@ -34,8 +35,8 @@ OWNER: Final = "import penstock, sys; store = penstock.connect(sys.argv[1]); pri
 class Life:
     """One store, what was done with it, and what became of it."""
 
-    def __init__(self, folder: str, random: Random) -> None:
-        self.folder, self.random = folder, random
+    def __init__(self, folder: str, random: Random, error: type[BaseException]) -> None:
+        self.folder, self.random, self.error = folder, random, error
         self.hits = 0
         self.is_armed = False
         signal.signal(signal.SIGALRM, self.interrupt)
@@ -68,9 +69,11 @@ class Life:
             number += 1
 
     def interrupt(self, *_: object) -> None:
-        """Press Ctrl-C; a timer that comes too late does nothing."""
-        if self.is_armed:
+        """Press Ctrl-C, or raise; a timer that comes too late does nothing."""
+        if self.is_armed and self.error is KeyboardInterrupt:
             signal.raise_signal(signal.SIGINT)
+        elif self.is_armed:
+            raise self.error
 
     def interrupted(self, step: Callable[[], T]) -> tuple[bool, T | None]:
         """Take a step, and be interrupted in it, or not any more; return whether it came to its end, and with what."""
@@ -85,7 +88,7 @@ class Life:
                 is_done = True
             finally:
                 self.is_armed = False
-        except KeyboardInterrupt:
+        except self.error:
             self.hits += 1
         return is_done, result
 
@@ -310,7 +313,7 @@ def by_segment(places: list[tuple[int, str]]) -> dict[int, list[str]]:
     return dict(found)
 
 
-def main(folder: str, seed: str, interrupts: str, kind: str) -> None:
+def main(folder: str, seed: str, interrupts: str, kind: str, how: str) -> None:
     signal.signal(signal.SIGINT, signal.default_int_handler)  # which a script in the background does not have
     owner = None
     if kind == "served":
@@ -319,7 +322,7 @@ def main(folder: str, seed: str, interrupts: str, kind: str) -> None:
         )
         assert owner.stdout is not None
         owner.stdout.readline()
-    life = Life(folder, Random(int(seed)))
+    life = Life(folder, Random(int(seed)), KeyboardInterrupt if how == "ctrl-c" else TimeoutError)
     try:
         life.live(int(interrupts))
         life.end()

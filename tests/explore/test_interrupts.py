@@ -1,4 +1,4 @@
-"""Ctrl-C at any instruction."""
+"""Ctrl-C, or a signal handler that raises, at any instruction."""
 
 from __future__ import annotations
 
@@ -16,11 +16,14 @@ LIFE: Final = Path(__file__).with_name("interrupted_life.py")
 INTERRUPTS: Final = 250  # a life
 
 
+@pytest.mark.parametrize("how", ["ctrl-c", "timeout"])
 @pytest.mark.parametrize("kind", ["owned", "served"])
-def test_interrupts_leave_no_lock_held_and_nothing_acknowledged_lost(kind: str, lives: Lives, tmp_path: Path) -> None:
-    """Who presses Ctrl-C in a notebook goes on with the same store: it must neither hang nor forget."""
+def test_interrupts_leave_no_lock_held_and_nothing_acknowledged_lost(
+    kind: str, how: str, lives: Lives, tmp_path: Path
+) -> None:
+    """Who presses Ctrl-C in a notebook, or sets an alarm, goes on with the same store: it neither hangs nor forgets."""
     for number, random in enumerate(lives(sampled=1, explored=20)):
         seed = random.getrandbits(32)
-        args = [sys.executable, str(LIFE), str(tmp_path / str(number)), str(seed), str(INTERRUPTS), kind]
+        args = [sys.executable, str(LIFE), str(tmp_path / str(number)), str(seed), str(INTERRUPTS), kind, how]
         ended = subprocess.run(args, capture_output=True, text=True, check=False)
         assert ended.returncode == 0, ended.stderr

@@ -535,7 +535,7 @@ def interrupted_appends(monkeypatch: pytest.MonkeyPatch, step: int) -> bool:
 
 @pytest.mark.usefixtures("hasty_switches")
 def test_interrupt_at_any_step_leaves_nobody_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A handler of SIGTERM or SIGALRM that raises is not held back; it may hit who leads, or who is about to."""
+    """What a debugger or a real-time signal raises is not held back; it may hit who leads, or who is about to."""
     struck = [step for step in range(1, 60) if interrupted_appends(monkeypatch, step)]
     assert len(struck) > 20, struck
 
