@@ -25,6 +25,7 @@ from penstock.model import (
     StreamInfo,
     TimeWindow,
     Watermark,
+    check_kind,
 )
 
 if TYPE_CHECKING:
@@ -82,6 +83,8 @@ def connect(
     """
     from penstock.embedded import is_folder, open_store  # noqa: PLC0415 - importing penstock stays quick
 
+    check_kind("exclusive", exclusive, bool)
+    check_kind("own", own, bool)
     for_server = {"user": user, "password": password, "token": token, "tls": tls, "tls_ca": tls_ca}
     if isinstance(address, str) and address.startswith("penstock://"):
         _refuse("a server", {"exclusive": exclusive or None, "pass_s": None if pass_s == _PASS_S else pass_s})

@@ -12,6 +12,7 @@ from pyarrow import flight
 
 from penstock.client._reasons import check_certificates, reason_in_words
 from penstock.errors import BadArgument
+from penstock.model import check_kind, shown
 
 if TYPE_CHECKING:
     from os import PathLike
@@ -41,6 +42,8 @@ class ServerFinder:
     ) -> None:
         self._host, self._port = _host_and_port(address)
         self.address: Final = address
+        if tls is not None:
+            check_kind("tls", tls, bool)
         self._tls_ca = None if tls_ca is None else str(tls_ca)
         if tls_ca is not None and tls is False:
             raise BadArgument("tls_ca is the certificate to trust, and tls=False does without: leave one of them out")
@@ -144,5 +147,7 @@ def _is_loopback(host: str) -> bool:
 def _read(path: str | PathLike[str]) -> bytes:
     try:
         return Path(path).read_bytes()
+    except (TypeError, ValueError) as error:
+        raise BadArgument(f"tls_ca cannot be {shown(path)}: give the path of a certificate") from error
     except OSError as error:
         raise BadArgument(f"cannot read the certificate {path}: {error.strerror}") from error

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+import penstock
 from penstock.errors import BadArgument
 from penstock.model import (
     ByDataRate,
@@ -22,6 +23,7 @@ from penstock.model import (
     StreamCut,
 )
 from penstock.stream.serializers import StrSerializer
+from penstock.stream.write._acks import DoneAck
 from tests.stream.harness import inside
 
 if TYPE_CHECKING:
@@ -41,6 +43,9 @@ NO_LISTS = [0, None, 1.5, True, object()]
 NO_OBJECTS = [0, "", [], True, "x", object(), HUGE]
 NO_SERIALIZERS = [0, 5, "utf-8", [], StrSerializer, HUGE]
 NO_KEYS = [5, 1.5, True, [], math.nan]
+NO_TIMEOUTS = ["1", math.nan, True, [], object()]
+NO_BOOLS = [1, "no", None]
+NO_PATHS = [5, True, [], b"server.crt", "a\0b", "\ud800"]
 NO_CUTS = [*NO_OBJECTS, EventPointer(STREAM, 0, 0)]
 NO_PLACES = [bad for bad in NO_CUTS if type(bad) is not int]  # an int is a time
 NO_CHECKPOINT: Any = Checkpoint("c", "g", 5)  # type: ignore[arg-type]
@@ -57,7 +62,8 @@ class Doors:
         store.create_stream(STREAM)
         self.writer: Any = store.writer(STREAM, "w")
         self.texts: Any = store.writer(STREAM, serializer=StrSerializer())
-        self.writer.write_event(b"event", key="k").result()
+        self.ack: Any = self.writer.write_event(b"event", key="k")
+        self.ack.result()
         self.group: Any = store.create_reader_group("group", [STREAM])
         self.reader: Any = self.group.reader("reader")
 
@@ -166,13 +172,27 @@ DOORS: list[tuple[str, Callable[[Doors, Any], object], str, Sequence[object]]] =
     ("reader_offline", lambda d, bad: d.group.reader_offline(bad), "reader", NO_NAMES),
     ("reader_offline position", lambda d, bad: d.group.reader_offline("reader", bad), "position", NO_CUTS),
     ("checkpoint", lambda d, bad: d.group.checkpoint(bad), "checkpoint", NO_NAMES),
-    ("checkpoint timeout", lambda d, bad: d.group.checkpoint("c", bad), "timeout", ["1", math.nan, True, [], object()]),
+    ("checkpoint timeout", lambda d, bad: d.group.checkpoint("c", bad), "timeout", NO_TIMEOUTS),
     (
         "reset",
         lambda d, bad: d.group.reset(bad),
         "^to cannot",
         [None, "", "noon", True, [None], NO_CHECKPOINT],
     ),
+    (
+        "reader's time window",
+        lambda d, bad: d.reader.current_time_window(bad),
+        "stream",
+        [5, True, [], {}, b"a/b", HUGE],
+    ),
+    ("group's time window", lambda d, bad: d.group.current_time_window(bad), "stream", [5, True, [], {}, b"a/b", HUGE]),
+    ("result", lambda d, bad: d.ack.result(bad), "timeout", NO_TIMEOUTS),
+    ("result of a batch", lambda d, bad: d.writer.write_batch([]).result(bad), "timeout", NO_TIMEOUTS),
+    ("result of what is there", lambda _, bad: DoneAck(None).result(bad), "timeout", NO_TIMEOUTS),
+    ("connect exclusive", lambda _, bad: penstock.connect("memory:", exclusive=bad), "exclusive", NO_BOOLS),
+    ("connect own", lambda _, bad: penstock.connect("memory:", own=bad), "own", NO_BOOLS),
+    ("connect tls", lambda _, bad: penstock.connect("penstock://h", tls=bad), "tls", [one for one in NO_BOOLS if one]),
+    ("connect tls_ca", lambda _, bad: penstock.connect("penstock://h", tls_ca=bad), "tls_ca", NO_PATHS),
     ("EventPointer stream", lambda _, bad: EventPointer(bad, 0, 0), "stream", NO_TEXTS),
     ("EventPointer segment", lambda _, bad: EventPointer(STREAM, bad, 0), "segment_id", NO_OFFSETS[:-1]),
     ("EventPointer offset", lambda _, bad: EventPointer(STREAM, 0, bad), "offset", NO_OFFSETS[:-1]),
@@ -213,5 +233,5 @@ def test_bad_input_is_refused_by_name_and_changes_nothing(
             door(doors, bad)
         assert len(str(caught.value)) < 1000
     assert doors.state() == before
-    assert doors.writer.write_event(b"goes on", number=1).result(0) is not None
-    assert [doors.reader.read_next_event(0.0).event for _ in range(2)] == [b"event", b"goes on"]
+    assert doors.writer.write_event(b"goes on", number=1).result(30.0) is not None
+    assert [doors.reader.read_next_event(30.0).event for _ in range(2)] == [b"event", b"goes on"]

@@ -396,7 +396,7 @@ class LiveGroup:
         with self.store.catalog.lock:
             places = self.places_now(returned=True)
             name = next(iter(places)) if stream is None and len(places) == 1 else stream
-            if name not in places:
+            if not isinstance(name, str) or name not in places:
                 raise BadArgument(f"stream cannot be {shown(stream)}: group {self.name!r} reads {sorted(places)}")
             return self.store.marks.window(self.store.catalog.stream(name), places[name])
 

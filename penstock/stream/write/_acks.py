@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Final, Protocol, overload
 import msgspec
 import numpy as np
 
-from penstock.model import EventPointer
+from penstock.model import EventPointer, check_timeout
 from penstock.stream.format import (
     BLOCK_HEADER_SIZE,
     KEYS,
@@ -218,6 +218,8 @@ class Ack:
 
     def result(self, timeout: float | None = None) -> EventPointer:
         """Wait until the event is durable; return its pointer, or raise what made it fail."""
+        if timeout is not None:
+            check_timeout("timeout", timeout)
         run = self._run
         if not run.done:
             run.driver.drive(run, timeout)
@@ -266,6 +268,7 @@ class BatchAck:
 
     def result(self, timeout: float | None = None) -> EventPointers:
         """Wait until all events are durable; return their pointers, or raise what made one fail."""
+        check_timeout("timeout", timeout)
         for run in self._runs:
             if not run.done:
                 run.driver.drive(run, timeout)
@@ -305,7 +308,7 @@ class DoneAck:
 
     def result(self, timeout: float | None = None) -> EventPointer | None:
         """Return the event's pointer, if it is known, at once."""
-        del timeout
+        check_timeout("timeout", timeout)
         return self._pointer
 
     def add_done_callback(self, callback: Callable[[DoneAck], object]) -> None:
