@@ -5,15 +5,16 @@ from __future__ import annotations
 import threading
 from typing import TYPE_CHECKING
 
+import pytest
+
 from penstock.stream.write._pump import Pump
 
 if TYPE_CHECKING:
-    import pytest
-
     from penstock.stream import StreamStore
 
 STREAM = "scope/stream"
 LONG = 30.0
+NOT_EXCEPTIONS = (SystemExit, KeyboardInterrupt, GeneratorExit)  # which ``except Exception`` lets pass
 
 
 class _Pumped:
@@ -64,7 +65,7 @@ def test_a_writer_in_use_wakes_it_once(store: StreamStore, monkeypatch: pytest.M
 def test_nothing_that_a_callback_raises_ends_it(store: StreamStore, caplog: pytest.LogCaptureFixture) -> None:
     """Its thread is that of all writers: whoever says sys.exit() in a callback would stop the events of others."""
     store.create_stream(STREAM)
-    for error in (SystemExit, KeyboardInterrupt, ValueError):
+    for error in (*NOT_EXCEPTIONS, ValueError):
         called, writer = threading.Event(), store.writer(STREAM)
 
         def fail(_: object, called: threading.Event = called, error: type[BaseException] = error) -> None:
@@ -79,12 +80,36 @@ def test_nothing_that_a_callback_raises_ends_it(store: StreamStore, caplog: pyte
     assert "a callback of an acknowledgement failed" in caplog.text
 
 
-def test_a_writer_that_fails_is_not_the_end_of_the_others() -> None:
+@pytest.mark.parametrize("error", [*NOT_EXCEPTIONS, ValueError])
+def test_every_callback_is_called_once_whatever_those_before_raise(
+    store: StreamStore, error: type[BaseException], caplog: pytest.LogCaptureFixture
+) -> None:
+    """Whoever asked is told, also where somebody else's callback failed, and whoever waits does not get its error."""
+    store.create_stream(STREAM)
+    called: list[str] = []
+
+    def fail(_: object) -> None:
+        called.append("failed")
+        raise error("of a callback")
+
+    with store.writer(STREAM) as writer:
+        ack = writer.write_event(b"event")
+        for callback in (fail, lambda _: called.append("first"), fail, lambda _: called.append("second")):
+            ack.add_done_callback(callback)
+        ack.result()
+        writer.flush()
+        ack.add_done_callback(fail)  # at once, and in the caller's own thread
+    assert called == ["failed", "first", "failed", "second", "failed"]
+    assert caplog.text.count("a callback of an acknowledgement failed") == 3
+
+
+@pytest.mark.parametrize("error", [*NOT_EXCEPTIONS, MemoryError])
+def test_a_writer_that_fails_is_not_the_end_of_the_others(error: type[BaseException]) -> None:
     """Whatever goes wrong with one of them, the others have events that nobody else sends off."""
 
     class Broken:
         def pump(self) -> bool:
-            raise MemoryError
+            raise error
 
     pump, other = Pump(), _Pumped(2)
     pump.add(Broken())
