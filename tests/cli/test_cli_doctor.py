@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 PACKAGES = ("google-crc32c", "msgspec", "numpy", "pyarrow", "rich", "sqlalchemy", "typer")
 SERVER = ("server settings", "server ports", "server certificate")
-EXTRAS = ("extra spark", "extra server", "extra repo")
+EXTRAS = ("extra spark", "extra server")
 NAMES = ["Python", *PACKAGES, *EXTRAS, "Java", "free space", "durable write", "open files", *SERVER]
 
 

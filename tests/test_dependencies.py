@@ -1,0 +1,84 @@
+"""What is imported is declared in ``pyproject.toml``, where it belongs; and what is declared is imported."""
+
+from __future__ import annotations
+
+import ast
+import sys
+import tomllib
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import pytest
+
+from penstock.cli._requirements import parse_requirements
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterator
+
+ROOT: Final = Path(__file__).parent.parent
+PROJECT: Final[dict[str, Any]] = tomllib.loads(ROOT.joinpath("pyproject.toml").read_text())["project"]
+OPTIONAL: Final = {  # folders that may use more than what is always installed
+    "penstock/server": {"server"},
+    "penstock/spark": {"delta", "spark"},
+    "penstock/cli": {"delta", "server", "spark"},
+}
+NOT_OURS: Final = {"pandas"}  # which PySpark itself asks for, where Arrow is used
+OURS: Final = {"penstock", "tests", "bench"}
+MODULES: Final = {"pytest_xdist": "xdist"}
+
+
+def declared(*extras: str) -> set[str]:
+    """Return the modules of what is always installed, and of some extras."""
+    lines = [*PROJECT["dependencies"], *(line for one in extras for line in PROJECT["optional-dependencies"][one])]
+    return {MODULES.get(need.module, need.module) for need in parse_requirements(lines, [])}
+
+
+def imported(folder: str, *, besides: Collection[str] = ()) -> dict[str, str]:
+    """Return the modules of others that are imported when the files of a folder run, each with a place."""
+    found = {}
+    for file in sorted(ROOT.joinpath(folder).rglob("*.py")):
+        name = str(file.relative_to(ROOT))
+        if not any(name.startswith(f"{one}/") for one in besides):
+            for node in _run_nodes(ast.parse(file.read_text())):
+                for module in _modules_of(node):
+                    found[module] = f"{name}:{node.lineno}"
+    return {module: place for module, place in found.items() if module not in OURS | sys.stdlib_module_names}
+
+
+def _run_nodes(node: ast.AST) -> Iterator[ast.stmt]:
+    """Return all statements but those that only a type checker sees."""
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, ast.If) and ast.unparse(child.test) == "TYPE_CHECKING":
+            continue
+        if isinstance(child, ast.stmt):
+            yield child
+        yield from _run_nodes(child)
+
+
+def _modules_of(node: ast.stmt) -> list[str]:
+    if isinstance(node, ast.Import):
+        return [alias.name.partition(".")[0] for alias in node.names]
+    if isinstance(node, ast.ImportFrom):
+        return [(node.module or "").partition(".")[0]]
+    return []
+
+
+@pytest.mark.parametrize("folder", ["penstock", *OPTIONAL])
+def test_what_is_imported_is_declared(folder: str) -> None:
+    """A package that another one happens to bring along may be gone with its next version."""
+    found = imported(folder, besides=set(OPTIONAL) - {folder})
+    known = declared(*OPTIONAL.get(folder, ()))
+    assert not {module: place for module, place in found.items() if module not in known}
+
+
+@pytest.mark.parametrize("folder", ["tests", "bench", "tools", "examples"])
+def test_what_is_imported_beside_the_package_is_declared(folder: str) -> None:
+    """Who works on Penstock installs the extras, and nothing by hand."""
+    found = imported(folder)
+    known = declared(*PROJECT["optional-dependencies"])
+    assert not {module: place for module, place in found.items() if module not in known}
+
+
+def test_what_is_declared_is_imported() -> None:
+    """Each package costs a download, an update and trust, so none stays that nothing uses."""
+    assert declared("delta", "server", "spark") - NOT_OURS == set(imported("penstock"))
