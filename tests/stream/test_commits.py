@@ -12,7 +12,7 @@ from penstock.errors import CommitUnfinished, CorruptData, DiskFull, NoSuchTrans
 from penstock.stream.format._records import Committed, decode_records
 from penstock.stream.segment._segment import Segment
 from penstock.stream.transaction._commit import finish_commits
-from penstock.testing import MemoryDisk
+from penstock.testing import ManualClock, MemoryDisk
 from tests.stream.harness import STREAM
 from tests.stream.large_harness import (
     SMALL_CHUNK,
@@ -174,24 +174,27 @@ class Stop(Exception):
     """The process ends here."""
 
 
-def stopped_commit(store: StreamStore, size: int, patch: pytest.MonkeyPatch) -> tuple[Transaction, list[bytes]]:
+def stopped_commit(
+    store: StreamStore, size: int, patch: pytest.MonkeyPatch, error: BaseException | None = None
+) -> tuple[Transaction, list[bytes]]:
     """Let a commit come so far that it is on record, and half of it is there if that is possible."""
+    error = error or Stop()
     transaction, events = begun(store, size)
     submit_held, calls = Segment.submit_held, []
 
     def submit_once(segment: Segment, *block: object) -> object:
         calls.append(segment)
         if len(calls) > 1:
-            raise Stop
+            raise error
         return submit_held(segment, *block)  # type: ignore[arg-type]
 
     def splice_never(*_: object) -> None:
-        raise Stop
+        raise error
 
     with patch.context() as inner:
         inner.setattr(Segment, "submit_held", submit_once)
         inner.setattr(store, "splice", splice_never)
-        with pytest.raises(Stop):
+        with pytest.raises((Stop, CommitUnfinished)):
             transaction.commit()
     return transaction, events
 
@@ -293,3 +296,37 @@ def test_a_commit_that_is_finished_at_the_third_attempt_is_there_once(
                 finish_commits(store, STREAM)
         store.maintain()
         assert sorted(events_of(store)) == events
+
+
+def segments_with_times(store: StreamStore) -> dict[int, list[int]]:
+    """Return the timestamps of the events of each segment, in order."""
+    found: dict[int, list[int]] = {}
+    for batch in store.read(STREAM):
+        for segment, time in zip(batch["segment_id"].to_pylist(), batch["timestamp"].to_pylist(), strict=True):
+            found.setdefault(segment, []).append(int(time.timestamp() * 1000))
+    return found
+
+
+@pytest.mark.parametrize("kind", ["two blocks", "logs"])
+def test_timestamps_do_not_go_back_where_a_full_disk_delays_a_commit(
+    cpo: Cpo, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Places by time bisect them: events count from when they became part of the stream, not from the first attempt."""
+    clock = ManualClock()
+    with store_and_manager(MemoryDisk(), cpo, clock=clock) as (store, _):
+        store.create_stream(STREAM, 2)
+        begun(store, 20)[0].commit()
+        clock.advance(10)
+        _, events = stopped_commit(store, KINDS[kind][1], monkeypatch, DiskFull("a plog"))
+        clock.advance(10)
+        with store.writer(STREAM) as writer:  # blocks that come before what is missing of the commit
+            for number in range(8):
+                writer.write_event(b"meanwhile", key=f"key-{number}").result()
+        clock.advance(10)
+        store.maintain()
+        assert set(events) <= set(events_of(store))
+        by_segment = segments_with_times(store)
+        assert len(by_segment) == 2
+        assert [times == sorted(times) for times in by_segment.values()] == [True, True]
+        assert {times[-1] - times[0] for times in by_segment.values()} <= {20_000, 30_000}
+        assert max(times[-1] - times[0] for times in by_segment.values()) == 30_000
