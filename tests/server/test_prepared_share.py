@@ -8,7 +8,7 @@ import pytest
 
 import penstock
 from penstock.client import RemoteStore
-from penstock.errors import NoSuchTransaction
+from penstock.errors import BadArgument, NoSuchTransaction
 from tests.server.test_share import OWNER, STREAM, Process, events_of
 
 if TYPE_CHECKING:
@@ -122,3 +122,37 @@ def test_a_task_that_prepares_after_its_owner_was_killed_is_told_that_all_is_los
         first.prepare()
         assert writer.commit_all([first.id], 0)
         assert len(events_of(store)) == 20
+
+
+DYING_OWNER: Final = """
+    import os, sys, threading
+    import penstock
+    from penstock.stream.transaction import Transaction
+    store = penstock.connect(sys.argv[1])
+    store.create_stream("plant/readings", 2)
+    commit = Transaction.commit
+    def commit_and_die(self, timestamp=None):
+        commit(self, timestamp)
+        os._exit(9)
+    Transaction.commit = commit_and_die
+    print("owner", flush=True)
+    threading.Event().wait()
+"""
+
+
+def test_a_commit_whose_owner_dies_before_it_answers_is_no_error(tmp_path: Path) -> None:
+    """Whoever gets an error takes it for not committed, and writes all of it again."""
+    folder = tmp_path / "data"
+    dying = Process(DYING_OWNER, str(folder))
+    assert dying.line() == "owner"
+    with penstock.connect(folder) as store:
+        transaction = store.transactional_writer(STREAM).begin()
+        transaction.write_event(b"small", key="k")
+        with transaction.begin_write_event("k") as large:
+            large.write(bytes(3 << 20))
+        transaction.commit()
+        dying.wait()
+        assert transaction.status == "committed"
+        assert store.stream(STREAM).events == 2
+        with pytest.raises(BadArgument, match="no place"):
+            _ = large.pointer
