@@ -27,7 +27,7 @@ from penstock.testing import ManualClock
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from penstock.stream import StreamStore
+    from penstock.stream import Engine
 
 STREAM = "bench/stream"
 GROWTH_MAX = 1.5  # a cost that should not grow may be so many times larger at 10 n; times are noisy
@@ -51,7 +51,7 @@ def allocated(folder: Path) -> int:
     return sum(file.stat().st_blocks * 512 for file in (folder / "plogs").glob("*.plog"))
 
 
-def scale(store: StreamStore) -> None:
+def scale(store: Engine) -> None:
     """Let the one segment of the stream be followed by another."""
     [segment] = store.stream(STREAM).segments
     store.scale_stream(STREAM, [segment.segment_id], [(0.0, 1.0)])
@@ -133,7 +133,7 @@ def streams_with_time(folder: Path) -> Iterator[Figure]:
 def noting(place: Path, count: int) -> Iterator[Callable[[], float]]:
     """Open streams with a writer each; give what lets all note time, and tells what a run then costs for each."""
     clock = ManualClock()
-    with open_store(place, clock=clock, pass_s=3600) as store:
+    with open_store(place, clock=clock, maintenance_interval_s=3600) as store:
         names = [f"bench/s{number}" for number in range(count)]
         for name in names:
             store.create_stream(name)
@@ -162,7 +162,7 @@ def marks_on_record(folder: Path) -> Iterator[Figure]:
 def catalog_bytes(place: Path, count: int) -> float:
     """Return how many bytes a run puts into the catalog if so many writers have noted time on as many segments."""
     clock, found = ManualClock(), []
-    with open_store(place, clock=clock, pass_s=3600) as store:
+    with open_store(place, clock=clock, maintenance_interval_s=3600) as store:
         store.create_stream(STREAM, count)
         writers, catalog = (
             [store.writer(STREAM, f"w{number}") for number in range(count)],
@@ -207,7 +207,7 @@ def blocks(place: Path, *, count: int, events: int) -> Iterator[Callable[[], flo
 def retention(folder: Path) -> Iterator[Figure]:
     """Measure what a stream that is kept by size takes of the disk."""
     kept, place = 1_000_000, folder / "retention"
-    with open_store(place, pass_s=3600) as store:
+    with open_store(place, maintenance_interval_s=3600) as store:
         store.create_stream(STREAM, config=StreamConfig(retention=BySize(kept)))
         with store.writer(STREAM) as writer:
             for _ in range(20):
@@ -228,7 +228,7 @@ def remembered_keys(folder: Path) -> Iterator[Figure]:
 
 def memory_of_keys(place: Path, size: int, count: int) -> float:
     """Return how many megabytes Python had at most while a writer wrote under so many keys of a size."""
-    with open_store(place, pass_s=3600) as store:
+    with open_store(place, maintenance_interval_s=3600) as store:
         store.create_stream(STREAM, config=StreamConfig(keep_keys=False))
         tracemalloc.start()
         try:
@@ -256,13 +256,13 @@ def files_of_plogs(place: Path, count: int) -> tuple[int, int]:
     def still_open() -> int:
         return len(os.listdir("/proc/self/fd"))
 
-    with open_store(place, sizes=small, pass_s=3600) as store:
+    with open_store(place, sizes=small, maintenance_interval_s=3600) as store:
         store.create_stream(STREAM)
         with store.writer(STREAM) as writer:
             for _ in range(count):
                 writer.write_event(event).result()
         written = still_open()
-    with open_store(place, sizes=small, pass_s=3600) as store:
+    with open_store(place, sizes=small, maintenance_interval_s=3600) as store:
         assert sum(batch.num_rows for batch in store.read(STREAM)) == count
         return written, still_open()
 

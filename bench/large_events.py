@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from penstock.model import EventPointer
-    from penstock.stream import StreamStore
+    from penstock.stream import Engine
 
 MIB = 1 << 20
 LARGE, SMALL = 1 << 30, 16 << 20
@@ -34,7 +34,7 @@ _numbers = count()
 
 
 @contextmanager
-def fresh_stream(store: StreamStore, segments: int = 1) -> Iterator[str]:
+def fresh_stream(store: Engine, segments: int = 1) -> Iterator[str]:
     """Make a stream and, in the end, free all it holds."""
     name = f"bench/stream-{next(_numbers)}"
     store.create_stream(name, segments=segments)
@@ -43,7 +43,7 @@ def fresh_stream(store: StreamStore, segments: int = 1) -> Iterator[str]:
     store.delete_stream(name)
 
 
-def write_event(store: StreamStore, name: str, size: int) -> EventPointer:
+def write_event(store: Engine, name: str, size: int) -> EventPointer:
     """Write an event of this size in pieces of 1 MiB."""
     block = os.urandom(MIB)
     with store.writer(name) as writer, writer.begin_write_event("key") as out:
@@ -52,7 +52,7 @@ def write_event(store: StreamStore, name: str, size: int) -> EventPointer:
     return out.pointer
 
 
-def large_write_rate(store: StreamStore, size: int) -> float:
+def large_write_rate(store: Engine, size: int) -> float:
     """Return bytes/s of writing an event, from its beginning until it is part of the stream."""
     with fresh_stream(store) as name:
         return rate(lambda: size * bool(write_event(store, name, size)))
@@ -146,7 +146,7 @@ def commits(folder: Path) -> Iterator[Figure]:
         yield Figure("bytes read to skip 1 GiB", detail={"bytes": sum(reads)})
 
 
-def commit_seconds(store: StreamStore, size: int) -> float:
+def commit_seconds(store: Engine, size: int) -> float:
     """Return how long the commit takes of a transaction with one event of this size, all of which is durable."""
     block = os.urandom(MIB)
     with fresh_stream(store) as name:
@@ -159,7 +159,7 @@ def commit_seconds(store: StreamStore, size: int) -> float:
         return time.perf_counter() - start
 
 
-def skip_seconds(store: StreamStore, size: int) -> float:
+def skip_seconds(store: Engine, size: int) -> float:
     """Return how long a reader takes to pass by an event of this size."""
     with fresh_stream(store) as name:
         write_event(store, name, size)
@@ -208,7 +208,7 @@ def transactions(folder: Path) -> Iterator[Figure]:
             yield Figure(what, ours / needed, 1.0, {"transactions/s": ours, "syncs/s": bare, "ratio": ratio})
 
 
-def transaction_rate(store: StreamStore, name: str, times: int) -> float:
+def transaction_rate(store: Engine, name: str, times: int) -> float:
     """Return how many transactions of three events can be committed in a second."""
     writer = store.transactional_writer(name)
 

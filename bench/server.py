@@ -90,7 +90,7 @@ def ready(server):
     print(server.port, flush=True)
     threading.Thread(target=lambda: [print(reads, flush=True) for _ in sys.stdin], daemon=True).start()
 
-run(Config(store=sys.argv[1], port=0, http_port=0, anonymous=True, pass_s=3600), ready=ready)
+run(Config(store=sys.argv[1], port=0, http_port=0, anonymous=True, maintenance_interval_s=3600), ready=ready)
 """
 TAILS = """
 import struct, sys, threading, time

@@ -30,7 +30,7 @@ from penstock.embedded import open_store
 from penstock.log import MetadataManager, PlogSizes
 from penstock.plog import FilePlogs
 from penstock.ports import OsDisk
-from penstock.stream import StreamStore
+from penstock.stream import Engine
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -46,7 +46,7 @@ ROUNDS = 5
 
 
 @contextmanager
-def fresh_stream(store: StreamStore) -> Iterator[str]:
+def fresh_stream(store: Engine) -> Iterator[str]:
     """Make a stream and, in the end, free all it holds."""
     name = f"bench/stream-{next(_numbers)}"
     store.create_stream(name)
@@ -55,7 +55,7 @@ def fresh_stream(store: StreamStore) -> Iterator[str]:
     store.delete_stream(name)
 
 
-def event_writes(store: StreamStore, event: bytes, times: int) -> float:
+def event_writes(store: Engine, event: bytes, times: int) -> float:
     """Return events/s of ``write_event``, from the first to the last one's acknowledgement."""
     with fresh_stream(store) as name, store.writer(name) as writer:
 
@@ -69,7 +69,7 @@ def event_writes(store: StreamStore, event: bytes, times: int) -> float:
         return rate(work)
 
 
-def batch_writes(store: StreamStore, batch: pa.Array, times: int) -> float:
+def batch_writes(store: Engine, batch: pa.Array, times: int) -> float:
     """Return events/s of ``write_batch``, every batch durable before the next."""
     with fresh_stream(store) as name, store.writer(name) as writer:
 
@@ -213,7 +213,7 @@ def reads(folder: Path) -> Iterator[Figure]:
                 yield against(f"read_batch, {label}, against RabbitMQ, {how}", batches, peer, None if tuned else 30.0)
 
 
-def read_singly(store: StreamStore, name: str, times: int) -> float:
+def read_singly(store: Engine, name: str, times: int) -> float:
     """Return events/s of ``read_next_event``."""
     group = store.create_reader_group(f"group-{next(_numbers)}", [name])
     with group.reader("reader") as reader:
@@ -229,7 +229,7 @@ def read_singly(store: StreamStore, name: str, times: int) -> float:
     return done
 
 
-def read_batches(store: StreamStore, name: str, times: int) -> float:
+def read_batches(store: Engine, name: str, times: int) -> float:
     """Return events/s of ``read_batch``; the bytes of every event are summed up, so that all are looked at."""
     group = store.create_reader_group(f"group-{next(_numbers)}", [name])
     with group.reader("reader") as reader:
@@ -316,17 +316,17 @@ def stream_costs(folder: Path, plogs: int) -> dict[str, float]:
 
 
 @contextmanager
-def store_with_few_files(folder: Path, sizes: PlogSizes) -> Iterator[StreamStore]:
+def store_with_few_files(folder: Path, sizes: PlogSizes) -> Iterator[Engine]:
     """Open a store that keeps so few files open that hardly any seek finds one."""
     with ExitStack() as resources:
         plogs = resources.enter_context(FilePlogs(OsDisk(folder / "plogs"), open_files_max=4))
         cpo = resources.enter_context(open_cpo(f"sqlite:{folder / 'cpo.db'}"))
         manager = resources.enter_context(MetadataManager.open(plogs, cpo, "main", sizes=sizes))
-        with StreamStore(manager, resources=resources) as store:
+        with Engine(manager, resources=resources) as store:
             yield store
 
 
-def fill(store: StreamStore, plogs: int) -> list[EventPointer]:
+def fill(store: Engine, plogs: int) -> list[EventPointer]:
     """Write one event a plog; return some of the pointers."""
     found = []
     with store.writer("bench/long") as writer:
@@ -337,13 +337,13 @@ def fill(store: StreamStore, plogs: int) -> list[EventPointer]:
     return found
 
 
-def append_with(store: StreamStore) -> Callable[[], object]:
+def append_with(store: Engine) -> Callable[[], object]:
     """Return a function that appends one event durably."""
     writer = store.writer("bench/long")
     return lambda: writer.write_event(b"event", "key").result()
 
 
-def seek_with(store: StreamStore, pointers: list[EventPointer]) -> Callable[[], object]:
+def seek_with(store: Engine, pointers: list[EventPointer]) -> Callable[[], object]:
     """Return a function that fetches one event after another, from all over the stream."""
     places = iter(pointers)
     return lambda: store.fetch_event(next(places))

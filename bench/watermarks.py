@@ -20,14 +20,15 @@ import numpy as np
 from bench._measure import Figure, compare, rate, report
 from penstock.embedded import open_store
 from penstock.model import StreamCut, Watermark
-from penstock.stream.time._mark_log import pack_watermark
+from penstock.stream.segment import watermark_log
+from penstock.stream.time._mark_log import MARK_LOG_SIZES, pack_watermark
 from penstock.stream.time._marks import WriterMark
 from penstock.testing import ManualClock
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from penstock.stream import StreamStore
+    from penstock.stream import Engine
 
 WRITERS, SEGMENTS = 10_000, 1_000
 EVENTS, EVENTS_A_MARK = 2_000_000, 1_000
@@ -39,7 +40,7 @@ _numbers = count()
 def one_pass(folder: Path) -> Iterator[Figure]:
     """Measure a pass over many writers, each with a position in many segments, all of them changed since the last."""
     name, clock = "bench/many", ManualClock()
-    with open_store(folder / "pass", pass_s=3600, clock=clock) as store:
+    with open_store(folder / "pass", maintenance_interval_s=3600, clock=clock) as store:
         store.create_stream(name, segments=SEGMENTS)
         state = store.catalog.stream(name)
         segments = tuple(state.segments)
@@ -52,7 +53,7 @@ def one_pass(folder: Path) -> Iterator[Figure]:
             clock.advance(3600)
             start = time.perf_counter()
             with store.catalog.lock:
-                store.marks.run_pass(state)
+                store.time.run(state)
             times.append(time.perf_counter() - start)
         if len(store.watermarks(name)) != len(times) - 1:  # the first pass waits for more writers
             raise AssertionError("a pass wrote no watermark")
@@ -74,7 +75,7 @@ def noting(folder: Path) -> Iterator[Figure]:
     yield Figure(f"write_event, 100 B, note_time every {EVENTS_A_MARK:,}, against without", ratio, 0.95, detail)
 
 
-def write_rate(store: StreamStore, event: bytes, *, noted: bool) -> float:
+def write_rate(store: Engine, event: bytes, *, noted: bool) -> float:
     """Return events/s of writing to a stream of its own."""
     name = f"bench/stream-{next(_numbers)}"
     store.create_stream(name)
@@ -108,7 +109,7 @@ def cut_costs(folder: Path, marks: int) -> dict[str, float]:
     """Return what it takes to find a cut, in microseconds: for the first time since the store was opened, and again."""
     with open_store(folder) as store:
         store.create_stream("bench/marked")
-        log = store.mark_log(store.catalog.stream("bench/marked"))
+        log = store._logs.open(watermark_log(store.catalog.stream("bench/marked").uid), MARK_LOG_SIZES)
         cut = StreamCut("bench/marked", ((0, 0),))
         pending = [log.submit(pack_watermark(Watermark(START + one, START + one, cut))) for one in range(marks)]
         pending[-1].result()
@@ -122,7 +123,7 @@ def cut_costs(folder: Path, marks: int) -> dict[str, float]:
     return {"first": statistics.median(firsts), "again": statistics.median(later)}
 
 
-def microseconds(store: StreamStore, times: list[int]) -> float:
+def microseconds(store: Engine, times: list[int]) -> float:
     """Return how long one call takes, the median of some."""
     found = []
     for one in times:

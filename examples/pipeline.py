@@ -13,7 +13,7 @@ SETTINGS = {"spark.sql.session.timeZone": "UTC", "spark.sql.shuffle.partitions":
 spark = SparkSession.builder.config(map=SETTINGS).getOrCreate()
 register(spark)
 
-with penstock.connect("./pipeline-data", pass_s=0.1) as store:
+with penstock.connect("./pipeline-data", maintenance_interval_s=0.1) as store:
     store.create_stream(STREAM, segments=2, exist_ok=True)
     BEGIN = mark.lower if (mark := store.watermark(STREAM)) else BEGIN  # run again, it goes on where it was
     north, south = (store.writer(STREAM, name) for name in ("north", "south"))

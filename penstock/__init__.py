@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from penstock.client import RemoteStore
-    from penstock.stream import StreamStore
+    from penstock.stream import Engine
 
 __all__ = [
     "ByConsumption",
@@ -62,19 +62,20 @@ def connect(
     *,
     exclusive: bool = False,
     own: bool = True,
-    pass_s: float = _PASS_S,
+    maintenance_interval_s: float = _PASS_S,
     user: str | None = None,
     password: str | None = None,
     token: str | None = None,
     tls: bool | None = None,
     tls_ca: str | os.PathLike[str] | None = None,
-) -> StreamStore | RemoteStore:
+) -> Engine | RemoteStore:
     """Open a store: in a folder, which is made if it is not there, on a server, or in memory, at ``memory:``.
 
     A folder that another process has open is served by that process; when it ends, one of the others takes over by
     itself. With ``exclusive`` nobody else is let in, and ``StoreLocked`` names who is in already. A process that may be
     killed at any time says ``own=False``: then it never is the owner of a folder, but starts one, which ends when
-    nobody needs it. Every ``pass_s`` seconds the owner scales streams, truncates them and writes watermarks.
+    nobody needs it. Every ``maintenance_interval_s`` seconds the owner scales streams, truncates them
+    and writes watermarks.
 
     A server is at ``penstock://host:port``. Say who you are with ``user`` and ``password``, or with a ``token``. It is
     spoken to with TLS, but not on this machine, unless ``tls`` says otherwise; ``tls_ca`` is the certificate to trust.
@@ -87,14 +88,20 @@ def connect(
     check_kind("own", own, bool)
     for_server = {"user": user, "password": password, "token": token, "tls": tls, "tls_ca": tls_ca}
     if isinstance(address, str) and address.startswith("penstock://"):
-        _refuse("a server", {"exclusive": exclusive or None, "pass_s": None if pass_s == _PASS_S else pass_s})
+        _refuse(
+            "a server",
+            {
+                "exclusive": exclusive or None,
+                "maintenance_interval_s": None if maintenance_interval_s == _PASS_S else maintenance_interval_s,
+            },
+        )
         from penstock.client import RemoteStore, ServerFinder  # noqa: PLC0415
 
         return RemoteStore(ServerFinder(address, user=user, password=password, token=token, tls=tls, tls_ca=tls_ca))
     if address == "memory:":
         _refuse("a store in memory", {"exclusive": exclusive or None, "own": None if own else own, **for_server})
     if not is_folder(address):
-        return open_store(address, pass_s=pass_s)
+        return open_store(address, maintenance_interval_s=maintenance_interval_s)
     _refuse("a folder", for_server)
     from penstock.errors import BadArgument  # noqa: PLC0415
     from penstock.server._share import open_owned, open_shared  # noqa: PLC0415
@@ -103,8 +110,8 @@ def connect(
     if exclusive and not own:
         raise BadArgument("exclusive means that this process owns the folder: leave out own=False")
     if exclusive:
-        return open_owned(folder, pass_s=pass_s, alone=True)
-    return open_shared(folder, pass_s=pass_s, own=own)
+        return open_owned(folder, maintenance_interval_s=maintenance_interval_s, alone=True)
+    return open_shared(folder, maintenance_interval_s=maintenance_interval_s, own=own)
 
 
 def _refuse(kind: str, given: Mapping[str, object]) -> None:

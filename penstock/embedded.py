@@ -13,7 +13,7 @@ from penstock.log import MetadataManager
 from penstock.model import check_positive
 from penstock.plog import open_plogs
 from penstock.ports import opened
-from penstock.stream import PASS_S, StreamStore
+from penstock.stream import MAINTENANCE_INTERVAL_S, Engine
 
 if TYPE_CHECKING:
     from penstock.log import PlogSizes
@@ -30,16 +30,16 @@ def open_store(
     *,
     clock: Clock | None = None,
     sizes: PlogSizes | None = None,
-    pass_s: float = PASS_S,
-) -> StreamStore:
+    maintenance_interval_s: float = MAINTENANCE_INTERVAL_S,
+) -> Engine:
     """Open the store in a folder, which is made if it is not there, or one in memory, at ``memory:``.
 
-    Every ``pass_s`` seconds it scales streams, truncates them, and writes watermarks.
+    Every ``maintenance_interval_s`` seconds it scales streams, truncates them, and writes watermarks.
     """
-    check_positive("pass_s", pass_s)
+    check_positive("maintenance_interval_s", maintenance_interval_s)
     plogs_url, cpo_url = _urls(address)
 
-    def open_all() -> StreamStore:
+    def open_all() -> Engine:
         with ExitStack() as resources:
             try:
                 plogs = resources.enter_context(open_plogs(plogs_url))
@@ -47,9 +47,9 @@ def open_store(
                 raise StoreLocked(str(address), owner=error.owner) from None
             cpo = resources.enter_context(open_cpo(cpo_url))
             manager = resources.enter_context(MetadataManager.open(plogs, cpo, _PARTITION, sizes=sizes))
-            return StreamStore(manager, clock=clock, pass_s=pass_s, resources=resources)
+            return Engine(manager, clock=clock, maintenance_interval_s=maintenance_interval_s, resources=resources)
 
-    return opened(open_all, StreamStore.close)
+    return opened(open_all, Engine.close)
 
 
 def is_folder(address: object) -> bool:

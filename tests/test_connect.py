@@ -33,7 +33,7 @@ def test_credentials_and_tls_are_refused_where_no_server_checks_them(
     ("address", "name", "value"),
     [
         ("penstock://127.0.0.1:1", "exclusive", True),
-        ("penstock://127.0.0.1:1", "pass_s", 0.1),
+        ("penstock://127.0.0.1:1", "maintenance_interval_s", 0.1),
         ("memory:", "exclusive", True),
         ("memory:", "own", False),
     ],

@@ -7,7 +7,7 @@ import penstock
 
 FIRST = 1_793_520_000_000  # 2026-11-01 08:00:00 UTC
 
-with penstock.connect(os.environ.get("PENSTOCK_STORE", "data"), pass_s=0.1) as store:
+with penstock.connect(os.environ.get("PENSTOCK_STORE", "data"), maintenance_interval_s=0.1) as store:
     store.create_stream("plant/readings", segments=2, exist_ok=True)
     BEGIN = mark.lower if (mark := store.watermark("plant/readings")) else FIRST
     with store.writer("plant/readings", "north") as writer:

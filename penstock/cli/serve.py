@@ -33,7 +33,9 @@ def serve(
     idle_timeout_s: Annotated[float | None, typer.Option(help="When a silent connection is closed.")] = None,
     header_timeout_s: Annotated[float | None, typer.Option(help="How long the head of a request may take.")] = None,
     shutdown_timeout_s: Annotated[float | None, typer.Option(help="How long requests may take to end.")] = None,
-    pass_s: Annotated[float | None, typer.Option(help="How often streams are scaled and truncated.")] = None,
+    maintenance_interval_s: Annotated[
+        float | None, typer.Option(help="How often streams are scaled and truncated.")
+    ] = None,
     log_format: Annotated[Literal["plain", "json"] | None, typer.Option(help="How to log.")] = None,
 ) -> None:
     """Let other processes and machines use a store, until Ctrl-C or SIGTERM.

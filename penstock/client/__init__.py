@@ -3,9 +3,9 @@
 from penstock.client._address import ServerFinder
 from penstock.client._group import RemoteGroup
 from penstock.client._store import RemoteStore
-from penstock.stream import StreamStore
+from penstock.stream import Engine
 
 __all__ = ["RemoteGroup", "RemoteStore", "ServerFinder", "Store"]
 
-Store = StreamStore | RemoteStore
+Store = Engine | RemoteStore
 """A store, in this process or in another."""

@@ -1,4 +1,4 @@
-"""The store over the wire: what :class:`penstock.stream.StreamStore` does, of a store that another process has open."""
+"""The store over the wire: what :class:`penstock.stream.Engine` does, of a store that another process has open."""
 
 from __future__ import annotations
 

@@ -53,7 +53,7 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     idle_timeout_s: Seconds = 300.0
     header_timeout_s: Seconds = 10.0
     shutdown_timeout_s: Seconds = 10.0
-    pass_s: Seconds = 1.0  # how often streams are scaled and truncated, and watermarks written
+    maintenance_interval_s: Seconds = 1.0  # how often streams are scaled and truncated, and watermarks written
     log_format: Literal["plain", "json"] = "plain"
 
     @property

@@ -12,7 +12,7 @@ from penstock.errors import PenstockError
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from penstock.stream import StreamStore
+    from penstock.stream import Engine
 
 __all__ = ["Health"]
 
@@ -23,7 +23,7 @@ _PATIENCE_S: Final = 5.0
 class Health:
     """Looks at the store at most once a second, however many ask."""
 
-    def __init__(self, store: StreamStore, folder: Path) -> None:
+    def __init__(self, store: Engine, folder: Path) -> None:
         self._store, self._folder = store, folder
         self._lock = threading.Lock()
         self._found: tuple[float, str | None] = (float("-inf"), None)  # when, and what

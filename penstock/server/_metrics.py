@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from prometheus_client.core import Metric
 
-    from penstock.stream import StreamStore
+    from penstock.stream import Engine
     from penstock.stream.segment import Segment
 
 __all__ = ["NAMES_MAX", "new_registry"]
@@ -26,7 +26,7 @@ __all__ = ["NAMES_MAX", "new_registry"]
 NAMES_MAX: Final = 1000  # streams that have figures of their own, and groups; the first by name
 
 
-def new_registry(store: StreamStore, connections: Mapping[str, Callable[[], int]]) -> CollectorRegistry:
+def new_registry(store: Engine, connections: Mapping[str, Callable[[], int]]) -> CollectorRegistry:
     """Return everything there is to measure; ``connections`` tell how many there are now, by what they speak."""
     registry = CollectorRegistry()
     for kind in (ProcessCollector, PlatformCollector, GCCollector):
@@ -36,7 +36,7 @@ def new_registry(store: StreamStore, connections: Mapping[str, Callable[[], int]
 
 
 class _StoreCollector(Collector):
-    def __init__(self, store: StreamStore, connections: Mapping[str, Callable[[], int]]) -> None:
+    def __init__(self, store: Engine, connections: Mapping[str, Callable[[], int]]) -> None:
         self._store, self._connections = store, connections
         self._appended = _Appended()
 
@@ -49,7 +49,7 @@ class _StoreCollector(Collector):
         yield from self._streams()
         yield from self._groups()
         yield self._syncs()
-        yield _gauge("penstock_open_transactions", "Transactions under way.", {"": len(self._store.transactions)})
+        yield _gauge("penstock_open_transactions", "Transactions under way.", {"": len(self._store.transactions.open)})
         counts = {kind: count() for kind, count in self._connections.items()}
         yield _gauge("penstock_connections", "Clients that are connected.", counts, label="protocol")
 
@@ -57,7 +57,7 @@ class _StoreCollector(Collector):
         catalog, now = self._store.catalog, self._store.clock.now()
         with catalog.lock:
             uids = {name: catalog.streams[name].uid for name in sorted(catalog.streams)}
-        appended = self._appended.look(self._store.segments_at_work(), set(uids.values()))
+        appended = self._appended.look(self._store.segments.at_work(), set(uids.values()))
         events, data = (
             CounterMetricFamily("penstock_appended_events", "Events appended since the start.", labels=["stream"]),
             CounterMetricFamily("penstock_appended_bytes", "Bytes appended since the start.", labels=["stream"]),

@@ -58,7 +58,7 @@ def _of_group(name: str) -> Callable[..., Any]:
 
 
 def _of_transaction(name: str) -> Callable[..., Any]:
-    return lambda session, transaction: getattr(session.store.transaction(transaction), name)()
+    return lambda session, transaction: getattr(session.store.transactions.get(transaction), name)()
 
 
 def _group_value(name: str) -> Callable[..., Any]:
@@ -95,20 +95,20 @@ def _step(session: Session, name: str, start: Any, end: Any, *limits: Any) -> An
 
 
 def _segment_at(session: Session, pointer: Any) -> Any:  # noqa: ANN401
-    segment = session.store.segment_at(pointer)
+    segment = session.store.cuts.segment_at(pointer)
     return news_of(session.store.catalog.stream(pointer.stream), pointer.segment_id, segment)
 
 
 def _locate(session: Session, stream: str, segment: int, offset: int, end: int) -> Any:  # noqa: ANN401
     try:
-        located = session.store.segment(stream, segment).locate(offset, end)
+        located = session.store.segments.get(stream, segment).locate(offset, end)
         return [[start, commit_ms, one.path, one.key, one.first, one.offsets] for start, commit_ms, one in located]
     except (KeyError, NoSuchStream):
         return []
 
 
 def _times(session: Session, stream: str, segment: int, first: int, last: int) -> Any:  # noqa: ANN401
-    return list(session.store.mark_times(stream, segment).steps(first, last))
+    return list(session.store.reads.times(stream, segment).steps(first, last))
 
 
 class _Waiting:
@@ -153,7 +153,7 @@ def _open_reader(
     try:
         reader = store.reader_group(group).seat(lambda seat: ClientReader(session, seat, reader_id), claim)
     except ReaderInUse:
-        live = store.live.get(group)
+        live = store.groups.at_work.get(group)
         older = None if live is None else live.readers.get(reader_id)
         if not (isinstance(older, ClientReader) and older.end_if_left_behind()):
             raise
@@ -218,18 +218,18 @@ def _open_writer(  # noqa: PLR0917 - as they are sent
     found: list[Any] = []
 
     def make() -> ClientWriter:
-        uid, lanes, keeps_keys = session.store.lanes(stream)
-        numbers = [] if writer_id is None else session.store.numbers_of(stream, identity)
+        uid, lanes, keeps_keys = session.store.host.lanes(stream)
+        numbers = [] if writer_id is None else session.store.host.numbers_of(stream, identity)
         if sent is not None and numbers and numbers[1] > sent:
             raise WriterFenced(stream, str(writer_id))
         found[:] = [uid, [[lane.segment_id, lane.low] for lane in lanes], keeps_keys, numbers]
         return ClientWriter(session, stream, writer_id, identity, token, notes_time=notes_time)
 
     if sent is not None:
-        older = session.store.known_writer(stream, writer_id)
+        older = session.store.writers.get(stream, writer_id)
         if older is not None and getattr(older, "token", None) != token:
             raise WriterFenced(stream, str(writer_id))
-    writer = session.store.admit(stream, writer_id, make)
+    writer = session.store.writers.admit(stream, writer_id, make)
     if session.is_over:
         writer.abandon()  # who ended it may have come before the store knew the writer
     return [writer.number, *found]
@@ -246,13 +246,13 @@ def _close_writer(session: Session, number: int, for_good: bool) -> None:
 
 
 def _lanes(session: Session, number: int) -> list[Any]:
-    uid, lanes, keeps_keys = session.store.lanes(_writer(session, number).stream)
+    uid, lanes, keeps_keys = session.store.host.lanes(_writer(session, number).stream)
     return [uid, [[lane.segment_id, lane.low] for lane in lanes], keeps_keys]
 
 
 def _last(session: Session, number: int, segment: int, place: float) -> int:
     writer = _writer(session, number)
-    return session.store.segment(writer.stream, segment).last_of(writer.identity, place)
+    return session.store.segments.get(writer.stream, segment).last_of(writer.identity, place)
 
 
 def _find(session: Session, number: int, blocks: list[list[Any]]) -> list[int | None]:

@@ -124,7 +124,7 @@ def _of_group(session: Session, args: list[Any]) -> Iterable[str]:
 
 
 def _of_transaction(session: Session, args: list[Any]) -> Iterable[str]:
-    found = session.store.transaction(args[0])
+    found = session.store.transactions.get(args[0])
     if isinstance(found, Transaction | PreparedTransaction):
         return [found.stream]
     return []  # of one that has ended only how is told

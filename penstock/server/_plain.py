@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from penstock.server._operations import Permission
     from penstock.server._permissions import Visitor
-    from penstock.stream import StreamStore
+    from penstock.stream import Engine
 
 __all__ = ["append", "flight_of", "flights", "is_ticket", "name_in", "read"]
 
@@ -33,12 +33,12 @@ class _Ticket(msgspec.Struct, forbid_unknown_fields=True):
     end: str | int | None = None
 
 
-def flights(store: StreamStore, visitor: Visitor) -> Iterator[flight.FlightInfo]:
+def flights(store: Engine, visitor: Visitor) -> Iterator[flight.FlightInfo]:
     """Return the streams that a visitor may read."""
     return (_info(info.name, info.size_bytes) for info in store.streams() if visitor.may("read", info.name))
 
 
-def flight_of(store: StreamStore, visitor: Visitor, name: str) -> flight.FlightInfo:
+def flight_of(store: Engine, visitor: Visitor, name: str) -> flight.FlightInfo:
     """Return one stream."""
     _check(visitor, "read", name)
     return _info(name, store.stream(name).size_bytes)
@@ -55,7 +55,7 @@ def is_ticket(data: bytes) -> bool:
     return data.startswith(b"{")
 
 
-def read(store: StreamStore, visitor: Visitor, data: bytes) -> Iterator[pa.RecordBatch]:
+def read(store: Engine, visitor: Visitor, data: bytes) -> Iterator[pa.RecordBatch]:
     """Return the events that a ticket asks for."""
     try:
         ticket = msgspec.json.decode(data, type=_Ticket)
@@ -74,7 +74,7 @@ def name_in(descriptor: flight.FlightDescriptor) -> str:
     return "/".join(path)
 
 
-def append(store: StreamStore, visitor: Visitor, name: str, reader: Any) -> int:  # noqa: ANN401 - of Flight
+def append(store: Engine, visitor: Visitor, name: str, reader: Any) -> int:  # noqa: ANN401 - of Flight
     """Append batches of events, with their keys and headers; return how many, once all are durable."""
     _check(visitor, "write", name)
     count = 0

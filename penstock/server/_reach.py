@@ -48,7 +48,7 @@ def show_proof(session: Session, stream: str, segment: int, offset: int) -> list
     None where there are no files.
     """
     try:
-        located = session.store.segment(stream, segment).locate(offset, offset + 1)
+        located = session.store.segments.get(stream, segment).locate(offset, offset + 1)
     except (KeyError, NoSuchStream):
         located = []
     if not located:

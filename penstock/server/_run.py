@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from penstock.server._config import Config
     from penstock.server._tls import Certificate
     from penstock.server._users import Users
-    from penstock.stream import StreamStore
+    from penstock.stream import Engine
 
 __all__ = ["Server", "run"]
 
@@ -133,7 +133,7 @@ class Server:
 
         config, folder = self._config, Path(self._config.store).absolute()
         listen(config.host, config.port).close()  # gRPC would share a port that somebody has
-        store = parts.enter_context(open_owned(folder, pass_s=config.pass_s))
+        store = parts.enter_context(open_owned(folder, maintenance_interval_s=config.maintenance_interval_s))
         certificate, users = _certificate(config, folder), _users(config, folder)
         http = HttpServer(config, certificate)
         parts.callback(http.shutdown)
@@ -146,7 +146,7 @@ class Server:
         self.port, self.http_port = service.port, http.port
 
 
-def start_service(store: StreamStore, config: Config, users: Users | None, certificate: Certificate | None) -> Service:
+def start_service(store: Engine, config: Config, users: Users | None, certificate: Certificate | None) -> Service:
     """Start the Flight service: the one place where the server meets its data plane."""
     from penstock.server._login import login  # noqa: PLC0415 - heavy, as is the next, and tests put others in their place
     from penstock.server._service import FlightService  # noqa: PLC0415

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
     from penstock.client._room import Room
     from penstock.server._permissions import Guard
-    from penstock.stream import StreamStore
+    from penstock.stream import Engine
 
 __all__ = ["FlightService"]
 
@@ -53,7 +53,7 @@ class FlightService(flight.FlightServerBase):  # type: ignore[misc]
 
     def __init__(
         self,
-        store: StreamStore,
+        store: Engine,
         location: str,
         *,
         guard: Guard | None = None,
@@ -154,7 +154,7 @@ class FlightService(flight.FlightServerBase):  # type: ignore[misc]
     def _blocks(self, session: Session, stream: str, segment: int, offset: int, end: int) -> Iterator[pa.RecordBatch]:
         with _told(session):
             try:
-                found = self._store.segment(stream, segment)
+                found = self._store.segments.get(stream, segment)
             except (KeyError, NoSuchStream):  # which is for readers to tell: they know what they have missed
                 raise BadArgument(f"there is no segment {segment} of stream {stream} any more") from None
             yield from self._blocks_of.between(found, offset, end)

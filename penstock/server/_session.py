@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from penstock.server._permissions import Visitor
-    from penstock.stream import StreamStore
+    from penstock.stream import Engine
     from penstock.stream.catalog import Key, StreamState
     from penstock.stream.segment import Segment
 
@@ -48,7 +48,7 @@ class Session:
 
     def __init__(
         self,
-        store: StreamStore,
+        store: Engine,
         visitor: Visitor,
         *,
         is_cancelled: Callable[[], bool],
@@ -140,7 +140,7 @@ class Session:
         """Tell of a segment: at once, and whenever something happens to it."""
         stream, number = key
         try:
-            segment = self.store.segment(stream, number)
+            segment = self.store.segments.get(stream, number)
             uid = self.store.catalog.stream(stream).uid
         except (KeyError, PenstockError):
             if len(self._news) >= _OPEN_MAX:  # a client that asks and does not listen

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
     from penstock.client._store import RemoteStore
     from penstock.server._service import FlightService
-    from penstock.stream import StreamStore
+    from penstock.stream import Engine
 
 __all__ = ["main", "open_owned", "open_shared"]
 
@@ -64,24 +64,24 @@ _ALONE: Final = b"alone "
 _logger: Final = logging.getLogger("penstock.server")
 
 
-def open_shared(folder: Path, *, pass_s: float, own: bool) -> StreamStore | RemoteStore:
+def open_shared(folder: Path, *, maintenance_interval_s: float, own: bool) -> Engine | RemoteStore:
     """Open the store in a folder: as its owner, if it may be that one, or through the process that is."""
     if own:
         with suppress(StoreLocked):
-            return open_owned(folder, pass_s=pass_s)
+            return open_owned(folder, maintenance_interval_s=maintenance_interval_s)
     elif not has_store(folder):
         reason = "there is no store in this folder, and own=False makes none: open it once without"
         raise StoreUnreachable(str(folder), reason=reason)
-    finder = _FolderFinder(folder, pass_s, own=own)
+    finder = _FolderFinder(folder, maintenance_interval_s, own=own)
     finder.prepare()
     from penstock.client._store import RemoteStore  # noqa: PLC0415 - an owner does without
 
     return RemoteStore(finder)
 
 
-def open_owned(folder: Path, *, pass_s: float, alone: bool = False) -> StreamStore:
+def open_owned(folder: Path, *, maintenance_interval_s: float, alone: bool = False) -> Engine:
     """Open the store in a folder as its owner, and serve it to others, unless they are to stay outside."""
-    store = _open_store(folder, pass_s)
+    store = _open_store(folder, maintenance_interval_s)
     try:
         _open_door(store, folder, alone=alone)
     except OSError as error:
@@ -92,17 +92,17 @@ def open_owned(folder: Path, *, pass_s: float, alone: bool = False) -> StreamSto
     return store
 
 
-def _open_store(folder: Path, pass_s: float) -> StreamStore:
+def _open_store(folder: Path, maintenance_interval_s: float) -> Engine:
     """Open a store; an owner process that no client needs is asked to leave first."""
     try:
-        return open_store(folder, pass_s=pass_s)
+        return open_store(folder, maintenance_interval_s=maintenance_interval_s)
     except StoreLocked:
         if not _asked_to_leave(folder):
             raise
     deadline = time.monotonic() + _LEAVE_S
     while True:
         try:
-            return open_store(folder, pass_s=pass_s)
+            return open_store(folder, maintenance_interval_s=maintenance_interval_s)
         except StoreLocked:
             if time.monotonic() > deadline:
                 raise
@@ -172,7 +172,7 @@ def _seconds(text: str) -> float:
 
 
 @uninterrupted
-def _open_door(store: StreamStore, folder: Path, *, alone: bool, leave: threading.Event | None = None) -> _Door:
+def _open_door(store: Engine, folder: Path, *, alone: bool, leave: threading.Event | None = None) -> _Door:
     remove_proofs(folder)
     door = _Door(store, folder, alone=alone, leave=leave)
     store.before_close(door.close)
@@ -182,7 +182,7 @@ def _open_door(store: StreamStore, folder: Path, *, alone: bool, leave: threadin
 class _Door:
     """Where others ring. An owner process has ``leave``, which is set when it is asked to end and has no clients."""
 
-    def __init__(self, store: StreamStore, folder: Path, *, alone: bool, leave: threading.Event | None) -> None:
+    def __init__(self, store: Engine, folder: Path, *, alone: bool, leave: threading.Event | None) -> None:
         forks.guard(self)
         self._store, self._folder, self._alone, self._leave = store, folder, alone, leave
         self._service: FlightService | None = None
@@ -284,9 +284,9 @@ class _FolderFinder:
 
     patience_s: Final = 10.0  # another process may just be opening it
 
-    def __init__(self, folder: Path, pass_s: float, *, own: bool) -> None:
-        self._folder, self._pass_s, self._own = folder, pass_s, own
-        self._owned: StreamStore | None = None
+    def __init__(self, folder: Path, maintenance_interval_s: float, *, own: bool) -> None:
+        self._folder, self._pass_s, self._own = folder, maintenance_interval_s, own
+        self._owned: Engine | None = None
         self._starting: subprocess.Popen[bytes] | None = None
         self._start_at = 0.0
         self._watch = OwnerWatch(folder, f"{_short(folder)}/{_SERVICE}")
@@ -336,7 +336,7 @@ class _FolderFinder:
             self._await_owner()
             return
         try:
-            self._owned = open_owned(self._folder, pass_s=self._pass_s)
+            self._owned = open_owned(self._folder, maintenance_interval_s=self._pass_s)
         except StoreLocked as error:
             raise StoreUnreachable(self.address, reason=f"{error.owner} owns it and does not answer") from error
 

@@ -81,12 +81,12 @@ def last_number(session: Session, stream: str, uid: int, writer_id: str | None) 
 
 def _writer(session: Session, stream: str, uid: int, writer_id: str | None) -> TransactionalWriter:
     check_writer(writer_id, None)
-    return TransactionalWriter(session.store, stream, uid, writer_id, None)
+    return TransactionalWriter(session.store.transactions, stream, uid, writer_id, None)
 
 
 def status(session: Session, transaction: str) -> str:
     """Return whether it is open, prepared, committed or aborted."""
-    return session.store.transaction(transaction).status
+    return session.store.transactions.get(transaction).status
 
 
 def write(session: Session, transaction: str, events: list[bytes], keys: list[Any], headers: list[Any]) -> None:
@@ -175,4 +175,4 @@ def abort(session: Session, transaction: str, events: list[int]) -> None:
 
 
 def _open(session: Session, transaction: str) -> Transaction | PreparedTransaction | EndedTransaction:
-    return session.store.transaction(transaction)
+    return session.store.transactions.get(transaction)

@@ -118,7 +118,7 @@ class ClientWriter:
         segment = self._segments.get(segment_id)
         if segment is None:
             try:
-                segment = self._segments[segment_id] = self._store.segment(self.stream, segment_id)
+                segment = self._segments[segment_id] = self._store.segments.get(self.stream, segment_id)
             except KeyError:
                 return None  # it has ended, and was truncated away
         header = read_header(head, where=segment.where, start=segment.tail)
@@ -142,7 +142,7 @@ class ClientWriter:
     def find(self, segment_id: int, last: int, count: int, digest: bytes) -> int | None:
         """Return where a block begins that was sent before; None if it did not get here."""
         try:
-            segment = self._store.segment(self.stream, segment_id)
+            segment = self._store.segments.get(self.stream, segment_id)
             return segment.find_block(self.identity, last=last, count=count, digest=digest)
         except KeyError:
             return None
@@ -157,7 +157,7 @@ class ClientWriter:
 
     def note_activity(self) -> None:
         """Note that the client has sent something."""
-        self._store.note_activity(self)
+        self._store.writers.note_activity(self)
 
     def abandon(self) -> None:
         """Write no more: the client is gone, without a word."""
@@ -175,7 +175,7 @@ class ClientWriter:
         """Write no more; what the client has sent is durable."""
         closed = StoreClosed(f"the writer of stream {self.stream!r}")
         was_sound = self._stop(closed)
-        self._store.forget_writer(self, for_good=for_good and was_sound)
+        self._store.writers.forget(self, for_good=for_good and was_sound)
         if for_good and was_sound and self.writer_id is None:  # nobody has its identity again
             for segment in self._segments.values():
                 segment.forget_writer(self.identity)
@@ -245,7 +245,7 @@ class Upload:
 
     def __init__(self, session: Session, writer: ClientWriter) -> None:
         self.writer = writer
-        self._logs = session.store.large_logs(writer.stream, writer.stream_uid)
+        self._logs = session.store.host.large_logs(writer.stream, writer.stream_uid)
         self._write = LargeWrite(self._logs.new_large_log, session.store.clock)
         self._lock = threading.Lock()  # held while something is done to it: the client may be missed meanwhile
 

@@ -1,14 +1,14 @@
 """Streams: segments, writers, readers, groups, scaling, retention.
 
-:class:`StreamStore` is all of them over one partition of logs. What decides is pure: the states of streams and groups
+:class:`Engine` is all of them over one partition of logs. What decides is pure: the states of streams and groups
 take records in (`_stream_state`, `_group_state`), where to cut, when to scale and what time it is are functions
 (`_retention`, `_scaling`, `_marks`); segments, writers and readers do the work.
 """
 
-from penstock.stream.engine import StreamStore
+from penstock.stream.engine import Engine
 from penstock.stream.format import READ_SCHEMA
 from penstock.stream.group import ReaderGroup
-from penstock.stream.maintenance import PASS_S
+from penstock.stream.maintenance import MAINTENANCE_INTERVAL_S
 from penstock.stream.read import EventRead, Reader
 from penstock.stream.time import MarkStatus
 from penstock.stream.transaction import PreparedTransaction, Transaction, TransactionalWriter
@@ -16,11 +16,12 @@ from penstock.stream.write import EVENT_SIZE_MAX, Ack, BatchAck, DoneAck, EventO
 
 __all__ = [
     "EVENT_SIZE_MAX",
-    "PASS_S",
+    "MAINTENANCE_INTERVAL_S",
     "READ_SCHEMA",
     "Ack",
     "BatchAck",
     "DoneAck",
+    "Engine",
     "EventOutputStream",
     "EventPointers",
     "EventRead",
@@ -28,7 +29,6 @@ __all__ = [
     "PreparedTransaction",
     "Reader",
     "ReaderGroup",
-    "StreamStore",
     "StreamWriter",
     "Transaction",
     "TransactionalWriter",

@@ -64,7 +64,7 @@ def test_aggregate_merges_streams(call: Call, plant: Path) -> None:
 
 def test_windows_are_added_up_by_the_writers_time(call: Call, here: Path) -> None:
     """With options of the source, and expressions over its columns."""
-    with penstock.connect(here / "penstock-data", pass_s=0.05) as store:
+    with penstock.connect(here / "penstock-data", maintenance_interval_s=0.05) as store:
         for stream in ("plant/readings", "plant/sums"):
             store.create_stream(stream)
         with store.writer("plant/readings", "boiler") as writer:

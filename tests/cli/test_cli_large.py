@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from penstock.client import Store
-    from penstock.stream import StreamStore
+    from penstock.stream import Engine
     from tests.cli.conftest import Call, CallOnTerminal, Run
 
 MIB = 1 << 20
@@ -311,7 +311,7 @@ def test_saved_lines_are_whole_and_columns_have_null(call: Call, film: str, tmp_
     assert str(place) == film
 
 
-def test_follow_shows_large_events_and_goes_on(call: Call, shared: StreamStore) -> None:
+def test_follow_shows_large_events_and_goes_on(call: Call, shared: Engine) -> None:
     """They arrive through a reader, which does not return them, and count as events."""
     shared.create_stream("a/b")
     group_made = threading.Event()

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from penstock.stream import StreamStore
+    from penstock.stream import Engine
     from tests.cli.conftest import Call
 
 PATIENCE_S = 60
@@ -50,17 +50,17 @@ class Screen(io.BytesIO):
 
 
 @pytest.fixture
-def stream(shared: StreamStore) -> str:
+def stream(shared: Engine) -> str:
     shared.create_stream("a/b")
     return "a/b"
 
 
-def write(store: StreamStore, *events: bytes, key: str = "k") -> None:
+def write(store: Engine, *events: bytes, key: str = "k") -> None:
     with store.writer("a/b") as writer:
         writer.write_batch(events, [key] * len(events))
 
 
-def events_in(store: StreamStore, count: int) -> list[bytes]:
+def events_in(store: Engine, count: int) -> list[bytes]:
     batches = last_events(store, "a/b", end=store.tail("a/b"), count=count)
     return [event for batch in batches for event in batch.column("event").to_pylist()]
 
@@ -116,7 +116,7 @@ def interrupt(signum: int = signal.SIGINT) -> None:
 )
 @pytest.mark.usefixtures("stream")
 def test_prints_the_last_events_or_those_from_a_place(
-    call: Call, shared: StreamStore, options: str, expected: range
+    call: Call, shared: Engine, options: str, expected: range
 ) -> None:
     """Ten, as tail does; --last says where to begin, --limit how many there are at most."""
     write(shared, *(b"%d" % number for number in range(25)))
@@ -124,7 +124,7 @@ def test_prints_the_last_events_or_those_from_a_place(
     assert (result.code, result.lines) == (0, [str(number) for number in expected])
 
 
-def test_place_may_be_a_pointer_of_json(call: Call, shared: StreamStore, stream: str) -> None:
+def test_place_may_be_a_pointer_of_json(call: Call, shared: Engine, stream: str) -> None:
     """In a stream of one segment a pointer is a cut, so what one command prints the next one takes."""
     write(shared, b"one", b"two", b"three")
     lines = [json.loads(line) for line in call("tail", stream, "--json").lines]
@@ -145,7 +145,7 @@ def test_place_may_be_a_pointer_of_json(call: Call, shared: StreamStore, stream:
     ],
 )
 @pytest.mark.usefixtures("stream")
-def test_wrong_call_is_refused(call: Call, shared: StreamStore, arguments: list[str], code: int) -> None:
+def test_wrong_call_is_refused(call: Call, shared: Engine, arguments: list[str], code: int) -> None:
     """No group is left behind."""
     result = call("tail", *arguments)
     assert (result.code, result.out) == (code, "")
@@ -154,7 +154,7 @@ def test_wrong_call_is_refused(call: Call, shared: StreamStore, arguments: list[
 
 
 @pytest.mark.usefixtures("stream")
-def test_follow_prints_each_event_as_it_arrives(shared: StreamStore, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_follow_prints_each_event_as_it_arrives(shared: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each is written only when the one before was seen; it ends with the limit, and its group is gone."""
     write(shared, b"old", b"last")
     seen = []
@@ -171,7 +171,7 @@ def test_follow_prints_each_event_as_it_arrives(shared: StreamStore, monkeypatch
 
 
 @pytest.mark.usefixtures("stream")
-def test_follow_goes_on_across_scaling(shared: StreamStore, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_follow_goes_on_across_scaling(shared: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
     """Other segments are no reason to look away."""
 
     def meanwhile(screen: Screen) -> None:
@@ -197,7 +197,7 @@ def hangup() -> Iterator[None]:
 @pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 @pytest.mark.usefixtures("stream", "hangup")
 def test_follow_ends_without_a_word(
-    shared: StreamStore, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], signum: int
+    shared: Engine, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], signum: int
 ) -> None:
     """Ctrl-C is how it is meant to end; a closed terminal and a kill leave nothing behind either."""
     before = {one: signal.getsignal(one) for one in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
@@ -214,7 +214,7 @@ def test_follow_ends_without_a_word(
 
 
 @pytest.mark.usefixtures("stream")
-def test_follow_ends_with_a_sealed_stream(call: Call, shared: StreamStore, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_follow_ends_with_a_sealed_stream(call: Call, shared: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing more can arrive: whether it is sealed meanwhile or was before."""
 
     def meanwhile(screen: Screen) -> None:
@@ -227,7 +227,7 @@ def test_follow_ends_with_a_sealed_stream(call: Call, shared: StreamStore, monke
 
 
 @pytest.mark.usefixtures("stream")
-def test_follow_of_a_deleted_stream_is_an_error(shared: StreamStore, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_follow_of_a_deleted_stream_is_an_error(shared: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
     """It says why it ends, and its group is gone, too."""
 
     def meanwhile(screen: Screen) -> None:
@@ -244,7 +244,7 @@ def test_follow_of_a_deleted_stream_is_an_error(shared: StreamStore, monkeypatch
 
 @pytest.mark.usefixtures("stream")
 def test_follow_tells_what_cannot_be_read_and_goes_on(
-    shared: StreamStore, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+    shared: Engine, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     """An event that retention took away meanwhile is no reason to stop."""
     from penstock.stream import Reader  # noqa: PLC0415 - patched below
@@ -268,7 +268,7 @@ def _raise(error: Exception) -> None:
 
 
 @pytest.mark.usefixtures("stream")
-def test_follow_deletes_what_was_left_by_one_that_was_killed(call: Call, shared: StreamStore) -> None:
+def test_follow_deletes_what_was_left_by_one_that_was_killed(call: Call, shared: Engine) -> None:
     """Retention by consumption would wait for such a group for ever; those of users stay."""
     shared.create_reader_group("penstock-tail-1700000000000-0123", ["a/b"])
     shared.create_reader_group("mine", ["a/b"])
@@ -279,7 +279,7 @@ def test_follow_deletes_what_was_left_by_one_that_was_killed(call: Call, shared:
 
 @pytest.mark.usefixtures("stream")
 def test_follow_leaves_the_group_of_another_that_has_just_begun(
-    shared: StreamStore, monkeypatch: pytest.MonkeyPatch
+    shared: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Between the creation of a group and its reader, another command must not take it for one left behind."""
     write(shared, b"event")
@@ -329,7 +329,7 @@ def test_segments_give_even_shares(available: list[int], wanted: int, expected: 
 
 
 @pytest.mark.usefixtures("stream")
-def test_last_events_go_back_beyond_a_scale(shared: StreamStore) -> None:
+def test_last_events_go_back_beyond_a_scale(shared: Engine) -> None:
     """Right after a split the new segments are empty; the last events are those before it."""
     write(shared, *(b"%d" % number for number in range(5)))
     shared.scale_stream("a/b", [0], [(0.0, 0.5), (0.5, 1.0)])
@@ -341,7 +341,7 @@ def test_last_events_go_back_beyond_a_scale(shared: StreamStore) -> None:
 
 
 @pytest.mark.usefixtures("stream")
-def test_last_events_of_a_large_segment_read_only_its_end(shared: StreamStore, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_last_events_of_a_large_segment_read_only_its_end(shared: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
     """A look at the end costs the same in a large stream as in a small one."""
     for number in range(40):
         write(shared, *(b"%d %d" % (number, one) + bytes(1000) for one in range(100)))

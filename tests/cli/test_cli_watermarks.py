@@ -23,7 +23,10 @@ def marked(call: Call, tmp_path: Path) -> Path:
     """A stream of three events with a watermark behind each of the first two."""
     call("stream", "create", STREAM)
     clock = ManualClock()
-    with open_store(tmp_path / "penstock-data", clock=clock, pass_s=3600) as store, store.writer(STREAM, "w") as writer:
+    with (
+        open_store(tmp_path / "penstock-data", clock=clock, maintenance_interval_s=3600) as store,
+        store.writer(STREAM, "w") as writer,
+    ):
         for time in (1_000, 2_000):
             writer.write_event(f"before {time}".encode())
             writer.note_time(time)

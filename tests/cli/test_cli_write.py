@@ -15,7 +15,7 @@ import penstock
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from penstock.stream import StreamStore
+    from penstock.stream import Engine
     from penstock.stream.format import GivenHeaders
     from tests.cli.conftest import Call, CallOnTerminal
 
@@ -124,7 +124,7 @@ def test_wrong_call_writes_nothing(call: Call, stream: str, tmp_path: Path, argu
     assert call("read", stream).out == ""
 
 
-def test_lines_of_a_slow_pipe_are_written_as_they_come(call: Call, shared: StreamStore) -> None:
+def test_lines_of_a_slow_pipe_are_written_as_they_come(call: Call, shared: Engine) -> None:
     """A program that logs a line an hour does not wait for a full buffer: the next comes when the last was read."""
     shared.create_stream("a/b")
     reader = shared.create_reader_group("g", ["a/b"]).reader("r")

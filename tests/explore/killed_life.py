@@ -14,7 +14,7 @@ from penstock.embedded import open_store
 from penstock.log import PlogSizes
 
 if TYPE_CHECKING:
-    from penstock.stream import StreamStore
+    from penstock.stream import Engine
 
 STREAM: Final = "plant/readings"
 SIZES: Final = PlogSizes(first=512, largest=4096)
@@ -34,7 +34,7 @@ def as_number(event: bytes) -> int:
 class Life:
     """What the process does; numbers of events go on from ``first``."""
 
-    def __init__(self, store: StreamStore, dice: Random, first: int) -> None:
+    def __init__(self, store: Engine, dice: Random, first: int) -> None:
         self._store, self._dice, self._next = store, dice, first
         self._writer = store.writer(STREAM, "w")
 

@@ -9,7 +9,7 @@ from penstock.cpo import open_cpo
 from penstock.errors import CommitUnfinished, DiskFull, NoSuchTransaction, PenstockError, WriterFailed
 from penstock.log import MetadataManager, PlogSizes
 from penstock.plog import FilePlogs
-from penstock.stream import StreamStore
+from penstock.stream import Engine
 from penstock.testing import ManualClock, MemoryDisk, SeededRandom
 from tests.explore.small_disk import SmallDisk
 
@@ -49,7 +49,7 @@ class Life:
         self.dice, self.clock, self.disk = dice, ManualClock(), SmallDisk(MemoryDisk())
         self.cpo = FullOracle(cpo, self.disk)
         self.stack = ExitStack()
-        self.store: StreamStore = self._open()
+        self.store: Engine = self._open()
         self.writer: StreamWriter | None = None
         self.next_event = self.next_number = 0
         self.acked: list[tuple[str, int]] = []
@@ -61,14 +61,14 @@ class Life:
         self.segments = 1
         self.store.create_stream(STREAM)
 
-    def _open(self) -> StreamStore:
+    def _open(self) -> Engine:
         random = SeededRandom(self.dice.randrange(1 << 32))
         with ExitStack() as resources:
             plogs = FilePlogs(self.disk, journal_size=4096, direct_size_min=700, random=random)
             resources.enter_context(plogs)
             manager = MetadataManager.open(plogs, self.cpo, "main", sizes=SIZES)  # type: ignore[arg-type]
             resources.enter_context(manager)
-            store = StreamStore(manager, clock=self.clock, pass_s=3600.0, resources=resources)
+            store = Engine(manager, clock=self.clock, maintenance_interval_s=3600.0, resources=resources)
             self.stack = ExitStack()
             self.stack.callback(store.close)
             return store
@@ -281,7 +281,7 @@ class Life:
 
     def is_committed(self, transaction: str) -> bool:
         try:
-            return self.store.transaction(transaction).status == "committed"
+            return self.store.transactions.get(transaction).status == "committed"
         except NoSuchTransaction:
             return False
 

@@ -21,7 +21,7 @@ from penstock.errors import (
 from penstock.log import MetadataManager, PlogSizes
 from penstock.plog import FilePlogs
 from penstock.ports import OsDisk, OsFile
-from penstock.stream import StreamStore
+from penstock.stream import Engine
 from penstock.stream.group import _positions
 from penstock.stream.group._coordinator import GUESTS_AWAITED_S
 from penstock.stream.read._reader import READER_LEASE_S
@@ -71,7 +71,7 @@ class Life:
         self.create_group()
         self.group = self.find_group()
 
-    def open(self) -> StreamStore:
+    def open(self) -> Engine:
         with ExitStack() as resources:
             disk = OsDisk(self.folder / "plogs")
             plogs = FilePlogs(
@@ -80,7 +80,7 @@ class Life:
             resources.enter_context(plogs)
             cpo = resources.enter_context(open_cpo(f"sqlite:{self.folder / 'cpo.db'}"))
             manager = resources.enter_context(MetadataManager.open(plogs, cpo, "main", sizes=SIZES))
-            return StreamStore(manager, clock=self.clock, pass_s=3600.0, resources=resources)
+            return Engine(manager, clock=self.clock, maintenance_interval_s=3600.0, resources=resources)
 
     def create_group(self) -> None:
         """Create a group that ends, or does not, at a cut."""
@@ -300,7 +300,7 @@ class Life:
     def record(self) -> None:
         if self.is_remote:
             self.outside.report_group("g")
-        self.store.positions.run_once()
+        self.store.groups.positions.run_once()
         self.model.record()
 
     # The group

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from pathlib import Path
     from random import Random
 
-    from penstock.stream import StreamStore
+    from penstock.stream import Engine
     from tests.explore.conftest import Lives
 
 
@@ -78,7 +78,7 @@ def lived(folder: Path, dice: Random, told: Told) -> None:
         told.hear(*line)
 
 
-def check(store: StreamStore, told: Told) -> None:
+def check(store: Engine, told: Told) -> None:
     """See that the folder holds what was told."""
     found = [as_number(event) for batch in store.read(STREAM) for event in batch["event"].to_pylist()]
     there = set(found)
@@ -98,9 +98,9 @@ def check(store: StreamStore, told: Told) -> None:
     told.settle(there, names)
 
 
-def is_committed(store: StreamStore, transaction: str) -> bool:
+def is_committed(store: Engine, transaction: str) -> bool:
     try:
-        return store.transaction(transaction).status == "committed"
+        return store.transactions.get(transaction).status == "committed"
     except NoSuchTransaction:
         return False
 

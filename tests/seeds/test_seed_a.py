@@ -13,7 +13,7 @@ import pytest
 
 import penstock
 from penstock.errors import EventClosed, EventTooLarge, StreamCorrupt
-from penstock.stream import StreamStore
+from penstock.stream import Engine
 from penstock.stream.format._block import (
     BLOCK_HEADER_SIZE,
     Block,
@@ -39,9 +39,9 @@ MIB = 1 << 20
 
 
 @pytest.fixture(params=["embedded", "remote"])
-def store(request: pytest.FixtureRequest) -> Iterator[StreamStore]:
+def store(request: pytest.FixtureRequest) -> Iterator[Engine]:
     with penstock.connect("memory:") as store:
-        assert isinstance(store, StreamStore)
+        assert isinstance(store, Engine)
         store.create_stream(STREAM)
         if request.param == "embedded":
             yield store
@@ -51,25 +51,25 @@ def store(request: pytest.FixtureRequest) -> Iterator[StreamStore]:
 
 
 @pytest.fixture
-def reader(store: StreamStore) -> Iterator[Reader]:
+def reader(store: Engine) -> Iterator[Reader]:
     with store.create_reader_group("group", [STREAM]).reader("reader") as reader:
         yield reader
 
 
-def write_large(store: StreamStore, data: bytes, key: str = "key") -> penstock.EventPointer:
+def write_large(store: Engine, data: bytes, key: str = "key") -> penstock.EventPointer:
     with store.writer(STREAM) as writer, writer.begin_write_event(key) as out:
         out.write(data)
     return out.pointer
 
 
-def rows(store: StreamStore) -> int:
+def rows(store: Engine) -> int:
     return sum(map(len, store.read(STREAM)))
 
 
 # The File API
 
 
-def test_it_has_all_that_events_have_and_no_framing_to_do(store: StreamStore, reader: Reader) -> None:
+def test_it_has_all_that_events_have_and_no_framing_to_do(store: Engine, reader: Reader) -> None:
     """Routing keys, segments, reader groups and unlimited size in one API; an event comes out as it went in."""
     store.scale_stream(STREAM, [0], [(0.0, 0.5), (0.5, 1.0)])
     events = {f"key {number}": os.urandom(number * 700_000) for number in range(6)}
@@ -106,7 +106,7 @@ def test_small_buffers_do_for_events_of_any_size(tmp_path: Path) -> None:
     assert highest < 6 * CHUNK_SIZE < pieces * len(piece) / 3
 
 
-def test_nothing_is_committed_before_the_stream_is_closed(store: StreamStore, reader: Reader) -> None:
+def test_nothing_is_committed_before_the_stream_is_closed(store: Engine, reader: Reader) -> None:
     """Readers find no part of an event."""
     with store.writer(STREAM) as writer:
         out = writer.begin_write_event("key")
@@ -118,7 +118,7 @@ def test_nothing_is_committed_before_the_stream_is_closed(store: StreamStore, re
         assert reader.read_next_event_as_stream(1.0) is not None
 
 
-def test_a_closed_event_is_fixed_and_another_can_be_begun(store: StreamStore) -> None:
+def test_a_closed_event_is_fixed_and_another_can_be_begun(store: Engine) -> None:
     """Once it is closed no more bytes can be written to it."""
     with store.writer(STREAM) as writer:
         out = writer.begin_write_event("key")
@@ -131,7 +131,7 @@ def test_a_closed_event_is_fixed_and_another_can_be_begun(store: StreamStore) ->
     assert store.fetch_event(another.pointer) == b"another"
 
 
-def test_the_sample_that_copies_an_event_to_a_file(store: StreamStore, reader: Reader) -> None:
+def test_the_sample_that_copies_an_event_to_a_file(store: Engine, reader: Reader) -> None:
     """As in the seed's own samples: write in pieces, then copy to a normal file."""
     with store.writer(STREAM) as writer, writer.begin_write_event("routingKey1") as out:
         out.write(b"data1")
@@ -146,7 +146,7 @@ def test_the_sample_that_copies_an_event_to_a_file(store: StreamStore, reader: R
 # Other features
 
 
-def test_a_writer_has_several_events_open_in_different_threads(store: StreamStore) -> None:
+def test_a_writer_has_several_events_open_in_different_threads(store: Engine) -> None:
     """They do not disturb each other."""
     data = [os.urandom(2 * MIB + number) for number in range(4)]
     pointers: dict[int, penstock.EventPointer] = {}
@@ -166,7 +166,7 @@ def test_a_writer_has_several_events_open_in_different_threads(store: StreamStor
     assert [store.fetch_event(pointers[number]) for number in range(4)] == data
 
 
-def test_a_reader_has_several_events_open_in_different_threads(store: StreamStore, reader: Reader) -> None:
+def test_a_reader_has_several_events_open_in_different_threads(store: Engine, reader: Reader) -> None:
     """The stream goes on while earlier events are still being read."""
     data = [os.urandom(2 * MIB + number) for number in range(4)]
     for one in data:
@@ -187,7 +187,7 @@ def test_a_reader_has_several_events_open_in_different_threads(store: StreamStor
     assert [found[number] for number in range(4)] == data
 
 
-def test_a_reader_moves_on_before_the_end_of_an_event(store: StreamStore, reader: Reader) -> None:
+def test_a_reader_moves_on_before_the_end_of_an_event(store: Engine, reader: Reader) -> None:
     """A look at the first bytes may be enough."""
     write_large(store, b"first" + bytes(5 * MIB))
     write_large(store, b"second")
@@ -199,7 +199,7 @@ def test_a_reader_moves_on_before_the_end_of_an_event(store: StreamStore, reader
     assert second.read() == b"second"
 
 
-def test_an_event_is_read_by_its_pointer(store: StreamStore) -> None:
+def test_an_event_is_read_by_its_pointer(store: Engine) -> None:
     """Large or small, without reading what is before it."""
     data = os.urandom(3 * MIB)
     small, large = write_large(store, b"small"), write_large(store, data)
@@ -210,7 +210,7 @@ def test_an_event_is_read_by_its_pointer(store: StreamStore) -> None:
         assert stream.read() == data[2 * MIB :]
 
 
-def test_both_ways_of_writing_mix(store: StreamStore, reader: Reader) -> None:
+def test_both_ways_of_writing_mix(store: Engine, reader: Reader) -> None:
     """In any order, which is kept."""
     with store.writer(STREAM) as writer:
         writer.write_event(b"1", "key")
@@ -223,7 +223,7 @@ def test_both_ways_of_writing_mix(store: StreamStore, reader: Reader) -> None:
     assert [one.read(1) for one in found if one] == [b"1", b"2", b"3", b"4"]
 
 
-def test_both_ways_of_reading_mix(store: StreamStore) -> None:
+def test_both_ways_of_reading_mix(store: Engine) -> None:
     """A reader may take each event as it likes."""
     for number in range(6):
         write_large(store, bytes([number]) * (number % 2 * 2 * MIB + 1))
@@ -242,7 +242,7 @@ def test_both_ways_of_reading_mix(store: StreamStore) -> None:
     assert found == [bytes([number]) for number in range(6)]
 
 
-def test_events_of_the_event_api_are_read_as_files(store: StreamStore, reader: Reader) -> None:
+def test_events_of_the_event_api_are_read_as_files(store: Engine, reader: Reader) -> None:
     """Nobody who reads has to know how they were written."""
     with store.writer(STREAM) as writer:
         writer.write_batch([b"one", b"two"])
@@ -250,7 +250,7 @@ def test_events_of_the_event_api_are_read_as_files(store: StreamStore, reader: R
     assert [one.read() for one in found if one] == [b"one", b"two"]
 
 
-def test_events_of_the_file_api_are_read_whole_up_to_a_limit(store: StreamStore, reader: Reader) -> None:
+def test_events_of_the_file_api_are_read_whole_up_to_a_limit(store: Engine, reader: Reader) -> None:
     """Putting them together is the reader's work, up to 1 MiB unless it says otherwise; above that it is told once."""
     write_large(store, bytes(3 * MIB))
     write_large(store, b"next")
@@ -266,7 +266,7 @@ def test_events_of_the_file_api_are_read_whole_up_to_a_limit(store: StreamStore,
         assert read.event == bytes(3 * MIB)
 
 
-def test_the_event_api_takes_events_of_unlimited_size(store: StreamStore) -> None:
+def test_the_event_api_takes_events_of_unlimited_size(store: Engine) -> None:
     """What was made for files serves it, too."""
     data = os.urandom(3 * MIB)
     with store.writer(STREAM) as writer:
@@ -282,19 +282,19 @@ def frame_of(block: bytes) -> str:
     return block[BLOCK_HEADER_SIZE:].hex()
 
 
-def test_the_encoding_of_a_small_event_is_unchanged(store: StreamStore) -> None:
+def test_the_encoding_of_a_small_event_is_unchanged(store: Engine) -> None:
     """Byte for byte the seed's example, behind the block's header."""
     with store.writer(STREAM) as writer:
         pointer = writer.write_event(bytes.fromhex("12345678")).result()
     assert pointer is not None
-    [(_, view)] = inside(store).segment(STREAM, 0)._log.blocks(0, 10)  # type: ignore[union-attr]
+    [(_, view)] = inside(store).segments.get(STREAM, 0)._log.blocks(0, 10)  # type: ignore[union-attr]
     assert frame_of(bytes(view)) == "00000004" + "12345678"
     assert pointer.offset == BLOCK_HEADER_SIZE
 
 
-def test_the_encoding_of_an_event_in_two_chunks(store: StreamStore) -> None:
+def test_the_encoding_of_an_event_in_two_chunks(store: Engine) -> None:
     """The seed's second example, with one bit for "partial" as its text says; see decision 20."""
-    log = store.new_log("example")
+    log = store._logs.new("example")
     write = LargeWrite(lambda: log, store.clock, chunk_size=4)
     write.write(bytes.fromhex("123456789012"))
     assert write.finish() is None
@@ -319,27 +319,27 @@ def test_a_final_chunk_may_be_empty() -> None:
     assert (bytes(chunk.data), chunk.partial) == (b"", False)
 
 
-def test_an_event_of_one_chunk_is_an_event_of_before(store: StreamStore) -> None:
+def test_an_event_of_one_chunk_is_an_event_of_before(store: Engine) -> None:
     """Up to the limit there is no difference, so older streams are read as they are."""
     pointer = write_large(store, bytes(CHUNK_SIZE))
-    [block] = inside(store).segment(STREAM, 0).blocks(pointer.offset, size=1)
+    [block] = inside(store).segments.get(STREAM, 0).blocks(pointer.offset, size=1)
     assert isinstance(block, Block)
     assert len(block.data) == CHUNK_SIZE
 
 
-def test_the_chunks_of_an_event_are_contiguous(store: StreamStore) -> None:
+def test_the_chunks_of_an_event_are_contiguous(store: Engine) -> None:
     """Whatever else is written meanwhile comes before or after."""
     with store.writer(STREAM) as writer, store.writer(STREAM) as other, writer.begin_write_event("key") as out:
         for number in range(5):
             out.write(bytes(MIB))
             other.write_event(b"%d" % number, "key").result()
-    segment = inside(store).segment(STREAM, 0)
+    segment = inside(store).segments.get(STREAM, 0)
     kinds = [isinstance(block, Chunk) for block in segment.blocks(0, size=segment.tail)]
     assert kinds.count(True) == 5
     assert kinds[-5:] == [True] * 5
 
 
-def test_the_size_need_not_be_known(store: StreamStore) -> None:
+def test_the_size_need_not_be_known(store: Engine) -> None:
     """A writer only says that there is more, or that there is not."""
     pieces = iter([b"a" * MIB, b"b" * MIB, b"c"])
     with store.writer(STREAM) as writer, writer.begin_write_event("key") as out:
@@ -348,7 +348,7 @@ def test_the_size_need_not_be_known(store: StreamStore) -> None:
     assert store.fetch_event(out.pointer) == b"a" * MIB + b"b" * MIB + b"c"
 
 
-def test_several_large_events_in_one_explicit_transaction(store: StreamStore, reader: Reader) -> None:
+def test_several_large_events_in_one_explicit_transaction(store: Engine, reader: Reader) -> None:
     """All of them, or none, become part of the stream."""
     with store.transactional_writer(STREAM) as writer, writer.begin() as transaction:
         for number in range(3):
@@ -359,7 +359,7 @@ def test_several_large_events_in_one_explicit_transaction(store: StreamStore, re
     assert [one.read(1) for one in found if one] == [b"\0", b"\1", b"\2"]
 
 
-def test_a_writer_learns_the_pointer_of_what_it_has_written(store: StreamStore) -> None:
+def test_a_writer_learns_the_pointer_of_what_it_has_written(store: Engine) -> None:
     """Of events and of files."""
     with store.writer(STREAM) as writer:
         pointer = writer.write_event(b"small").result()
@@ -370,7 +370,7 @@ def test_a_writer_learns_the_pointer_of_what_it_has_written(store: StreamStore) 
     assert len(store.fetch_event(out.pointer)) == 2 * MIB
 
 
-def test_all_of_an_event_is_read_from_its_segment(store: StreamStore) -> None:
+def test_all_of_an_event_is_read_from_its_segment(store: Engine) -> None:
     """A reader of several segments does not change over in the middle of an event."""
     store.scale_stream(STREAM, [0], [(0.0, 0.5), (0.5, 1.0)])
     with store.writer(STREAM) as writer:
@@ -385,7 +385,7 @@ def test_all_of_an_event_is_read_from_its_segment(store: StreamStore) -> None:
     assert all(event == event[:1] * (2 * MIB + 5) for event in events)
 
 
-def test_the_content_does_not_depend_on_how_it_is_read(store: StreamStore) -> None:
+def test_the_content_does_not_depend_on_how_it_is_read(store: Engine) -> None:
     """As one array of bytes, as a stream, by its pointer."""
     data = os.urandom(3 * MIB + 17)
     pointer = write_large(store, data)
@@ -399,7 +399,7 @@ def test_the_content_does_not_depend_on_how_it_is_read(store: StreamStore) -> No
     assert read.event == stream.read() == store.fetch_event(pointer) == data
 
 
-def test_skipping_within_an_event_reads_nothing_in_between(store: StreamStore, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_skipping_within_an_event_reads_nothing_in_between(store: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
     """The seed counts 1,024 reads for a gigabyte; here it is a computation."""
     pointer = write_large(store, bytes(20 * MIB) + b"end")
     with store.fetch_event_as_stream(pointer) as stream:
@@ -412,7 +412,7 @@ def test_skipping_within_an_event_reads_nothing_in_between(store: StreamStore, m
 
 
 def test_passing_by_an_event_reads_its_extent_alone(
-    store: StreamStore, reader: Reader, monkeypatch: pytest.MonkeyPatch
+    store: Engine, reader: Reader, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Whatever its size: 72 bytes, where the seed has 4 KiB for a gigabyte."""
     embedded_only(store, "a server reads a little ahead of what is asked for")
@@ -424,7 +424,7 @@ def test_passing_by_an_event_reads_its_extent_alone(
     assert 0 < sum(read) < 200
 
 
-def counted_reads(store: StreamStore, monkeypatch: pytest.MonkeyPatch) -> list[int]:
+def counted_reads(store: Engine, monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Return a list that grows by the bytes of every block that is read from now on."""
     plogs, found = inside(store)._manager.plogs, list[int]()
     real = plogs.blocks

@@ -11,12 +11,13 @@ from penstock.cpo import open_cpo
 from penstock.errors import BadArgument, TransactionEnded
 from penstock.model import StreamConfig, StreamCut, TimeWindow, Watermark
 from penstock.plog import FilePlogs
+from penstock.stream.segment import watermark_log
 from penstock.stream.time._marks import MarkStatus
 from penstock.testing import ManualClock, MemoryDisk
 from tests.stream.harness import inside
 from tests.stream.watermark_harness import (
     CONFIG,
-    PASS_S,
+    MAINTENANCE_INTERVAL_S,
     STREAM,
     TIMEOUT_S,
     Timed,
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from penstock.stream import StreamStore
+    from penstock.stream import Engine
 
 HALVES = [(0.0, 0.5), (0.5, 1.0)]
 KEYS = "abcdefgh"
@@ -54,11 +55,11 @@ def timed(clock: ManualClock, request: pytest.FixtureRequest) -> Iterator[Timed]
 
 
 @pytest.fixture
-def store(timed: Timed) -> StreamStore:
+def store(timed: Timed) -> Engine:
     return timed.store
 
 
-def events_before(store: StreamStore, cut: StreamCut) -> list[bytes]:
+def events_before(store: Engine, cut: StreamCut) -> list[bytes]:
     return sorted(event for batch in store.read(STREAM, end=cut) for event in batch["event"].to_pylist())
 
 
@@ -98,12 +99,12 @@ def test_what_time_means_is_up_to_the_application(timed: Timed) -> None:
 # Overview
 
 
-def test_pairs_of_time_and_cut_are_kept_in_a_special_segment_of_the_stream(store: StreamStore, timed: Timed) -> None:
+def test_pairs_of_time_and_cut_are_kept_in_a_special_segment_of_the_stream(store: Engine, timed: Timed) -> None:
     """No event is among them, and they are not among the events."""
     state = inside(store).catalog.stream(STREAM)
-    assert not inside(store).has_mark_log(state)
+    assert not inside(store)._logs.has(watermark_log(state.uid))
     timed.begin(10)
-    assert inside(store).has_mark_log(state)
+    assert inside(store)._logs.has(watermark_log(state.uid))
     assert store.watermarks(STREAM) == [Watermark(10, 10, store.tail(STREAM))]
     assert list(store.read(STREAM)) == []
 
@@ -130,7 +131,7 @@ def test_the_cut_is_at_an_event_boundary_as_far_as_the_writers_were(timed: Timed
     write(one, b"late")
     timed.run_pass(2)
     [mark] = store.watermarks(STREAM)
-    inside(store).check_cut(mark.cut)
+    inside(store).cuts.check(mark.cut)
     assert events_before(store, mark.cut) == [b"one"] * len(KEYS) + [b"other"] * len(KEYS)
 
 
@@ -169,7 +170,7 @@ def test_writers_of_both_kinds_are_created_with_an_id(timed: Timed) -> None:
 # Event writer API
 
 
-def test_without_an_id_noting_a_time_is_an_error(store: StreamStore) -> None:
+def test_without_an_id_noting_a_time_is_an_error(store: Engine) -> None:
     """The id is optional, unless time is to be given."""
     with store.writer(STREAM) as writer:
         write(writer, b"event")
@@ -224,7 +225,7 @@ def test_a_writer_is_forgotten_when_it_has_not_noted_for_the_time_out(timed: Tim
     """Then its time is not valid any more, and the others go on."""
     writer, silent = timed.begin(10), timed.store.writer(STREAM, "silent")
     note(silent, 11)
-    for number in range(int(TIMEOUT_S / PASS_S)):
+    for number in range(int(TIMEOUT_S / MAINTENANCE_INTERVAL_S)):
         note(writer, 20 + number)
         timed.run_pass()
     assert timed.lowers() == [10, 11, 29]
@@ -234,7 +235,7 @@ def test_a_writer_is_forgotten_when_it_has_not_noted_for_the_time_out(timed: Tim
 def test_with_no_known_writers_there_is_no_upper_bound(timed: Timed) -> None:
     """Where the seed says null; what was promised before still holds, so the lower bound stays."""
     timed.begin(10)
-    timed.run_pass(2 * int(TIMEOUT_S / PASS_S))
+    timed.run_pass(2 * int(TIMEOUT_S / MAINTENANCE_INTERVAL_S))
     assert not inside(timed.store).catalog.stream(STREAM).writers
     group = timed.store.create_reader_group("group", [STREAM])
     assert group.current_time_window() == TimeWindow(10, None)
@@ -248,8 +249,11 @@ def test_noting_the_clock_regularly_is_a_setting_of_the_writer(timed: Timed, clo
             writer.flush()
         timed.run_pass()
     assert timed.lowers()
-    assert all(time % int(PASS_S * 1000) == 1_700_000_000_000 % int(PASS_S * 1000) for time in timed.lowers())
-    assert timed.lowers()[-1] >= int((clock.now() - 2 * PASS_S) * 1000)
+    assert all(
+        time % int(MAINTENANCE_INTERVAL_S * 1000) == 1_700_000_000_000 % int(MAINTENANCE_INTERVAL_S * 1000)
+        for time in timed.lowers()
+    )
+    assert timed.lowers()[-1] >= int((clock.now() - 2 * MAINTENANCE_INTERVAL_S) * 1000)
 
 
 def test_the_first_mark_of_a_new_stream_is_delayed_on_purpose(timed: Timed) -> None:
@@ -305,7 +309,7 @@ def test_upper_is_at_least_what_anybody_noted_before_lower_at_most_what_everybod
 def test_the_window_depends_on_the_time_out_of_the_stream(clock: ManualClock) -> None:
     """Applications may be more or less conservative about when a writer is alive."""
     found = {}
-    for patience in (2 * PASS_S, 20 * PASS_S):
+    for patience in (2 * MAINTENANCE_INTERVAL_S, 20 * MAINTENANCE_INTERVAL_S):
         with open_timed("memory:", clock) as store:
             store.create_stream(STREAM, config=StreamConfig(timestamp_aggregation_timeout=patience))
             timed = Timed(store, clock)
@@ -316,7 +320,7 @@ def test_the_window_depends_on_the_time_out_of_the_stream(clock: ManualClock) ->
             window = store.create_reader_group("group", [STREAM]).current_time_window()
             assert window is not None
             found[patience] = window.lower
-    assert found == {2 * PASS_S: 20, 20 * PASS_S: 11}
+    assert found == {2 * MAINTENANCE_INTERVAL_S: 20, 20 * MAINTENANCE_INTERVAL_S: 11}
 
 
 # Controller and watermarking
@@ -451,5 +455,5 @@ def test_key_ranges_that_no_position_has_are_completed_to_a_cut(timed: Timed) ->
     inside(store).marks.note(STREAM, "w", 10, {2: tail[2]})
     timed.run_pass(2)
     [mark] = store.watermarks(STREAM)
-    inside(store).check_cut(mark.cut)
+    inside(store).cuts.check(mark.cut)
     assert mark.cut.offsets == {1: 0, 2: tail[2], 3: 0}

@@ -14,7 +14,7 @@ from penstock.testing import ManualClock
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from penstock.stream import StreamStore
+    from penstock.stream import Engine
 
 
 @pytest.fixture(autouse=True)
@@ -25,7 +25,7 @@ def quick_passwords(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def store() -> Iterator[StreamStore]:
+def store() -> Iterator[Engine]:
     """A store in memory, at a time that stands still."""
     with open_store("memory:", clock=ManualClock()) as store:
         yield store

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from penstock.server import Config
     from penstock.server._tls import Certificate
     from penstock.server._users import Users
-    from penstock.stream import StreamStore
+    from penstock.stream import Engine
 
 
 class RecordedService:
@@ -18,9 +18,7 @@ class RecordedService:
 
     latest: ClassVar[RecordedService]
 
-    def __init__(
-        self, store: StreamStore, config: Config, users: Users | None, certificate: Certificate | None
-    ) -> None:
+    def __init__(self, store: Engine, config: Config, users: Users | None, certificate: Certificate | None) -> None:
         RecordedService.latest = self
         self.store, self.users, self.certificate = store, users, certificate
         self._service = start_service(store, config, users, certificate)

@@ -18,7 +18,7 @@ from tests.log.harness import SECONDS_MAX
 from tests.stream.wire_harness import served
 
 if TYPE_CHECKING:
-    from penstock.stream import Reader, StreamStore
+    from penstock.stream import Engine, Reader
 
 STREAM: Final = "plant/readings"
 
@@ -42,7 +42,7 @@ class Count:
         monkeypatch.setattr(Blocks, "between", counted_between)
 
 
-def put(store: StreamStore, event: bytes) -> None:
+def put(store: Engine, event: bytes) -> None:
     with store.writer(STREAM) as writer:
         writer.write_event(event).result()
 
@@ -52,7 +52,7 @@ def event_of(reader: Reader) -> object:
     return None if read is None else read.event
 
 
-def test_two_hundred_readers_at_the_tail_share_one_read(store: StreamStore, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_two_hundred_readers_at_the_tail_share_one_read(store: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of ten clients, which are sent it once each, however many of their readers follow."""
     store.create_stream(STREAM)
     put(store, b"before")
@@ -68,12 +68,12 @@ def test_two_hundred_readers_at_the_tail_share_one_read(store: StreamStore, monk
         assert (count.reads, count.sent) == (3, 30)
 
 
-def test_what_is_read_from_far_back_is_not_kept(store: StreamStore) -> None:
+def test_what_is_read_from_far_back_is_not_kept(store: Engine) -> None:
     """A stream is larger than memory."""
     store.create_stream(STREAM)
     with store.writer(STREAM) as writer:
         writer.write_batch([bytes(500_000)] * 6).result()
-    segment, source = store.segment(STREAM, 0), Blocks()
+    segment, source = store.segments.get(STREAM, 0), Blocks()
     assert sum(len(one) for one in source.between(segment, 0, segment.tail)) > 1
     assert sum(len(one) for one in source.between(segment, 0, 10)) == 1
     assert not source._followed
@@ -83,7 +83,7 @@ def test_what_was_truncated_away_is_not_given() -> None:
     """Also if it was sent a moment before."""
     with open_store("memory:", sizes=PlogSizes(first=4096, largest=4096)) as store:
         store.create_stream(STREAM)
-        segment, source = store.segment(STREAM, 0), Blocks()
+        segment, source = store.segments.get(STREAM, 0), Blocks()
         for number in range(10):
             put(store, bytes(1000))
             assert len(list(source.between(segment, 0, segment.tail))) == number + 1
@@ -93,13 +93,13 @@ def test_what_was_truncated_away_is_not_given() -> None:
             list(source.between(segment, 0, segment.tail))
 
 
-def test_segments_that_are_followed_no_more_are_let_go(store: StreamStore, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_segments_that_are_followed_no_more_are_let_go(store: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
     """What is kept is a view of a file, which takes its room on the disk for as long."""
     monkeypatch.setattr(blocks, "_FOLLOWED_MAX", 2)
     store.create_stream(STREAM, segments=4)
     with store.writer(STREAM) as writer:
         writer.write_batch([b"x"] * 100, [str(number) for number in range(100)]).result()
-    segments, source = [store.segment(STREAM, number) for number in range(4)], Blocks()
+    segments, source = [store.segments.get(STREAM, number) for number in range(4)], Blocks()
     for segment in (segments[0], segments[1], segments[0], segments[2], segments[3]):
         assert len(list(source.between(segment, 0, segment.tail))) == 1
     assert list(source._followed) == segments[2:]

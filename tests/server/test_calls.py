@@ -17,7 +17,7 @@ from penstock.server._limits import UNLIMITED, Limits
 from penstock.server._service import FlightService
 
 if TYPE_CHECKING:
-    from penstock.stream import StreamStore
+    from penstock.stream import Engine
 
 STREAM: Final = "plant/readings"
 LIMITS: Final = Limits(max_connections=1)
@@ -71,7 +71,7 @@ def test_processes_of_the_same_user_are_not_limited() -> None:
             many.enter_context(calls.one("a"))
 
 
-def test_a_client_with_very_many_calls_is_told_to_try_again(store: StreamStore) -> None:
+def test_a_client_with_very_many_calls_is_told_to_try_again(store: Engine) -> None:
     """When gRPC can make no more threads, it ends the process."""
     begun = threading.Semaphore(0)
 

@@ -56,7 +56,7 @@ def test_every_setting_can_be_given_everywhere() -> None:
         "idle_timeout_s": 6.5,
         "header_timeout_s": 7.5,
         "shutdown_timeout_s": 8.5,
-        "pass_s": 9.5,
+        "maintenance_interval_s": 9.5,
         "log_format": "json",
     }
     assert list(given) == list(Config.__struct_fields__)

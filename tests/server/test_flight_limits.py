@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from penstock.client import RemoteStore
-    from penstock.stream import StreamStore
+    from penstock.stream import Engine
 
 STREAM: Final = "plant/readings"
 MIB: Final = 1 << 20
@@ -299,7 +299,7 @@ def test_a_client_over_tls_is_counted_as_any_other(folder: Path) -> None:
 
 @pytest.mark.parametrize("at", ["grpc://127.0.0.1:0", "grpc+unix://{}/flight.sock"])
 def test_who_does_not_read_does_not_keep_the_server_from_ending(
-    store: StreamStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, at: str
+    store: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, at: str
 ) -> None:
     """A thread that sends to nobody is a process that never ends."""
     monkeypatch.setattr("penstock.server._service._HANG_UP_S", 0.5)
@@ -316,7 +316,7 @@ def test_who_does_not_read_does_not_keep_the_server_from_ending(
         reader.cancel()
 
 
-def test_a_read_that_is_broken_off_leaves_no_thread_on_the_server(store: StreamStore) -> None:
+def test_a_read_that_is_broken_off_leaves_no_thread_on_the_server(store: Engine) -> None:
     """However much was left to send."""
     ended = threading.Event()
 
@@ -332,7 +332,7 @@ def test_a_read_that_is_broken_off_leaves_no_thread_on_the_server(store: StreamS
         writer.write_batch([bytes(100_000)] * 1000)
     service = Service(store, "grpc://127.0.0.1:0")
     with opened(service.port) as far:
-        end = store.segment(STREAM, 0).tail
+        end = store.segments.get(STREAM, 0).tail
         blocks = far.connection.get(far.connection.session, "blocks", STREAM, 0, 0, end)
         next(blocks)
         assert not ended.is_set()

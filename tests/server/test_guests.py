@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from penstock.stream import Reader, StreamStore
+    from penstock.stream import Engine, Reader
 
 STREAM: Final = "plant/readings"
 SECONDS_MAX: Final = 20.0
@@ -68,7 +68,7 @@ class World:
         self.store = self._begin(folder)
         self.guests: list[Guest] = []
 
-    def _begin(self, folder: Path) -> StreamStore:
+    def _begin(self, folder: Path) -> Engine:
         store = self._life.enter_context(open_store(folder, clock=self.clock))
         _, finder = self._life.enter_context(served(store))
         self.address = finder.address

@@ -15,11 +15,11 @@ from penstock.server._health import Health
 from penstock.testing import ManualClock
 
 if TYPE_CHECKING:
-    from penstock.stream import StreamStore
+    from penstock.stream import Engine
 
 
 @pytest.fixture
-def health(store: StreamStore, tmp_path: Path) -> Health:
+def health(store: Engine, tmp_path: Path) -> Health:
     return Health(store, tmp_path)
 
 
@@ -27,7 +27,7 @@ def fail_sync(_: int) -> None:
     raise OSError(5, "Input/output error")
 
 
-def next_second(store: StreamStore) -> None:
+def next_second(store: Engine) -> None:
     assert isinstance(store.clock, ManualClock)
     store.clock.advance(1)
 
@@ -39,7 +39,7 @@ def test_fit_server_has_no_trouble(health: Health, tmp_path: Path) -> None:
 
 
 def test_disk_that_takes_nothing_is_trouble(
-    health: Health, store: StreamStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    health: Health, store: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Also before anybody wanted to write; when it is well again, so is the server."""
     with monkeypatch.context() as patch:
@@ -49,12 +49,12 @@ def test_disk_that_takes_nothing_is_trouble(
     assert health.trouble() is None
 
 
-def test_folder_that_is_gone_is_trouble(store: StreamStore) -> None:
+def test_folder_that_is_gone_is_trouble(store: Engine) -> None:
     """Somebody took the disk away."""
     assert "No such file" in str(Health(store, Path("/nowhere")).trouble())
 
 
-def test_store_that_stopped_is_trouble(health: Health, store: StreamStore) -> None:
+def test_store_that_stopped_is_trouble(health: Health, store: Engine) -> None:
     """After a failed sync it takes no more writes, although the disk may work again."""
     store._manager.plogs._journal.stop(OSError(5, "Input/output error"), "journal-0")  # type: ignore[attr-defined]
     assert "the store takes no more writes" in str(health.trouble())
@@ -62,15 +62,13 @@ def test_store_that_stopped_is_trouble(health: Health, store: StreamStore) -> No
         store.close()
 
 
-def test_closed_store_is_trouble(health: Health, store: StreamStore) -> None:
+def test_closed_store_is_trouble(health: Health, store: Engine) -> None:
     """Nobody is served any more."""
     store.close()
     assert health.trouble() == "the store is closed: open it again"
 
 
-def test_many_questions_cost_one_look_a_second(
-    health: Health, store: StreamStore, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_many_questions_cost_one_look_a_second(health: Health, store: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
     """Anybody may ask, and a sync is not cheap."""
     looks: list[int] = []
     monkeypatch.setattr(os, "fdatasync", looks.append)
@@ -83,7 +81,7 @@ def test_many_questions_cost_one_look_a_second(
 
 
 def test_clock_set_back_does_not_keep_an_old_answer(
-    health: Health, store: StreamStore, monkeypatch: pytest.MonkeyPatch
+    health: Health, store: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Or the server would be called well until the clock is where it was."""
     assert health.trouble() is None

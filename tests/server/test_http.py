@@ -30,18 +30,18 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from penstock.server._tls import Certificate
-    from penstock.stream import StreamStore
+    from penstock.stream import Engine
 
 LONG_S = 30
 
 
 @pytest.fixture
-def health(store: StreamStore, tmp_path: Path) -> Health:
+def health(store: Engine, tmp_path: Path) -> Health:
     return Health(store, tmp_path)
 
 
 @pytest.fixture
-def serve(store: StreamStore, health: Health) -> Iterator[Callable[..., HttpServer]]:
+def serve(store: Engine, health: Health) -> Iterator[Callable[..., HttpServer]]:
     """Start a server, which ends with the test."""
     with ExitStack() as stack:
 
@@ -83,7 +83,7 @@ def test_trouble_is_503_and_says_why(serve: Callable[..., HttpServer], health: H
     assert (status, json.loads(body)) == (503, {"status": "failing", "reason": "the server is shutting down"})
 
 
-def test_metrics_are_served(serve: Callable[..., HttpServer], store: StreamStore) -> None:
+def test_metrics_are_served(serve: Callable[..., HttpServer], store: Engine) -> None:
     """As Prometheus wants them."""
     store.create_stream("plant/readings")
     status, body = get(serve(), "/metrics")

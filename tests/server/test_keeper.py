@@ -15,7 +15,7 @@ import pytest
 import penstock
 from penstock.client import RemoteStore
 from penstock.errors import BadArgument, FolderUnusable, StoreLocked, StoreUnreachable
-from penstock.stream import StreamStore
+from penstock.stream import Engine
 from tests.server.owners import is_running, owner_of, wait_until
 
 STREAM = "plant/readings"
@@ -107,7 +107,7 @@ def test_an_idle_owner_process_gives_way(tmp_path: Path, monkeypatch: pytest.Mon
         with pytest.raises(StoreLocked):  # it has a client
             penstock.connect(tmp_path, exclusive=True)
     with penstock.connect(tmp_path, exclusive=True) as store:
-        assert isinstance(store, StreamStore)
+        assert isinstance(store, Engine)
         assert [info.name for info in store.streams()] == [STREAM]
 
 

@@ -15,11 +15,11 @@ from penstock.testing import ManualClock
 if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry
 
-    from penstock.stream import StreamStore
+    from penstock.stream import Engine
 
 
 @pytest.fixture
-def registry(store: StreamStore) -> CollectorRegistry:
+def registry(store: Engine) -> CollectorRegistry:
     return new_registry(store, {"flight": lambda: 7, "http": lambda: 2})
 
 
@@ -48,7 +48,7 @@ def test_process_has_figures(registry: CollectorRegistry) -> None:
     assert b"process_open_fds" in generate_latest(registry)
 
 
-def test_appends_are_counted_by_stream(store: StreamStore, registry: CollectorRegistry) -> None:
+def test_appends_are_counted_by_stream(store: Engine, registry: CollectorRegistry) -> None:
     """Events, bytes with what is stored besides, and what the stream holds."""
     store.create_stream("plant/readings", segments=2)
     store.create_stream("plant/alarms")
@@ -62,7 +62,7 @@ def test_appends_are_counted_by_stream(store: StreamStore, registry: CollectorRe
     assert found["penstock_stream_bytes{plant/readings}"] == size == store.stream("plant/readings").size_bytes
 
 
-def test_count_of_appends_never_goes_back(store: StreamStore, registry: CollectorRegistry) -> None:
+def test_count_of_appends_never_goes_back(store: Engine, registry: CollectorRegistry) -> None:
     """Prometheus would take it for a new start, and count everything once more."""
     store.create_stream("plant/readings")
     for number in range(3):
@@ -74,7 +74,7 @@ def test_count_of_appends_never_goes_back(store: StreamStore, registry: Collecto
     assert figures(registry)["penstock_appended_events_total{plant/readings}"] == 15
 
 
-def test_stream_that_is_deleted_is_forgotten(store: StreamStore, registry: CollectorRegistry) -> None:
+def test_stream_that_is_deleted_is_forgotten(store: Engine, registry: CollectorRegistry) -> None:
     """One of the same name begins at nothing."""
     for _ in range(2):
         store.create_stream("plant/readings")
@@ -86,7 +86,7 @@ def test_stream_that_is_deleted_is_forgotten(store: StreamStore, registry: Colle
         assert not any("plant/readings" in name for name in figures(registry))
 
 
-def test_syncs_are_a_histogram(store: StreamStore, registry: CollectorRegistry) -> None:
+def test_syncs_are_a_histogram(store: Engine, registry: CollectorRegistry) -> None:
     """The slow ones are what users feel; an average would hide them."""
     store.create_stream("plant/readings")
     found = figures(registry)
@@ -96,7 +96,7 @@ def test_syncs_are_a_histogram(store: StreamStore, registry: CollectorRegistry) 
     assert found["penstock_sync_seconds_sum"] > 0
 
 
-def test_lag_is_told_by_group(store: StreamStore, registry: CollectorRegistry) -> None:
+def test_lag_is_told_by_group(store: Engine, registry: CollectorRegistry) -> None:
     """In bytes, and in how long the oldest unread event waits."""
     assert isinstance(store.clock, ManualClock)
     store.create_stream("plant/readings")
@@ -109,7 +109,7 @@ def test_lag_is_told_by_group(store: StreamStore, registry: CollectorRegistry) -
     assert found["penstock_group_lag_seconds{dashboard}"] == 60
 
 
-def test_age_of_watermark_is_told_by_stream(store: StreamStore, registry: CollectorRegistry) -> None:
+def test_age_of_watermark_is_told_by_stream(store: Engine, registry: CollectorRegistry) -> None:
     """It grows when a writer has stopped; a stream without time has none."""
     assert isinstance(store.clock, ManualClock)
     store.create_stream("plant/readings")
@@ -124,7 +124,7 @@ def test_age_of_watermark_is_told_by_stream(store: StreamStore, registry: Collec
         assert figures(registry)["penstock_watermark_age_seconds{plant/readings}"] == 30
 
 
-def test_open_transactions_are_counted(store: StreamStore, registry: CollectorRegistry) -> None:
+def test_open_transactions_are_counted(store: Engine, registry: CollectorRegistry) -> None:
     """One that nobody ends holds room."""
     store.create_stream("plant/readings")
     transaction = store.transactional_writer("plant/readings").begin()
@@ -134,7 +134,7 @@ def test_open_transactions_are_counted(store: StreamStore, registry: CollectorRe
 
 
 def test_ten_thousand_streams_do_not_drown_prometheus(
-    store: StreamStore, registry: CollectorRegistry, monkeypatch: pytest.MonkeyPatch
+    store: Engine, registry: CollectorRegistry, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Those above the limit are only counted."""
     monkeypatch.setattr(_metrics, "NAMES_MAX", 2)
@@ -151,19 +151,19 @@ def test_ten_thousand_streams_do_not_drown_prometheus(
 
 
 def test_stream_deleted_while_figures_are_looked_up_is_left_out(
-    store: StreamStore, registry: CollectorRegistry, monkeypatch: pytest.MonkeyPatch
+    store: Engine, registry: CollectorRegistry, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The others are told all the same."""
     store.create_stream("plant/a")
     store.create_stream("plant/b")
-    real = store.segments_at_work
+    real = store.segments.at_work
 
     def delete_meanwhile() -> object:
         store.seal_stream("plant/a")
         store.delete_stream("plant/a")
         return real()
 
-    monkeypatch.setattr(store, "segments_at_work", delete_meanwhile)
+    monkeypatch.setattr(store.segments, "at_work", delete_meanwhile)
     found = figures(registry)
     assert "penstock_stream_bytes{plant/b}" in found
     assert "penstock_stream_bytes{plant/a}" not in found

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from penstock.server._permissions import Visitor
-    from penstock.stream import StreamStore
+    from penstock.stream import Engine
 
 STREAM = "plant/readings"
 
@@ -30,7 +30,7 @@ class Reader:
 
 
 @pytest.fixture
-def client(store: StreamStore) -> Iterator[flight.FlightClient]:
+def client(store: Engine) -> Iterator[flight.FlightClient]:
     service = FlightService(store, "grpc://127.0.0.1:0")
     with flight.connect(f"grpc://127.0.0.1:{service.port}") as client:
         yield client
@@ -46,7 +46,7 @@ def put(client: flight.FlightClient, stream: str, batch: pa.RecordBatch) -> byte
     return b"" if answer is None else bytes(answer)
 
 
-def test_streams_are_listed(store: StreamStore, client: flight.FlightClient) -> None:
+def test_streams_are_listed(store: Engine, client: flight.FlightClient) -> None:
     """With their size, and a ticket to read them by."""
     store.create_stream(STREAM)
     (info,) = client.list_flights()
@@ -54,7 +54,7 @@ def test_streams_are_listed(store: StreamStore, client: flight.FlightClient) -> 
     assert client.get_flight_info(flight.FlightDescriptor.for_path(STREAM)).endpoints == info.endpoints
 
 
-def test_what_is_put_is_durable_and_read_again(store: StreamStore, client: flight.FlightClient) -> None:
+def test_what_is_put_is_durable_and_read_again(store: Engine, client: flight.FlightClient) -> None:
     """Ten lines in any language that Arrow has."""
     store.create_stream(STREAM)
     headers = pa.array([[("trace", b"1"), ("trace", b"2")], None], pa.map_(pa.string(), pa.binary()))
@@ -67,7 +67,7 @@ def test_what_is_put_is_durable_and_read_again(store: StreamStore, client: fligh
     assert table.schema.names == ["event", "key", "timestamp", "headers", "segment_id", "offset", "mark_time"]
 
 
-def test_a_ticket_says_from_where_to_where(store: StreamStore, client: flight.FlightClient) -> None:
+def test_a_ticket_says_from_where_to_where(store: Engine, client: flight.FlightClient) -> None:
     """Cuts are texts, as everywhere."""
     store.create_stream(STREAM)
     put(client, STREAM, pa.record_batch({"event": pa.array([b"a"])}))
@@ -85,7 +85,7 @@ def test_a_ticket_that_is_none_is_an_error(client: flight.FlightClient, ticket: 
     assert list(client.list_flights()) == []
 
 
-def test_what_has_no_events_is_not_put(store: StreamStore, client: flight.FlightClient) -> None:
+def test_what_has_no_events_is_not_put(store: Engine, client: flight.FlightClient) -> None:
     """Nothing is written then."""
     store.create_stream(STREAM)
     events = pa.array([b"a"])
@@ -95,7 +95,7 @@ def test_what_has_no_events_is_not_put(store: StreamStore, client: flight.Flight
     assert list(store.read(STREAM)) == []
 
 
-def test_a_message_without_a_batch_is_not_put(store: StreamStore, client: flight.FlightClient) -> None:
+def test_a_message_without_a_batch_is_not_put(store: Engine, client: flight.FlightClient) -> None:
     """Flight allows it, and we have no use for it."""
     store.create_stream(STREAM)
     schema = pa.schema([("event", pa.binary())])
@@ -107,7 +107,7 @@ def test_a_message_without_a_batch_is_not_put(store: StreamStore, client: flight
         writer.close()
 
 
-def test_only_what_may_be_read_is_told(store: StreamStore) -> None:
+def test_only_what_may_be_read_is_told(store: Engine) -> None:
     """Any client is asked who it is."""
 
     def guard(said: str | None) -> Visitor:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from penstock.server._permissions import Visitor
     from penstock.server._reach import Proof
-    from penstock.stream import StreamStore
+    from penstock.stream import Engine
 
 STREAM: Final = "plant/readings"
 EVENTS: Final = [b"%d" % number * 100 for number in range(2000)]
@@ -58,14 +58,14 @@ def ways(monkeypatch: pytest.MonkeyPatch) -> Ways:
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> Iterator[StreamStore]:
+def store(tmp_path: Path) -> Iterator[Engine]:
     with open_store(tmp_path / "data") as store:
         write(store, STREAM, EVENTS)
         yield store
 
 
 @pytest.fixture
-def far(store: StreamStore) -> Iterator[RemoteStore]:
+def far(store: Engine) -> Iterator[RemoteStore]:
     """The store, as a client over TCP sees it."""
     service = FlightService(store, "grpc://127.0.0.1:0")
     with RemoteStore(ServerFinder(f"penstock://127.0.0.1:{service.port}")) as far:
@@ -73,7 +73,7 @@ def far(store: StreamStore) -> Iterator[RemoteStore]:
     service.shutdown()
 
 
-def write(store: StreamStore | RemoteStore, stream: str, events: list[bytes]) -> None:
+def write(store: Engine | RemoteStore, stream: str, events: list[bytes]) -> None:
     store.create_stream(stream, exist_ok=True)
     with store.writer(stream) as writer:
         writer.write_batch(events).result()
@@ -250,7 +250,7 @@ class Anna:
         return permission == "write"
 
 
-def test_who_may_not_read_a_stream_is_not_told_where_it_is(store: StreamStore, tmp_path: Path) -> None:
+def test_who_may_not_read_a_stream_is_not_told_where_it_is(store: Engine, tmp_path: Path) -> None:
     """Neither the path of the folder nor that there is one."""
 
     def guard(_: str | None) -> Visitor:

@@ -22,7 +22,7 @@ from penstock.client import RemoteStore, _connection
 from penstock.errors import DiskFailed, StoreLocked, StoreUnreachable
 from penstock.server import _service
 from penstock.server._service import FlightService
-from penstock.stream import StreamStore
+from penstock.stream import Engine
 from tests.server.following import Following, Seen
 
 if TYPE_CHECKING:
@@ -83,7 +83,7 @@ def owner(tmp_path: Path) -> Iterator[Process]:
     process.kill()
 
 
-def events_of(store: StreamStore | RemoteStore) -> list[bytes]:
+def events_of(store: Engine | RemoteStore) -> list[bytes]:
     return [event for batch in store.read(STREAM) for event in batch["event"].to_pylist()]
 
 
@@ -106,7 +106,7 @@ def test_a_folder_that_another_process_has_open_is_served_by_it(owner: Process, 
 def test_two_stores_of_one_process_share_a_folder(tmp_path: Path) -> None:
     """Nobody has to know who opened it first."""
     with penstock.connect(tmp_path / "data") as first, penstock.connect(tmp_path / "data") as second:
-        assert (type(first), type(second)) == (StreamStore, RemoteStore)
+        assert (type(first), type(second)) == (Engine, RemoteStore)
         second.create_stream(STREAM)
         with first.writer(STREAM) as writer:
             writer.write_event(b"event")
@@ -204,7 +204,7 @@ def test_nobody_else_reaches_the_sockets_not_even_for_a_moment(tmp_path: Path, m
     folder, seen = tmp_path / "data", []
 
     class Service(FlightService):
-        def __init__(self, store: StreamStore, location: str) -> None:
+        def __init__(self, store: Engine, location: str) -> None:
             super().__init__(store, location)
             at = Path(location.removeprefix("grpc+unix://"))
             seen.append((stat.S_ISSOCK(at.stat().st_mode), stat.S_IMODE(at.parent.stat().st_mode)))

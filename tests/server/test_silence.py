@@ -17,19 +17,19 @@ from penstock.server._session import Session
 from penstock.testing import ManualClock
 
 if TYPE_CHECKING:
-    from penstock.stream import StreamStore
+    from penstock.stream import Engine
 
 SECONDS_MAX: Final = 20.0
 
 
 @pytest.fixture
-def clock(store: StreamStore) -> ManualClock:
+def clock(store: Engine) -> ManualClock:
     assert isinstance(store.clock, ManualClock)
     return store.clock
 
 
 @pytest.fixture
-def session(store: StreamStore) -> Session:
+def session(store: Engine) -> Session:
     return Session(store, EVERYBODY, is_cancelled=lambda: False, silent_s=100)
 
 
@@ -109,7 +109,7 @@ class Hanging:
 
 
 def test_a_disk_that_hangs_does_not_keep_connections_from_being_looked_at(
-    store: StreamStore, session: Session, clock: ManualClock
+    store: Engine, session: Session, clock: ManualClock
 ) -> None:
     """What a silent client had open may take long to let go; those who flood the port do not wait for it."""
     thing = Hanging()

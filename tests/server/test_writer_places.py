@@ -12,13 +12,13 @@ from penstock.server._service import FlightService
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from penstock.stream import StreamStore
+    from penstock.stream import Engine
 
 STREAM: Final = "plant/readings"
 
 
 @pytest.fixture
-def client(store: StreamStore) -> Iterator[RemoteStore]:
+def client(store: Engine) -> Iterator[RemoteStore]:
     store.create_stream(STREAM)
     service = FlightService(store, "grpc://127.0.0.1:0")
     with RemoteStore(ServerFinder(f"penstock://127.0.0.1:{service.port}")) as client:
@@ -26,11 +26,11 @@ def client(store: StreamStore) -> Iterator[RemoteStore]:
     service.shutdown()
 
 
-def places(store: StreamStore) -> int:
-    return len(store.segment(STREAM, 0).writers().own)
+def places(store: Engine) -> int:
+    return len(store.segments.get(STREAM, 0).writers().own)
 
 
-def test_a_writer_without_an_id_takes_no_place_once_it_is_closed(store: StreamStore, client: RemoteStore) -> None:
+def test_a_writer_without_an_id_takes_no_place_once_it_is_closed(store: Engine, client: RemoteStore) -> None:
     """Or a program that opens one for every event would have those forgotten who write exactly once."""
     for number in range(5):
         with client.writer(STREAM) as writer:
@@ -41,7 +41,7 @@ def test_a_writer_without_an_id_takes_no_place_once_it_is_closed(store: StreamSt
     assert events == [b"0", b"1", b"2", b"3", b"4"]
 
 
-def test_a_writer_with_an_id_keeps_its_place(store: StreamStore, client: RemoteStore) -> None:
+def test_a_writer_with_an_id_keeps_its_place(store: Engine, client: RemoteStore) -> None:
     """It comes again, and sends again what it does not know to be durable."""
     with client.writer(STREAM, "writer") as writer:
         writer.write_event(b"event").result()

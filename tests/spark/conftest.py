@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from penstock.client import Store
 
 STREAM = "plant/readings"
-PASS_S = 0.05
+MAINTENANCE_INTERVAL_S = 0.05
 
 
 @pytest.fixture(scope="session")
@@ -50,7 +50,7 @@ def folder(tmp_path: Path) -> Path:
 @pytest.fixture
 def store(folder: Path) -> Iterator[Store]:
     """A store that this process owns, with a stream of two segments; Spark's processes share it."""
-    with penstock.connect(folder, pass_s=PASS_S) as store:
+    with penstock.connect(folder, maintenance_interval_s=MAINTENANCE_INTERVAL_S) as store:
         store.create_stream(STREAM, segments=2)
         yield store
 

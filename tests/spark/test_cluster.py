@@ -18,7 +18,7 @@ import pytest
 
 import penstock
 from penstock.server._service import FlightService
-from penstock.stream import StreamStore
+from penstock.stream import Engine
 from tests.spark.cluster import running_cluster
 from tests.spark.processes import Gates, descendants, done, job, kill_session, until
 
@@ -60,10 +60,10 @@ def copied(folder: Path) -> Counter[bytes]:
 
 
 @contextmanager
-def owned(folder: Path) -> Iterator[StreamStore]:
+def owned(folder: Path) -> Iterator[Engine]:
     """Let this process own a folder, so that it sees which transactions there are."""
     with penstock.connect(folder) as store:
-        assert isinstance(store, StreamStore)
+        assert isinstance(store, Engine)
         yield store
 
 
@@ -131,15 +131,15 @@ def test_an_executor_and_workers_that_are_killed_are_replaced(
             os.kill(pid, signal.SIGKILL)
         gates.open()
         assert process.wait() == 0
-        assert not store.transactions
+        assert not store.transactions.open
         assert not store.catalog.prepared
     assert done(checkpoint) == 4
     assert copied(filled) == Counter(EVENTS)
 
 
-def has_some_rows(store: StreamStore) -> bool:
+def has_some_rows(store: Engine) -> bool:
     """Whether a task has written some of its rows, and not all."""
-    return any(one.status == "open" and one._logs.is_used for one in list(store.transactions.values()))
+    return any(one.status == "open" and one._logs.is_used for one in list(store.transactions.open.values()))
 
 
 def workers_of(executor: int) -> list[int]:
@@ -181,6 +181,6 @@ def test_a_driver_that_is_killed_goes_on(cluster: Cluster, filled: Path, tmp_pat
         assert 0 < len(copied(filled)) < len(EVENTS)
         with job(*args) as process:
             assert process.wait() == 0
-        assert not store.transactions
+        assert not store.transactions.open
         assert not store.catalog.prepared
     assert copied(filled) == Counter(EVENTS)

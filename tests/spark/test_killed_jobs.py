@@ -16,7 +16,7 @@ import pytest
 
 import penstock
 from penstock.server._operations import OPERATIONS
-from penstock.stream import StreamStore
+from penstock.stream import Engine
 from tests.spark.four_jobs import CHECKPOINTS, COUNTED, IN, MERGED, OTHER, WINDOW_S, run_jobs
 from tests.spark.processes import Gates, done, kill_session, process_of, start, until
 from tests.spark.spark_harness import note_all
@@ -40,7 +40,7 @@ class Written:
         self.events: Final[list[bytes]] = []
         self.others: Final = [b"other %d" % number + bytes(1000) for number in range(900)]
         self.windows: Final[Counter[tuple[int, str]]] = Counter()
-        with penstock.connect(folder, pass_s=0.05) as store:
+        with penstock.connect(folder, maintenance_interval_s=0.05) as store:
             for name, segments in ((IN, 2), (OTHER, 1), (MERGED, 2), (COUNTED, 1)):
                 store.create_stream(name, segments)
             with store.writer(OTHER) as writer:
@@ -113,7 +113,7 @@ def test_jobs_that_are_killed_have_done_everything_once(
         return {job: done(tmp_path / place) for job, place in CHECKPOINTS.items()}
 
     with penstock.connect(folder) as store:
-        assert isinstance(store, StreamStore)
+        assert isinstance(store, Engine)
         try:
             with process_of("tests.spark.four_jobs", folder, tmp_path, tmp_path / "gates") as process:
                 until(process, is_in_the_middle)
@@ -148,7 +148,7 @@ def test_a_job_that_is_interrupted_ends_well(folder: Path, tmp_path: Path) -> No
     assert len(rows_of(table)) == 3
 
 
-def events_of(store: StreamStore, stream: str) -> list[bytes]:
+def events_of(store: Engine, stream: str) -> list[bytes]:
     return [event for batch in store.read(stream) for event in batch.column("event").to_pylist()]
 
 
@@ -160,7 +160,7 @@ def rows_of(table: Path) -> list[dict[str, Any]]:
     return rows
 
 
-def check(store: StreamStore, root: Path, written: Written) -> None:
+def check(store: Engine, root: Path, written: Written) -> None:
     """See that nothing is missing, and nothing there twice."""
     rows = rows_of(root / "archive")
     (large,) = [row for row in rows if row["event"] is None]
@@ -177,5 +177,5 @@ def check(store: StreamStore, root: Path, written: Written) -> None:
         (row["kind"], row["start"].isoformat(timespec="milliseconds").removesuffix("+00:00") + "Z", row["events"])
         for row in rows_of(root / "windows")
     )
-    assert not store.transactions
+    assert not store.transactions.open
     assert not store.catalog.prepared

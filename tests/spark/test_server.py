@@ -18,7 +18,7 @@ from penstock.server._service import FlightService
 from penstock.server._users import Users
 from penstock.spark import archive, windows, with_writer_watermark
 from penstock.spark._errors import told_by
-from tests.spark.conftest import PASS_S, STREAM
+from tests.spark.conftest import MAINTENANCE_INTERVAL_S, STREAM
 from tests.spark.spark_harness import event_time, load_stream, note_all, running, write_at
 
 if TYPE_CHECKING:
@@ -67,7 +67,7 @@ def new_service(path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Service
     for name, permission, pattern in (("admin", "admin", "*"), ("anna", "read", STREAM), ("bert", "write", OUT)):
         users.add(name, PASSWORD)
         users.grant(name, permission, pattern)  # type: ignore[arg-type]
-    with Server(Config(store=str(path), port=0, http_port=0, pass_s=PASS_S)) as server:
+    with Server(Config(store=str(path), port=0, http_port=0, maintenance_interval_s=MAINTENANCE_INTERVAL_S)) as server:
         service = Service(server, users, monkeypatch)
         with service.store() as store:
             store.create_stream(STREAM, segments=2)

@@ -22,7 +22,7 @@ from penstock.spark import _sink, pass_watermark, to_stream, with_writer_waterma
 from penstock.spark._errors import told_by
 from penstock.spark._passing import _Passing
 from penstock.spark._source import PenstockSource
-from penstock.stream.engine._engine import StreamStore
+from penstock.stream.engine._engine import Engine
 from tests.spark.conftest import STREAM
 from tests.spark.lost_store import BEFORE, Service
 from tests.spark.spark_harness import event_time, load_stream, note_all, write_at
@@ -58,7 +58,7 @@ def test_a_table_becomes_events(spark: SparkSession, store: Store, folder: Path)
     save(df.limit(0), folder)
     expected = Counter(b"event %d" % number + b"." * 50 for number in range(100_000))
     assert events_of(store) == expected + Counter([b"\xff\x00"])
-    assert isinstance(store, StreamStore)
+    assert isinstance(store, Engine)
     assert not store.catalog.stream(STREAM).last_batches, "numbers are for queries, which come back"
 
 

@@ -14,7 +14,7 @@ from penstock import StreamConfig
 from penstock.errors import BadArgument
 from penstock.spark import with_writer_watermark
 from penstock.spark._duration import milliseconds_of
-from tests.spark.conftest import PASS_S, STREAM
+from tests.spark.conftest import MAINTENANCE_INTERVAL_S, STREAM
 from tests.spark.source_harness import refused
 from tests.spark.spark_harness import event_time, load_stream, note_all, running, write_at
 
@@ -115,7 +115,7 @@ def test_an_idle_writer_holds_time_up_no_longer_than_the_timeout(
     spark: SparkSession, folder: Path, tmp_path: Path
 ) -> None:
     """After that the others' promise is good enough."""
-    with penstock.connect(folder, pass_s=PASS_S) as store:
+    with penstock.connect(folder, maintenance_interval_s=MAINTENANCE_INTERVAL_S) as store:
         store.create_stream(STREAM, segments=2, config=StreamConfig(timestamp_aggregation_timeout=0.2))
         a, idle = store.writer(STREAM, "a"), store.writer(STREAM, "idle")
         note_all(store, STREAM, 0.001, a, idle)

@@ -9,7 +9,7 @@ import pytest
 
 from penstock.log import MetadataManager, PlogSizes
 from penstock.plog import FilePlogs
-from penstock.stream import StreamStore
+from penstock.stream import Engine
 from penstock.testing import ManualClock, SeededRandom
 
 if TYPE_CHECKING:
@@ -25,13 +25,13 @@ SIZES: Final = PlogSizes(first=512, largest=512)
 @contextmanager
 def store_on(
     disk: Disk, cpo: Cpo, partition: str, *, seed: int, direct_size_min: int = 700, clock: Clock | None = None
-) -> Iterator[StreamStore]:
+) -> Iterator[Engine]:
     """Open a store whose journal is so small that checkpoints are part of its life."""
     with ExitStack() as resources:
         plogs = FilePlogs(disk, journal_size=4096, direct_size_min=direct_size_min, random=SeededRandom(seed))
         resources.enter_context(plogs)
         manager = resources.enter_context(MetadataManager.open(plogs, cpo, partition, sizes=SIZES))
-        with StreamStore(manager, clock=clock or ManualClock(), resources=resources) as store:
+        with Engine(manager, clock=clock or ManualClock(), resources=resources) as store:
             yield store
 
 
@@ -39,24 +39,24 @@ def event_of(number: int, key: str) -> bytes:
     return f"{key}:{number}:".encode().ljust(90, b".")
 
 
-def numbers_of(store: StreamStore) -> list[tuple[str, int]]:
+def numbers_of(store: Engine) -> list[tuple[str, int]]:
     events = [event for batch in store.read(STREAM) for event in batch["event"].to_pylist()]
     assert store.stream(STREAM).events == len(events), "a count that no crash may spoil"
     return [(key.decode(), int(number)) for key, number, _ in (event.split(b":") for event in events)]
 
 
-def inside(store: StreamStore) -> StreamStore:
+def inside(store: Engine) -> Engine:
     """Return the store itself, also if this one is over the wire: to prepare what a test is about."""
-    found: StreamStore = vars(store).get("inside", store)
+    found: Engine = vars(store).get("inside", store)
     return found
 
 
-def is_embedded(store: StreamStore) -> bool:
+def is_embedded(store: Engine) -> bool:
     """Whether the store is in this process."""
     return inside(store) is store
 
 
-def embedded_only(store: StreamStore, reason: str) -> None:
+def embedded_only(store: Engine, reason: str) -> None:
     """Skip the test for a store over the wire."""
     if not is_embedded(store):
         pytest.skip(reason)

@@ -10,10 +10,9 @@ from unittest.mock import patch
 from penstock.log import MetadataManager, PlogSizes
 from penstock.model import EventPointer
 from penstock.plog import FilePlogs
-from penstock.stream import StreamStore
+from penstock.stream import Engine
 from penstock.stream.format._block import BLOCK_HEADER_SIZE, EXTENT, BlockHeader, Chunk, pack_chunk, pack_extent
-from penstock.stream.transaction import _transaction
-from penstock.stream.transaction._transaction import TransactionLogs
+from penstock.stream.transaction import TransactionLogs, _transaction, _transaction_logs
 from penstock.stream.write import _writer
 from penstock.stream.write._large_write import LargeWrite
 from penstock.testing import ManualClock
@@ -50,19 +49,19 @@ def make_limits_small(patch: pytest.MonkeyPatch) -> None:
     patch.setitem(defaults, "chunk_size", SMALL_CHUNK)
     patch.setattr(_transaction, "CHUNK_SIZE", SMALL_CHUNK)
     patch.setattr(_transaction, "_COPY_SIZE_MAX", SMALL_COPY)
-    patch.setattr(_transaction, "_LARGE_PLOGS", PlogSizes(first=256, largest=512))
+    patch.setattr(_transaction_logs, "_LARGE_PLOGS", PlogSizes(first=256, largest=512))
     patch.setattr(_writer, "EVENT_SIZE_MAX", SMALL_CHUNK)
 
 
 @contextmanager
 def store_and_manager(
     disk: Disk, cpo: Cpo, *, clock: Clock | None = None, sizes: PlogSizes = SIZES, partition: str = "main"
-) -> Iterator[tuple[StreamStore, MetadataManager]]:
+) -> Iterator[tuple[Engine, MetadataManager]]:
     """Open a store, and the manager of the logs below it."""
     with ExitStack() as resources:
         plogs = resources.enter_context(FilePlogs(disk))
         manager = resources.enter_context(MetadataManager.open(plogs, cpo, partition, sizes=sizes))
-        with StreamStore(manager, clock=clock or ManualClock(), resources=resources) as store:
+        with Engine(manager, clock=clock or ManualClock(), resources=resources) as store:
             yield store, manager
 
 
@@ -78,7 +77,7 @@ def transaction_logs(manager: MetadataManager) -> list[str]:
     return [name for name in manager.logs() if name.startswith("t")]
 
 
-def events_of(store: StreamStore, start: StreamCut | None = None, end: StreamCut | None = None) -> list[bytes]:
+def events_of(store: Engine, start: StreamCut | None = None, end: StreamCut | None = None) -> list[bytes]:
     """Return all events, large ones in full, predecessors before their successors."""
     batches = store.read(STREAM, start, end, max_event_size=NO_LIMIT)
     events = [event for batch in batches for event in batch["event"].to_pylist()]
@@ -89,15 +88,15 @@ def events_of(store: StreamStore, start: StreamCut | None = None, end: StreamCut
     return events
 
 
-def pointers_of(store: StreamStore) -> list[tuple[int, int]]:
+def pointers_of(store: Engine) -> list[tuple[int, int]]:
     """Return segment and offset of all events."""
     rows = (batch.to_pydict() for batch in store.read(STREAM))
     return [place for row in rows for place in zip(row["segment_id"], row["offset"], strict=True)]
 
 
-def blocks_of(store: StreamStore, segment_id: int = 0) -> list[AnyBlock]:
+def blocks_of(store: Engine, segment_id: int = 0) -> list[AnyBlock]:
     """Return all blocks of a segment."""
-    segment = inside(store).segment(STREAM, segment_id)
+    segment = inside(store).segments.get(STREAM, segment_id)
     return list(segment.blocks(segment.start, size=NO_LIMIT))
 
 
@@ -109,10 +108,10 @@ class _Chunks(LargeWrite):
 
 
 def commit_chunks(
-    store: StreamStore, chunks: Sequence[tuple[bytes, bool]], *, size: int | None = None, span: int | None = None
+    store: Engine, chunks: Sequence[tuple[bytes, bool]], *, size: int | None = None, span: int | None = None
 ) -> EventPointer:
     """Put a large event of these chunks into the stream, each with its partial flag; the extent may say otherwise."""
-    logs = TransactionLogs(inside(store), STREAM, inside(store).stream(STREAM).uid)
+    logs = TransactionLogs(inside(store).transactions, STREAM, inside(store).stream(STREAM).uid)
     log, back = logs.new_large_log(), 0
     for number, (data, partial) in enumerate(chunks):
         head = pack_chunk(len(data), number=number, back=back, partial=partial, time_ms=0)

@@ -29,7 +29,7 @@ from tests.stream.harness import inside
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from penstock.stream import StreamStore
+    from penstock.stream import Engine
 
 STREAM = "plant/readings"
 HUGE = 10**5000  # has more digits than Python shows
@@ -57,7 +57,7 @@ CUTS_OF_NONE = [
 class Doors:
     """A store with a stream, a writer, a group and a reader, to be spoken to wrongly."""
 
-    def __init__(self, store: StreamStore) -> None:
+    def __init__(self, store: Engine) -> None:
         self.store: Any = store
         store.create_stream(STREAM)
         self.writer: Any = store.writer(STREAM, "w")
@@ -223,7 +223,7 @@ DOORS: list[tuple[str, Callable[[Doors, Any], object], str, Sequence[object]]] =
 
 @pytest.mark.parametrize(("door", "argument", "bads"), [row[1:] for row in DOORS], ids=[row[0] for row in DOORS])
 def test_bad_input_is_refused_by_name_and_changes_nothing(
-    store: StreamStore, door: Callable[[Doors, Any], object], argument: str, bads: Sequence[object]
+    store: Engine, door: Callable[[Doors, Any], object], argument: str, bads: Sequence[object]
 ) -> None:
     """Whoever passed it sees which argument it was; an error from deep inside would tell of our code, not of theirs."""
     doors = Doors(store)

@@ -12,7 +12,7 @@ import pytest
 
 from penstock.cpo import open_cpo
 from penstock.errors import NoSuchTransaction, PenstockError
-from penstock.stream import StreamStore
+from penstock.stream.segment import Logs
 from penstock.stream.segment._segment import Segment
 from penstock.testing import Fault, FaultyDisk, MemoryDisk, RecordingDisk
 from tests.log.harness import Published, RecordedOracle, leftovers
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
     from penstock.cpo import Cpo
     from penstock.ports import Bytes
+    from penstock.stream import Engine
     from penstock.stream.format._block import BlockHeader
     from penstock.stream.segment._segment import PendingBlock
     from penstock.stream.transaction._transaction import Transaction
@@ -82,9 +83,7 @@ NUMBERED: Final = [
 class Life:
     """What happens to a store; what of it fails is told to ``fail``."""
 
-    def __init__(
-        self, store: StreamStore, note: Callable[[object], None], fail: Callable[[PenstockError], None]
-    ) -> None:
+    def __init__(self, store: Engine, note: Callable[[object], None], fail: Callable[[PenstockError], None]) -> None:
         self._store, self._note, self._fail = store, note, fail
 
     def run(self) -> None:
@@ -164,7 +163,7 @@ class Life:
             out.abort()
 
 
-def check(store: StreamStore, notes: list[object], where: str) -> None:
+def check(store: Engine, notes: list[object], where: str) -> None:
     """See that every transaction is there wholly or not at all, in order, and that nothing was lost or doubled."""
     done = {note.name for note in notes if isinstance(note, Done)}
     if not any(info.name == STREAM for info in store.streams()):
@@ -196,7 +195,7 @@ def check_events(found: list[bytes], done: set[str], where: str) -> None:
         assert order == [name.encode() for name in EVENTS if name.encode() in order], f"out of order: {where}"
 
 
-def check_status(store: StreamStore, begun: Begun, found: list[bytes], where: str) -> None:
+def check_status(store: Engine, begun: Begun, found: list[bytes], where: str) -> None:
     """Of one that is there it is known that it was committed; one that is not there is nobody's any more."""
     try:
         status = store.transactional_writer(STREAM).get(begun.transaction).status
@@ -205,7 +204,7 @@ def check_status(store: StreamStore, begun: Begun, found: list[bytes], where: st
     assert (status == "committed") == (EVENTS[begun.name][0] in found), f"{begun.name} is {status}: {where}"
 
 
-def check_replay(store: StreamStore, done: set[str], where: str) -> None:
+def check_replay(store: Engine, done: set[str], where: str) -> None:
     """A source that begins again with its first event changes nothing but what was missing; transactions go on."""
     with store.writer(STREAM, "w") as writer:
         acked = [number for number in range(len(NUMBERED)) if f"event {number}" in done]
@@ -304,9 +303,9 @@ def check_known(state: CrashState, cpo: Cpo, begun: dict[str, bytes]) -> None:
         assert [one for one in begun if is_committed(store, one)] == there, state.describe
 
 
-def is_committed(store: StreamStore, transaction: str) -> bool:
+def is_committed(store: Engine, transaction: str) -> bool:
     try:
-        return store.transaction(transaction).status == "committed"
+        return store.transactions.get(transaction).status == "committed"
     except NoSuchTransaction:
         return False
 
@@ -325,7 +324,7 @@ def stopped_in_commit(name: str, patch: pytest.MonkeyPatch) -> CrashState:
             raise Stop
         return submit_held(segment, header, *parts)
 
-    def splice_never(_: StreamStore, plan: object, labels: object) -> None:
+    def splice_never(_: Engine, plan: object, labels: object) -> None:
         raise Stop(plan)
 
     with open_cpo("memory:") as cpo, store_on(disk, RecordedOracle(cpo, disk), "begun", seed=1) as store:  # type: ignore[arg-type]
@@ -333,7 +332,7 @@ def stopped_in_commit(name: str, patch: pytest.MonkeyPatch) -> CrashState:
         life.create()
         with patch.context() as inner:
             inner.setattr(Segment, "submit_held", submit_once)
-            inner.setattr(StreamStore, "splice", splice_never)
+            inner.setattr(Logs, "splice", splice_never)
             with pytest.raises(Stop):
                 life.commit(name)
         return next(disk.crash_states(len(disk.crash_points()) - 1, power_set_max=1))
@@ -370,7 +369,7 @@ def live(disk: FaultyDisk, cpo: Cpo) -> tuple[list[object], list[PenstockError]]
     return notes, errors
 
 
-def see_whole(store: StreamStore, error: PenstockError) -> PenstockError:
+def see_whole(store: Engine, error: PenstockError) -> PenstockError:
     """See that right after an error, too, nobody sees half of anything."""
     with suppress(PenstockError):
         check_events(events_of(store), set(), str(error))

@@ -11,7 +11,6 @@ from penstock.cpo import open_cpo
 from penstock.errors import CommitUnfinished, CorruptData, DiskFull, NoSuchTransaction
 from penstock.stream.format._records import Committed, decode_records
 from penstock.stream.segment._segment import Segment
-from penstock.stream.transaction._commit import finish_commits
 from penstock.testing import ManualClock, MemoryDisk
 from tests.stream.harness import STREAM
 from tests.stream.large_harness import (
@@ -27,7 +26,7 @@ if TYPE_CHECKING:
 
     from penstock.cpo import Cpo
     from penstock.log._stream import PendingLogAppend
-    from penstock.stream import StreamStore
+    from penstock.stream import Engine
     from penstock.stream.format._block import BlockHeader
     from penstock.stream.segment._segment import PendingBlock
     from penstock.stream.transaction._transaction import Transaction
@@ -47,7 +46,7 @@ def cpo() -> Iterator[Cpo]:
         yield oracle
 
 
-def begun(store: StreamStore, size: int, stream: str = STREAM) -> tuple[Transaction, list[bytes]]:
+def begun(store: Engine, size: int, stream: str = STREAM) -> tuple[Transaction, list[bytes]]:
     """Return a transaction with events in all segments, and those."""
     transaction = store.transactional_writer(stream).begin()
     events = [b"%d:" % number + bytes(size) for number in range(8)]
@@ -56,7 +55,7 @@ def begun(store: StreamStore, size: int, stream: str = STREAM) -> tuple[Transact
     return transaction, events
 
 
-def refuse_commits(store: StreamStore, patch: pytest.MonkeyPatch) -> None:
+def refuse_commits(store: Engine, patch: pytest.MonkeyPatch) -> None:
     """Let there be no room for the record that a commit is done."""
     log = store.catalog._log
     submit = log.submit
@@ -121,7 +120,7 @@ def test_a_commit_whose_block_did_not_survive_was_none(cpo: Cpo, end: int) -> No
         store.create_stream(STREAM)
         transaction, events = begun(store, 20)
         transaction.commit()
-        end += store.segment(STREAM, 0).tail
+        end += store.segments.get(STREAM, 0).tail
     with store_and_manager(disk, cpo) as (store, _):
         assert store.transactional_writer(STREAM).get(transaction.id).status == "committed"
         store.catalog.commit(Committed(STREAM, "lost", 0, end))
@@ -175,7 +174,7 @@ class Stop(Exception):
 
 
 def stopped_commit(
-    store: StreamStore, size: int, patch: pytest.MonkeyPatch, error: BaseException | None = None
+    store: Engine, size: int, patch: pytest.MonkeyPatch, error: BaseException | None = None
 ) -> tuple[Transaction, list[bytes]]:
     """Let a commit come so far that it is on record, and half of it is there if that is possible."""
     error = error or Stop()
@@ -193,13 +192,13 @@ def stopped_commit(
 
     with patch.context() as inner:
         inner.setattr(Segment, "submit_held", submit_once)
-        inner.setattr(store, "splice", splice_never)
+        inner.setattr(store._logs, "splice", splice_never)
         with pytest.raises((Stop, CommitUnfinished)):
             transaction.commit()
     return transaction, events
 
 
-def assert_lives(store: StreamStore, stream: str) -> None:
+def assert_lives(store: Engine, stream: str) -> None:
     """See that a stream takes events, transactions, scales and cuts."""
     with store.writer(stream, "w") as writer:
         writer.write_event(b"small", key="a")
@@ -223,7 +222,7 @@ def test_a_damaged_stream_whose_commit_is_unfinished_holds_up_no_other(
         store.create_stream(STREAM, 2)
         first, before = begun(store, 20)
         first.commit()
-        segment = store.segment(STREAM, damaged)
+        segment = store.segments.get(STREAM, damaged)
         [(plog_id, *_)] = segment.own_log().plogs()
         transaction, events = stopped_commit(store, KINDS[kind][1], monkeypatch)
         assert transaction.status == "committed"
@@ -232,7 +231,7 @@ def test_a_damaged_stream_whose_commit_is_unfinished_holds_up_no_other(
     with store_and_manager(disk, cpo) as (store, _):
         assert_lives(store, "plant/other")
         assert store.transactional_writer(STREAM).get(transaction.id).status == "committed"
-        sound = store.segment(STREAM, 1 - damaged)
+        sound = store.segments.get(STREAM, 1 - damaged)
         assert [block.count for block in sound.blocks(0)] == [4]
         with pytest.raises(CorruptData, match="is missing"):
             begun(store, 20)[0].commit()
@@ -245,7 +244,7 @@ def test_a_damaged_stream_whose_commit_is_unfinished_holds_up_no_other(
 
 @pytest.mark.parametrize("kind", ["large event", "transaction"])
 def test_a_commit_on_record_that_the_disk_interrupts_says_that_it_is_committed(
-    store: StreamStore, kind: str, monkeypatch: pytest.MonkeyPatch
+    store: Engine, kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Who was told of a full disk would free some room and write all of it again; it would be there twice."""
     store.create_stream(STREAM)
@@ -262,7 +261,7 @@ def test_a_commit_on_record_that_the_disk_interrupts_says_that_it_is_committed(
         raise DiskFull("a plog")
 
     with monkeypatch.context() as patch:
-        patch.setattr(store, "splice", refuse)
+        patch.setattr(store._logs, "splice", refuse)
         with pytest.raises(CommitUnfinished, match=r"is committed.* do not write it again") as caught:
             commit()
     assert isinstance(caught.value.cause, DiskFull)
@@ -293,12 +292,12 @@ def test_a_commit_that_is_finished_at_the_third_attempt_is_there_once(
         with monkeypatch.context() as patch:
             patch.setattr(Segment, "submit", refuse_second)
             with pytest.raises(DiskFull):
-                finish_commits(store, STREAM)
+                store.transactions.commits.finish(STREAM)
         store.maintain()
         assert sorted(events_of(store)) == events
 
 
-def segments_with_times(store: StreamStore) -> dict[int, list[int]]:
+def segments_with_times(store: Engine) -> dict[int, list[int]]:
     """Return the timestamps of the events of each segment, in order."""
     found: dict[int, list[int]] = {}
     for batch in store.read(STREAM):

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from penstock.cpo import Cpo
-    from penstock.stream import Reader, StreamStore
+    from penstock.stream import Engine, Reader
     from penstock.testing import CrashState
 
 
@@ -53,7 +53,7 @@ class Done:
 class Life:
     """What happens to the store, noted on its disk."""
 
-    def __init__(self, store: StreamStore, disk: RecordingDisk) -> None:
+    def __init__(self, store: Engine, disk: RecordingDisk) -> None:
         self._store, self._disk = store, disk
         self._numbers = count()
         self._pointers: dict[int, EventPointer] = {}
@@ -124,7 +124,7 @@ def check(state: CrashState, cpo: Cpo) -> None:
             check_stream(store, state, done)
 
 
-def check_stream(store: StreamStore, state: CrashState, done: set[str]) -> None:
+def check_stream(store: Engine, state: CrashState, done: set[str]) -> None:
     acked = {note.number for note in state.notes if isinstance(note, Acked)}
     cuts = {note.number for note in state.notes if isinstance(note, Cut)}
     found = check_order(store, state)
@@ -139,7 +139,7 @@ def check_stream(store: StreamStore, state: CrashState, done: set[str]) -> None:
     check_replay(store, state, found, acked)
 
 
-def check_order(store: StreamStore, state: CrashState) -> list[tuple[str, int]]:
+def check_order(store: Engine, state: CrashState) -> list[tuple[str, int]]:
     found = numbers_of(store)
     assert len(set(found)) == len(found), f"doubled: {state.describe}"
     for key in KEYS:
@@ -148,7 +148,7 @@ def check_order(store: StreamStore, state: CrashState) -> list[tuple[str, int]]:
     return found
 
 
-def check_group(store: StreamStore, state: CrashState, found: list[tuple[str, int]]) -> None:
+def check_group(store: Engine, state: CrashState, found: list[tuple[str, int]]) -> None:
     """Reading goes on behind the events that were read; all others come, each once."""
     numbers: list[int] = []
     with store.reader_group("group").reader("another") as reader:
@@ -167,7 +167,7 @@ def next_events(reader: Reader) -> list[bytes] | None:
     return None if batch is None else batch["event"].to_pylist()
 
 
-def check_replay(store: StreamStore, state: CrashState, found: list[tuple[str, int]], acked: set[int]) -> None:
+def check_replay(store: Engine, state: CrashState, found: list[tuple[str, int]], acked: set[int]) -> None:
     """A source that begins again with its first event changes nothing but what was missing."""
     first = min((number for _, number in found), default=0)
     with store.writer(STREAM, "w") as writer:

@@ -20,13 +20,13 @@ from tests.stream.harness import STREAM, inside
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from penstock.stream import StreamStore
+    from penstock.stream import Engine
 
 Row = tuple[bytes | None, bytes | None, dict[str, bytes]]
 LARGE = bytes(2 << 20)
 
 
-def rows_of(store: StreamStore, **bounds: Any) -> list[Row]:  # noqa: ANN401 - as read() takes them
+def rows_of(store: Engine, **bounds: Any) -> list[Row]:  # noqa: ANN401 - as read() takes them
     return [
         (row["event"], row["key"], dict(row["headers"] or ()))
         for batch in store.read(STREAM, max_event_size=4 << 20, **bounds)
@@ -34,7 +34,7 @@ def rows_of(store: StreamStore, **bounds: Any) -> list[Row]:  # noqa: ANN401 - a
     ]
 
 
-def reads_of(store: StreamStore) -> list[Row]:
+def reads_of(store: Engine) -> list[Row]:
     group = store.create_reader_group("g", [STREAM])
     with group.reader("r", max_event_size=4 << 20) as reader:
         found = []
@@ -44,7 +44,7 @@ def reads_of(store: StreamStore) -> list[Row]:
     return found
 
 
-def test_every_way_in_and_out_keeps_key_and_headers(store: StreamStore) -> None:
+def test_every_way_in_and_out_keeps_key_and_headers(store: Engine) -> None:
     """Before, an event came back without its key: who reads it could not tell whose it is."""
     store.create_stream(STREAM)
     with store.writer(STREAM) as writer:
@@ -98,7 +98,7 @@ def test_every_way_in_and_out_keeps_key_and_headers(store: StreamStore) -> None:
     assert found == [headers for _, _, headers in expected]
 
 
-def test_a_header_may_be_repeated_on_every_way_in_and_out(store: StreamStore) -> None:
+def test_a_header_may_be_repeated_on_every_way_in_and_out(store: Engine) -> None:
     """As in HTTP and Kafka: a name that is there twice has two values, and none of them is lost."""
     store.create_stream(STREAM)
     pairs = (("d", b"1"), ("e", b""), ("d", b"2"), ("d", b"1"))
@@ -129,7 +129,7 @@ def test_a_header_may_be_repeated_on_every_way_in_and_out(store: StreamStore) ->
     ]
 
 
-def test_a_range_that_begins_at_a_large_event_has_its_key(store: StreamStore) -> None:
+def test_a_range_that_begins_at_a_large_event_has_its_key(store: Engine) -> None:
     """Parallel readers get parts of a segment, which are cut where the chunks of a large event begin."""
     store.create_stream(STREAM)
     with store.writer(STREAM) as writer:
@@ -141,7 +141,7 @@ def test_a_range_that_begins_at_a_large_event_has_its_key(store: StreamStore) ->
     assert [(row["key"], row["headers"]) for row in rows] == [(b"k%d" % n, [("n", b"%d" % n)]) for n in range(3)]
 
 
-def test_keys_and_headers_survive_a_scale_that_overtakes_them(store: StreamStore) -> None:
+def test_keys_and_headers_survive_a_scale_that_overtakes_them(store: Engine) -> None:
     """Events whose segment ended are placed again, one by one, with all they carry."""
     store.create_stream(STREAM)
     with store.writer(STREAM, writer_id="w") as writer:
@@ -159,7 +159,7 @@ def test_keys_and_headers_survive_a_scale_that_overtakes_them(store: StreamStore
     ]
 
 
-def test_numbered_events_keep_their_keys(store: StreamStore) -> None:
+def test_numbered_events_keep_their_keys(store: Engine) -> None:
     """A source with its own numbers goes another way through the writer."""
     store.create_stream(STREAM, segments=4)
     for _ in range(2):
@@ -172,7 +172,7 @@ def test_numbered_events_keep_their_keys(store: StreamStore) -> None:
     assert [key for _, key, _ in rows] == [b"k0", None, b"k2", None, b"k4", None, b"k6", None, b"large"]
 
 
-def test_stream_that_does_not_keep_keys_still_goes_by_them(store: StreamStore) -> None:
+def test_stream_that_does_not_keep_keys_still_goes_by_them(store: Engine) -> None:
     """Keys may be personal data, or longer than the events: then they decide the segment, and are not stored."""
     store.create_stream(STREAM, segments=2, config=StreamConfig(keep_keys=False))
     with store.writer(STREAM) as writer:
@@ -192,7 +192,7 @@ def test_stream_that_does_not_keep_keys_still_goes_by_them(store: StreamStore) -
         StreamConfig(keep_keys=1)  # type: ignore[arg-type]
 
 
-def test_wrong_keys_and_headers_leave_nothing_behind(store: StreamStore) -> None:
+def test_wrong_keys_and_headers_leave_nothing_behind(store: Engine) -> None:
     """A refusal comes before anything is written, for events and for batches alike."""
     store.create_stream(STREAM)
     with store.writer(STREAM) as writer, store.transactional_writer(STREAM) as other, other.begin() as transaction:
@@ -217,7 +217,7 @@ def test_wrong_keys_and_headers_leave_nothing_behind(store: StreamStore) -> None
     assert rows_of(store) == []
 
 
-def test_timestamp_is_the_owners_time_of_appending(store: StreamStore, clock: ManualClock) -> None:
+def test_timestamp_is_the_owners_time_of_appending(store: Engine, clock: ManualClock) -> None:
     """A client's clock may be wrong; the owner's is one for all events of a store."""
     store.create_stream(STREAM)
     moments = []
@@ -238,7 +238,7 @@ def test_timestamp_is_the_owners_time_of_appending(store: StreamStore, clock: Ma
 # Places by time
 
 
-def test_time_is_a_place_to_start_and_to_end(store: StreamStore, clock: ManualClock) -> None:
+def test_time_is_a_place_to_start_and_to_end(store: Engine, clock: ManualClock) -> None:
     """Whoever looks for what came in since this morning has a time, not a cut."""
     store.create_stream(STREAM, segments=2)
     cuts: dict[int, StreamCut] = {}
@@ -269,7 +269,7 @@ def test_time_is_a_place_to_start_and_to_end(store: StreamStore, clock: ManualCl
     assert len(rows_of(store, start=local)) == 120
 
 
-def test_transaction_counts_from_its_commit(store: StreamStore, clock: ManualClock) -> None:
+def test_transaction_counts_from_its_commit(store: Engine, clock: ManualClock) -> None:
     """Nobody could read it before; who has read up to a time must not miss what was committed later."""
     store.create_stream(STREAM)
     with store.transactional_writer(STREAM) as writer, store.writer(STREAM) as other:
@@ -288,7 +288,7 @@ def test_transaction_counts_from_its_commit(store: StreamStore, clock: ManualClo
     assert len(rows_of(store, start=int(clock.now() * 1000))) == 1
 
 
-def test_time_of_writers_and_of_appending_are_told_apart(store: StreamStore, clock: ManualClock) -> None:
+def test_time_of_writers_and_of_appending_are_told_apart(store: Engine, clock: ManualClock) -> None:
     """With watermarks cut_at_time goes by the writers' time, unless it is asked for the other."""
     store.create_stream(STREAM)
     with store.writer(STREAM, writer_id="w") as writer:
@@ -313,7 +313,7 @@ def test_time_of_writers_and_of_appending_are_told_apart(store: StreamStore, clo
             store.read(STREAM, start=wrong)  # type: ignore[arg-type]
 
 
-def test_a_start_behind_the_end_is_refused(store: StreamStore) -> None:
+def test_a_start_behind_the_end_is_refused(store: Engine) -> None:
     """No rows and no word would look like an empty stream."""
     store.create_stream(STREAM, segments=2)
     with store.writer(STREAM) as writer:
@@ -369,7 +369,7 @@ def test_timestamps_are_the_same_while_plogs_are_merged(tmp_path: Path) -> None:
             committed = int(clock.now() * 1000)
             for transaction in transactions:
                 transaction.commit()
-        segment = store.segment(STREAM, 0)
+        segment = store.segments.get(STREAM, 0)
         plogs = len(segment.plog_starts())
         reading = segment.blocks(0)
         times = [next(reading).time_ms for _ in range(2)]
@@ -381,7 +381,7 @@ def test_timestamps_are_the_same_while_plogs_are_merged(tmp_path: Path) -> None:
         assert [block.time_ms for block in segment.blocks(0)] == times
 
 
-def test_a_stream_that_is_told_not_to_keep_keys_any_more_keeps_none(store: StreamStore) -> None:
+def test_a_stream_that_is_told_not_to_keep_keys_any_more_keeps_none(store: Engine) -> None:
     """Writers that are open go on, without the keys."""
     store.create_stream(STREAM)
     with store.writer(STREAM) as writer:
@@ -400,7 +400,7 @@ def test_a_stream_that_is_told_not_to_keep_keys_any_more_keeps_none(store: Strea
 @pytest.mark.parametrize("segments", [1, 4])
 @pytest.mark.parametrize("is_prepared", [True, False])
 def test_an_open_transaction_keeps_no_keys_of_events_that_wait_when_its_stream_is_told_so(
-    store: StreamStore, segments: int, *, is_prepared: bool
+    store: Engine, segments: int, *, is_prepared: bool
 ) -> None:
     """A transaction may be open for hours: what it has not written yet, it writes without keys."""
     store.create_stream(STREAM, segments=segments)
@@ -417,7 +417,7 @@ def test_an_open_transaction_keeps_no_keys_of_events_that_wait_when_its_stream_i
     assert [key for _, key, _ in rows_of(store)] == [None] * (9 + is_prepared)
 
 
-def test_keys_that_a_transaction_has_in_its_logs_stay(store: StreamStore) -> None:
+def test_keys_that_a_transaction_has_in_its_logs_stay(store: Engine) -> None:
     """The limit that the documents tell: these blocks are the stream's, as they are, at the commit."""
     store.create_stream(STREAM)
     with store.transactional_writer(STREAM) as writer, writer.begin() as transaction:
@@ -430,7 +430,7 @@ def test_keys_that_a_transaction_has_in_its_logs_stay(store: StreamStore) -> Non
 # Counts
 
 
-def life(store: StreamStore, clock: ManualClock, chance: random.Random) -> None:
+def life(store: Engine, clock: ManualClock, chance: random.Random) -> None:
     """Do anything that changes how many events there are."""
     kind = chance.randrange(10)
     key = str(chance.randrange(10))
@@ -463,7 +463,7 @@ def life(store: StreamStore, clock: ManualClock, chance: random.Random) -> None:
     clock.advance(chance.random() * 10)
 
 
-def times_of(store: StreamStore) -> dict[int, list[datetime]]:
+def times_of(store: Engine) -> dict[int, list[datetime]]:
     """Return the timestamps of each segment, which go up."""
     found: dict[int, list[datetime]] = {}
     for batch in store.read(STREAM):
@@ -473,7 +473,7 @@ def times_of(store: StreamStore) -> dict[int, list[datetime]]:
     return found
 
 
-def any_cut(store: StreamStore, chance: random.Random) -> StreamCut:
+def any_cut(store: Engine, chance: random.Random) -> StreamCut:
     """Return a cut somewhere in the stream, where an event begins."""
     cut = store.head(STREAM)
     for _ in range(chance.randrange(3)):
@@ -481,7 +481,7 @@ def any_cut(store: StreamStore, chance: random.Random) -> StreamCut:
     return cut
 
 
-def events_between(store: StreamStore, start: StreamCut, end: StreamCut) -> int:
+def events_between(store: Engine, start: StreamCut, end: StreamCut) -> int:
     return sum(map(len, store.read(STREAM, start, end)))
 
 

@@ -12,7 +12,7 @@ import pytest
 
 from penstock.cpo import open_cpo
 from penstock.errors import BadArgument, DiskFull, EventAborted, EventClosed, StoreClosed, TransactionEnded
-from penstock.stream.transaction import _transaction
+from penstock.stream.transaction import _transaction_logs
 from penstock.stream.write._large_write import LargeWrite
 from penstock.testing import MemoryDisk
 from tests.stream.harness import STREAM
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
     from penstock.cpo import Cpo
-    from penstock.stream import StreamStore
+    from penstock.stream import Engine
     from penstock.stream.write._large_write import EventOutputStream
     from penstock.testing import ManualClock
 
@@ -48,7 +48,7 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
     make_limits_small(monkeypatch)
 
 
-def begin_event(store: StreamStore) -> EventOutputStream:
+def begin_event(store: Engine) -> EventOutputStream:
     store.create_stream(STREAM, exist_ok=True)
     return store.writer(STREAM).begin_write_event("k")
 
@@ -59,7 +59,7 @@ def begin_event(store: StreamStore) -> EventOutputStream:
 @pytest.mark.parametrize("wrapper", WRAPPERS)
 @pytest.mark.parametrize("size", [3, 2 * MIB])
 def test_a_wrapper_that_closes_the_file_after_an_exception_commits_nothing(
-    store: StreamStore, wrapper: str, size: int
+    store: Engine, wrapper: str, size: int
 ) -> None:
     """It closes what it is around however its block ends; half an event would look like a whole one."""
     out = begin_event(store)
@@ -77,7 +77,7 @@ def test_a_wrapper_that_closes_the_file_after_an_exception_commits_nothing(
 
 
 @pytest.mark.parametrize("wrapper", WRAPPERS)
-def test_a_file_that_is_closed_in_its_block_is_an_event_at_the_end_of_it(store: StreamStore, wrapper: str) -> None:
+def test_a_file_that_is_closed_in_its_block_is_an_event_at_the_end_of_it(store: Engine, wrapper: str) -> None:
     """Whoever closes it is done with writing; only the block knows whether all went well."""
     with begin_event(store) as out:
         with WRAPPERS[wrapper](out) as around:
@@ -94,7 +94,7 @@ def test_a_file_that_is_closed_in_its_block_is_an_event_at_the_end_of_it(store: 
         pass
 
 
-def test_a_file_that_is_closed_in_its_block_may_still_be_aborted(store: StreamStore) -> None:
+def test_a_file_that_is_closed_in_its_block_may_still_be_aborted(store: Engine) -> None:
     """The end of the block has the last word, and so has who aborts."""
     with begin_event(store) as out:
         out.write(b"x")
@@ -109,7 +109,7 @@ def test_a_file_that_is_closed_in_its_block_may_still_be_aborted(store: StreamSt
 @pytest.mark.usefixtures("small")
 @pytest.mark.parametrize("has_block", [False, True])
 def test_an_error_that_was_swallowed_is_told_again_at_the_end(
-    store: StreamStore, has_block: bool, monkeypatch: pytest.MonkeyPatch
+    store: Engine, has_block: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A program that ends well with its event missing has lost it without a word."""
     out = begin_event(store)
@@ -147,7 +147,7 @@ def test_an_error_that_was_swallowed_is_told_again_at_the_end(
 
 @pytest.mark.usefixtures("small")
 def test_an_abort_in_the_middle_of_a_write_is_what_the_writer_is_told(
-    store: StreamStore, monkeypatch: pytest.MonkeyPatch
+    store: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Another thread gave the transaction up; that some log is not there any more is no answer."""
     store.create_stream(STREAM)
@@ -187,7 +187,7 @@ def test_an_event_of_a_transaction_that_was_lost_sight_of_is_no_part_of_it(cpo: 
 
 
 @pytest.mark.parametrize("kind", ["events", "file"])
-def test_writing_to_a_transaction_keeps_it_open(store: StreamStore, clock: ManualClock, kind: str) -> None:
+def test_writing_to_a_transaction_keeps_it_open(store: Engine, clock: ManualClock, kind: str) -> None:
     """Who uploads for longer than the lease is at work all the time, and need not say so besides."""
     store.create_stream(STREAM)
     transaction = store.transactional_writer(STREAM).begin(lease=10.0)
@@ -204,10 +204,10 @@ def test_writing_to_a_transaction_keeps_it_open(store: StreamStore, clock: Manua
 
 @pytest.mark.usefixtures("small")
 def test_a_transaction_over_too_many_segments_says_why_it_failed(
-    store: StreamStore, monkeypatch: pytest.MonkeyPatch
+    store: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Small ones may go to any number of segments; that one of its logs is too many is nothing a user can guess."""
-    monkeypatch.setattr(_transaction, "LOGS_MAX", 2)
+    monkeypatch.setattr(_transaction_logs, "LOGS_MAX", 2)
     store.create_stream(STREAM, 4)
     transaction = store.transactional_writer(STREAM).begin()
 
@@ -221,7 +221,7 @@ def test_a_transaction_over_too_many_segments_says_why_it_failed(
         transaction.commit()
 
 
-def test_a_transactional_writer_that_is_closed_begins_nothing(store: StreamStore) -> None:
+def test_a_transactional_writer_that_is_closed_begins_nothing(store: Engine) -> None:
     """What was begun before goes on: it has a lease of its own."""
     store.create_stream(STREAM)
     with store.transactional_writer(STREAM, "w") as writer:
@@ -237,7 +237,7 @@ def test_a_transactional_writer_that_is_closed_begins_nothing(store: StreamStore
 # What Python expects
 
 
-def test_a_file_cannot_be_used_the_other_way_round(store: StreamStore) -> None:
+def test_a_file_cannot_be_used_the_other_way_round(store: Engine) -> None:
     """The standard library tries things out, and catches this error."""
     with begin_event(store) as out:
         assert out.write(np.zeros((0, 4)).data) == 0
@@ -257,7 +257,7 @@ def test_a_file_cannot_be_used_the_other_way_round(store: StreamStore) -> None:
                 event.skip(place)  # type: ignore[arg-type]
 
 
-def test_a_closed_file_is_a_value_error_as_everywhere_in_python(store: StreamStore) -> None:
+def test_a_closed_file_is_a_value_error_as_everywhere_in_python(store: Engine) -> None:
     """What is around a file knows no errors but Python's own; ours say more, and are those, too."""
     out = begin_event(store)
     out.write(b"x")

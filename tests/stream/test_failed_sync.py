@@ -205,7 +205,7 @@ def test_positions_after_a_failed_sync_are_lost_and_those_before_are_not(memory:
         reader.commit()
         life.stop()
         assert len(read_all(reader)) == EVENTS - len(before)
-        assert not life.store.positions.run_once(), "there is nothing for it to do"
+        assert not life.store.groups.positions.run_once(), "there is nothing for it to do"
         reader.close()
     with store_on(memory, cpo, "main", seed=2) as store, store.reader_group("group").reader("reader") as reader:
         assert len(read_all(reader)) == EVENTS - len(before)

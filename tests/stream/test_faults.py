@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from penstock.cpo import Cpo
-    from penstock.stream import StreamStore, StreamWriter
+    from penstock.stream import Engine, StreamWriter
     from penstock.testing._faulty import Call
 
 KEYS = "abcd"
@@ -33,7 +33,7 @@ class Life:
         self.errors: list[PenstockError] = []
         self._numbers = iter(range(1000))
 
-    def run(self, store: StreamStore) -> None:
+    def run(self, store: Engine) -> None:
         """Live through all of it."""
         self._try(lambda: store.create_stream(STREAM))
         self._write(store)
@@ -43,7 +43,7 @@ class Life:
         self._try(lambda: store.scale_stream(STREAM, [1, 2], [(0.0, 1.0)]))
         self._write(store)
 
-    def _write(self, store: StreamStore) -> None:
+    def _write(self, store: Engine) -> None:
         def write() -> None:
             with store.writer(STREAM, "w") as writer:
                 for key in KEYS * 2:
@@ -108,7 +108,7 @@ def write_until_it_fails(writer: StreamWriter) -> int:
     raise AssertionError
 
 
-def create_streams(store: StreamStore, number: int) -> None:
+def create_streams(store: Engine, number: int) -> None:
     for one in range(number):
         store.create_stream(f"plant/stream-{one}")
 

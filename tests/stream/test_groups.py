@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from penstock.stream import Reader, ReaderGroup, StreamStore
+    from penstock.stream import Engine, Reader, ReaderGroup
 
 STREAM: Final = "plant/readings"
 OTHER: Final = "plant/alarms"
@@ -59,15 +59,15 @@ def pool() -> Iterator[ThreadPoolExecutor]:
         yield pool
 
 
-def put(store: StreamStore, *events: bytes, segment: int = 0, stream: str = STREAM) -> None:
+def put(store: Engine, *events: bytes, segment: int = 0, stream: str = STREAM) -> None:
     """Append one block, durably."""
     store = inside(store)
     header = BlockHeader(count=len(events), time_ms=int(store.clock.now() * 1000))
     lengths = pack_lengths(np.array([len(event) for event in events]))
-    store.segment(stream, segment).submit(header, lengths, b"".join(events)).result()
+    store.segments.get(stream, segment).submit(header, lengths, b"".join(events)).result()
 
 
-def new_group(store: StreamStore, segments: int = 1, name: str = "g") -> ReaderGroup:
+def new_group(store: Engine, segments: int = 1, name: str = "g") -> ReaderGroup:
     """A group on a new stream."""
     store.create_stream(STREAM, segments=segments, exist_ok=True)
     return store.create_reader_group(name, [STREAM])
@@ -87,13 +87,13 @@ def rest(reader: Reader) -> list[bytes]:
     return found
 
 
-def held(store: StreamStore, group: str = "g") -> dict[str, list[int]]:
+def held(store: Engine, group: str = "g") -> dict[str, list[int]]:
     """Return which segments each reader has."""
     return {name: sorted(one for _, one in keys) for name, keys in inside(store).catalog.group(group).readers.items()}
 
 
 @contextmanager
-def killed(folder: Path) -> Iterator[StreamStore]:
+def killed(folder: Path) -> Iterator[Engine]:
     """Open what a store would find whose owner was killed now: a copy of the folder, without a word to the owner."""
     copy = folder.with_name("copy")
     shutil.copytree(folder, copy)
@@ -104,7 +104,7 @@ def killed(folder: Path) -> Iterator[StreamStore]:
 # Creating
 
 
-def test_a_group_begins_at_the_head_or_at_a_cut_of_each_stream(store: StreamStore) -> None:
+def test_a_group_begins_at_the_head_or_at_a_cut_of_each_stream(store: Engine) -> None:
     """A stream without a cut is read from its head."""
     for stream in (STREAM, OTHER):
         store.create_stream(stream)
@@ -116,7 +116,7 @@ def test_a_group_begins_at_the_head_or_at_a_cut_of_each_stream(store: StreamStor
     assert group.readers() == []
 
 
-def test_a_group_that_is_there_may_be_asked_for_again(store: StreamStore) -> None:
+def test_a_group_that_is_there_may_be_asked_for_again(store: Engine) -> None:
     """A script that creates what it needs runs twice, and the second time goes on where the first has stopped."""
     store.create_stream(STREAM)
     store.create_stream(OTHER)
@@ -132,7 +132,7 @@ def test_a_group_that_is_there_may_be_asked_for_again(store: StreamStore) -> Non
     store.create_reader_group("g", [OTHER, STREAM], start, exist_ok=True)  # it began there, whatever is left
 
 
-def test_a_group_that_is_there_and_another_than_was_asked_for_is_refused(store: StreamStore) -> None:
+def test_a_group_that_is_there_and_another_than_was_asked_for_is_refused(store: Engine) -> None:
     """Nobody reads on in silence from a place, or of a stream, that is not meant; the message says which."""
     store.create_stream(STREAM)
     store.create_stream(OTHER)
@@ -153,7 +153,7 @@ def test_a_group_that_is_there_and_another_than_was_asked_for_is_refused(store: 
         store.create_reader_group("g", [STREAM])
 
 
-def test_a_group_that_cannot_be_is_refused(store: StreamStore) -> None:
+def test_a_group_that_cannot_be_is_refused(store: Engine) -> None:
     """Each mistake has its own error, and leaves nothing behind."""
     store.create_stream(STREAM)
     store.create_stream(OTHER)
@@ -190,7 +190,7 @@ def test_a_group_that_cannot_be_is_refused(store: StreamStore) -> None:
         create("g", [STREAM])
 
 
-def test_a_group_may_not_begin_in_segments_that_follow_its_end(store: StreamStore) -> None:
+def test_a_group_may_not_begin_in_segments_that_follow_its_end(store: Engine) -> None:
     """Behind is behind, also over a change of segments."""
     store.create_stream(STREAM)
     before = store.tail(STREAM)
@@ -202,7 +202,7 @@ def test_a_group_may_not_begin_in_segments_that_follow_its_end(store: StreamStor
 # Sharing
 
 
-def test_readers_share_the_segments_and_give_them_up_exactly_where_they_are(store: StreamStore) -> None:
+def test_readers_share_the_segments_and_give_them_up_exactly_where_they_are(store: Engine) -> None:
     """When readers come and go in good order, nothing is read twice and nothing is left out."""
     group = new_group(store, segments=4)
     for number in range(4):
@@ -267,7 +267,7 @@ def test_however_readers_come_and_go_every_event_is_read_once_and_each_key_in_or
     assert all(numbers == sorted(numbers) for numbers in by_key.values())
 
 
-def split_or_merge(store: StreamStore, number: int) -> None:
+def split_or_merge(store: Engine, number: int) -> None:
     segments = store.stream(STREAM).segments
     one = segments[number % len(segments)]
     following = [other for other in segments if other.low == one.high]
@@ -282,7 +282,7 @@ def split_or_merge(store: StreamStore, number: int) -> None:
 
 
 def test_threads_that_read_write_and_scale_at_once_read_every_event_once(
-    store: StreamStore, pool: ThreadPoolExecutor
+    store: Engine, pool: ThreadPoolExecutor
 ) -> None:
     """As above, with all that happens at the same time, and readers that wait."""
     group = new_group(store, segments=3)
@@ -310,7 +310,7 @@ def test_threads_that_read_write_and_scale_at_once_read_every_event_once(
     assert sorted(int(event) for events in found for event in events) == list(range(written))
 
 
-def test_a_waiting_reader_takes_what_another_gives_up(store: StreamStore, pool: ThreadPoolExecutor) -> None:
+def test_a_waiting_reader_takes_what_another_gives_up(store: Engine, pool: ThreadPoolExecutor) -> None:
     """It is woken: nobody looks every now and then."""
     group = new_group(store)
     put(store, b"a")
@@ -325,7 +325,7 @@ def test_a_waiting_reader_takes_what_another_gives_up(store: StreamStore, pool: 
             assert read.event == b"b"
 
 
-def test_a_reader_without_segments_ends_with_the_others(store: StreamStore, pool: ThreadPoolExecutor) -> None:
+def test_a_reader_without_segments_ends_with_the_others(store: Engine, pool: ThreadPoolExecutor) -> None:
     """It waits while they read, because one of them might fail; then there is nothing left to wait for."""
     group = new_group(store)
     put(store, b"a")
@@ -337,7 +337,7 @@ def test_a_reader_without_segments_ends_with_the_others(store: StreamStore, pool
         assert waiting.result(SECONDS_MAX) == []
 
 
-def test_two_readers_of_one_name_cannot_read_at_once(store: StreamStore) -> None:
+def test_two_readers_of_one_name_cannot_read_at_once(store: Engine) -> None:
     """They would take each other's places for their own."""
     group = new_group(store)
     with group.reader("r1"), pytest.raises(ReaderInUse):
@@ -349,7 +349,7 @@ def test_two_readers_of_one_name_cannot_read_at_once(store: StreamStore) -> None
 
 
 def test_a_silent_reader_is_taken_offline_and_another_reads_on_from_where_it_was(
-    store: StreamStore, clock: ManualClock
+    store: Engine, clock: ManualClock
 ) -> None:
     """A reader that hangs does not hold up its segments for ever; what it had worked off is not read again."""
     group = new_group(store, segments=2)
@@ -372,7 +372,7 @@ def test_a_silent_reader_is_taken_offline_and_another_reads_on_from_where_it_was
             assert rest(again) == []
 
 
-def test_a_reader_that_was_taken_offline_is_woken_no_more(store: StreamStore, clock: ManualClock) -> None:
+def test_a_reader_that_was_taken_offline_is_woken_no_more(store: Engine, clock: ManualClock) -> None:
     """Nobody may ever call it again, and segments would collect its bells for ever."""
     embedded_only(store, "a client does so a moment later")
     group = new_group(store, segments=2)
@@ -385,10 +385,10 @@ def test_a_reader_that_was_taken_offline_is_woken_no_more(store: StreamStore, cl
     for number, end in enumerate(ends):
         assert rest(group.reader(f"r{number}")) == []
         end()
-    assert not any(inside(store).segment(STREAM, number)._bells for number in range(2))
+    assert not any(inside(store).segments.get(STREAM, number)._bells for number in range(2))
 
 
-def test_a_reader_that_is_called_now_and_then_keeps_its_segments(store: StreamStore, clock: ManualClock) -> None:
+def test_a_reader_that_is_called_now_and_then_keeps_its_segments(store: Engine, clock: ManualClock) -> None:
     """Also if it takes its time with the events of one block, which leaves no other trace."""
     embedded_only(store, "a client says that it is there by a clock that nobody turns")
     group = new_group(store)
@@ -401,7 +401,7 @@ def test_a_reader_that_is_called_now_and_then_keeps_its_segments(store: StreamSt
         assert rest(first) == []
 
 
-def test_a_reader_that_waits_is_not_silent(store: StreamStore, clock: ManualClock, pool: ThreadPoolExecutor) -> None:
+def test_a_reader_that_waits_is_not_silent(store: Engine, clock: ManualClock, pool: ThreadPoolExecutor) -> None:
     """Nothing came for an hour, and it is still there."""
     embedded_only(store, "a client says that it is there by a clock that nobody turns")
     group = new_group(store)
@@ -436,7 +436,7 @@ def first_is_inside(reader: Reader) -> None:
     seat._live.rebalance = original  # type: ignore[method-assign]
 
 
-def test_the_name_of_a_silent_reader_is_free_again(store: StreamStore, clock: ManualClock) -> None:
+def test_the_name_of_a_silent_reader_is_free_again(store: Engine, clock: ManualClock) -> None:
     """Whoever restarts the hanging work under the same name need not wait for somebody else to notice."""
     group = new_group(store)
     put(store, b"a")
@@ -449,7 +449,7 @@ def test_the_name_of_a_silent_reader_is_free_again(store: StreamStore, clock: Ma
         hanging.read_next_event(timeout=0)
 
 
-def test_a_reader_can_be_taken_offline_by_hand(store: StreamStore) -> None:
+def test_a_reader_can_be_taken_offline_by_hand(store: Engine) -> None:
     """Somebody who knows that it is gone need not wait; with the position of its last results nothing is done twice."""
     group = new_group(store)
     put(store, b"a", b"b", b"c", b"d")
@@ -468,7 +468,7 @@ def test_a_reader_can_be_taken_offline_by_hand(store: StreamStore) -> None:
         group.reader_offline("r1")
 
 
-def test_a_reader_is_not_taken_offline_at_a_place_that_is_none(store: StreamStore) -> None:
+def test_a_reader_is_not_taken_offline_at_a_place_that_is_none(store: Engine) -> None:
     """It could never be read on from there."""
     group = new_group(store)
     put(store, b"abc")
@@ -486,7 +486,7 @@ def test_a_reader_is_not_taken_offline_at_a_place_that_is_none(store: StreamStor
 
 
 def test_a_checkpoint_is_where_all_readers_were_and_a_reset_goes_back_there(
-    store: StreamStore, pool: ThreadPoolExecutor
+    store: Engine, pool: ThreadPoolExecutor
 ) -> None:
     """Results that were saved at the checkpoint, and events read again from there, add up to every event once."""
     group = new_group(store, segments=2)
@@ -514,10 +514,10 @@ def test_a_checkpoint_is_where_all_readers_were_and_a_reset_goes_back_there(
         assert sorted(rest(reader)) == [b"b0", b"c0", b"c1"]
 
 
-def wait_for_checkpoint(store: StreamStore, group: str = "g") -> None:
+def wait_for_checkpoint(store: Engine, group: str = "g") -> None:
     """Return once a checkpoint is under way; it is begun under the lock, in another thread."""
     begun = threading.Event()
-    live = inside(store).live[group]
+    live = inside(store).groups.at_work[group]
     alert = live.alert
 
     def alert_and_tell(*, besides: str | None = None) -> None:
@@ -532,7 +532,7 @@ def wait_for_checkpoint(store: StreamStore, group: str = "g") -> None:
     store.reader_groups()  # whoever called the store has heard what it told before
 
 
-def test_a_checkpoint_comes_to_a_waiting_reader_at_once(store: StreamStore, pool: ThreadPoolExecutor) -> None:
+def test_a_checkpoint_comes_to_a_waiting_reader_at_once(store: Engine, pool: ThreadPoolExecutor) -> None:
     """A quiet stream does not keep a checkpoint waiting."""
     group = new_group(store)
     with group.reader("r1") as reader:
@@ -546,9 +546,7 @@ def test_a_checkpoint_comes_to_a_waiting_reader_at_once(store: StreamStore, pool
         assert done.result(SECONDS_MAX).cuts == (store.head(STREAM),)
 
 
-def test_who_reads_batches_comes_to_a_checkpoint_between_two_of_them(
-    store: StreamStore, pool: ThreadPoolExecutor
-) -> None:
+def test_who_reads_batches_comes_to_a_checkpoint_between_two_of_them(store: Engine, pool: ThreadPoolExecutor) -> None:
     """There is no event in whose place it could come."""
     group = new_group(store)
     put(store, b"a")
@@ -561,7 +559,7 @@ def test_who_reads_batches_comes_to_a_checkpoint_between_two_of_them(
         assert done.result(SECONDS_MAX).cuts == (StreamCut.of(STREAM, {0: 69}),)
 
 
-def test_a_reader_that_closes_has_come_to_the_checkpoint(store: StreamStore, pool: ThreadPoolExecutor) -> None:
+def test_a_reader_that_closes_has_come_to_the_checkpoint(store: Engine, pool: ThreadPoolExecutor) -> None:
     """With all that it returned."""
     group = new_group(store)
     put(store, b"a")
@@ -572,7 +570,7 @@ def test_a_reader_that_closes_has_come_to_the_checkpoint(store: StreamStore, poo
     assert done.result(SECONDS_MAX).cuts == (store.tail(STREAM),)
 
 
-def test_a_checkpoint_that_takes_too_long_fails_and_is_forgotten(store: StreamStore) -> None:
+def test_a_checkpoint_that_takes_too_long_fails_and_is_forgotten(store: Engine) -> None:
     """Whoever wants one tries again; the readers go on, and share segments again."""
     group = new_group(store, segments=2)
     with group.reader("r1") as first, group.reader("r2") as second:
@@ -585,7 +583,7 @@ def test_a_checkpoint_that_takes_too_long_fails_and_is_forgotten(store: StreamSt
     assert group.checkpoint("c").cuts == (store.head(STREAM),)
 
 
-def test_there_is_one_checkpoint_at_a_time_and_each_name_once(store: StreamStore, pool: ThreadPoolExecutor) -> None:
+def test_there_is_one_checkpoint_at_a_time_and_each_name_once(store: Engine, pool: ThreadPoolExecutor) -> None:
     """A checkpoint that another one replaced without a word could not be gone back to."""
     group = new_group(store)
     group.checkpoint("a")
@@ -605,7 +603,7 @@ def test_there_is_one_checkpoint_at_a_time_and_each_name_once(store: StreamStore
 
 
 def test_a_reader_that_joins_during_a_checkpoint_waits_for_segments_until_it_is_done(
-    store: StreamStore, pool: ThreadPoolExecutor
+    store: Engine, pool: ThreadPoolExecutor
 ) -> None:
     """Otherwise the checkpoint would be a different place for each of them."""
     group = new_group(store, segments=2)
@@ -628,7 +626,7 @@ def test_a_reader_that_joins_during_a_checkpoint_waits_for_segments_until_it_is_
 # Resets, lag, the end
 
 
-def test_a_group_is_reset_to_the_head_to_cuts_and_not_behind_its_end(store: StreamStore) -> None:
+def test_a_group_is_reset_to_the_head_to_cuts_and_not_behind_its_end(store: Engine) -> None:
     """To read something again, or to leave something out."""
     for stream in (STREAM, OTHER):
         store.create_stream(stream)
@@ -654,7 +652,7 @@ def test_a_group_is_reset_to_the_head_to_cuts_and_not_behind_its_end(store: Stre
         group.reset("noon")  # type: ignore[arg-type]
 
 
-def test_a_group_is_reset_to_the_position_of_an_event(store: StreamStore) -> None:
+def test_a_group_is_reset_to_the_position_of_an_event(store: Engine) -> None:
     """Who keeps the position with its own results goes on exactly behind them; other segments stay where they are."""
     group = new_group(store, segments=2)
     put(store, b"a", b"b", segment=0)
@@ -671,7 +669,7 @@ def test_a_group_is_reset_to_the_position_of_an_event(store: StreamStore) -> Non
         assert rest(reader) == [b"b"]
 
 
-def test_a_group_is_reset_to_a_position_in_segments_that_it_has_passed(store: StreamStore) -> None:
+def test_a_group_is_reset_to_a_position_in_segments_that_it_has_passed(store: Engine) -> None:
     """A neighbour that was read to the end meanwhile, and has no place in the position, stays read."""
     group = new_group(store, segments=2)
     put(store, b"a", segment=0)
@@ -689,7 +687,7 @@ def test_a_group_is_reset_to_a_position_in_segments_that_it_has_passed(store: St
     assert (found[0], sorted(found[1:])) == (b"c", [b"d", b"e"])
 
 
-def test_a_group_is_not_reset_to_a_position_beyond_what_it_has_read_or_of_another_stream(store: StreamStore) -> None:
+def test_a_group_is_not_reset_to_a_position_beyond_what_it_has_read_or_of_another_stream(store: Engine) -> None:
     """What lies before it, in segments that the position does not tell of, would be left out."""
     group = new_group(store)
     store.create_stream(OTHER)
@@ -703,7 +701,7 @@ def test_a_group_is_not_reset_to_a_position_beyond_what_it_has_read_or_of_anothe
     assert group.position == (StreamCut.of(STREAM, {1: 0, 2: 0}),)
 
 
-def test_a_group_is_created_at_a_time_and_reset_to_one(store: StreamStore, clock: ManualClock) -> None:
+def test_a_group_is_created_at_a_time_and_reset_to_one(store: Engine, clock: ManualClock) -> None:
     """What was appended at that time, or later, is read."""
     store.create_stream(STREAM)
     put(store, b"a")
@@ -722,7 +720,7 @@ def test_a_group_is_created_at_a_time_and_reset_to_one(store: StreamStore, clock
         group.reset(True)
 
 
-def test_the_lag_is_what_is_not_read_yet_in_bytes_and_since_when(store: StreamStore, clock: ManualClock) -> None:
+def test_the_lag_is_what_is_not_read_yet_in_bytes_and_since_when(store: Engine, clock: ManualClock) -> None:
     """What an operator looks at first; it counts successors, and what readers have read since they recorded it."""
     group = new_group(store)
     assert group.lag() == Lag(events=0, bytes=0, seconds=0.0)
@@ -742,7 +740,7 @@ def test_the_lag_is_what_is_not_read_yet_in_bytes_and_since_when(store: StreamSt
         assert group.lag() == Lag(events=0, bytes=0, seconds=0.0)
 
 
-def test_the_lag_of_a_group_with_an_end_is_up_to_there_and_not_what_is_truncated_away(store: StreamStore) -> None:
+def test_the_lag_of_a_group_with_an_end_is_up_to_there_and_not_what_is_truncated_away(store: Engine) -> None:
     """Nobody can read the rest."""
     store.create_stream(STREAM)
     for _ in range(3):
@@ -757,7 +755,7 @@ def test_the_lag_of_a_group_with_an_end_is_up_to_there_and_not_what_is_truncated
     assert store.create_reader_group("h", [STREAM]).lag().bytes == 0
 
 
-def test_a_deleted_group_is_gone_and_its_readers_are_told(store: StreamStore, pool: ThreadPoolExecutor) -> None:
+def test_a_deleted_group_is_gone_and_its_readers_are_told(store: Engine, pool: ThreadPoolExecutor) -> None:
     """Also those that wait; a new group of the same name has nothing to do with them."""
     group = new_group(store)
     reader = group.reader("r")
@@ -846,9 +844,9 @@ def test_checkpoints_survive_a_kill_and_one_that_was_under_way_is_forgotten(
         assert waiting.result(SECONDS_MAX).name == "c2"
 
 
-def test_places_are_recorded_about_once_a_second(store: StreamStore, clock: ManualClock) -> None:
+def test_places_are_recorded_about_once_a_second(store: Engine, clock: ManualClock) -> None:
     """Often enough that little is read again after a crash, and seldom enough that nobody notices."""
-    inside(store).positions.close()  # which records them by a clock that nobody turns
+    inside(store).groups.positions.close()  # which records them by a clock that nobody turns
     group = new_group(store)
     for number in range(4):
         put(store, b"%d" % number)
@@ -883,7 +881,7 @@ def test_the_lag_is_nothing_once_every_event_is_read_whatever_else_is_stored(fol
         assert group.lag().bytes == BLOCK + len(b"more")
 
 
-def test_what_is_truncated_away_without_events_is_not_missed(store: StreamStore) -> None:
+def test_what_is_truncated_away_without_events_is_not_missed(store: Engine) -> None:
     """A reader that has read every event need not be told that something was lost."""
     store.create_stream(STREAM)
     group = store.create_reader_group("g", [STREAM])
@@ -899,9 +897,7 @@ def test_what_is_truncated_away_without_events_is_not_missed(store: StreamStore)
     assert group.position == (store.tail(STREAM),)
 
 
-def test_lost_segments_are_looked_for_only_after_a_truncation(
-    store: StreamStore, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_lost_segments_are_looked_for_only_after_a_truncation(store: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
     """Otherwise every segment that ends would cost a look at all others."""
     look = Mock(wraps=lost_segments)
     monkeypatch.setattr(_coordinator, "lost_segments", look)
@@ -913,7 +909,7 @@ def test_lost_segments_are_looked_for_only_after_a_truncation(
     assert look.call_count == 1
 
 
-def test_a_clock_that_is_set_forward_takes_no_reader_offline(store: StreamStore, clock: ManualClock) -> None:
+def test_a_clock_that_is_set_forward_takes_no_reader_offline(store: Engine, clock: ManualClock) -> None:
     """No time has passed: the reader was there a moment ago."""
     store.create_stream(STREAM)
     group = store.create_reader_group("group", [STREAM])

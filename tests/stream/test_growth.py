@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from penstock.log import MetadataManager
-    from penstock.stream import StreamStore
+    from penstock.stream import Engine
     from penstock.stream.write._writer import StreamWriter
     from penstock.testing._memory import MemoryFile
 
@@ -45,7 +45,7 @@ def disk() -> MemoryDisk:
 
 
 @pytest.fixture
-def opened(disk: MemoryDisk, cpo: Cpo, clock: ManualClock) -> Iterator[tuple[StreamStore, MetadataManager]]:
+def opened(disk: MemoryDisk, cpo: Cpo, clock: ManualClock) -> Iterator[tuple[Engine, MetadataManager]]:
     with store_and_manager(disk, cpo, clock=clock) as found:
         yield found
 
@@ -62,21 +62,21 @@ def allocated(disk: MemoryDisk, manager: MetadataManager, kind: str) -> int:
     return found
 
 
-def write(store: StreamStore, size: int, count: int = 1) -> None:
+def write(store: Engine, size: int, count: int = 1) -> None:
     """Write events of a size, each in a block of its own."""
     with store.writer(STREAM) as writer:
         for _ in range(count):
             writer.write_event(bytes(size), key="k").result()
 
 
-def scale(store: StreamStore) -> None:
+def scale(store: Engine) -> None:
     """Let the one segment of the stream be followed by another."""
     [segment] = store.stream(STREAM).segments
     store.scale_stream(STREAM, [segment.segment_id], [(0.0, 1.0)])
 
 
 def test_segments_that_ended_take_no_more_than_their_blocks(
-    opened: tuple[StreamStore, MetadataManager], disk: MemoryDisk
+    opened: tuple[Engine, MetadataManager], disk: MemoryDisk
 ) -> None:
     """Twenty scales once left twice the size of the data allocated, for appends that can never come."""
     store, manager = opened
@@ -89,7 +89,7 @@ def test_segments_that_ended_take_no_more_than_their_blocks(
 
 
 def test_a_sealed_stream_takes_no_more_than_its_blocks(
-    opened: tuple[StreamStore, MetadataManager], disk: MemoryDisk
+    opened: tuple[Engine, MetadataManager], disk: MemoryDisk
 ) -> None:
     """What is kept for years should not keep allocated what nobody can write."""
     store, manager = opened
@@ -101,7 +101,7 @@ def test_a_sealed_stream_takes_no_more_than_its_blocks(
 
 
 def test_a_prepared_transaction_takes_no_more_than_its_blocks(
-    opened: tuple[StreamStore, MetadataManager], disk: MemoryDisk
+    opened: tuple[Engine, MetadataManager], disk: MemoryDisk
 ) -> None:
     """Ten thousand may be prepared at once, and each may wait for a day."""
     store, manager = opened
@@ -114,7 +114,7 @@ def test_a_prepared_transaction_takes_no_more_than_its_blocks(
 
 
 def test_segments_that_a_commit_made_and_ended_take_no_more_than_their_blocks(
-    opened: tuple[StreamStore, MetadataManager], disk: MemoryDisk
+    opened: tuple[Engine, MetadataManager], disk: MemoryDisk
 ) -> None:
     """A transaction over a scale leaves a segment that is complete from its first moment on."""
     store, manager = opened
@@ -182,7 +182,7 @@ def test_opening_a_store_does_what_became_due_while_it_was_closed(
         assert store.stream(STREAM).size_bytes == 0
 
 
-def test_prepared_transactions_leave_few_files(opened: tuple[StreamStore, MetadataManager], disk: MemoryDisk) -> None:
+def test_prepared_transactions_leave_few_files(opened: tuple[Engine, MetadataManager], disk: MemoryDisk) -> None:
     """Three megabytes a minute were once twelve thousand files; they are merged, and nobody notices."""
     store, manager = opened
     store.create_stream(STREAM)
@@ -257,7 +257,7 @@ def calls_of(task: Callable[[], object]) -> int:
     return count
 
 
-def test_a_scale_costs_the_same_however_many_there_were(opened: tuple[StreamStore, MetadataManager]) -> None:
+def test_a_scale_costs_the_same_however_many_there_were(opened: tuple[Engine, MetadataManager]) -> None:
     """A stream that is scaled by its load for years would be slower to scale every day."""
     store, _ = opened
     store.create_stream(STREAM)
@@ -300,7 +300,7 @@ def test_the_first_write_after_a_restart_looks_at_few_segments_however_many_ther
     assert opened[1] <= opened[0] < 30
 
 
-def test_a_writer_remembers_a_bounded_number_of_bytes_of_keys(opened: tuple[StreamStore, MetadataManager]) -> None:
+def test_a_writer_remembers_a_bounded_number_of_bytes_of_keys(opened: tuple[Engine, MetadataManager]) -> None:
     """Keys of a few kilobytes, each used once, took hundreds of megabytes before any of them was forgotten."""
     store, _ = opened
     store.create_stream(STREAM, 2)
@@ -321,7 +321,7 @@ def noted(clock: ManualClock, writers: Sequence[StreamWriter]) -> None:
 
 
 def test_watermarks_of_many_streams_share_their_syncs(
-    opened: tuple[StreamStore, MetadataManager], clock: ManualClock
+    opened: tuple[Engine, MetadataManager], clock: ManualClock
 ) -> None:
     """With two syncs a stream, five hundred streams did not get through within the second that a run has."""
     store, manager = opened
@@ -340,7 +340,7 @@ def test_watermarks_of_many_streams_share_their_syncs(
 
 
 def test_a_maintenance_run_puts_a_bounded_number_of_bytes_of_marks_on_record(
-    opened: tuple[StreamStore, MetadataManager], clock: ManualClock
+    opened: tuple[Engine, MetadataManager], clock: ManualClock
 ) -> None:
     """Two hundred writers on two hundred segments wrote 650 kB of catalog every second."""
     store, manager = opened
@@ -374,7 +374,7 @@ def test_marks_of_all_writers_come_on_record_in_turn_and_all_when_the_store_is_c
 
 
 @pytest.mark.parametrize("by", ["store.read", "read_batch"])
-def test_blocks_of_one_event_are_read_together(opened: tuple[StreamStore, MetadataManager], by: str) -> None:
+def test_blocks_of_one_event_are_read_together(opened: tuple[Engine, MetadataManager], by: str) -> None:
     """An acknowledged event is often alone in its block; an array for each took most of the time of reading them."""
     store, _ = opened
     store.create_stream(STREAM)
@@ -392,7 +392,7 @@ def test_blocks_of_one_event_are_read_together(opened: tuple[StreamStore, Metada
     assert batch["offset"].to_pylist()[:300] == [pointer.offset for pointer in pointers if pointer is not None]
 
 
-def _one_batch(store: StreamStore) -> pa.RecordBatch:
+def _one_batch(store: Engine) -> pa.RecordBatch:
     with store.create_reader_group("g", [STREAM]).reader("r") as reader:
         batch = reader.read_batch(timeout=1)
         assert batch is not None

@@ -16,7 +16,7 @@ from penstock.embedded import open_store
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from penstock.stream import StreamStore
+    from penstock.stream import Engine
 
 STREAM = "plant/readings"
 KILLS = 10
@@ -66,7 +66,7 @@ def run_and_kill(folder: Path, seed: int) -> tuple[int, set[int]]:
     return int(head[1]), {int(line) for line in lines if line.endswith(b"\n")}
 
 
-def numbers_by_key(store: StreamStore) -> dict[bytes, list[int]]:
+def numbers_by_key(store: Engine) -> dict[bytes, list[int]]:
     found: dict[bytes, list[int]] = {}
     for batch in store.read(STREAM):
         for event in batch["event"].to_pylist():

@@ -60,7 +60,7 @@ if TYPE_CHECKING:
     from penstock.cpo import Cpo
     from penstock.log import MetadataManager
     from penstock.model import EventPointer
-    from penstock.stream import EventOutputStream, StreamStore
+    from penstock.stream import Engine, EventOutputStream
     from penstock.testing._faulty import Call
 
 MIB: Final = 1 << 20
@@ -85,7 +85,7 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def opened(disk: MemoryDisk, cpo: Cpo) -> Iterator[tuple[StreamStore, MetadataManager]]:
+def opened(disk: MemoryDisk, cpo: Cpo) -> Iterator[tuple[Engine, MetadataManager]]:
     """A store with a stream of one segment, and the manager of its logs."""
     with store_and_manager(disk, cpo) as (store, manager):
         store.create_stream(STREAM)
@@ -159,7 +159,7 @@ def _assert_same(found: bytes | None, expected: bytes) -> None:
 
 @pytest.mark.parametrize("fill", [fill_with_copyfileobj, fill_buffered, fill_with_tar, fill_with_zip, fill_with_arrow])
 def test_whatever_writes_and_reads_files_writes_and_reads_events(
-    store: StreamStore, fill: Callable[[EventOutputStream], Callable[[io.RawIOBase], None]]
+    store: Engine, fill: Callable[[EventOutputStream], Callable[[io.RawIOBase], None]]
 ) -> None:
     """That is what a file object is for: nobody has to learn another interface."""
     store.create_stream(STREAM)
@@ -171,7 +171,7 @@ def test_whatever_writes_and_reads_files_writes_and_reads_events(
         check(source)
 
 
-def test_an_event_being_written_is_a_raw_file(store: StreamStore) -> None:
+def test_an_event_being_written_is_a_raw_file(store: Engine) -> None:
     """It says of itself what it can do, in the words of the io module, and counts what was written."""
     store.create_stream(STREAM)
     with store.writer(STREAM) as writer, writer.begin_write_event() as out:
@@ -190,7 +190,7 @@ def test_an_event_being_written_is_a_raw_file(store: StreamStore) -> None:
     assert out.closed
 
 
-def test_bytes_that_change_after_the_write_do_not_change_the_event(store: StreamStore) -> None:
+def test_bytes_that_change_after_the_write_do_not_change_the_event(store: Engine) -> None:
     """Who copies reuses a buffer, also one that is larger than a chunk."""
     store.create_stream(STREAM)
     buffer = bytearray(pattern(2 * MIB + 100))
@@ -205,7 +205,7 @@ def test_bytes_that_change_after_the_write_do_not_change_the_event(store: Stream
 
 @pytest.mark.parametrize("size", BORDERS)
 @pytest.mark.parametrize("step", [99_991, CHUNK_SIZE, 5 * CHUNK_SIZE])
-def test_events_around_the_size_of_a_chunk_come_back_as_they_were(store: StreamStore, size: int, step: int) -> None:
+def test_events_around_the_size_of_a_chunk_come_back_as_they_were(store: Engine, size: int, step: int) -> None:
     """The borders of chunks are where a byte could be lost or doubled; how it was written must not matter."""
     store.create_stream(STREAM)
     data = pattern(size)
@@ -224,7 +224,7 @@ def test_events_around_the_size_of_a_chunk_come_back_as_they_were(store: StreamS
 
 
 @pytest.mark.parametrize("size", BORDERS[1:])
-def test_chunks_are_full_but_the_last_and_only_the_last_is_not_partial(store: StreamStore, size: int) -> None:
+def test_chunks_are_full_but_the_last_and_only_the_last_is_not_partial(store: Engine, size: int) -> None:
     """Where a byte is, is computed from that; and what fits into one block is one block, and nothing else."""
     store.create_stream(STREAM)
     with store.writer(STREAM) as writer:
@@ -259,7 +259,7 @@ def test_any_writes_of_any_sizes_add_up(parts: list[bytes], chunk: int) -> None:
 
 @pytest.mark.usefixtures("small")
 @pytest.mark.parametrize("chunks", [[(b"ab", True), (b"", False)], [(b"ab", True), (b"cd", True), (b"", False)]])
-def test_a_last_chunk_of_zero_length_is_legal(store: StreamStore, chunks: list[tuple[bytes, bool]]) -> None:
+def test_a_last_chunk_of_zero_length_is_legal(store: Engine, chunks: list[tuple[bytes, bool]]) -> None:
     """The seed allows it: a writer need not know that nothing more will come when it sends a chunk."""
     store.create_stream(STREAM)
     pointer = commit_chunks(store, chunks)
@@ -277,7 +277,7 @@ def test_a_last_chunk_of_zero_length_is_legal(store: StreamStore, chunks: list[t
 
 
 def test_nothing_is_visible_before_close_and_all_of_it_at_once_after(
-    opened: tuple[StreamStore, MetadataManager],
+    opened: tuple[Engine, MetadataManager],
 ) -> None:
     """No reader may ever see half an event."""
     store, manager = opened
@@ -295,34 +295,34 @@ def test_nothing_is_visible_before_close_and_all_of_it_at_once_after(
         assert not transaction_logs(manager)
 
 
-def write_and_fail(store: StreamStore, out: EventOutputStream) -> None:
+def write_and_fail(store: Engine, out: EventOutputStream) -> None:
     with pytest.raises(ZeroDivisionError), out:
         out.write(bytes(1 // int(out.write(bytes(2 * MIB)) < 0)))
     del store
 
 
-def write_and_abort(store: StreamStore, out: EventOutputStream) -> None:
+def write_and_abort(store: Engine, out: EventOutputStream) -> None:
     out.write(bytes(2 * MIB))
     out.abort()
     out.abort()
     del store
 
 
-def write_and_lose(store: StreamStore, out: EventOutputStream) -> None:
+def write_and_lose(store: Engine, out: EventOutputStream) -> None:
     out.write(bytes(2 * MIB))
     del out
     gc.collect()
     store.maintain()
 
 
-def write_and_seal_the_stream(store: StreamStore, out: EventOutputStream) -> None:
+def write_and_seal_the_stream(store: Engine, out: EventOutputStream) -> None:
     out.write(bytes(2 * MIB))
     store.seal_stream(STREAM)
     with pytest.raises(StreamSealed):
         out.close()
 
 
-def write_and_delete_the_stream(store: StreamStore, out: EventOutputStream) -> None:
+def write_and_delete_the_stream(store: Engine, out: EventOutputStream) -> None:
     out.write(bytes(2 * MIB))
     store.seal_stream(STREAM)
     store.delete_stream(STREAM)
@@ -331,7 +331,7 @@ def write_and_delete_the_stream(store: StreamStore, out: EventOutputStream) -> N
         out.close()
 
 
-def write_and_have_the_writer_fenced(store: StreamStore, out: EventOutputStream) -> None:
+def write_and_have_the_writer_fenced(store: Engine, out: EventOutputStream) -> None:
     out.write(bytes(2 * MIB))
     store.writer(STREAM, "w")
     with pytest.raises(WriterFenced):
@@ -350,7 +350,7 @@ WAYS_OUT: Final = [
 
 @pytest.mark.parametrize("give_up", WAYS_OUT)
 def test_an_event_that_is_not_closed_well_was_never_there_and_its_room_is_freed(
-    disk: MemoryDisk, cpo: Cpo, give_up: Callable[[StreamStore, EventOutputStream], None]
+    disk: MemoryDisk, cpo: Cpo, give_up: Callable[[Engine, EventOutputStream], None]
 ) -> None:
     """However it ends: nobody sees it, no log and no plog is left of it, and the store goes on."""
     with store_and_manager(disk, cpo) as (store, manager):
@@ -392,7 +392,7 @@ def test_closing_the_writer_or_the_store_ends_its_open_events(disk: MemoryDisk, 
     assert not leftovers(manager, disk)
 
 
-def test_writing_to_a_closed_event_is_refused(store: StreamStore) -> None:
+def test_writing_to_a_closed_event_is_refused(store: Engine) -> None:
     """Its content is fixed at close; a forgotten writer must not believe that it still writes."""
     store.create_stream(STREAM)
     with store.writer(STREAM) as writer:
@@ -414,7 +414,7 @@ def test_writing_to_a_closed_event_is_refused(store: StreamStore) -> None:
     assert len(events_of(store)) == 2
 
 
-def test_the_pointer_is_known_after_close_and_not_before(store: StreamStore) -> None:
+def test_the_pointer_is_known_after_close_and_not_before(store: Engine) -> None:
     """Before that there is no place; an aborted event never has one."""
     store.create_stream(STREAM)
     with store.writer(STREAM) as writer:
@@ -429,7 +429,7 @@ def test_the_pointer_is_known_after_close_and_not_before(store: StreamStore) -> 
             _ = out.pointer
 
 
-def test_what_is_no_bytes_is_refused_and_the_event_goes_on(store: StreamStore) -> None:
+def test_what_is_no_bytes_is_refused_and_the_event_goes_on(store: Engine) -> None:
     """As with any binary file; a slip of the caller's is no reason to lose a gigabyte."""
     store.create_stream(STREAM)
     with store.writer(STREAM) as writer, writer.begin_write_event("k") as out:
@@ -442,7 +442,7 @@ def test_what_is_no_bytes_is_refused_and_the_event_goes_on(store: StreamStore) -
 
 
 @pytest.mark.parametrize("key", [7, 1.5, ["k"]])
-def test_a_key_that_is_none_is_refused_before_anything_is_written(store: StreamStore, key: object) -> None:
+def test_a_key_that_is_none_is_refused_before_anything_is_written(store: Engine, key: object) -> None:
     """Not after the upload."""
     store.create_stream(STREAM)
     with store.writer(STREAM) as writer:
@@ -454,7 +454,7 @@ def test_a_key_that_is_none_is_refused_before_anything_is_written(store: StreamS
     assert events_of(store) == [b"fine"]
 
 
-def test_a_buffer_around_an_event_closes_it(store: StreamStore) -> None:
+def test_a_buffer_around_an_event_closes_it(store: Engine) -> None:
     """That is how most code will write: in small pieces, through a buffer of its own."""
     store.create_stream(STREAM)
     with store.writer(STREAM) as writer:
@@ -468,7 +468,7 @@ def test_a_buffer_around_an_event_closes_it(store: StreamStore) -> None:
 # Order and threads
 
 
-def test_the_order_of_events_is_that_of_closing(store: StreamStore) -> None:
+def test_the_order_of_events_is_that_of_closing(store: Engine) -> None:
     """Not that of beginning: what becomes an event first is first, and write_event takes part in that."""
     store.create_stream(STREAM)
     with store.writer(STREAM) as writer:
@@ -496,7 +496,7 @@ def test_the_order_of_events_is_that_of_closing(store: StreamStore) -> None:
     ]
 
 
-def test_many_events_are_open_at_once_from_many_threads(store: StreamStore) -> None:
+def test_many_events_are_open_at_once_from_many_threads(store: Engine) -> None:
     """Each thread's bytes stay together, and the small events that others write meanwhile are all there."""
     store.create_stream(STREAM, 3)
     count, step, begun = 8, 60_000, threading.Barrier(8)
@@ -525,7 +525,7 @@ def size_of(number: int) -> int:
     return MIB + 1 + 70_000 * number
 
 
-def test_events_with_one_key_stay_in_its_segment_whatever_their_size(store: StreamStore) -> None:
+def test_events_with_one_key_stay_in_its_segment_whatever_their_size(store: Engine) -> None:
     """Otherwise their order would be lost."""
     store.create_stream(STREAM, 4)
     with store.writer(STREAM) as writer:
@@ -537,7 +537,7 @@ def test_events_with_one_key_stay_in_its_segment_whatever_their_size(store: Stre
             assert {out.pointer.segment_id} == {ack.segment_id for ack in acks if ack is not None}
 
 
-def test_an_event_that_was_begun_before_a_scale_goes_where_its_key_belongs_at_close(store: StreamStore) -> None:
+def test_an_event_that_was_begun_before_a_scale_goes_where_its_key_belongs_at_close(store: Engine) -> None:
     """The log of a large event is no segment's before that, so nothing has to be moved."""
     store.create_stream(STREAM)
     with store.writer(STREAM) as writer:
@@ -557,7 +557,7 @@ def test_an_event_that_was_begun_before_a_scale_goes_where_its_key_belongs_at_cl
 # write_event takes the same way
 
 
-def test_write_event_above_the_limit_is_acknowledged_with_its_pointer(store: StreamStore) -> None:
+def test_write_event_above_the_limit_is_acknowledged_with_its_pointer(store: Engine) -> None:
     """Nobody has to know the limit: an event is an event."""
     store.create_stream(STREAM)
     with store.writer(STREAM) as writer:
@@ -574,7 +574,7 @@ def test_write_event_above_the_limit_is_acknowledged_with_its_pointer(store: Str
 @pytest.mark.usefixtures("small")
 @pytest.mark.parametrize("has_keys", [False, True])
 @pytest.mark.parametrize("large", [{0}, {3}, {9}, {0, 1, 4, 8, 9}, set(range(10))])
-def test_a_batch_takes_large_events_among_the_others(store: StreamStore, large: set[int], has_keys: bool) -> None:
+def test_a_batch_takes_large_events_among_the_others(store: Engine, large: set[int], has_keys: bool) -> None:
     """Who has them in a table need not sort them out; the order of a key holds, and every pointer is right."""
     store.create_stream(STREAM, 3)
     events = [b"%d" % number * (300 if number in large else 20) for number in range(10)]
@@ -595,7 +595,7 @@ def test_a_batch_takes_large_events_among_the_others(store: StreamStore, large: 
 
 
 @pytest.mark.usefixtures("small")
-def test_a_batch_with_a_large_event_is_refused_like_any_other(store: StreamStore) -> None:
+def test_a_batch_with_a_large_event_is_refused_like_any_other(store: Engine) -> None:
     """Nothing of it is written when the call is wrong."""
     store.create_stream(STREAM)
     with store.writer(STREAM, "w") as writer:
@@ -607,7 +607,7 @@ def test_a_batch_with_a_large_event_is_refused_like_any_other(store: StreamStore
     assert events_of(store) == [b"a"]
 
 
-def test_a_serializer_makes_large_events_too(store: StreamStore) -> None:
+def test_a_serializer_makes_large_events_too(store: Engine) -> None:
     """What counts is how many bytes come out of it; what is written as a file is bytes already."""
     store.create_stream(STREAM)
     with store.writer(STREAM, serializer=JsonSerializer()) as writer:
@@ -646,7 +646,7 @@ def test_numbered_events_of_any_size_are_written_exactly_once(disk: MemoryDisk, 
 
 
 @pytest.mark.usefixtures("small")
-def test_a_large_event_without_a_key_goes_to_the_same_place_when_it_is_written_again(store: StreamStore) -> None:
+def test_a_large_event_without_a_key_goes_to_the_same_place_when_it_is_written_again(store: Engine) -> None:
     """Its number decides; otherwise it could be there twice, in two segments."""
     store.create_stream(STREAM, 5)
     for _ in range(3):
@@ -678,7 +678,7 @@ def test_numbers_go_on_growing_behind_events_that_are_written_as_files(disk: Mem
 
 @pytest.mark.usefixtures("small")
 def test_what_has_a_later_number_waits_until_a_large_event_is_there(
-    store: StreamStore, monkeypatch: pytest.MonkeyPatch
+    store: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its block says that all numbers before it are durable; a crash in between would lose the large one for good."""
     embedded_only(store, "what is put in place of LargeWrite.finish is called on the server, too")
@@ -696,7 +696,7 @@ def test_what_has_a_later_number_waits_until_a_large_event_is_there(
     assert events_of(store) == [b"earlier", bytes(500), b"later"]
 
 
-def test_a_number_needs_a_writer_id_for_large_events_too(store: StreamStore) -> None:
+def test_a_number_needs_a_writer_id_for_large_events_too(store: Engine) -> None:
     """It is kept under that id; this is said before the upload, and nothing of it is kept."""
     store.create_stream(STREAM)
     with store.writer(STREAM) as writer, pytest.raises(BadArgument, match="writer's id"):

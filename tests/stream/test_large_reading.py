@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from penstock.stream import StreamStore
+    from penstock.stream import Engine
     from penstock.stream.format._block import AnyBlock
     from penstock.stream.read._reader import Reader
     from penstock.testing import ManualClock
@@ -60,7 +60,7 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
 # Reading as a file
 
 
-def test_an_event_is_read_from_any_place(store: StreamStore) -> None:
+def test_an_event_is_read_from_any_place(store: Engine) -> None:
     """As a file on disk would be; a film need not be read up to the minute that one wants to see."""
     store.create_stream(STREAM)
     data = pattern(3 * MIB + 100)
@@ -121,7 +121,7 @@ def test_seeks_and_reads_find_what_a_file_in_memory_would(data: st.DataObject) -
             assert source.tell() == model.tell()
 
 
-def test_several_events_are_read_at_once_from_several_threads(store: StreamStore) -> None:
+def test_several_events_are_read_at_once_from_several_threads(store: Engine) -> None:
     """The seed promises it; each stream has its own place, also two of the same event."""
     store.create_stream(STREAM)
     with store.writer(STREAM) as writer:
@@ -140,7 +140,7 @@ def test_several_events_are_read_at_once_from_several_threads(store: StreamStore
         assert all(pool.map(read, range(6)))
 
 
-def test_small_events_are_read_as_files_too(store: StreamStore) -> None:
+def test_small_events_are_read_as_files_too(store: Engine) -> None:
     """A stream written by either way is readable by the other."""
     store.create_stream(STREAM)
     with store.writer(STREAM) as writer:
@@ -153,7 +153,7 @@ def test_small_events_are_read_as_files_too(store: StreamStore) -> None:
 
 
 @pytest.mark.usefixtures("small")
-def test_no_event_begins_inside_a_large_one(store: StreamStore) -> None:
+def test_no_event_begins_inside_a_large_one(store: Engine) -> None:
     """A pointer is a promise; the extent, and where the chunks begin, are no events."""
     store.create_stream(STREAM)
     with store.writer(STREAM) as writer:
@@ -171,7 +171,7 @@ def test_no_event_begins_inside_a_large_one(store: StreamStore) -> None:
 
 
 def test_the_end_of_an_event_is_found_from_its_pointer_with_few_reads(
-    store: StreamStore, monkeypatch: pytest.MonkeyPatch
+    store: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Who comes by a pointer has not seen the extent; 1,000 chunks must not cost 1,000 reads."""
     make_limits_small(monkeypatch)
@@ -180,7 +180,7 @@ def test_the_end_of_an_event_is_found_from_its_pointer_with_few_reads(
         pointer = writer.write_event(bytes(1000 * SMALL_CHUNK + 1)).result()
         writer.write_event(bytes(100 * SMALL_CHUNK)).result()
     assert pointer is not None
-    segment, reads = store.segment(STREAM, 0), count()
+    segment, reads = store.segments.get(STREAM, 0), count()
     blocks = segment.blocks
 
     def counted(offset: int, *, end: int | None = None, size: int) -> Iterator[AnyBlock]:
@@ -210,16 +210,16 @@ def test_the_size_found_from_a_pointer_is_that_of_the_extent(counts: list[int]) 
 # Truncated away
 
 
-def truncated_to_its_end(store: StreamStore) -> None:
+def truncated_to_its_end(store: Engine) -> None:
     store.truncate_stream(STREAM, store.tail(STREAM))
 
 
-def scaled_and_truncated(store: StreamStore) -> None:
+def scaled_and_truncated(store: Engine) -> None:
     store.scale_stream(STREAM, [0], [(0.0, 1.0)])
     store.truncate_stream(STREAM, store.tail(STREAM))
 
 
-def sealed_and_deleted(store: StreamStore) -> None:
+def sealed_and_deleted(store: Engine) -> None:
     store.seal_stream(STREAM)
     store.delete_stream(STREAM)
 
@@ -227,7 +227,7 @@ def sealed_and_deleted(store: StreamStore) -> None:
 @pytest.mark.parametrize("go_away", [truncated_to_its_end, scaled_and_truncated, sealed_and_deleted])
 @pytest.mark.parametrize("read_before", [0, 10])
 def test_an_event_that_is_truncated_away_while_it_is_read_says_so(
-    store: StreamStore, go_away: Callable[[StreamStore], None], read_before: int
+    store: Engine, go_away: Callable[[Engine], None], read_before: int
 ) -> None:
     """Not the end of the file: who copies it would take the half for the whole."""
     store.create_stream(STREAM)
@@ -245,7 +245,7 @@ def test_an_event_that_is_truncated_away_while_it_is_read_says_so(
 
 
 @pytest.mark.usefixtures("small")
-def test_a_stream_is_cut_before_and_behind_a_large_event_and_not_inside(store: StreamStore) -> None:
+def test_a_stream_is_cut_before_and_behind_a_large_event_and_not_inside(store: Engine) -> None:
     """What is left of a stream is whole events, and each cut has a large event on one side of it, on one only."""
     store.create_stream(STREAM)
     data = pattern(5 * SMALL_CHUNK)
@@ -257,7 +257,7 @@ def test_a_stream_is_cut_before_and_behind_a_large_event_and_not_inside(store: S
     for offset in range(store.tail(STREAM).offsets[0] + 1):
         cut = StreamCut.of(STREAM, {0: offset})
         try:
-            inside(store).check_cut(cut)
+            inside(store).cuts.check(cut)
         except WrongCut:
             continue
         early, late = events_of(store, end=cut), events_of(store, start=cut)
@@ -297,7 +297,7 @@ def test_a_stream_can_be_truncated_at_any_border_of_a_large_event() -> None:
 
 @pytest.mark.usefixtures("small")
 @pytest.mark.parametrize("approx_bytes", [1, 50, 64, 130, 300, 1000, 5000])
-def test_parts_for_parallel_readers_never_cut_an_event(store: StreamStore, approx_bytes: int) -> None:
+def test_parts_for_parallel_readers_never_cut_an_event(store: Engine, approx_bytes: int) -> None:
     """Each event is in exactly one part, whole; parts can be sent to other processes."""
     store.create_stream(STREAM, 2)
     with store.writer(STREAM) as writer:
@@ -319,7 +319,7 @@ def test_parts_for_parallel_readers_never_cut_an_event(store: StreamStore, appro
 
 
 @pytest.mark.usefixtures("small")
-def test_a_part_that_begins_inside_a_large_event_is_refused(store: StreamStore) -> None:
+def test_a_part_that_begins_inside_a_large_event_is_refused(store: Engine) -> None:
     """No call gives such a part; whoever made it up is told, and given nothing."""
     store.create_stream(STREAM)
     with store.writer(STREAM) as writer:
@@ -330,7 +330,7 @@ def test_a_part_that_begins_inside_a_large_event_is_refused(store: StreamStore) 
         list(store.read_range(SegmentRange(STREAM, 0, chunk.start, store.tail(STREAM).offsets[0])))
 
 
-def test_events_above_the_limit_are_null_and_have_their_place(store: StreamStore) -> None:
+def test_events_above_the_limit_are_null_and_have_their_place(store: Engine) -> None:
     """A job that reads a stream must not die of one event; it can fetch that as a file."""
     store.create_stream(STREAM)
     with store.writer(STREAM) as writer:
@@ -353,7 +353,7 @@ def columns(batch: pa.RecordBatch) -> tuple[list[bytes | None], list[int]]:
 @pytest.mark.usefixtures("small")
 @pytest.mark.parametrize("retention", [ByTime(100.0), BySize(5000), ByConsumption()])
 def test_retention_cuts_before_a_large_event_and_not_inside(
-    store: StreamStore, clock: ManualClock, retention: ByTime | BySize | ByConsumption
+    store: Engine, clock: ManualClock, retention: ByTime | BySize | ByConsumption
 ) -> None:
     """A plog border inside of a large event is no border: the cut moves back to the event's beginning."""
     store.create_stream(STREAM, config=StreamConfig(retention=retention))
@@ -361,7 +361,7 @@ def test_retention_cuts_before_a_large_event_and_not_inside(
         for number in range(4):
             clock.advance(60.0)
             writer.write_event(b"%d" % number * 1000).result()
-    assert len(inside(store).segment(STREAM, 0).plog_starts()) > 16, "each of them lies in several plogs"
+    assert len(inside(store).segments.get(STREAM, 0).plog_starts()) > 16, "each of them lies in several plogs"
     if isinstance(retention, ByConsumption):
         behind_two = StreamCut.of(STREAM, {0: extents(store)[2].start})
         store.register_consumer(STREAM, "c", behind_two)
@@ -370,21 +370,21 @@ def test_retention_cuts_before_a_large_event_and_not_inside(
     assert left == [b"%d" % number * 1000 for number in range(4 - len(left), 4)]
     assert 0 < len(left) < 4
     head = store.head(STREAM)
-    inside(store).check_cut(head)
+    inside(store).cuts.check(head)
     store.maintain()
     assert store.head(STREAM) == head
 
 
-def extents(store: StreamStore) -> list[Extent]:
+def extents(store: Engine) -> list[Extent]:
     return [block for block in blocks_of(store) if isinstance(block, Extent)]
 
 
 @pytest.mark.usefixtures("small")
 @pytest.mark.parametrize("limit", range(10, 9000, 600))
 def test_retention_by_size_leaves_whole_events_whatever_the_limit(
-    store: StreamStore, clock: ManualClock, caplog: pytest.LogCaptureFixture, limit: int
+    store: Engine, clock: ManualClock, caplog: pytest.LogCaptureFixture, limit: int
 ) -> None:
-    """Above the limit is only what hangs together with an event that is not to go; upkeep does not complain."""
+    """Above the limit is only what hangs together with an event that is not to go; maintenance does not complain."""
     store.create_stream(STREAM, config=StreamConfig(retention=BySize(limit)))
     written = [b"small", bytes(2000), b"another", bytes(1999), bytes(500), b"last"]
     with store.writer(STREAM) as writer:
@@ -402,9 +402,7 @@ def test_retention_by_size_leaves_whole_events_whatever_the_limit(
 
 
 @pytest.mark.usefixtures("small")
-def test_retention_by_time_moves_on_only_when_the_whole_large_event_is_old(
-    store: StreamStore, clock: ManualClock
-) -> None:
+def test_retention_by_time_moves_on_only_when_the_whole_large_event_is_old(store: Engine, clock: ManualClock) -> None:
     """Its first chunks may be hours older than its last."""
     store.create_stream(STREAM, config=StreamConfig(retention=ByTime(100.0)))
     with store.writer(STREAM) as writer:
@@ -426,7 +424,7 @@ def test_retention_by_time_moves_on_only_when_the_whole_large_event_is_old(
 
 @pytest.mark.usefixtures("small")
 def test_retention_by_time_counts_from_when_an_event_became_part_of_the_stream(
-    store: StreamStore, clock: ManualClock
+    store: Engine, clock: ManualClock
 ) -> None:
     """A transaction that takes longer than events are kept would be gone as soon as it is committed."""
     store.create_stream(STREAM, config=StreamConfig(retention=ByTime(100.0)))
@@ -444,7 +442,7 @@ def test_retention_by_time_counts_from_when_an_event_became_part_of_the_stream(
 @pytest.mark.parametrize("is_scaled", [False, True])
 @pytest.mark.parametrize("count", [1, 3])
 def test_retention_by_size_keeps_the_newest_event(
-    store: StreamStore, clock: ManualClock, count: int, is_scaled: bool
+    store: Engine, clock: ManualClock, count: int, is_scaled: bool
 ) -> None:
     """One that is larger than the limit could never be read: it would be gone as soon as it is there."""
     embedded_only(store, "a client's writer is in the table of writers, which retention takes for the newest there is")
@@ -464,7 +462,7 @@ def test_retention_by_size_keeps_the_newest_event(
 
 
 @pytest.mark.usefixtures("small")
-def test_a_reader_goes_on_behind_a_large_event_that_was_truncated_away(store: StreamStore) -> None:
+def test_a_reader_goes_on_behind_a_large_event_that_was_truncated_away(store: Engine) -> None:
     """It had the event before its eyes already; that it is gone is told once, not for ever."""
     store.create_stream(STREAM)
     with store.writer(STREAM) as writer:
@@ -514,7 +512,7 @@ READS: Final[dict[str, Callable[[Reader], object]]] = {
     ],
 )
 def test_a_reader_goes_on_behind_a_large_event_that_lies(
-    store: StreamStore, way: str, max_event_size: int, partial: tuple[bool, ...], extent: tuple[int | None, int | None]
+    store: Engine, way: str, max_event_size: int, partial: tuple[bool, ...], extent: tuple[int | None, int | None]
 ) -> None:
     """What is wrong is told, a time or two, and what comes behind it is read; no event appears that never was."""
     size, span = extent
@@ -557,7 +555,7 @@ def test_a_reader_goes_on_behind_a_large_event_that_lies(
     ],
 )
 def test_a_chunk_or_an_extent_that_lies_is_a_clear_error(
-    store: StreamStore, chunks: list[tuple[bytes, bool]], size: int | None, span: int | None
+    store: Engine, chunks: list[tuple[bytes, bool]], size: int | None, span: int | None
 ) -> None:
     """No other bytes than those written, no endless search, and no memory for a size that nobody checked."""
     store.create_stream(STREAM)

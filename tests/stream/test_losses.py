@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from penstock.stream import StreamStore
+    from penstock.stream import Engine
 
 
 def in_batches(reader: Reader) -> list[bytes]:
@@ -53,7 +53,7 @@ LARGE: Final = b"x" * (3 << 19)  # of two chunks
 READS: Final[dict[str, Callable[[Reader], list[bytes]]]] = {"event": one_event, "batch": one_batch, "file": one_file}
 
 
-def merge(store: StreamStore, first: int, second: int) -> None:
+def merge(store: Engine, first: int, second: int) -> None:
     store.scale_stream(STREAM, [first, second], [(0.0, 1.0)])
 
 
@@ -64,7 +64,7 @@ def cut(places: dict[int, int]) -> StreamCut:
 # Segments
 
 
-def test_a_segment_that_waited_for_others_and_was_truncated_away_is_told(store: StreamStore) -> None:
+def test_a_segment_that_waited_for_others_and_was_truncated_away_is_told(store: Engine) -> None:
     """One of the segments before it was read to the end, so nobody had it yet, and nobody missed it."""
     group = new_group(store, segments=2)
     put(store, b"a", segment=0)
@@ -81,7 +81,7 @@ def test_a_segment_that_waited_for_others_and_was_truncated_away_is_told(store: 
         assert rest(reader) == [b"d"]
 
 
-def test_a_segment_between_the_last_one_read_and_the_head_is_told(store: StreamStore) -> None:
+def test_a_segment_between_the_last_one_read_and_the_head_is_told(store: Engine) -> None:
     """The reader had read its own segment to the end: what followed was never its own, and is lost all the same."""
     group = new_group(store)
     put(store, b"a")
@@ -96,7 +96,7 @@ def test_a_segment_between_the_last_one_read_and_the_head_is_told(store: StreamS
         assert rest(reader) == [b"c"]
 
 
-def test_the_beginning_of_a_segment_that_follows_the_last_one_read_is_told(store: StreamStore) -> None:
+def test_the_beginning_of_a_segment_that_follows_the_last_one_read_is_told(store: Engine) -> None:
     """As above, where the stream begins in the middle of it."""
     group = new_group(store)
     put(store, b"a")
@@ -112,7 +112,7 @@ def test_the_beginning_of_a_segment_that_follows_the_last_one_read_is_told(store
         assert rest(reader) == [b"c"]
 
 
-def test_what_a_group_with_an_end_can_no_longer_read_is_told(store: StreamStore) -> None:
+def test_what_a_group_with_an_end_can_no_longer_read_is_told(store: Engine) -> None:
     """Its end lies in a segment that it had not come to, and before the head."""
     store.create_stream(STREAM)
     put(store, b"a")
@@ -157,7 +157,7 @@ def test_a_loss_that_a_reader_did_not_come_to_tell_is_told_by_the_next(folder: P
         assert rest(reader) == []
 
 
-def test_a_loss_found_behind_a_batch_is_told_by_the_next_reader_if_the_first_is_closed(store: StreamStore) -> None:
+def test_a_loss_found_behind_a_batch_is_told_by_the_next_reader_if_the_first_is_closed(store: Engine) -> None:
     """The reader had gone on beyond it in silence."""
     group = new_group(store, segments=2)
     put(store, b"a", segment=0)
@@ -172,7 +172,7 @@ def test_a_loss_found_behind_a_batch_is_told_by_the_next_reader_if_the_first_is_
         assert rest(reader) == [b"c"]
 
 
-def test_a_stream_that_is_deleted_while_a_group_has_no_reader_is_told_to_the_next(store: StreamStore) -> None:
+def test_a_stream_that_is_deleted_while_a_group_has_no_reader_is_told_to_the_next(store: Engine) -> None:
     """It had events that were not read; where all were, there is nothing to tell."""
     store.create_stream(STREAM)
     store.create_stream(OTHER)
@@ -194,7 +194,7 @@ def test_a_stream_that_is_deleted_while_a_group_has_no_reader_is_told_to_the_nex
     assert group.finished
 
 
-def test_a_reset_takes_back_what_was_to_be_told_of_truncations(store: StreamStore) -> None:
+def test_a_reset_takes_back_what_was_to_be_told_of_truncations(store: Engine) -> None:
     """Who says where to read on knows what lies before."""
     group = new_group(store)
     put(store, b"a", b"b")
@@ -212,7 +212,7 @@ def test_a_reset_takes_back_what_was_to_be_told_of_truncations(store: StreamStor
 
 @pytest.mark.parametrize("error", [DiskFull("too many open files"), NoSuchStream(STREAM), OSError(24, "EMFILE")])
 def test_an_error_while_a_batch_is_put_together_skips_nothing(
-    store: StreamStore, error: Exception, monkeypatch: pytest.MonkeyPatch
+    store: Engine, error: Exception, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The batch comes with the next call; it was neither returned nor read."""
     group = new_group(store, segments=2)
@@ -234,7 +234,7 @@ def test_an_error_while_a_batch_is_put_together_skips_nothing(
 
 
 def test_a_stream_that_is_deleted_while_a_batch_is_put_together_costs_no_event_of_the_others(
-    store: StreamStore, monkeypatch: pytest.MonkeyPatch
+    store: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The batch had events of both."""
     embedded_only(store, "what a client has of a deleted stream it has")
@@ -262,7 +262,7 @@ def test_a_stream_that_is_deleted_while_a_batch_is_put_together_costs_no_event_o
 
 @pytest.mark.parametrize("way", READS)
 def test_a_disk_that_refuses_now_and_then_costs_no_event(
-    store: StreamStore, way: str, monkeypatch: pytest.MonkeyPatch
+    store: Engine, way: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Too many open files is nothing that an event is to blame for: the next call returns it."""
     embedded_only(store, "a client reads what it was sent")
@@ -291,7 +291,7 @@ def test_a_disk_that_refuses_now_and_then_costs_no_event(
 # Places that are gone
 
 
-def test_a_group_is_not_reset_behind_an_end_that_was_truncated_away(store: StreamStore) -> None:
+def test_a_group_is_not_reset_behind_an_end_that_was_truncated_away(store: Engine) -> None:
     """It would read for ever what it was never to read."""
     store.create_stream(STREAM)
     put(store, b"a")
@@ -304,9 +304,7 @@ def test_a_group_is_not_reset_behind_an_end_that_was_truncated_away(store: Strea
 
 
 @pytest.mark.parametrize("head", [{0: 138}, {1: 0}])
-def test_a_reader_is_taken_offline_at_a_position_that_was_truncated_away(
-    store: StreamStore, head: dict[int, int]
-) -> None:
+def test_a_reader_is_taken_offline_at_a_position_that_was_truncated_away(store: Engine, head: dict[int, int]) -> None:
     """Who reads on is told; who takes it offline can do nothing about it."""
     group = new_group(store)
     for event in (b"a", b"b", b"c"):
@@ -324,7 +322,7 @@ def test_a_reader_is_taken_offline_at_a_position_that_was_truncated_away(
 
 
 @pytest.mark.parametrize("counts", [True, False])
-def test_a_batch_that_does_not_count_and_is_truncated_away_is_told(store: StreamStore, *, counts: bool) -> None:
+def test_a_batch_that_does_not_count_and_is_truncated_away_is_told(store: Engine, *, counts: bool) -> None:
     """Its reader was given all of it and never came back: nobody can be given it again."""
     embedded_only(store, "a client says where it is a moment later")
     group = new_group(store)
@@ -344,7 +342,7 @@ def test_a_batch_that_does_not_count_and_is_truncated_away_is_told(store: Stream
             rest(other)
 
 
-def test_who_comes_back_after_the_truncation_has_read_it(store: StreamStore) -> None:
+def test_who_comes_back_after_the_truncation_has_read_it(store: Engine) -> None:
     """Then nothing is lost, and nothing is told."""
     embedded_only(store, "a client says where it is a moment later")
     group = new_group(store)

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    from penstock.stream import Reader, StreamStore
+    from penstock.stream import Engine, Reader
 
 READS: Final[dict[str, Callable[[Reader], object]]] = {
     "event": lambda reader: reader.read_next_event(timeout=0),
@@ -32,7 +32,7 @@ READS: Final[dict[str, Callable[[Reader], object]]] = {
 
 
 @contextmanager
-def stores(folder: Path, door: str) -> Iterator[tuple[StreamStore, StreamStore]]:
+def stores(folder: Path, door: str) -> Iterator[tuple[Engine, Engine]]:
     """A store in a folder as its owner has it, and as who reads does."""
     with open_store(folder) as owner, nullcontext(owner) if door == "owner" else over_the_wire(owner) as store:
         yield owner, store
@@ -59,7 +59,7 @@ def test_positions_become_durable_while_nobody_calls_the_reader_and_nothing_else
         for _ in range(3):
             READS[way](reader)
         wait_until(lambda: owner.catalog.group("g").places()[STREAM][0] > 0)
-        owner.positions.run_once()
+        owner.groups.positions.run_once()
         with killed(folder) as found:
             found.reader_group("g").reader_offline("r")
             with found.reader_group("g").reader("r2") as other:
@@ -88,7 +88,7 @@ def test_what_a_reader_commits_is_durable_at_once_with_what_it_returned_last(
 
 
 @pytest.mark.parametrize("way", READS)
-def test_an_error_does_not_take_back_what_was_committed(store: StreamStore, way: str) -> None:
+def test_an_error_does_not_take_back_what_was_committed(store: Engine, way: str) -> None:
     """The event before the error was dealt with: its reader said so."""
     group = new_group(store)
     put(store, b"a", b"b", b"c")
@@ -105,7 +105,7 @@ def test_an_error_does_not_take_back_what_was_committed(store: StreamStore, way:
         assert rest(reader) == [b"b", b"c"]
 
 
-def test_a_reader_that_lost_its_segments_cannot_commit(store: StreamStore) -> None:
+def test_a_reader_that_lost_its_segments_cannot_commit(store: Engine) -> None:
     """Another has them: to say that all is well would be a lie."""
     group = new_group(store)
     put(store, b"a")
@@ -131,9 +131,9 @@ def test_positions_are_recorded_as_long_as_there_are_readers_and_no_longer(
             put(store, b"a")
             reader = group.reader(name)
             take(reader, 2)
-            assert store.positions.is_at_work
+            assert store.groups.positions.is_at_work
             reader.close()
-            wait_until(lambda: not store.positions.is_at_work)
+            wait_until(lambda: not store.groups.positions.is_at_work)
 
 
 def test_positions_that_could_not_be_recorded_are_recorded_the_next_time(

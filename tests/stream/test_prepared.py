@@ -57,9 +57,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from penstock.cpo import Cpo
-    from penstock.stream import StreamStore
+    from penstock.stream import Engine
     from penstock.stream.format._records import Record
-    from penstock.stream.transaction._transaction import Transaction, TransactionalWriter
+    from penstock.stream.transaction import Transaction, TransactionalWriter
     from penstock.testing import ManualClock
 
 OTHER: Final = "plant/other"
@@ -84,7 +84,7 @@ def disk() -> MemoryDisk:
     return MemoryDisk()
 
 
-def query(store: StreamStore, writer_id: str | None = "query", stream: str = STREAM) -> TransactionalWriter:
+def query(store: Engine, writer_id: str | None = "query", stream: str = STREAM) -> TransactionalWriter:
     return store.transactional_writer(stream, writer_id)
 
 
@@ -106,7 +106,7 @@ def prepared(writer: TransactionalWriter, name: str, kind: str = "small") -> str
     return transaction.id
 
 
-def names_of(store: StreamStore) -> dict[str, list[str]]:
+def names_of(store: Engine) -> dict[str, list[str]]:
     """Return the names in the events, by key, in order."""
     found: dict[str, list[str]] = {}
     for event in events_of(store):
@@ -131,7 +131,7 @@ def status_of(writer: TransactionalWriter, transaction: str) -> str:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_prepared_transaction_is_shown_when_it_is_committed(store: StreamStore, kind: str) -> None:
+def test_a_prepared_transaction_is_shown_when_it_is_committed(store: Engine, kind: str) -> None:
     """Not before: preparing promises only that committing will work."""
     store.create_stream(STREAM, 4)
     writer = query(store)
@@ -147,7 +147,7 @@ def test_a_prepared_transaction_is_shown_when_it_is_committed(store: StreamStore
     assert not [name for name in inside(store)._manager.logs() if name.startswith("t")]
 
 
-def test_a_prepared_transaction_takes_no_more_events(store: StreamStore) -> None:
+def test_a_prepared_transaction_takes_no_more_events(store: Engine) -> None:
     """Whoever has its id, here or elsewhere; what was promised to be durable is not changed behind anybody's back."""
     store.create_stream(STREAM, 2)
     writer = query(store)
@@ -171,7 +171,7 @@ def test_a_prepared_transaction_takes_no_more_events(store: StreamStore) -> None
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_prepared_transaction_may_be_aborted_by_anybody(store: StreamStore, kind: str) -> None:
+def test_a_prepared_transaction_may_be_aborted_by_anybody(store: Engine, kind: str) -> None:
     """The driver does for tasks that are gone; nothing is left behind."""
     store.create_stream(STREAM, 2)
     transaction = written(query(store), "a", kind)
@@ -186,7 +186,7 @@ def test_a_prepared_transaction_may_be_aborted_by_anybody(store: StreamStore, ki
     assert not transaction_logs(inside(store)._manager)
 
 
-def test_the_end_of_the_block_leaves_a_prepared_transaction_to_others(store: StreamStore) -> None:
+def test_the_end_of_the_block_leaves_a_prepared_transaction_to_others(store: Engine) -> None:
     """A task prepares in its block, and the driver decides; but a task that fails gives up what it prepared."""
     store.create_stream(STREAM)
     writer = query(store)
@@ -205,7 +205,7 @@ def prepare_and_go_on(transaction: Transaction) -> None:
     transaction.write_event(b"too late")
 
 
-def test_events_that_are_not_closed_hold_up_the_preparation(store: StreamStore) -> None:
+def test_events_that_are_not_closed_hold_up_the_preparation(store: Engine) -> None:
     """As they hold up a commit; those that were aborted leave no log behind, and all others know their place."""
     store.create_stream(STREAM, 2)
     transaction = query(store).begin()
@@ -227,7 +227,7 @@ def test_events_that_are_not_closed_hold_up_the_preparation(store: StreamStore) 
     assert store.fetch_event(small.pointer) == b"small"
 
 
-def test_a_transaction_without_events_may_be_prepared(store: StreamStore) -> None:
+def test_a_transaction_without_events_may_be_prepared(store: Engine) -> None:
     """A task without rows is a task all the same."""
     store.create_stream(STREAM)
     writer = query(store)
@@ -242,7 +242,7 @@ def test_a_transaction_without_events_may_be_prepared(store: StreamStore) -> Non
 
 
 def test_a_prepared_transaction_that_nobody_ends_is_aborted_when_its_lease_is_over(
-    store: StreamStore, clock: ManualClock
+    store: Engine, clock: ManualClock
 ) -> None:
     """The lease begins with the preparation, for the last time: what drivers that are gone have left goes by itself."""
     store.create_stream(STREAM)
@@ -257,7 +257,7 @@ def test_a_prepared_transaction_that_nobody_ends_is_aborted_when_its_lease_is_ov
     assert transaction.status == "prepared"
     clock.advance(0.1)
     store.maintain()
-    assert len(transaction_logs(inside(store)._manager)) == 1, "upkeep has come by, and nobody has asked yet"
+    assert len(transaction_logs(inside(store)._manager)) == 1, "maintenance has come by, and nobody has asked yet"
     assert (transaction.status, status_of(writer, late)) == ("aborted", "prepared")
     with pytest.raises(TransactionEnded, match="within its lease"):
         transaction.write_event(b"more")
@@ -271,7 +271,7 @@ def test_a_prepared_transaction_that_nobody_ends_is_aborted_when_its_lease_is_ov
 
 
 @pytest.mark.parametrize("kind", [*KINDS, "mixed"])
-def test_transactions_are_committed_together_in_the_order_that_is_asked_for(store: StreamStore, kind: str) -> None:
+def test_transactions_are_committed_together_in_the_order_that_is_asked_for(store: Engine, kind: str) -> None:
     """Whatever their sizes, and in whatever order they were written: nothing before, and everything at once."""
     store.create_stream(STREAM, 4)
     writer = query(store)
@@ -292,7 +292,7 @@ def test_transactions_are_committed_together_in_the_order_that_is_asked_for(stor
     assert names_of(store) == in_all(*order, "z")
 
 
-def test_who_asks_where_the_stream_ends_never_sees_half_of_a_batch(store: StreamStore) -> None:
+def test_who_asks_where_the_stream_ends_never_sees_half_of_a_batch(store: Engine) -> None:
     """Every batch adds as much to each segment, so in every tail all segments are as long."""
     store.create_stream(STREAM, 4)
     keys = list({int(key_position(f"key-{number}") * 4): f"key-{number}" for number in range(30)}.values())
@@ -323,7 +323,7 @@ def test_who_asks_where_the_stream_ends_never_sees_half_of_a_batch(store: Stream
     assert len(looks) > 3, "nobody looked while there was something to see"
 
 
-def test_a_number_is_committed_once(store: StreamStore) -> None:
+def test_a_number_is_committed_once(store: Engine) -> None:
     """A batch that is run again finds itself committed; what it wrote the second time is dropped."""
     store.create_stream(STREAM, 2)
     writer = query(store)
@@ -342,7 +342,7 @@ def test_a_number_is_committed_once(store: StreamStore) -> None:
     assert (number_of(writer), names_of(store)) == (7, in_all("a", "b", "c"))
 
 
-def test_what_attempts_that_failed_have_left_is_aborted_with_the_next_number(store: StreamStore) -> None:
+def test_what_attempts_that_failed_have_left_is_aborted_with_the_next_number(store: Engine) -> None:
     """Only what this writer id has in this stream: everything else belongs to somebody who may still come.
 
     Also what is open: tasks that were killed end nothing, and their leases are long.
@@ -370,7 +370,7 @@ def test_what_attempts_that_failed_have_left_is_aborted_with_the_next_number(sto
         writer.get(left).commit()
 
 
-def test_numbers_are_those_of_one_writer_id_in_one_stream(store: StreamStore) -> None:
+def test_numbers_are_those_of_one_writer_id_in_one_stream(store: Engine) -> None:
     """And none of a writer's event numbers, although those have the same name."""
     store.create_stream(STREAM)
     store.create_stream(OTHER)
@@ -386,7 +386,7 @@ def test_numbers_are_those_of_one_writer_id_in_one_stream(store: StreamStore) ->
         assert plain.last_number == 100
 
 
-def test_a_number_without_transactions_is_kept_by_itself(store: StreamStore) -> None:
+def test_a_number_without_transactions_is_kept_by_itself(store: Engine) -> None:
     """A batch without rows is a batch: run again, it must be known, and leave what came of it."""
     store.create_stream(STREAM)
     writer = query(store)
@@ -399,7 +399,7 @@ def test_a_number_without_transactions_is_kept_by_itself(store: StreamStore) -> 
 
 
 @pytest.mark.parametrize("bad", ["open", "aborted", "committed", "unknown", "other stream"])
-def test_the_first_that_is_not_prepared_is_named_and_nothing_is_committed(store: StreamStore, bad: str) -> None:
+def test_the_first_that_is_not_prepared_is_named_and_nothing_is_committed(store: Engine, bad: str) -> None:
     """A task whose transaction is missing has lost its rows: the batch must not be committed without them."""
     store.create_stream(STREAM, 2)
     store.create_stream(OTHER)
@@ -438,7 +438,7 @@ def test_the_first_that_is_not_prepared_is_named_and_nothing_is_committed(store:
     ],
 )
 def test_what_cannot_be_committed_together_is_refused(
-    store: StreamStore, ids: object, number: object, timestamp: object, message: str
+    store: Engine, ids: object, number: object, timestamp: object, message: str
 ) -> None:
     """By name, before anything is done."""
     store.create_stream(STREAM)
@@ -446,7 +446,7 @@ def test_what_cannot_be_committed_together_is_refused(
         query(store).commit_all(ids, number, timestamp)  # type: ignore[arg-type]
 
 
-def test_numbers_and_times_need_a_writer_id(store: StreamStore) -> None:
+def test_numbers_and_times_need_a_writer_id(store: Engine) -> None:
     """They are kept under it; and a writer that is closed commits no more than it begins."""
     store.create_stream(STREAM)
     for args in ({"number": 0}, {"timestamp": 5}):
@@ -458,7 +458,7 @@ def test_numbers_and_times_need_a_writer_id(store: StreamStore) -> None:
         writer.commit_all([], 0)
 
 
-def test_a_time_is_noted_behind_what_was_committed_together(store: StreamStore, clock: ManualClock) -> None:
+def test_a_time_is_noted_behind_what_was_committed_together(store: Engine, clock: ManualClock) -> None:
     """A batch has one time, however many tasks have written it, and if it is tried again, that of the first time."""
     store.create_stream(STREAM, 2)
     writer = query(store)
@@ -480,9 +480,9 @@ def test_a_time_is_noted_behind_what_was_committed_together(store: StreamStore, 
 # Limits
 
 
-def test_a_store_keeps_so_many_prepared_transactions(store: StreamStore, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_store_keeps_so_many_prepared_transactions(store: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
     """Who prepares and never commits is told, and the transaction may be prepared later."""
-    monkeypatch.setattr("penstock.stream.transaction._prepared.PREPARED_MAX", 2)
+    monkeypatch.setattr("penstock.stream.transaction._transactions.PREPARED_MAX", 2)
     store.create_stream(STREAM)
     writer = query(store)
     first, _ = prepared(writer, "a"), prepared(writer, "b")
@@ -497,9 +497,9 @@ def test_a_store_keeps_so_many_prepared_transactions(store: StreamStore, monkeyp
     assert names_of(store) == in_all("c") | {"key-0": ["c", "d"]}
 
 
-def test_a_commit_takes_so_many_logs_at_the_most(store: StreamStore, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_commit_takes_so_many_logs_at_the_most(store: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
     """Taking them over is one append of metadata; who asks for more is told what to change."""
-    monkeypatch.setattr("penstock.stream.transaction._prepared.LOGS_MAX", 7)
+    monkeypatch.setattr("penstock.stream.transaction._transactions.LOGS_MAX", 7)
     store.create_stream(STREAM, 2)
     writer = query(store)
     ids = [prepared(writer, name) for name in "abcd"]
@@ -682,11 +682,11 @@ def test_a_stream_may_be_scaled_between_the_transactions_that_are_committed_toge
     with store_and_manager(disk, cpo) as (store, manager):
         assert names_of(store) == in_all("before", *order, "after")
         for segment in store.catalog.stream(STREAM).segments.values():
-            assert segment.end in (None, store.segment(STREAM, segment.segment_id).tail)
+            assert segment.end in (None, store.segments.get(STREAM, segment.segment_id).tail)
     assert not leftovers(manager, disk)
 
 
-def test_a_group_reads_what_was_committed_in_layers_in_order(store: StreamStore) -> None:
+def test_a_group_reads_what_was_committed_in_layers_in_order(store: Engine) -> None:
     """Its readers go from each segment to its successors, through those that were made in passing."""
     store.create_stream(STREAM, 2)
     group = store.create_reader_group("group", [STREAM])
@@ -705,7 +705,7 @@ def test_a_group_reads_what_was_committed_in_layers_in_order(store: StreamStore)
     assert found == in_all("b", "a", "c")
 
 
-def test_a_sealed_stream_takes_no_commit_of_prepared_transactions(store: StreamStore) -> None:
+def test_a_sealed_stream_takes_no_commit_of_prepared_transactions(store: Engine) -> None:
     """As none of others; they may be aborted, and a number that was there is still known."""
     store.create_stream(STREAM)
     writer = query(store)
@@ -725,7 +725,7 @@ def test_a_sealed_stream_takes_no_commit_of_prepared_transactions(store: StreamS
     assert status_of(writer, transaction) == "aborted"
 
 
-def test_prepared_transactions_go_with_their_stream(store: StreamStore, disk: MemoryDisk, cpo: Cpo) -> None:
+def test_prepared_transactions_go_with_their_stream(store: Engine, disk: MemoryDisk, cpo: Cpo) -> None:
     """Another of the same name must not get what was meant for the first, nor its numbers."""
     store.create_stream(STREAM, 2)
     store.create_stream(OTHER)
@@ -751,7 +751,7 @@ def test_prepared_transactions_go_with_their_stream(store: StreamStore, disk: Me
         number_of(writer)
 
 
-def test_threads_that_commit_the_same_batch_commit_it_once(store: StreamStore) -> None:
+def test_threads_that_commit_the_same_batch_commit_it_once(store: Engine) -> None:
     """Two drivers of one query, of which one does not know yet that it was replaced."""
     store.create_stream(STREAM, 2)
     for number in range(10):
@@ -792,19 +792,19 @@ def test_a_commit_that_the_disk_interrupts_is_on_record_with_its_number(cpo: Cpo
         store.create_stream(STREAM, 2)
         writer = query(store)
         ids, left = [prepared(writer, name, "spilled") for name in "ab"], prepared(writer, "left")
-        splice = store.splice
+        splice = store._logs.splice
 
         def refuse(plan: object, labels: object) -> None:
             del labels
             raise DiskFull(str(plan))
 
-        store.splice = refuse  # type: ignore[method-assign]
+        store._logs.splice = refuse  # type: ignore[method-assign]
         with pytest.raises(CommitUnfinished, match=f"{ids[0]} is committed"):
             writer.commit_all(ids, 2)
         assert (number_of(writer), names_of(store)) == (2, {})
         assert [status_of(writer, one) for one in (*ids, left)] == ["committed", "committed", "aborted"]
         assert writer.commit_all(ids, 2) is False
-        store.splice = splice  # type: ignore[method-assign]
+        store._logs.splice = splice  # type: ignore[method-assign]
         store.maintain()
         assert names_of(store) == in_all("a", "b")
         assert not transaction_logs(manager)

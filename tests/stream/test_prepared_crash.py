@@ -11,7 +11,7 @@ import pytest
 
 from penstock.cpo import open_cpo
 from penstock.errors import CommitUnfinished, NoSuchTransaction, PenstockError
-from penstock.stream import StreamStore
+from penstock.stream.segment import Logs
 from penstock.testing import Fault, FaultyDisk, MemoryDisk, RecordingDisk
 from tests.log.harness import Published, RecordedOracle, leftovers
 from tests.stream.harness import STREAM, store_on
@@ -21,7 +21,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from penstock.cpo import Cpo
-    from penstock.stream.transaction._transaction import TransactionalWriter
+    from penstock.stream import Engine
+    from penstock.stream.transaction import TransactionalWriter
     from penstock.testing import CrashState
     from penstock.testing._faulty import Call
 
@@ -88,9 +89,7 @@ def run_task(writer: TransactionalWriter, number: int, task: str) -> str:
 class Life:
     """A query that writes its batches; what of it fails is told to ``fail``, and the next batch is tried."""
 
-    def __init__(
-        self, store: StreamStore, note: Callable[[object], None], fail: Callable[[PenstockError], None]
-    ) -> None:
+    def __init__(self, store: Engine, note: Callable[[object], None], fail: Callable[[PenstockError], None]) -> None:
         self._store, self._note, self._fail = store, note, fail
 
     def run(self) -> None:
@@ -135,7 +134,7 @@ class Life:
         self._note(Aborted(transaction))
 
 
-def check(store: StreamStore, notes: Sequence[object], where: str) -> None:
+def check(store: Engine, notes: Sequence[object], where: str) -> None:
     """See that every batch is there wholly or not at all, with its number; and that the query can go on."""
     if not any(info.name == STREAM for info in store.streams()):
         assert Created() not in notes, where
@@ -151,11 +150,11 @@ def check(store: StreamStore, notes: Sequence[object], where: str) -> None:
             assert note.transaction not in store.catalog.prepared, f"{note} came back: {where}"
     for record in store.catalog.prepared.values():
         logs = [log for part in record.parts for log in part.logs]
-        assert len(store.existing_logs(logs)) == len(logs), f"{record.transaction} has lost its logs: {where}"
+        assert len(store._logs.existing(logs)) == len(logs), f"{record.transaction} has lost its logs: {where}"
     run_again(store, writer, notes, last, where)
 
 
-def check_events(store: StreamStore, where: str) -> int:
+def check_events(store: Engine, where: str) -> int:
     """See that what is there are the batches up to the last number; return that."""
     number = store.transactional_writer(STREAM, "query").last_number
     last = -1 if number is None else number
@@ -176,7 +175,7 @@ def check_prepared(writer: TransactionalWriter, note: Prepared, last: int, where
     assert status == ("committed" if note.number <= last else "prepared"), f"{note} is {status}: {where}"
 
 
-def run_again(store: StreamStore, writer: TransactionalWriter, notes: Sequence[object], last: int, where: str) -> None:
+def run_again(store: Engine, writer: TransactionalWriter, notes: Sequence[object], last: int, where: str) -> None:
     """Run all batches again, as a driver does that knows nothing; those whose tasks were prepared need not write."""
     known = {(one.number, one.task): one.transaction for one in notes if isinstance(one, Prepared)}
     for number, tasks in enumerate(BATCHES):
@@ -238,12 +237,12 @@ def test_a_crash_while_a_batch_is_finished_is_recovered_from(monkeypatch: pytest
     """The commit is on record and nothing of it is done; whoever opens the store finishes it, or is killed at that."""
     disk = RecordingDisk()
 
-    def splice_never(_: StreamStore, plan: object, labels: object) -> None:
+    def splice_never(_: Engine, plan: object, labels: object) -> None:
         raise Stop(plan)
 
     with open_cpo("memory:") as cpo, store_on(disk, RecordedOracle(cpo, disk), "begun", seed=1) as store:  # type: ignore[arg-type]
         with monkeypatch.context() as inner:
-            inner.setattr(StreamStore, "splice", splice_never)
+            inner.setattr(Logs, "splice", splice_never)
             with pytest.raises(Stop):
                 Life(store, disk.note, fail_the_test).run()
         first = next(disk.crash_states(len(disk.crash_points()) - 1, power_set_max=1))

@@ -10,7 +10,7 @@ import pytest
 from penstock.stream.write._pump import Pump
 
 if TYPE_CHECKING:
-    from penstock.stream import StreamStore
+    from penstock.stream import Engine
 
 STREAM = "scope/stream"
 LONG = 30.0
@@ -45,11 +45,11 @@ def test_it_comes_again_until_nothing_is_left_and_again_when_it_is_asked() -> No
     assert (first.left, second.left) == (0, -1)
 
 
-def test_a_writer_in_use_wakes_it_once(store: StreamStore, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_writer_in_use_wakes_it_once(store: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
     """One that nothing was written to since it came asks for it with the next event."""
     store.create_stream(STREAM)
     asked: list[object] = []
-    monkeypatch.setattr(store.pump, "add", asked.append)
+    monkeypatch.setattr(Pump, "add", lambda _, writer: asked.append(writer))
     with store.writer(STREAM) as writer:
         alone = writer.write_event(b"alone")
         assert writer.pump()
@@ -62,7 +62,7 @@ def test_a_writer_in_use_wakes_it_once(store: StreamStore, monkeypatch: pytest.M
         assert asked == [writer, writer]
 
 
-def test_nothing_that_a_callback_raises_ends_it(store: StreamStore, caplog: pytest.LogCaptureFixture) -> None:
+def test_nothing_that_a_callback_raises_ends_it(store: Engine, caplog: pytest.LogCaptureFixture) -> None:
     """Its thread is that of all writers: whoever says sys.exit() in a callback would stop the events of others."""
     store.create_stream(STREAM)
     for error in (*NOT_EXCEPTIONS, ValueError):
@@ -82,7 +82,7 @@ def test_nothing_that_a_callback_raises_ends_it(store: StreamStore, caplog: pyte
 
 @pytest.mark.parametrize("error", [*NOT_EXCEPTIONS, ValueError])
 def test_every_callback_is_called_once_whatever_those_before_raise(
-    store: StreamStore, error: type[BaseException], caplog: pytest.LogCaptureFixture
+    store: Engine, error: type[BaseException], caplog: pytest.LogCaptureFixture
 ) -> None:
     """Whoever asked is told, also where somebody else's callback failed, and whoever waits does not get its error."""
     store.create_stream(STREAM)

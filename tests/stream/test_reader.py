@@ -32,7 +32,7 @@ from tests.stream.wire_harness import come_to_rest
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from penstock.stream import Reader, ReaderGroup, StreamStore
+    from penstock.stream import Engine, Reader, ReaderGroup
 
 STREAM: Final = "plant/readings"
 OTHER: Final = "plant/alarms"
@@ -46,15 +46,15 @@ def pool() -> Iterator[ThreadPoolExecutor]:
         yield pool
 
 
-def put(store: StreamStore, *events: bytes, segment: int = 0, stream: str = STREAM, writer: bytes = bytes(16)) -> None:
+def put(store: Engine, *events: bytes, segment: int = 0, stream: str = STREAM, writer: bytes = bytes(16)) -> None:
     """Append one block, durably."""
     store = inside(store)
     header = BlockHeader(count=len(events), time_ms=int(store.clock.now() * 1000), writer=writer)
     lengths = pack_lengths(np.array([len(event) for event in events]))
-    store.segment(stream, segment).submit(header, lengths, b"".join(events)).result()
+    store.segments.get(stream, segment).submit(header, lengths, b"".join(events)).result()
 
 
-def new_group(store: StreamStore, *blocks: list[bytes], **options: Any) -> ReaderGroup:  # noqa: ANN401 - as the store
+def new_group(store: Engine, *blocks: list[bytes], **options: Any) -> ReaderGroup:  # noqa: ANN401 - as the store
     """A group on a new stream with one segment."""
     store.create_stream(STREAM)
     for events in blocks:
@@ -90,7 +90,7 @@ def next_or_error(reader: Reader) -> object:
 # Events and places
 
 
-def test_events_come_in_order_and_each_says_where_it_is(store: StreamStore) -> None:
+def test_events_come_in_order_and_each_says_where_it_is(store: Engine) -> None:
     """A pointer that was kept finds the event again."""
     group = new_group(store, [b"a", b"", b"ccc"], [b"dd"])
     with group.reader("r") as reader:
@@ -103,7 +103,7 @@ def test_events_come_in_order_and_each_says_where_it_is(store: StreamStore) -> N
         assert read.checkpoint is None
 
 
-def test_the_position_of_a_read_is_how_far_the_reader_has_come_in_all_segments(store: StreamStore) -> None:
+def test_the_position_of_a_read_is_how_far_the_reader_has_come_in_all_segments(store: Engine) -> None:
     """Who keeps it with the results of an event can go on exactly there, also when it is asked for later."""
     store.create_stream(STREAM, segments=2)
     put(store, b"a", b"b", segment=0)
@@ -122,7 +122,7 @@ def test_the_position_of_a_read_is_how_far_the_reader_has_come_in_all_segments(s
     assert Position.parse(str(reads[b"x"].position)) == reads[b"x"].position
 
 
-def test_positions_stay_right_over_very_many_blocks(store: StreamStore) -> None:
+def test_positions_stay_right_over_very_many_blocks(store: Engine) -> None:
     """They are kept as moves since some block, begun anew from time to time."""
     group = new_group(store, *([b"%d" % number] for number in range(200)))
     with group.reader("r") as reader:
@@ -132,7 +132,7 @@ def test_positions_stay_right_over_very_many_blocks(store: StreamStore) -> None:
     assert [read.position.offsets[STREAM, 0] for read in reads] == [*following, tail.offsets[0]]
 
 
-def test_segments_take_turns_block_by_block(store: StreamStore) -> None:
+def test_segments_take_turns_block_by_block(store: Engine) -> None:
     """A segment with much to read does not keep the others waiting."""
     store.create_stream(STREAM, segments=2)
     for number in range(3):
@@ -142,11 +142,11 @@ def test_segments_take_turns_block_by_block(store: StreamStore) -> None:
         assert rest(reader) == [b"a0", b"b0", b"x", b"a1", b"b1", b"a2", b"b2"]
 
 
-def test_a_block_without_events_is_passed_by_also_at_the_end(store: StreamStore) -> None:
+def test_a_block_without_events_is_passed_by_also_at_the_end(store: Engine) -> None:
     """A table of writers may be the last thing in a segment, and the reader must still come to its end."""
     group = new_group(store)
     put(store, b"a", writer=b"w" * 16)
-    inside(store).segment(STREAM, 0).keep_table(before=1 << 40)
+    inside(store).segments.get(STREAM, 0).keep_table(before=1 << 40)
     store.seal_stream(STREAM)
     with group.reader("r") as reader:
         assert [read.event for read in reader] == [b"a"]
@@ -154,7 +154,7 @@ def test_a_block_without_events_is_passed_by_also_at_the_end(store: StreamStore)
     assert group.lag().bytes == 0
 
 
-def test_a_read_is_shown_with_its_place(store: StreamStore) -> None:
+def test_a_read_is_shown_with_its_place(store: Engine) -> None:
     """Somebody prints one sooner or later."""
     with new_group(store, [b"a"]).reader("r") as reader:
         assert repr(reader.read_next_event(timeout=0)) == "EventRead(b'a', plant/readings:0@64)"
@@ -163,7 +163,7 @@ def test_a_read_is_shown_with_its_place(store: StreamStore) -> None:
 # Ends
 
 
-def test_reading_ends_by_itself_at_the_end_of_the_group_also_within_a_block(store: StreamStore) -> None:
+def test_reading_ends_by_itself_at_the_end_of_the_group_also_within_a_block(store: Engine) -> None:
     """A bounded job is over when it has read its part, whatever is written meanwhile."""
     store.create_stream(STREAM)
     put(store, b"a", b"b", b"c")
@@ -179,7 +179,7 @@ def test_reading_ends_by_itself_at_the_end_of_the_group_also_within_a_block(stor
     assert group.position == (end,)
 
 
-def test_reading_starts_at_the_start_of_the_group_also_within_a_block(store: StreamStore) -> None:
+def test_reading_starts_at_the_start_of_the_group_also_within_a_block(store: Engine) -> None:
     """A cut may lie at any event."""
     store.create_stream(STREAM)
     put(store, b"a", b"b", b"c")
@@ -188,7 +188,7 @@ def test_reading_starts_at_the_start_of_the_group_also_within_a_block(store: Str
         assert rest(reader) == [b"b", b"c"]
 
 
-def test_reading_ends_by_itself_when_the_stream_is_sealed(store: StreamStore) -> None:
+def test_reading_ends_by_itself_when_the_stream_is_sealed(store: Engine) -> None:
     """Nothing more can come."""
     group = new_group(store, [b"a"], [b"b"])
     store.seal_stream(STREAM)
@@ -196,7 +196,7 @@ def test_reading_ends_by_itself_when_the_stream_is_sealed(store: StreamStore) ->
         assert [read.event for read in reader] == [b"a", b"b"]
 
 
-def test_successors_are_read_after_all_their_predecessors(store: StreamStore) -> None:
+def test_successors_are_read_after_all_their_predecessors(store: Engine) -> None:
     """The order of a key holds across scaling."""
     store.create_stream(STREAM, segments=2)
     put(store, b"a", segment=0)
@@ -213,7 +213,7 @@ def test_successors_are_read_after_all_their_predecessors(store: StreamStore) ->
         assert rest_in_batches(reader) == [b"a", b"c", b"b", b"d", b"e", b"f"]
 
 
-def test_a_segment_is_not_done_before_the_batch_with_its_end_is(store: StreamStore) -> None:
+def test_a_segment_is_not_done_before_the_batch_with_its_end_is(store: Engine) -> None:
     """Another reader would begin with what follows while this one is still at work on what comes before."""
     store.create_stream(STREAM)
     put(store, b"a")
@@ -229,7 +229,7 @@ def test_a_segment_is_not_done_before_the_batch_with_its_end_is(store: StreamSto
 # What is too large, damaged or gone
 
 
-def test_an_event_that_is_too_large_is_told_and_the_next_call_goes_on(store: StreamStore) -> None:
+def test_an_event_that_is_too_large_is_told_and_the_next_call_goes_on(store: Engine) -> None:
     """One event must not stop a reader for good; its pointer says where it can be had."""
     events = [b"a" * 20, b"b", b"c", b"d" * 30, b"e" * 31, b"f"]
     with new_group(store, events).reader("r", max_event_size=10) as reader:
@@ -242,7 +242,7 @@ def test_an_event_that_is_too_large_is_told_and_the_next_call_goes_on(store: Str
         assert len(store.fetch_event(error.pointer)) == error.size
 
 
-def test_an_event_that_is_too_large_ends_a_batch_and_is_told_next(store: StreamStore) -> None:
+def test_an_event_that_is_too_large_ends_a_batch_and_is_told_next(store: Engine) -> None:
     """Nothing before or behind it gets lost."""
     with new_group(store, [b"a", b"b" * 20, b"c"]).reader("r", max_event_size=10) as reader:
         assert reader.read_batch(timeout=0)["event"].to_pylist() == [b"a"]  # type: ignore[index]
@@ -251,7 +251,7 @@ def test_an_event_that_is_too_large_ends_a_batch_and_is_told_next(store: StreamS
         assert rest_in_batches(reader) == [b"c"]
 
 
-def test_an_event_that_is_too_large_counts_as_read(store: StreamStore) -> None:
+def test_an_event_that_is_too_large_counts_as_read(store: Engine) -> None:
     """A reader that is opened again does not stumble over it again."""
     group = new_group(store, [b"b" * 20])
     with group.reader("r", max_event_size=10) as reader, pytest.raises(EventTooLarge):
@@ -260,7 +260,7 @@ def test_an_event_that_is_too_large_counts_as_read(store: StreamStore) -> None:
         assert reader.read_next_event(timeout=0) is None
 
 
-def test_what_was_truncated_away_is_told_once_and_reading_goes_on_at_the_head(store: StreamStore) -> None:
+def test_what_was_truncated_away_is_told_once_and_reading_goes_on_at_the_head(store: Engine) -> None:
     """The reader learns that it missed something, and is not stuck."""
     group = new_group(store, [b"a"], [b"b"], [b"c"])
     with group.reader("r") as reader:
@@ -270,7 +270,7 @@ def test_what_was_truncated_away_is_told_once_and_reading_goes_on_at_the_head(st
         assert rest(reader) == [b"c"]
 
 
-def test_plogs_that_vanish_under_the_eyes_of_a_reader_are_what_was_truncated_away(store: StreamStore) -> None:
+def test_plogs_that_vanish_under_the_eyes_of_a_reader_are_what_was_truncated_away(store: Engine) -> None:
     """It had begun to read what is deleted meanwhile; that is no damage."""
     group = new_group(store, *([b"%02d" % number * 15_000] for number in range(12)))  # two a plog
     with group.reader("r") as reader:
@@ -284,7 +284,7 @@ def test_plogs_that_vanish_under_the_eyes_of_a_reader_are_what_was_truncated_awa
         assert rest(reader) == [b"11" * 15_000]
 
 
-def test_when_its_segment_was_truncated_away_a_reader_goes_on_in_those_that_follow(store: StreamStore) -> None:
+def test_when_its_segment_was_truncated_away_a_reader_goes_on_in_those_that_follow(store: Engine) -> None:
     """As above, over a change of segments; also for segments that nobody has taken yet."""
     group = new_group(store, [b"a"])
     with group.reader("r") as reader:
@@ -306,7 +306,7 @@ def test_when_its_segment_was_truncated_away_a_reader_goes_on_in_those_that_foll
         assert reader.read_batch(timeout=0) is None
 
 
-def test_who_had_read_everything_is_not_told_that_it_was_truncated_away(store: StreamStore) -> None:
+def test_who_had_read_everything_is_not_told_that_it_was_truncated_away(store: Engine) -> None:
     """Nothing was missed, also if the reader had not looked since the segment ended."""
     group = new_group(store, [b"a"])
     with group.reader("r") as reader:
@@ -317,7 +317,7 @@ def test_who_had_read_everything_is_not_told_that_it_was_truncated_away(store: S
         assert rest(reader) == [b"b"]
 
 
-def test_what_a_batch_holds_already_is_returned_before_it_is_told_that_the_rest_is_gone(store: StreamStore) -> None:
+def test_what_a_batch_holds_already_is_returned_before_it_is_told_that_the_rest_is_gone(store: Engine) -> None:
     """It would be lost otherwise: the reader has moved on."""
     store.create_stream(STREAM, segments=2)
     put(store, b"a", segment=0)
@@ -331,7 +331,7 @@ def test_what_a_batch_holds_already_is_returned_before_it_is_told_that_the_rest_
         assert rest_in_batches(reader) == [b"c"]
 
 
-def test_the_end_of_a_group_that_was_truncated_away_is_its_end_all_the_same(store: StreamStore) -> None:
+def test_the_end_of_a_group_that_was_truncated_away_is_its_end_all_the_same(store: Engine) -> None:
     """It must not read what it was never to read."""
     store.create_stream(STREAM)
     put(store, b"a")
@@ -345,7 +345,7 @@ def test_the_end_of_a_group_that_was_truncated_away_is_its_end_all_the_same(stor
         assert reader.read_next_event() is None
 
 
-def test_a_deleted_stream_is_told(store: StreamStore) -> None:
+def test_a_deleted_stream_is_told(store: Engine) -> None:
     """A reader that would wait for it for ever is worse."""
     with new_group(store, [b"a"]).reader("r") as reader:
         assert rest(reader) == [b"a"]
@@ -359,7 +359,7 @@ def test_a_deleted_stream_is_told(store: StreamStore) -> None:
 # Batches
 
 
-def test_a_batch_has_events_and_places_as_columns(store: StreamStore) -> None:
+def test_a_batch_has_events_and_places_as_columns(store: Engine) -> None:
     """What Spark and Flight hand on as it is."""
     store.create_stream(STREAM, segments=2)
     put(store, b"a", b"bb", segment=0)
@@ -391,7 +391,7 @@ def test_a_batch_has_events_and_places_as_columns(store: StreamStore) -> None:
     }
 
 
-def test_a_batch_of_a_group_with_several_streams_names_them(store: StreamStore) -> None:
+def test_a_batch_of_a_group_with_several_streams_names_them(store: Engine) -> None:
     """Segment numbers alone would be ambiguous."""
     for name in (STREAM, OTHER):
         store.create_stream(name)
@@ -407,7 +407,7 @@ def test_a_batch_of_a_group_with_several_streams_names_them(store: StreamStore) 
     ]
 
 
-def test_the_events_of_one_block_are_not_copied(store: StreamStore) -> None:
+def test_the_events_of_one_block_are_not_copied(store: Engine) -> None:
     """Two readers of the same block look at the same memory."""
     embedded_only(store, "what comes over the wire is a copy")
     group = new_group(store, [bytes(300)] * 1000)
@@ -418,7 +418,7 @@ def test_the_events_of_one_block_are_not_copied(store: StreamStore) -> None:
     assert len(addresses) == 1
 
 
-def test_large_blocks_are_not_kept_waiting_by_small_ones(store: StreamStore) -> None:
+def test_large_blocks_are_not_kept_waiting_by_small_ones(store: Engine) -> None:
     """A large block is a batch of its own; its turn must come although there are always small ones to gather."""
     store.create_stream(STREAM, segments=2)
     for _ in range(4):
@@ -451,9 +451,7 @@ def test_events_and_batches_of_any_size_in_any_order_give_every_event_once(
         assert found + rest(reader) == [event for events in blocks for event in events]
 
 
-def test_an_interrupt_while_a_batch_is_gathered_loses_nothing(
-    store: StreamStore, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_interrupt_while_a_batch_is_gathered_loses_nothing(store: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
     """Ctrl-C in a notebook, and then the cell is run again."""
     group = new_group(store, [b"a"], [b"b"], [b"c"])
     with group.reader("r") as reader:
@@ -474,7 +472,7 @@ def test_an_interrupt_while_a_batch_is_gathered_loses_nothing(
 # Serializers
 
 
-def test_a_serializer_gives_values_and_its_error_concerns_one_event(store: StreamStore) -> None:
+def test_a_serializer_gives_values_and_its_error_concerns_one_event(store: Engine) -> None:
     """One event that cannot be understood must not stop a reader for good."""
     with new_group(store, ["ä".encode(), b"\xff", b"c"]).reader("r", StrSerializer()) as reader:
         first = reader.read_next_event(timeout=0)
@@ -488,7 +486,7 @@ def test_a_serializer_gives_values_and_its_error_concerns_one_event(store: Strea
     assert store.fetch_event(last.pointer) == b"c"
 
 
-def test_a_serializer_cannot_end_an_iteration(store: StreamStore) -> None:
+def test_a_serializer_cannot_end_an_iteration(store: Engine) -> None:
     """StopIteration out of a bug in a serializer would look like the end of a block, and its rest would be lost."""
 
     class Broken:
@@ -508,7 +506,7 @@ def test_a_serializer_cannot_end_an_iteration(store: StreamStore) -> None:
 @pytest.mark.parametrize(
     "options", [{"serializer": "utf-8"}, {"max_event_size": 0}, {"max_event_size": "1 MB"}, {"reader_id": "a/b"}]
 )
-def test_bad_options_of_a_reader_are_refused(store: StreamStore, options: dict[str, Any]) -> None:
+def test_bad_options_of_a_reader_are_refused(store: Engine, options: dict[str, Any]) -> None:
     """Before it joins the group."""
     group = new_group(store)
     with pytest.raises(BadArgument):
@@ -517,7 +515,7 @@ def test_bad_options_of_a_reader_are_refused(store: StreamStore, options: dict[s
 
 
 @pytest.mark.parametrize("size", [0, -1, 1.5, None])
-def test_a_batch_needs_room(store: StreamStore, size: Any) -> None:  # noqa: ANN401 - anything
+def test_a_batch_needs_room(store: Engine, size: Any) -> None:  # noqa: ANN401 - anything
     """Otherwise it would be empty for ever."""
     with new_group(store).reader("r") as reader, pytest.raises(BadArgument):
         reader.read_batch(size)
@@ -526,7 +524,7 @@ def test_a_batch_needs_room(store: StreamStore, size: Any) -> None:  # noqa: ANN
 # Waiting
 
 
-def test_without_events_a_reader_waits_no_longer_than_it_is_told(store: StreamStore) -> None:
+def test_without_events_a_reader_waits_no_longer_than_it_is_told(store: Engine) -> None:
     """A loop that does other things, too, relies on it."""
     with new_group(store).reader("r") as reader:
         assert reader.read_next_event(timeout=0) is None
@@ -534,7 +532,7 @@ def test_without_events_a_reader_waits_no_longer_than_it_is_told(store: StreamSt
         assert reader.read_batch(timeout=0.01) is None
 
 
-def test_a_waiting_reader_gets_an_event_when_it_is_there(store: StreamStore, pool: ThreadPoolExecutor) -> None:
+def test_a_waiting_reader_gets_an_event_when_it_is_there(store: Engine, pool: ThreadPoolExecutor) -> None:
     """Nobody looks every now and then: the append itself wakes it."""
     with new_group(store).reader("r") as reader:
         for number in range(20):
@@ -545,7 +543,7 @@ def test_a_waiting_reader_gets_an_event_when_it_is_there(store: StreamStore, poo
             assert read.event == b"%d" % number
 
 
-def test_a_waiting_reader_goes_on_when_its_segment_is_split(store: StreamStore, pool: ThreadPoolExecutor) -> None:
+def test_a_waiting_reader_goes_on_when_its_segment_is_split(store: Engine, pool: ThreadPoolExecutor) -> None:
     """Nothing is written to the old segment any more, so no append would wake it."""
     with new_group(store).reader("r") as reader:
         waiting = pool.submit(reader.read_next_event, SECONDS_MAX)
@@ -556,7 +554,7 @@ def test_a_waiting_reader_goes_on_when_its_segment_is_split(store: StreamStore, 
         assert read.event == b"a"
 
 
-def test_a_waiting_reader_ends_when_the_stream_is_sealed(store: StreamStore, pool: ThreadPoolExecutor) -> None:
+def test_a_waiting_reader_ends_when_the_stream_is_sealed(store: Engine, pool: ThreadPoolExecutor) -> None:
     """It waits for nothing then."""
     with new_group(store, [b"a"]).reader("r") as reader:
         waiting = pool.submit(lambda: [read.event for read in reader])
@@ -564,7 +562,7 @@ def test_a_waiting_reader_ends_when_the_stream_is_sealed(store: StreamStore, poo
         assert waiting.result(SECONDS_MAX) == [b"a"]
 
 
-def test_a_waiting_reader_is_told_when_the_store_is_closed(store: StreamStore, pool: ThreadPoolExecutor) -> None:
+def test_a_waiting_reader_is_told_when_the_store_is_closed(store: Engine, pool: ThreadPoolExecutor) -> None:
     """Otherwise its thread would never end."""
     reader = new_group(store).reader("r")
     waiting = pool.submit(reader.read_next_event)
@@ -574,7 +572,7 @@ def test_a_waiting_reader_is_told_when_the_store_is_closed(store: StreamStore, p
     reader.close()
 
 
-def test_closing_a_reader_ends_its_waiting(store: StreamStore, pool: ThreadPoolExecutor) -> None:
+def test_closing_a_reader_ends_its_waiting(store: Engine, pool: ThreadPoolExecutor) -> None:
     """How one thread ends the loop of another."""
     reader = new_group(store).reader("r")
     waiting = pool.submit(reader.read_next_event)
@@ -586,7 +584,7 @@ def test_closing_a_reader_ends_its_waiting(store: StreamStore, pool: ThreadPoolE
 # Closing
 
 
-def test_what_was_returned_counts_as_read_when_the_reader_is_closed(store: StreamStore) -> None:
+def test_what_was_returned_counts_as_read_when_the_reader_is_closed(store: Engine) -> None:
     """The next one goes on exactly behind it."""
     group = new_group(store, [b"a", b"b", b"c"], [b"d"])
     with group.reader("r") as reader:
@@ -598,7 +596,7 @@ def test_what_was_returned_counts_as_read_when_the_reader_is_closed(store: Strea
 
 
 @pytest.mark.parametrize("way", ["event", "batch"])
-def test_what_an_error_came_upon_does_not_count_as_read(store: StreamStore, way: str) -> None:
+def test_what_an_error_came_upon_does_not_count_as_read(store: Engine, way: str) -> None:
     """It was not worked off, so whoever comes next gets it again."""
     group = new_group(store, [b"a", b"b", b"c"])
 
@@ -614,7 +612,7 @@ def test_what_an_error_came_upon_does_not_count_as_read(store: StreamStore, way:
         assert rest(reader) == [b"b", b"c"]
 
 
-def test_a_closed_reader_reads_no_more(store: StreamStore) -> None:
+def test_a_closed_reader_reads_no_more(store: Engine) -> None:
     """And closing it again does nothing."""
     reader = new_group(store, [b"a", b"b"]).reader("r")
     assert reader.read_next_event(timeout=0) is not None
@@ -625,7 +623,7 @@ def test_a_closed_reader_reads_no_more(store: StreamStore) -> None:
             read()
 
 
-def test_a_closed_reader_is_woken_no_more(store: StreamStore) -> None:
+def test_a_closed_reader_is_woken_no_more(store: Engine) -> None:
     """A segment that is written to for years does not collect the bells of all who ever read it."""
     store.create_stream(STREAM, segments=3)
     group = store.create_reader_group("g", [STREAM])
@@ -633,4 +631,4 @@ def test_a_closed_reader_is_woken_no_more(store: StreamStore) -> None:
         with group.reader("r") as reader:
             assert reader.read_next_event(timeout=0) is None
     come_to_rest(store)
-    assert not any(inside(store).segment(STREAM, number)._bells for number in range(3))
+    assert not any(inside(store).segments.get(STREAM, number)._bells for number in range(3))

@@ -23,22 +23,22 @@ from tests.stream.test_writer import STREAM, all_events
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from penstock.stream import StreamStore
+    from penstock.stream import Engine
 
 SECONDS_MAX = 30.0
 
 
-def delete(store: StreamStore, name: str = STREAM) -> None:
+def delete(store: Engine, name: str = STREAM) -> None:
     store.seal_stream(name)
     store.delete_stream(name)
 
 
-def write(store: StreamStore, *events: bytes, stream: str = STREAM) -> None:
+def write(store: Engine, *events: bytes, stream: str = STREAM) -> None:
     with store.writer(stream) as writer:
         writer.write_batch(list(events), ["k"] * len(events))
 
 
-def test_a_writer_does_not_write_to_another_stream_of_the_same_name(store: StreamStore) -> None:
+def test_a_writer_does_not_write_to_another_stream_of_the_same_name(store: Engine) -> None:
     """Its stream was deleted; it used to look for its segments for ever."""
     store.create_stream(STREAM)
     writer = store.writer(STREAM)
@@ -51,7 +51,7 @@ def test_a_writer_does_not_write_to_another_stream_of_the_same_name(store: Strea
     assert all_events(store) == [b"new"]
 
 
-def test_a_group_does_not_go_on_in_another_stream_of_the_same_name(store: StreamStore) -> None:
+def test_a_group_does_not_go_on_in_another_stream_of_the_same_name(store: Engine) -> None:
     """Its places are those of the stream that was deleted; with them events would be passed by."""
     store.create_stream(STREAM)
     write(store, b"1", b"2", b"3")
@@ -71,7 +71,7 @@ def test_a_group_does_not_go_on_in_another_stream_of_the_same_name(store: Stream
     assert group.streams == ()
 
 
-def test_a_group_goes_on_with_its_other_streams(store: StreamStore) -> None:
+def test_a_group_goes_on_with_its_other_streams(store: Engine) -> None:
     """Each reader is told once which stream is gone."""
     for name in ("a/gone", "a/stays"):
         store.create_stream(name)
@@ -97,7 +97,7 @@ def test_a_group_goes_on_with_its_other_streams(store: StreamStore) -> None:
         assert read.event == b"in a/stays"
 
 
-def test_a_callback_that_fails_harms_nobody_else(store: StreamStore, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_callback_that_fails_harms_nobody_else(store: Engine, caplog: pytest.LogCaptureFixture) -> None:
     """It is logged; the thread that sends off what nobody waits for goes on, for all writers."""
     store.create_stream(STREAM)
     done = threading.Event()
@@ -113,7 +113,7 @@ def test_a_callback_that_fails_harms_nobody_else(store: StreamStore, caplog: pyt
     assert "ZeroDivisionError" in caplog.text
 
 
-def test_a_callback_may_write_and_wait(store: StreamStore) -> None:
+def test_a_callback_may_write_and_wait(store: Engine) -> None:
     """Callbacks come when nobody holds the writer any more."""
     store.create_stream(STREAM)
     done = threading.Event()
@@ -132,7 +132,7 @@ def test_a_callback_may_write_and_wait(store: StreamStore) -> None:
     assert len(all_events(store)) == 5
 
 
-def test_an_acknowledgement_that_is_kept_does_not_keep_the_events(store: StreamStore) -> None:
+def test_an_acknowledgement_that_is_kept_does_not_keep_the_events(store: Engine) -> None:
     """Only where they are; a few thousand of them would otherwise hold all that was ever written."""
     store.create_stream(STREAM)
     with store.writer(STREAM) as writer:
@@ -147,7 +147,7 @@ def test_an_acknowledgement_that_is_kept_does_not_keep_the_events(store: StreamS
     assert len(batch.result()) == 5
 
 
-def test_an_empty_batch_is_done(store: StreamStore) -> None:
+def test_an_empty_batch_is_done(store: Engine) -> None:
     """There is nothing to wait for."""
     store.create_stream(STREAM)
     with store.writer(STREAM) as writer:
@@ -160,7 +160,7 @@ def test_an_empty_batch_is_done(store: StreamStore) -> None:
 
 
 @pytest.mark.parametrize("timeout", [float("inf"), 1e12, -5, 0])
-def test_any_time_can_be_waited_for(store: StreamStore, timeout: float) -> None:
+def test_any_time_can_be_waited_for(store: Engine, timeout: float) -> None:
     """Python's locks know a longest time, and no negative one."""
     store.create_stream(STREAM)
     with store.writer(STREAM) as writer:
@@ -169,7 +169,7 @@ def test_any_time_can_be_waited_for(store: StreamStore, timeout: float) -> None:
         assert reader.read_next_event(timeout) is not None
 
 
-def test_two_writers_opened_at_once_under_one_id_are_opened_one_after_the_other(store: StreamStore) -> None:
+def test_two_writers_opened_at_once_under_one_id_are_opened_one_after_the_other(store: Engine) -> None:
     """Just one of them lives."""
     store.create_stream(STREAM)
     writers: list[StreamWriter] = []
@@ -188,7 +188,7 @@ def test_two_writers_opened_at_once_under_one_id_are_opened_one_after_the_other(
         (SegmentRange(STREAM, 99, 0, 10), NoSuchEvent),
     ],
 )
-def test_a_part_that_is_not_there_is_refused(store: StreamStore, part: SegmentRange, error: type[Exception]) -> None:
+def test_a_part_that_is_not_there_is_refused(store: Engine, part: SegmentRange, error: type[Exception]) -> None:
     """Parts travel to other processes and outlive what they were cut from."""
     store.create_stream(STREAM)
     write(store, b"event")
@@ -196,7 +196,7 @@ def test_a_part_that_is_not_there_is_refused(store: StreamStore, part: SegmentRa
         list(store.read_range(part))
 
 
-def test_what_is_truncated_away_while_it_is_read_is_told(store: StreamStore) -> None:
+def test_what_is_truncated_away_while_it_is_read_is_told(store: Engine) -> None:
     """Retention does not ask who reads."""
     store.create_stream(STREAM)
     write(store, *[b"x" * 1000] * 100)
@@ -215,7 +215,7 @@ def test_what_is_truncated_away_while_it_is_read_is_told(store: StreamStore) -> 
         list(store.read_range(parts[0]))
 
 
-def test_a_group_that_has_read_to_its_end_holds_nothing_back(store: StreamStore) -> None:
+def test_a_group_that_has_read_to_its_end_holds_nothing_back(store: Engine) -> None:
     """A bounded group that is through does not keep a stream for ever."""
     store.create_stream(STREAM, config=StreamConfig(retention=ByConsumption()))
     write(store, *[b"x" * 1000] * 20)
@@ -264,7 +264,7 @@ def test_a_snapshot_that_is_cut_short_does_not_count(folder: Path, monkeypatch: 
             assert store.stream("a/s1499").state == "sealed"
 
 
-def test_a_closed_store_answers_no_questions(store: StreamStore) -> None:
+def test_a_closed_store_answers_no_questions(store: Engine) -> None:
     """What it says might not be so any more."""
     store.create_stream(STREAM)
     group = store.create_reader_group("group", [STREAM])
@@ -285,7 +285,7 @@ def test_there_is_one_who_has_a_folder_alone(folder: Path) -> None:
         penstock.connect(folder, exclusive=True)
 
 
-def test_only_a_sealed_stream_is_deleted_under_a_group(store: StreamStore) -> None:
+def test_only_a_sealed_stream_is_deleted_under_a_group(store: Engine) -> None:
     """Nothing changes for its groups then."""
     store.create_stream(STREAM)
     group = store.create_reader_group("group", [STREAM])

@@ -14,7 +14,7 @@ from penstock.embedded import open_store
 from penstock.model import SEGMENTS_MAX, ByDataRate, ByEventRate, BySize, Fixed, Scaling, StreamConfig
 from penstock.stream.catalog._stream_state import StreamState
 from penstock.stream.format._records import StreamCreated, StreamScaled, StreamStopped
-from penstock.stream.maintenance._maintenance import Upkeep
+from penstock.stream.maintenance._maintenance import Maintenance
 from penstock.stream.maintenance._scaling import (
     COOL_DOWN_S,
     MERGE_AFTER_S,
@@ -28,7 +28,7 @@ from penstock.stream.maintenance._scaling import (
 from penstock.stream.write._writer import StreamWriter
 
 if TYPE_CHECKING:
-    from penstock.stream import StreamStore
+    from penstock.stream import Engine
 
 NOW: Final = 1_700_000_000.0
 TICK_S: Final = 1.0
@@ -284,40 +284,40 @@ def test_a_decision_is_one_that_the_stream_accepts(
     assert len(rates) - len(decision.seal) + len(decision.ranges) >= min(min_segments, len(rates) + 1)
 
 
-def test_the_meters_of_a_stream_that_is_gone_are_forgotten(store: StreamStore) -> None:
+def test_the_meters_of_a_stream_that_is_gone_are_forgotten(store: Engine) -> None:
     """A store in which streams come and go does not grow; nor does one keep those of a stream that is fixed now."""
     config = StreamConfig(scaling=ByEventRate(100))
     for name in ("a/deleted", "a/fixed", "a/stays"):
         store.create_stream(name, config=config)
     store.maintain()
-    assert len(store._upkeep._meters) == 3
+    assert len(store.maintenance._meters) == 3
     store.seal_stream("a/deleted")
     store.delete_stream("a/deleted")
     store.update_stream("a/fixed", StreamConfig())
     store.maintain()
-    assert list(store._upkeep._meters) == [store.catalog.streams["a/stays"].uid]
+    assert list(store.maintenance._meters) == [store.catalog.streams["a/stays"].uid]
 
 
 @pytest.mark.parametrize("error", [OSError(12, "Cannot allocate memory"), TypeError("foreign"), MemoryError()])
-def test_upkeep_goes_on_after_an_error_that_is_not_ours(
+def test_maintenance_goes_on_after_an_error_that_is_not_ours(
     error: Exception, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Its thread ended at the first one, and nothing was scaled, truncated or given time any more, without a word."""
-    with open_store("memory:", pass_s=0.001) as store:
+    with open_store("memory:", maintenance_interval_s=0.001) as store:
         store.create_stream("a/fails", config=StreamConfig(retention=BySize(1 << 20)))
         store.create_stream("a/other", config=StreamConfig(retention=BySize(1 << 20)))
-        others, original = threading.Semaphore(0), Upkeep._retain
+        others, original = threading.Semaphore(0), Maintenance._retain
 
-        def fail(upkeep: Upkeep, state: StreamState) -> None:
+        def fail(maintenance: Maintenance, state: StreamState) -> None:
             if state.name == "a/fails":
                 raise error
-            original(upkeep, state)
+            original(maintenance, state)
             others.release()
 
-        monkeypatch.setattr(Upkeep, "_retain", fail)
+        monkeypatch.setattr(Maintenance, "_retain", fail)
         for _ in range(3):
-            assert others.acquire(timeout=30), "upkeep has ended"
-    assert "upkeep failed and is tried again, retention of stream a/fails" in caplog.text
+            assert others.acquire(timeout=30), "maintenance has ended"
+    assert "maintenance failed and is tried again, retention of stream a/fails" in caplog.text
 
 
 def test_scaling_again_and_again_does_not_starve_a_writer(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -19,12 +19,12 @@ from tests.stream.wire_harness import over_the_wire
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from penstock.stream import StreamStore, StreamWriter
+    from penstock.stream import Engine, StreamWriter
 
 STREAM = "a/b"
 
 
-def walk(store: StreamStore, max_bytes: int | None = None, max_events: int | None = None) -> list[list[bytes]]:
+def walk(store: Engine, max_bytes: int | None = None, max_events: int | None = None) -> list[list[bytes]]:
     """Return the events of a stream, by step."""
     cut, steps = store.head(STREAM), []
     while (step := store.step(STREAM, cut, max_bytes=max_bytes, max_events=max_events)).cut != cut:
@@ -34,17 +34,17 @@ def walk(store: StreamStore, max_bytes: int | None = None, max_events: int | Non
     return steps
 
 
-def events_between(store: StreamStore, start: StreamCut, end: StreamCut) -> list[bytes]:
+def events_between(store: Engine, start: StreamCut, end: StreamCut) -> list[bytes]:
     batches = store.read(STREAM, start, end, max_event_size=1 << 30)
     return [event for batch in batches for event in batch.column("event").to_pylist()]
 
 
-def write(store: StreamStore, events: list[bytes], key: str = "k") -> None:
+def write(store: Engine, events: list[bytes], key: str = "k") -> None:
     with store.writer(STREAM) as writer:
         writer.write_batch(events, keys=[f"{key}{number}" for number in range(len(events))])
 
 
-def test_without_limits_a_step_goes_to_the_tail(store: StreamStore) -> None:
+def test_without_limits_a_step_goes_to_the_tail(store: Engine) -> None:
     """And the next one stays there, until something is written."""
     store.create_stream(STREAM, segments=3)
     write(store, [b"%d" % number for number in range(100)])
@@ -53,14 +53,14 @@ def test_without_limits_a_step_goes_to_the_tail(store: StreamStore) -> None:
     assert store.step(STREAM, step.cut).cut == step.cut
 
 
-def test_events_are_limited_exactly(store: StreamStore) -> None:
+def test_events_are_limited_exactly(store: Engine) -> None:
     """Even where a block has many of them; the last step has what is left."""
     store.create_stream(STREAM, segments=1)
     write(store, [b"%d" % number for number in range(25)])
     assert [len(step) for step in walk(store, max_events=10)] == [10, 10, 5]
 
 
-def test_bytes_are_an_upper_limit(store: StreamStore) -> None:
+def test_bytes_are_an_upper_limit(store: Engine) -> None:
     """Unless a single event has more of them."""
     store.create_stream(STREAM, segments=2)
     write(store, [bytes(100)] * 200)
@@ -71,7 +71,7 @@ def test_bytes_are_an_upper_limit(store: StreamStore) -> None:
     assert max(len(step) for step in steps) > 15, "and the room is used"
 
 
-def test_segments_share_a_step_evenly(store: StreamStore) -> None:
+def test_segments_share_a_step_evenly(store: Engine) -> None:
     """One that is far ahead does not let another wait."""
     store.create_stream(STREAM, segments=2)
     write(store, [bytes(100)] * 400)
@@ -79,7 +79,7 @@ def test_segments_share_a_step_evenly(store: StreamStore) -> None:
     assert all(3500 <= offset <= 5000 for offset in step.cut.offsets.values())
 
 
-def test_what_one_segment_does_not_need_is_left_to_the_others(store: StreamStore) -> None:
+def test_what_one_segment_does_not_need_is_left_to_the_others(store: Engine) -> None:
     """A step is full as long as there is enough in any segment."""
     store.create_stream(STREAM, segments=4)
     with store.writer(STREAM) as writer:
@@ -88,7 +88,7 @@ def test_what_one_segment_does_not_need_is_left_to_the_others(store: StreamStore
     assert len(events_between(store, store.head(STREAM), step.cut)) == 150
 
 
-def test_a_step_goes_on_in_the_segments_that_follow(store: StreamStore) -> None:
+def test_a_step_goes_on_in_the_segments_that_follow(store: Engine) -> None:
     """Once all that they hang together with are at their ends, and not before."""
     store.create_stream(STREAM, segments=2)
     write(store, [b"old"] * 40)
@@ -99,7 +99,7 @@ def test_a_step_goes_on_in_the_segments_that_follow(store: StreamStore) -> None:
     assert [event for step in steps for event in step] == [b"old"] * 40 + [b"new"] * 40
 
 
-def test_large_events_are_one_event(store: StreamStore) -> None:
+def test_large_events_are_one_event(store: Engine) -> None:
     """They are never cut, and never passed by."""
     store.create_stream(STREAM, segments=1)
     with store.writer(STREAM) as writer:
@@ -112,7 +112,7 @@ def test_large_events_are_one_event(store: StreamStore) -> None:
     assert [len(step) for step in walk(store, max_events=4)] == [4, 2]
 
 
-def test_a_step_ends_where_it_is_told_to(store: StreamStore) -> None:
+def test_a_step_ends_where_it_is_told_to(store: Engine) -> None:
     """So that a run over all that there is now comes to an end although more is written."""
     store.create_stream(STREAM, segments=2)
     write(store, [b"early"] * 20)
@@ -125,7 +125,7 @@ def test_a_step_ends_where_it_is_told_to(store: StreamStore) -> None:
     assert (found, cut) == (20, end)
 
 
-def test_a_step_refuses_what_makes_no_sense(store: StreamStore) -> None:
+def test_a_step_refuses_what_makes_no_sense(store: Engine) -> None:
     """With errors that name the argument."""
     store.create_stream(STREAM, segments=1)
     write(store, [b"event"] * 10)
@@ -222,7 +222,7 @@ def test_aligned_steps_end_at_watermarks(timed: Timed) -> None:
     assert store.step(STREAM, second.cut, align=True).cut == store.tail(STREAM), "nobody is left to promise anything"
 
 
-def test_a_stream_without_time_is_not_held_up(store: StreamStore) -> None:
+def test_a_stream_without_time_is_not_held_up(store: Engine) -> None:
     """Nobody ever promises anything about it."""
     store.create_stream(STREAM, segments=1)
     write(store, [b"event"] * 10)
@@ -273,7 +273,7 @@ def place_of(event: bytes) -> tuple[int, int]:
     return int(number), int(index)
 
 
-def scale(store: StreamStore, change: str) -> None:
+def scale(store: Engine, change: str) -> None:
     segments = sorted(store.stream(STREAM).segments, key=lambda one: one.low)
     if change == "split":
         one = segments[0]

@@ -38,24 +38,24 @@ from penstock.model import (
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from penstock.stream import StreamStore
+    from penstock.stream import Engine
     from penstock.testing import ManualClock
 
 STREAM = "plant/readings"
 SMALL = PlogSizes(first=4096, largest=4096)
 
 
-def write(store: StreamStore, events: list[bytes], *, keys: list[str] | None = None, stream: str = STREAM) -> None:
+def write(store: Engine, events: list[bytes], *, keys: list[str] | None = None, stream: str = STREAM) -> None:
     with store.writer(stream) as writer:
         for number, event in enumerate(events):
             writer.write_event(event, key=keys[number] if keys else None).result()
 
 
-def read(store: StreamStore, start: StreamCut | None = None, end: StreamCut | None = None) -> list[bytes]:
+def read(store: Engine, start: StreamCut | None = None, end: StreamCut | None = None) -> list[bytes]:
     return [event for batch in store.read(STREAM, start, end) for event in batch["event"].to_pylist()]
 
 
-def test_a_stream_is_created_listed_and_shown(store: StreamStore) -> None:
+def test_a_stream_is_created_listed_and_shown(store: Engine) -> None:
     """What was asked for is what there is."""
     config = StreamConfig(retention=BySize(10_000), tags=("hot", "line-4"))
     info = store.create_stream(STREAM, segments=4, config=config)
@@ -70,7 +70,7 @@ def test_a_stream_is_created_listed_and_shown(store: StreamStore) -> None:
     assert store.streams("plan") == []
 
 
-def test_a_name_is_taken_once(store: StreamStore) -> None:
+def test_a_name_is_taken_once(store: Engine) -> None:
     """Unless the caller says that it may be there; then it stays as it is."""
     store.create_stream(STREAM, segments=2)
     with pytest.raises(StreamExists, match=STREAM):
@@ -79,7 +79,7 @@ def test_a_name_is_taken_once(store: StreamStore) -> None:
 
 
 @pytest.mark.parametrize("name", ["", "one", "a/b/c", "/b", "a/", "a b/c", "a/../c", "ä/b", None, 7, "a/" + "x" * 256])
-def test_a_bad_name_is_refused(store: StreamStore, name: str) -> None:
+def test_a_bad_name_is_refused(store: Engine, name: str) -> None:
     """Names end up in messages, addresses and commands."""
     with pytest.raises(BadArgument, match="scope/name"):
         store.create_stream(name)
@@ -87,13 +87,13 @@ def test_a_bad_name_is_refused(store: StreamStore, name: str) -> None:
 
 
 @pytest.mark.parametrize("segments", [0, -1, 10_001, 1.5, "4"])
-def test_a_bad_number_of_segments_is_refused(store: StreamStore, segments: int) -> None:
+def test_a_bad_number_of_segments_is_refused(store: Engine, segments: int) -> None:
     """Before anything is made."""
     with pytest.raises(BadArgument, match="segments"):
         store.create_stream(STREAM, segments=segments)
 
 
-def test_segments_come_from_the_scaling_if_nobody_says_how_many(store: StreamStore) -> None:
+def test_segments_come_from_the_scaling_if_nobody_says_how_many(store: Engine) -> None:
     """Saying it twice, and differently, is a mistake."""
     fixed = StreamConfig(scaling=Fixed(3))
     assert len(store.create_stream("a/fixed", config=fixed).segments) == 3
@@ -128,7 +128,7 @@ def test_a_bad_configuration_is_refused(make: object) -> None:
         make()
 
 
-def test_an_unknown_stream_is_told_by_name(store: StreamStore) -> None:
+def test_an_unknown_stream_is_told_by_name(store: Engine) -> None:
     """Every door says the same."""
     cut = StreamCut.parse("no/such:0@0")
     for call in (
@@ -159,7 +159,7 @@ def test_a_configuration_is_changed_and_kept(folder: Path) -> None:
         assert store.stream(STREAM).config == config
 
 
-def test_only_a_sealed_stream_is_deleted(store: StreamStore) -> None:
+def test_only_a_sealed_stream_is_deleted(store: Engine) -> None:
     """So nobody deletes what somebody still writes to; then the name is free again, and nothing of the old is left."""
     store.create_stream(STREAM)
     write(store, [b"old"])
@@ -176,7 +176,7 @@ def test_only_a_sealed_stream_is_deleted(store: StreamStore) -> None:
     assert read(store) == [b"new"]
 
 
-def test_a_sealed_stream_is_changed_no_more(store: StreamStore) -> None:
+def test_a_sealed_stream_is_changed_no_more(store: Engine) -> None:
     """It can be read, truncated and deleted."""
     store.create_stream(STREAM)
     write(store, [b"a", b"b"])
@@ -218,7 +218,7 @@ def test_deleting_frees_the_logs(folder: Path) -> None:
     ],
 )
 def test_a_scale_that_does_not_fit_changes_nothing(
-    store: StreamStore, seal: list[int], ranges: list[tuple[float, float]]
+    store: Engine, seal: list[int], ranges: list[tuple[float, float]]
 ) -> None:
     """The key space has no gap and no overlap, ever."""
     before = store.create_stream(STREAM, segments=2)
@@ -228,7 +228,7 @@ def test_a_scale_that_does_not_fit_changes_nothing(
     write(store, [b"goes on"], keys=["k"])
 
 
-def test_scaling_gives_a_new_epoch_with_new_segments(store: StreamStore) -> None:
+def test_scaling_gives_a_new_epoch_with_new_segments(store: Engine) -> None:
     """The old ones stay to be read."""
     store.create_stream(STREAM, segments=2)
     info = store.scale_stream(STREAM, [1], [(0.5, 0.7), (0.7, 1.0)])
@@ -263,7 +263,7 @@ def test_everything_survives_a_restart(folder: Path) -> None:
         assert store.head(STREAM) == cut
 
 
-def test_reading_is_between_two_cuts(store: StreamStore) -> None:
+def test_reading_is_between_two_cuts(store: Engine) -> None:
     """The end is fixed at the call; predecessors come before successors."""
     store.create_stream(STREAM)
     write(store, [b"1", b"2"])
@@ -280,7 +280,7 @@ def test_reading_is_between_two_cuts(store: StreamStore) -> None:
     assert read(store)[:3] == [b"1", b"2", b"3"]
 
 
-def test_a_batch_tells_where_each_event_is(store: StreamStore) -> None:
+def test_a_batch_tells_where_each_event_is(store: Engine) -> None:
     """Segment and offset make a pointer."""
     store.create_stream(STREAM, segments=2)
     write(store, [b"%d" % number for number in range(20)], keys=[f"k{number}" for number in range(20)])
@@ -292,7 +292,7 @@ def test_a_batch_tells_where_each_event_is(store: StreamStore) -> None:
             assert store.fetch_event(pointer) == row["event"]
 
 
-def test_a_cut_may_lie_in_the_middle_of_a_block(store: StreamStore) -> None:
+def test_a_cut_may_lie_in_the_middle_of_a_block(store: Engine) -> None:
     """A reader stops after any event, whatever came together."""
     store.create_stream(STREAM)
     with store.writer(STREAM) as writer:
@@ -306,7 +306,7 @@ def test_a_cut_may_lie_in_the_middle_of_a_block(store: StreamStore) -> None:
 
 
 @pytest.mark.parametrize("size", [1, 100, 10_000, 10_000_000])
-def test_ranges_for_parallel_readers_are_the_whole_stream(store: StreamStore, size: int) -> None:
+def test_ranges_for_parallel_readers_are_the_whole_stream(store: Engine, size: int) -> None:
     """Together they give every event once, each small enough, and each can be sent to another process."""
     store.create_stream(STREAM, segments=3)
     events = [b"%d" % number * 50 for number in range(200)]
@@ -324,7 +324,7 @@ def test_ranges_for_parallel_readers_are_the_whole_stream(store: StreamStore, si
         assert len(ranges) == 4
 
 
-def test_a_bad_size_of_ranges_is_refused(store: StreamStore) -> None:
+def test_a_bad_size_of_ranges_is_refused(store: Engine) -> None:
     """Nothing can be cut into nothing."""
     store.create_stream(STREAM)
     for size in (0, -1):
@@ -332,7 +332,7 @@ def test_a_bad_size_of_ranges_is_refused(store: StreamStore) -> None:
             store.segment_ranges(STREAM, approx_bytes=size)
 
 
-def test_a_cut_that_is_not_the_streams_is_refused(store: StreamStore) -> None:
+def test_a_cut_that_is_not_the_streams_is_refused(store: Engine) -> None:
     """Of another stream, with a segment that never was, not covering the keys, past the tail, inside an event."""
     store.create_stream(STREAM, segments=2)
     store.create_stream("plant/other", segments=2)
@@ -358,7 +358,7 @@ def test_a_cut_that_is_not_the_streams_is_refused(store: StreamStore) -> None:
         store.truncate_stream(STREAM, "no cut")  # type: ignore[arg-type]
 
 
-def test_truncating_frees_plogs_and_is_not_undone(store: StreamStore) -> None:
+def test_truncating_frees_plogs_and_is_not_undone(store: Engine) -> None:
     """What lies before the head is gone for every door, and says so."""
     store.create_stream(STREAM)
     with store.writer(STREAM) as writer:
@@ -380,7 +380,7 @@ def test_truncating_frees_plogs_and_is_not_undone(store: StreamStore) -> None:
     assert store.fetch_event(late) == bytes(3000)
 
 
-def test_truncating_past_a_scale_drops_the_old_segments(store: StreamStore) -> None:
+def test_truncating_past_a_scale_drops_the_old_segments(store: Engine) -> None:
     """A cut in the successors leaves nothing of the predecessors."""
     store.create_stream(STREAM, segments=2)
     write(store, [b"old"] * 4, keys=["a", "b", "c", "d"])
@@ -395,7 +395,7 @@ def test_truncating_past_a_scale_drops_the_old_segments(store: StreamStore) -> N
         store.fetch_event(EventPointer(STREAM, 0, 64))
 
 
-def test_a_writer_is_remembered_though_all_it_wrote_was_truncated_away(store: StreamStore) -> None:
+def test_a_writer_is_remembered_though_all_it_wrote_was_truncated_away(store: Engine) -> None:
     """The table of writers moves on with the head, or a replay would write everything again."""
     store.create_stream(STREAM)
     with store.writer(STREAM, "w") as writer:
@@ -414,7 +414,7 @@ def test_a_writer_is_remembered_though_all_it_wrote_was_truncated_away(store: St
 @pytest.mark.parametrize(
     "pointer", [EventPointer(STREAM, 0, 65), EventPointer(STREAM, 0, 0), EventPointer(STREAM, 5, 64)]
 )
-def test_a_pointer_to_nothing_is_refused(store: StreamStore, pointer: EventPointer) -> None:
+def test_a_pointer_to_nothing_is_refused(store: Engine, pointer: EventPointer) -> None:
     """It is never the nearest event, or a part of one."""
     store.create_stream(STREAM)
     write(store, [b"event", b"another"])
@@ -434,7 +434,7 @@ def test_a_folder_has_one_owner(folder: Path) -> None:
     open_store(folder).close()
 
 
-def test_a_closed_store_is_closed(store: StreamStore) -> None:
+def test_a_closed_store_is_closed(store: Engine) -> None:
     """Every door says so, and closing again is harmless."""
     store.create_stream(STREAM)
     writer = store.writer(STREAM)
@@ -489,7 +489,7 @@ def test_the_catalog_is_read_again_from_a_snapshot(clock: ManualClock, folder: P
         assert store.stream(STREAM).config == config[1]
 
 
-def test_consumers_can_be_looked_up(store: StreamStore) -> None:
+def test_consumers_can_be_looked_up(store: Engine) -> None:
     """Who holds events back can be found, and forgotten."""
     store.create_stream("a/b", segments=2)
     assert store.consumers("a/b") == {}
@@ -502,7 +502,7 @@ def test_consumers_can_be_looked_up(store: StreamStore) -> None:
         store.consumers("a/c")
 
 
-def test_a_consumer_with_a_lease_is_forgotten_unless_it_comes_back(store: StreamStore, clock: ManualClock) -> None:
+def test_a_consumer_with_a_lease_is_forgotten_unless_it_comes_back(store: Engine, clock: ManualClock) -> None:
     """Who will never come back must not hold events back for ever; who renews, or has no lease, is kept in mind."""
     store.create_stream("a/b", config=StreamConfig(retention=ByConsumption()))
     with store.writer("a/b") as writer:

@@ -19,14 +19,14 @@ from penstock.stream.format._keys import key_position
 from penstock.testing import ManualClock, MemoryDisk, RecordingDisk
 from tests.log.harness import Published, RecordedOracle
 from tests.stream.mark_harness import POINTS, at_point, whole_cells
-from tests.stream.watermark_harness import PASS_S, STREAM, timed_store_on
+from tests.stream.watermark_harness import MAINTENANCE_INTERVAL_S, STREAM, timed_store_on
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from penstock.cpo import Cpo
     from penstock.model import EventPointer, Watermark
-    from penstock.stream import StreamStore
+    from penstock.stream import Engine
     from penstock.stream.catalog._stream_state import StreamState
     from penstock.testing import CrashState
 
@@ -106,7 +106,7 @@ class Source:
 class Life:
     """What happens to a stream, chosen step by step, and checked pass by pass."""
 
-    def __init__(self, store: StreamStore, clock: ManualClock, choose: Choose, say: Say) -> None:
+    def __init__(self, store: Engine, clock: ManualClock, choose: Choose, say: Say) -> None:
         self.store, self.clock, self.choose, self.say = store, clock, choose, say
         self.sources: dict[str, Source] = {}
         self.passes = 0
@@ -177,7 +177,7 @@ class Life:
         """Note a time; now and then one that is earlier than the last."""
         one = self.any_of("plain")
         if one is not None:
-            self.note_one(one, int(self.clock.now() - self.choose(5) * 0.4 * PASS_S) * 1000)
+            self.note_one(one, int(self.clock.now() - self.choose(5) * 0.4 * MAINTENANCE_INTERVAL_S) * 1000)
 
     def note_one(self, one: Source, time: int) -> None:
         self.say(Noting(one.name, time, len(one.events)))
@@ -202,7 +202,7 @@ class Life:
             transaction.commit()
             one.events += [(place, lambda out=out: out.pointer) for place, out in outputs]  # type: ignore[misc]
             return
-        time = int(self.clock.now() - self.choose(5) * 0.4 * PASS_S) * 1000
+        time = int(self.clock.now() - self.choose(5) * 0.4 * MAINTENANCE_INTERVAL_S) * 1000
         self.say(Noting(one.name, time, len(one.events) + len(outputs)))
         transaction.commit(time)
         one.events += [(place, lambda out=out: out.pointer) for place, out in outputs]  # type: ignore[misc]
@@ -241,7 +241,7 @@ class Life:
 
     def pass_(self) -> None:
         """Let a pass go by, and look at what it wrote."""
-        self.clock.advance(PASS_S)
+        self.clock.advance(MAINTENANCE_INTERVAL_S)
         automatic = [one for one in self.sources.values() if one.is_open and one.kind == "automatic"]
         known = {one.name for one in self.sources.values() if one.notes and (one.is_live or one not in automatic)}
         for one in automatic:
@@ -267,7 +267,7 @@ class Life:
 
     def check_new(self, before: Watermark | None, after: Watermark, known: set[str]) -> None:
         """See that a watermark follows the one before it, and that no writer contradicts it."""
-        self.store.check_cut(after.cut)
+        self.store.cuts.check(after.cut)
         assert after.lower <= after.upper
         if before is not None:
             assert after.lower > before.lower, "time went back"
@@ -367,7 +367,7 @@ def check_crash(state: CrashState, cpo: Cpo, life: Life, clock: ManualClock) -> 
     return len(marks)
 
 
-def check_promise(store: StreamStore, state: CrashState, mark: Watermark, life: Life) -> None:
+def check_promise(store: Engine, state: CrashState, mark: Watermark, life: Life) -> None:
     """See that every writer that was waited for had noted the time, behind all that it had written before."""
     alive, waited_for = set[str](), set[str]()
     for note in state.notes:
@@ -390,9 +390,9 @@ def check_promise(store: StreamStore, state: CrashState, mark: Watermark, life: 
             check_before(store.catalog.stream(STREAM), mark, place, pointer())
 
 
-def go_on(store: StreamStore, clock: ManualClock, marks: list[Watermark]) -> None:
+def go_on(store: Engine, clock: ManualClock, marks: list[Watermark]) -> None:
     """Let those on record come back, and another one come; time goes on behind what was there."""
-    clock.advance(PASS_S)
+    clock.advance(MAINTENANCE_INTERVAL_S)
     life = Life(store, clock, lambda _: 0, ignored)
     for name in sorted({*store.catalog.stream(STREAM).writers, "new"}):
         one = life.open_one(name, "plain")

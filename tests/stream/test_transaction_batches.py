@@ -16,7 +16,7 @@ from penstock.errors import BadArgument, TransactionEnded
 from penstock.stream.format._columns import Attributes
 from penstock.stream.format._keys import key_positions, pack_positions, unpack_positions
 from penstock.stream.serializers import StrSerializer
-from penstock.stream.transaction import _transaction
+from penstock.stream.transaction import _transaction_logs
 from penstock.stream.transaction._buffer import Waiting
 from penstock.stream.write._batch import Rows, array_of
 from penstock.stream.write._large_write import EventOutputStream
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from pathlib import Path
 
-    from penstock.stream import StreamStore
+    from penstock.stream import Engine
     from penstock.stream.transaction._transaction import Transaction
 
 MIB: Final = 1 << 20
@@ -40,7 +40,7 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
     make_limits_small(monkeypatch)
 
 
-def begin(store: StreamStore) -> Transaction:
+def begin(store: Engine) -> Transaction:
     return store.transactional_writer(STREAM).begin()
 
 
@@ -59,7 +59,7 @@ def begin(store: StreamStore) -> Transaction:
     ],
 )
 def test_a_batch_is_its_events_one_by_one(
-    store: StreamStore, events: Callable[[Any], Any], keys: Callable[[Any], Any], count: int
+    store: Engine, events: Callable[[Any], Any], keys: Callable[[Any], Any], count: int
 ) -> None:
     """In the same segments, in the same order, in whatever form they come; copied or in logs."""
     store.create_stream(STREAM, 4)
@@ -75,7 +75,7 @@ def test_a_batch_is_its_events_one_by_one(
 
 
 @pytest.mark.parametrize("key", [None, "key", b"key"])
-def test_a_batch_may_have_one_key_or_none(store: StreamStore, key: str | bytes | None) -> None:
+def test_a_batch_may_have_one_key_or_none(store: Engine, key: str | bytes | None) -> None:
     """Then its events stay together, with those that are written without a key, or under this one, by themselves."""
     store.create_stream(STREAM, 8)
     with begin(store) as transaction:
@@ -88,7 +88,7 @@ def test_a_batch_may_have_one_key_or_none(store: StreamStore, key: str | bytes |
 
 @pytest.mark.usefixtures("small")
 @pytest.mark.parametrize("prepared", [False, True])
-def test_batches_events_and_large_ones_keep_their_order(store: StreamStore, prepared: bool) -> None:
+def test_batches_events_and_large_ones_keep_their_order(store: Engine, prepared: bool) -> None:
     """However they are written, under every key what came first comes first; files know their places."""
     store.create_stream(STREAM, 2)
     transaction, expected, outputs = begin(store), [], []
@@ -110,7 +110,7 @@ def test_batches_events_and_large_ones_keep_their_order(store: StreamStore, prep
         assert store.fetch_event(output.pointer).startswith(b"%d file:" % turn)
 
 
-def test_blocks_of_a_batch_are_at_most_a_chunk(store: StreamStore) -> None:
+def test_blocks_of_a_batch_are_at_most_a_chunk(store: Engine) -> None:
     """With real sizes: a reader gets pieces that it can hold, and large events among them are large events."""
     store.create_stream(STREAM)
     events = [bytes([number % 251]) * 100_000 for number in range(25)]
@@ -141,7 +141,7 @@ def test_blocks_of_a_batch_are_at_most_a_chunk(store: StreamStore) -> None:
     ],
 )
 def test_a_batch_that_is_wrong_is_refused_and_nothing_of_it_is_added(
-    store: StreamStore, events: Sequence[object], keys: Sequence[object], message: str
+    store: Engine, events: Sequence[object], keys: Sequence[object], message: str
 ) -> None:
     """Who is told so may write it again, put right, in the same transaction."""
     store.create_stream(STREAM, 2)
@@ -158,10 +158,10 @@ def test_a_batch_that_is_wrong_is_refused_and_nothing_of_it_is_added(
 @pytest.mark.usefixtures("small")
 @pytest.mark.parametrize("logs", [1, 2, 3])
 def test_a_batch_that_fails_on_the_way_leaves_nothing_that_could_be_committed(
-    store: StreamStore, monkeypatch: pytest.MonkeyPatch, logs: int
+    store: Engine, monkeypatch: pytest.MonkeyPatch, logs: int
 ) -> None:
     """Half of it is in the transaction by then; who goes on all the same must not lose the other half."""
-    monkeypatch.setattr(_transaction, "LOGS_MAX", logs)
+    monkeypatch.setattr(_transaction_logs, "LOGS_MAX", logs)
     store.create_stream(STREAM)
     transaction = begin(store)
     with pytest.raises(BadArgument, match="and may have no more"):
@@ -172,7 +172,7 @@ def test_a_batch_that_fails_on_the_way_leaves_nothing_that_could_be_committed(
     assert (transaction.status, events_of(store)) == ("aborted", [])
 
 
-def test_a_batch_goes_through_the_serializer(store: StreamStore) -> None:
+def test_a_batch_goes_through_the_serializer(store: Engine) -> None:
     """As single events do."""
     store.create_stream(STREAM)
     with store.transactional_writer(STREAM, serializer=StrSerializer()).begin() as transaction:
@@ -196,7 +196,7 @@ def calls_of(task: Callable[[], object]) -> int:
     return calls
 
 
-def test_no_event_of_a_batch_is_touched_by_itself(store: StreamStore) -> None:
+def test_no_event_of_a_batch_is_touched_by_itself(store: Engine) -> None:
     """The interpreter makes far fewer calls than there are events, here and in the owner: some for each block."""
     store.create_stream(STREAM, 4)
     kinds = [f"key-{number}" for number in range(50)]

@@ -33,8 +33,8 @@ from penstock.errors import (
 from penstock.log import PlogSizes
 from penstock.stream.format._keys import key_position
 from penstock.stream.serializers import StrSerializer
-from penstock.stream.transaction import _transaction
-from penstock.stream.transaction._commit import LOGS_MAX
+from penstock.stream.transaction import _transaction_logs
+from penstock.stream.transaction._commits import LOGS_MAX
 from penstock.testing import Fault, FaultyDisk, MemoryDisk
 from tests.log.harness import SECONDS_MAX, leftovers, plog_files
 from tests.stream.harness import STREAM
@@ -54,7 +54,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from penstock.cpo import Cpo
-    from penstock.stream import StreamStore, StreamWriter, TransactionalWriter
+    from penstock.stream import Engine, StreamWriter, TransactionalWriter
     from penstock.stream.transaction._transaction import Transaction
     from penstock.testing import ManualClock
     from penstock.testing._faulty import Call
@@ -81,7 +81,7 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
     make_limits_small(monkeypatch)
 
 
-def begin(store: StreamStore, lease: float = 30.0) -> Transaction:
+def begin(store: Engine, lease: float = 30.0) -> Transaction:
     return store.transactional_writer(STREAM).begin(lease)
 
 
@@ -102,7 +102,7 @@ def fill(transaction: Transaction, kind: str, *, count: int = 8, keys: int = 8) 
 
 @pytest.mark.usefixtures("small")
 @pytest.mark.parametrize("kind", KINDS)
-def test_nothing_is_visible_before_the_commit_and_all_of_it_after(store: StreamStore, kind: str) -> None:
+def test_nothing_is_visible_before_the_commit_and_all_of_it_after(store: Engine, kind: str) -> None:
     """In every segment; that is what a transaction is for."""
     store.create_stream(STREAM, 4)
     with store.writer(STREAM) as writer:
@@ -122,7 +122,7 @@ def test_nothing_is_visible_before_the_commit_and_all_of_it_after(store: StreamS
 
 @pytest.mark.usefixtures("small")
 @pytest.mark.parametrize("kind", KINDS)
-def test_who_asks_where_the_stream_ends_never_sees_half_of_a_transaction(store: StreamStore, kind: str) -> None:
+def test_who_asks_where_the_stream_ends_never_sees_half_of_a_transaction(store: Engine, kind: str) -> None:
     """Every transaction adds as much to each segment, so in every tail all segments are as long."""
     store.create_stream(STREAM, 4)
     keys = {int(key_position(f"key-{number}") * 4): f"key-{number}" for number in range(30)}
@@ -154,7 +154,7 @@ def test_who_asks_where_the_stream_ends_never_sees_half_of_a_transaction(store: 
 
 
 @pytest.mark.usefixtures("small")
-def test_transactions_of_many_threads_and_writers_all_get_through(store: StreamStore) -> None:
+def test_transactions_of_many_threads_and_writers_all_get_through(store: Engine) -> None:
     """They wait for each other, but not forever, and each is there once."""
     store.create_stream(STREAM, 3)
 
@@ -179,7 +179,7 @@ def test_transactions_of_many_threads_and_writers_all_get_through(store: StreamS
 
 
 @pytest.mark.usefixtures("small")
-def test_transactions_of_a_writer_come_in_the_order_of_their_commits(store: StreamStore) -> None:
+def test_transactions_of_a_writer_come_in_the_order_of_their_commits(store: Engine) -> None:
     """Whatever their sizes, and in whatever order they were begun; a writer's own events take their places between."""
     store.create_stream(STREAM, 2)
     writer, transactions = store.transactional_writer(STREAM, "w"), {}
@@ -197,7 +197,7 @@ def test_transactions_of_a_writer_come_in_the_order_of_their_commits(store: Stre
     assert found == [event for some in expected for event in some]
 
 
-def test_large_and_small_events_of_a_transaction_keep_their_order(store: StreamStore) -> None:
+def test_large_and_small_events_of_a_transaction_keep_their_order(store: Engine) -> None:
     """With real sizes: chunks of a mebibyte, a transaction that fills its memory more than once, and empty events."""
     store.create_stream(STREAM)
     sizes = [0, 10, MIB + 1, 0, 200_000, 200_000, 3 * MIB, MIB, MIB - 1, 5, 2 * MIB, 0]
@@ -219,9 +219,7 @@ def test_large_and_small_events_of_a_transaction_keep_their_order(store: StreamS
 
 @pytest.mark.usefixtures("small")
 @pytest.mark.parametrize("kind", KINDS)
-def test_events_written_as_files_have_a_pointer_once_the_transaction_is_committed(
-    store: StreamStore, kind: str
-) -> None:
+def test_events_written_as_files_have_a_pointer_once_the_transaction_is_committed(store: Engine, kind: str) -> None:
     """Before that there is no place for them, whatever their size."""
     store.create_stream(STREAM, 3)
     with store.writer(STREAM) as writer:
@@ -302,7 +300,7 @@ def test_a_transaction_has_so_many_logs_at_the_most(
     disk: MemoryDisk, cpo: Cpo, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Taking them over is one append, which has a limit; that is said while the transaction can still be committed."""
-    monkeypatch.setattr(_transaction, "LOGS_MAX", 6)
+    monkeypatch.setattr(_transaction_logs, "LOGS_MAX", 6)
     with store_and_manager(disk, cpo) as (store, manager):
         store.create_stream(STREAM)
         transaction = begin(store)
@@ -374,7 +372,7 @@ def too_late(transaction: Transaction) -> list[Callable[[], object]]:
 
 @pytest.mark.usefixtures("small")
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_transaction_is_committed_once(store: StreamStore, kind: str) -> None:
+def test_a_transaction_is_committed_once(store: Engine, kind: str) -> None:
     """A second commit would double it, an abort undo what readers have seen."""
     store.create_stream(STREAM, 2)
     transaction = begin(store)
@@ -387,7 +385,7 @@ def test_a_transaction_is_committed_once(store: StreamStore, kind: str) -> None:
     assert sorted(events_of(store)) == sorted(events)
 
 
-def test_a_transaction_may_be_empty(store: StreamStore) -> None:
+def test_a_transaction_may_be_empty(store: Engine) -> None:
     """Who collects events need not count them; nothing is written then."""
     store.create_stream(STREAM, 2)
     tail = store.tail(STREAM)
@@ -399,7 +397,7 @@ def test_a_transaction_may_be_empty(store: StreamStore) -> None:
     assert store.tail(STREAM) == tail
 
 
-def test_an_event_may_be_empty(store: StreamStore) -> None:
+def test_an_event_may_be_empty(store: Engine) -> None:
     """Zero bytes are an event, in a transaction as elsewhere."""
     store.create_stream(STREAM)
     with begin(store) as transaction:
@@ -410,7 +408,7 @@ def test_an_event_may_be_empty(store: StreamStore) -> None:
     assert store.fetch_event(out.pointer) == b""
 
 
-def test_an_exception_in_the_block_aborts(store: StreamStore) -> None:
+def test_an_exception_in_the_block_aborts(store: Engine) -> None:
     """And is not hidden; without one the end of the block commits."""
     store.create_stream(STREAM)
     with pytest.raises(ZeroDivisionError), begin(store) as transaction:
@@ -428,7 +426,7 @@ def test_an_exception_in_the_block_aborts(store: StreamStore) -> None:
 
 @pytest.mark.usefixtures("small")
 @pytest.mark.parametrize("size", [0, 10, 500])
-def test_an_event_that_is_not_closed_holds_up_the_commit(store: StreamStore, size: int) -> None:
+def test_an_event_that_is_not_closed_holds_up_the_commit(store: Engine, size: int) -> None:
     """Whether it was to be part of it, only its writer knows; once that is settled the commit goes through."""
     store.create_stream(STREAM)
     transaction = begin(store)
@@ -472,7 +470,7 @@ def test_events_that_were_aborted_leave_nothing_behind(disk: MemoryDisk, cpo: Cp
 def test_a_transaction_that_nobody_pings_is_aborted(
     clock: ManualClock, disk: MemoryDisk, cpo: Cpo, kind: str, is_swept: bool
 ) -> None:
-    """Its writer may have died; and whether upkeep has come by yet makes no difference to one that comes too late."""
+    """Its writer may have died; and one that comes too late is refused, whether maintenance has run or not."""
     with store_and_manager(disk, cpo, clock=clock) as (store, manager):
         store.create_stream(STREAM, 2)
         transaction = begin(store, lease=10.0)
@@ -497,7 +495,7 @@ def test_a_transaction_that_nobody_pings_is_aborted(
 
 
 def test_a_block_whose_transaction_expired_does_not_end_as_if_it_were_committed(
-    store: StreamStore, clock: ManualClock
+    store: Engine, clock: ManualClock
 ) -> None:
     """Who relies on the end of the block would lose the events without a word."""
     store.create_stream(STREAM)
@@ -508,7 +506,7 @@ def test_a_block_whose_transaction_expired_does_not_end_as_if_it_were_committed(
     assert not events_of(store)
 
 
-def test_a_commit_in_time_is_not_undone_by_the_lease(store: StreamStore, clock: ManualClock) -> None:
+def test_a_commit_in_time_is_not_undone_by_the_lease(store: Engine, clock: ManualClock) -> None:
     """Once it is committed there is nothing left to expire."""
     store.create_stream(STREAM)
     transaction = begin(store, lease=1.0)
@@ -521,7 +519,7 @@ def test_a_commit_in_time_is_not_undone_by_the_lease(store: StreamStore, clock: 
 
 
 @pytest.mark.parametrize("lease", [0, -1.0, float("nan"), float("inf"), 86_401, "10", None])
-def test_a_lease_that_cannot_be_is_refused(store: StreamStore, lease: object) -> None:
+def test_a_lease_that_cannot_be_is_refused(store: Engine, lease: object) -> None:
     """One that never ends would keep its room forever."""
     store.create_stream(STREAM)
     with pytest.raises(BadArgument, match="lease"):
@@ -586,7 +584,7 @@ def test_a_transaction_is_found_by_its_id(disk: MemoryDisk, cpo: Cpo, kind: str)
                 writer.get(unknown)
 
 
-def assert_ended(transaction_id: str, store: StreamStore) -> None:
+def assert_ended(transaction_id: str, store: Engine) -> None:
     found = store.transactional_writer(STREAM).get(transaction_id)
     for refused in (found.commit, found.ping, lambda: found.write_event(b"x"), found.begin_write_event):
         with pytest.raises(TransactionEnded, match=found.status):
@@ -598,7 +596,7 @@ def test_the_end_of_a_transaction_is_forgotten_some_time(
 ) -> None:
     """What is remembered has a limit, or a store would grow with every transaction ever made."""
     monkeypatch.setattr("penstock.stream.catalog._catalog.COMMITTED_MAX", 5)
-    monkeypatch.setattr("penstock.stream.engine._engine._ABORTED_MAX", 5)
+    monkeypatch.setattr("penstock.stream.transaction._transactions._ABORTED_MAX", 5)
     ended: dict[str, list[str]] = {"committed": [], "aborted": []}
     with store_and_manager(disk, cpo) as (store, _):
         store.create_stream(STREAM)
@@ -618,9 +616,7 @@ def test_the_end_of_a_transaction_is_forgotten_some_time(
 
 @pytest.mark.usefixtures("small")
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_late_commit_or_abort_never_hits_a_later_transaction(
-    store: StreamStore, clock: ManualClock, kind: str
-) -> None:
+def test_a_late_commit_or_abort_never_hits_a_later_transaction(store: Engine, clock: ManualClock, kind: str) -> None:
     """A writer that was taken for dead comes back: what has the same keys now is another's."""
     store.create_stream(STREAM, 2)
     writer = store.transactional_writer(STREAM, "w")
@@ -695,7 +691,7 @@ def test_a_part_that_one_segment_could_take_goes_with_those_that_none_can(disk: 
         transaction.commit()
         assert sorted(events_of(store)) == sorted(events)
         for segment in store.catalog.stream(STREAM).segments.values():
-            assert segment.end in (None, store.segment(STREAM, segment.segment_id).tail)
+            assert segment.end in (None, store.segments.get(STREAM, segment.segment_id).tail)
     with store_and_manager(disk, cpo) as (store, _):
         assert sorted(events_of(store)) == sorted(events)
 
@@ -706,7 +702,7 @@ KEYS: Final = [f"key-{number}" for number in range(7)]
 class ScaledStream:
     """A stream that is scaled while transactions are open, and what should be in it."""
 
-    def __init__(self, store: StreamStore, data: st.DataObject) -> None:
+    def __init__(self, store: Engine, data: st.DataObject) -> None:
         self._store, self._data = store, data
         self._open: list[tuple[Transaction, list[bytes]]] = []
         self._numbers = iter(range(10_000))
@@ -788,7 +784,7 @@ class ScaledStream:
         marks = [low, *sorted(mark for mark in inner if low < mark < high), high]
         self._store.scale_stream(STREAM, [one.segment_id for one in some], list(pairwise(marks)))
 
-    def check(self, store: StreamStore) -> None:
+    def check(self, store: Engine) -> None:
         """Nothing is lost or doubled, and under each key all is in the order in which it became visible."""
         found = events_of(store)
         assert sorted(found) == sorted(self.expected)
@@ -798,7 +794,7 @@ class ScaledStream:
         assert [low for low, _ in _key_space(store)] == [0.0, *(high for _, high in _key_space(store))][:-1]
 
 
-def _key_space(store: StreamStore) -> list[tuple[float, float]]:
+def _key_space(store: Engine) -> list[tuple[float, float]]:
     return [(one.low, one.high) for one in store.stream(STREAM).segments]
 
 
@@ -845,7 +841,7 @@ def test_a_commit_goes_through_behind_any_number_of_scales(disk: MemoryDisk, cpo
 
 
 @pytest.mark.usefixtures("small")
-def test_transactions_and_scales_of_several_threads_do_not_disturb_each_other(store: StreamStore) -> None:
+def test_transactions_and_scales_of_several_threads_do_not_disturb_each_other(store: Engine) -> None:
     """Automatic scaling comes when it comes: between any two steps of a commit."""
     store.create_stream(STREAM, 2)
     turns, scaled = queue.SimpleQueue[float | None](), []
@@ -879,18 +875,18 @@ def test_transactions_and_scales_of_several_threads_do_not_disturb_each_other(st
         assert mine == sorted(mine)
 
 
-def sealed(store: StreamStore) -> type[PenstockError]:
+def sealed(store: Engine) -> type[PenstockError]:
     store.seal_stream(STREAM)
     return StreamSealed
 
 
-def deleted(store: StreamStore) -> type[PenstockError]:
+def deleted(store: Engine) -> type[PenstockError]:
     store.seal_stream(STREAM)
     store.delete_stream(STREAM)
     return NoSuchStream
 
 
-def replaced(store: StreamStore) -> type[PenstockError]:
+def replaced(store: Engine) -> type[PenstockError]:
     deleted(store)
     store.create_stream(STREAM, 2)
     return NoSuchStream
@@ -900,7 +896,7 @@ def replaced(store: StreamStore) -> type[PenstockError]:
 @pytest.mark.parametrize("change", [sealed, deleted, replaced])
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_stream_that_takes_no_more_events_takes_no_commit(
-    disk: MemoryDisk, cpo: Cpo, kind: str, change: Callable[[StreamStore], type[PenstockError]]
+    disk: MemoryDisk, cpo: Cpo, kind: str, change: Callable[[Engine], type[PenstockError]]
 ) -> None:
     """Also if another one has its name by now; the transaction can be aborted, and leaves nothing."""
     with store_and_manager(disk, cpo) as (store, manager):
@@ -922,7 +918,7 @@ def test_a_stream_that_takes_no_more_events_takes_no_commit(
     assert not leftovers(manager, disk)
 
 
-def test_a_truncated_stream_takes_the_commit(store: StreamStore) -> None:
+def test_a_truncated_stream_takes_the_commit(store: Engine) -> None:
     """What is truncated away is what was there, not what is to come."""
     store.create_stream(STREAM, 2)
     transaction = begin(store)
@@ -961,7 +957,7 @@ def test_transactions_that_are_open_when_the_store_is_closed_are_aborted(disk: M
 
 
 @pytest.mark.usefixtures("small")
-def test_threads_may_share_a_transaction_and_its_large_events(store: StreamStore) -> None:
+def test_threads_may_share_a_transaction_and_its_large_events(store: Engine) -> None:
     """Each event gets a log of its own, however closely they are begun."""
     store.create_stream(STREAM, 2)
     begun = threading.Barrier(8)
@@ -995,7 +991,7 @@ def test_threads_may_share_a_transaction_and_its_large_events(store: StreamStore
 
 
 @pytest.mark.parametrize("event", ["text", None, 7, ["x"]])
-def test_what_is_no_event_is_refused_and_the_transaction_goes_on(store: StreamStore, event: object) -> None:
+def test_what_is_no_event_is_refused_and_the_transaction_goes_on(store: Engine, event: object) -> None:
     """A slip of the caller's is no reason to lose the rest."""
     store.create_stream(STREAM)
     with begin(store) as transaction:
@@ -1011,7 +1007,7 @@ def test_what_is_no_event_is_refused_and_the_transaction_goes_on(store: StreamSt
     assert events_of(store) == [b"a", b"b", b"c"]
 
 
-def test_a_transaction_has_a_serializer_if_its_writer_has(store: StreamStore) -> None:
+def test_a_transaction_has_a_serializer_if_its_writer_has(store: Engine) -> None:
     """As with other writers; what is written as a file is bytes already."""
     store.create_stream(STREAM)
     with store.transactional_writer(STREAM, "w", StrSerializer()) as writer, writer.begin() as transaction:
@@ -1022,7 +1018,7 @@ def test_a_transaction_has_a_serializer_if_its_writer_has(store: StreamStore) ->
     assert events_of(store) == ["grün".encode(), b"x" * (MIB + 1), b"bytes"]
 
 
-def test_a_transactional_writer_needs_a_stream_and_a_name_that_can_be(store: StreamStore) -> None:
+def test_a_transactional_writer_needs_a_stream_and_a_name_that_can_be(store: Engine) -> None:
     """It says so at once, not at the first commit."""
     with pytest.raises(NoSuchStream):
         store.transactional_writer(STREAM)
@@ -1031,7 +1027,7 @@ def test_a_transactional_writer_needs_a_stream_and_a_name_that_can_be(store: Str
         store.transactional_writer(STREAM, "no/name")
 
 
-def test_events_without_a_key_stay_together(store: StreamStore) -> None:
+def test_events_without_a_key_stay_together(store: Engine) -> None:
     """Their order is that of writing; another transaction's may go elsewhere."""
     store.create_stream(STREAM, 8)
     places = set()
@@ -1134,7 +1130,7 @@ def interrupted_commit(cpo: Cpo, kind: str, *, number: int, is_scaled: bool) -> 
     return outcome
 
 
-def check_that_nothing_is_seen(store: StreamStore) -> None:
+def check_that_nothing_is_seen(store: Engine) -> None:
     """Nothing is seen of the transaction, also if others write to its segments meanwhile."""
     for number in range(16):
         with suppress(PenstockError), store.writer(STREAM) as writer:
@@ -1155,7 +1151,7 @@ def check_that_nothing_is_seen(store: StreamStore) -> None:
     ids=["begin", "commit_all", "last_number", "a small event", "a large event", "an event as a file"],
 )
 def test_nothing_of_a_deleted_stream_goes_to_another_of_its_name(
-    store: StreamStore, use: Callable[[TransactionalWriter, StreamWriter], object]
+    store: Engine, use: Callable[[TransactionalWriter, StreamWriter], object]
 ) -> None:
     """A writer was opened for the stream that is gone; what it writes was meant for nobody who reads the new one."""
     store.create_stream(STREAM)
@@ -1170,7 +1166,7 @@ def test_nothing_of_a_deleted_stream_goes_to_another_of_its_name(
 
 
 @pytest.mark.parametrize("prepared", [False, True])
-def test_a_clock_that_is_set_forward_ends_no_lease(store: StreamStore, clock: ManualClock, prepared: bool) -> None:
+def test_a_clock_that_is_set_forward_ends_no_lease(store: Engine, clock: ManualClock, prepared: bool) -> None:
     """No time has passed: the transaction was pinged a moment ago."""
     store.create_stream(STREAM)
     transaction = store.transactional_writer(STREAM).begin(lease=30)

@@ -11,18 +11,19 @@ from penstock.embedded import open_store
 from penstock.errors import DataTruncated, NoSuchStream
 from penstock.log import PlogSizes
 from penstock.model import StreamCut
-from penstock.stream import StreamStore
 from penstock.stream.segment._segment import Segment
+from penstock.stream.segment._segments import Segments
 from penstock.testing import ManualClock
 from tests.stream.wire_harness import over_the_wire
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from penstock.stream import Engine
     from penstock.stream.catalog._stream_state import StreamState
 
 STREAM: Final = "plant/readings"
-CALLS: Final[dict[str, Callable[[StreamStore, StreamCut], object]]] = {
+CALLS: Final[dict[str, Callable[[Engine, StreamCut], object]]] = {
     "step by bytes": lambda store, cut: store.step(STREAM, cut, max_bytes=300),
     "step by events": lambda store, cut: store.step(STREAM, cut, max_events=40),
     "ranges": lambda store, cut: store.segment_ranges(STREAM, cut, approx_bytes=300),
@@ -31,7 +32,7 @@ CALLS: Final[dict[str, Callable[[StreamStore, StreamCut], object]]] = {
 
 
 @pytest.fixture
-def store() -> Iterator[StreamStore]:
+def store() -> Iterator[Engine]:
     """A store with a stream of many small plogs in two segments, one after the other."""
     with open_store("memory:", clock=ManualClock(), sizes=PlogSizes(first=512, largest=512)) as store:
         store.create_stream(STREAM)
@@ -72,19 +73,19 @@ def meanwhile(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -
         request.param == "before a segment is found",
         Meanwhile(1 + (request.param == "between two reads")),
     )
-    segment_in, views = StreamStore._segment_in, Segment.views
+    segment_of, views = Segments.of, Segment.views
 
-    def find(store: StreamStore, state: StreamState, segment: int) -> Segment:
-        if found and not store.catalog.lock._is_owned():  # type: ignore[attr-defined]
+    def find(segments: Segments, state: StreamState, segment: int) -> Segment:
+        if found and not segments._catalog.lock._is_owned():  # type: ignore[attr-defined]
             meanwhile.pass_by()
-        return segment_in(store, state, segment)
+        return segment_of(segments, state, segment)
 
     def read(segment: Segment, offset: int, end: int) -> Iterator[tuple[int, memoryview, int]]:
         if not found:
             meanwhile.pass_by()
         return views(segment, offset, end)
 
-    monkeypatch.setattr(StreamStore, "_segment_in", find)
+    monkeypatch.setattr(Segments, "of", find)
     monkeypatch.setattr(Segment, "views", read)
     return meanwhile
 
@@ -92,7 +93,7 @@ def meanwhile(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -
 @pytest.mark.parametrize("call", CALLS)
 @pytest.mark.parametrize("head", [{0: 1680}, {1: 0}, {2: 0}])
 def test_what_is_truncated_away_meanwhile_is_data_truncated(
-    store: StreamStore, meanwhile: Meanwhile, call: str, head: dict[int, int]
+    store: Engine, meanwhile: Meanwhile, call: str, head: dict[int, int]
 ) -> None:
     """A planner beside retention knows what to do then; a KeyError it can only die of."""
     start = store.head(STREAM)
@@ -105,7 +106,7 @@ def test_what_is_truncated_away_meanwhile_is_data_truncated(
 
 
 @pytest.mark.parametrize("call", CALLS)
-def test_a_stream_that_is_deleted_meanwhile_is_no_stream(store: StreamStore, meanwhile: Meanwhile, call: str) -> None:
+def test_a_stream_that_is_deleted_meanwhile_is_no_stream(store: Engine, meanwhile: Meanwhile, call: str) -> None:
     """Also if there is another of its name, whose events must not be taken for those of the first."""
 
     def replace() -> None:
@@ -118,7 +119,7 @@ def test_a_stream_that_is_deleted_meanwhile_is_no_stream(store: StreamStore, mea
         CALLS[call](store, store.head(STREAM))
 
 
-def test_who_asks_for_all_there_is_gets_what_is_left(store: StreamStore, meanwhile: Meanwhile) -> None:
+def test_who_asks_for_all_there_is_gets_what_is_left(store: Engine, meanwhile: Meanwhile) -> None:
     """Nobody said where to begin, so nothing is missing."""
     meanwhile(lambda: store.truncate_stream(STREAM, StreamCut.of(STREAM, {1: 0})))
     store.segment_ranges(STREAM, approx_bytes=300)
@@ -127,7 +128,7 @@ def test_who_asks_for_all_there_is_gets_what_is_left(store: StreamStore, meanwhi
     assert {part.segment_id for part in parts} == {1}
 
 
-def test_a_step_that_may_skip_does_so_also_meanwhile(store: StreamStore, meanwhile: Meanwhile) -> None:
+def test_a_step_that_may_skip_does_so_also_meanwhile(store: Engine, meanwhile: Meanwhile) -> None:
     """Otherwise a query that said so would end all the same, now and then."""
     start = store.head(STREAM)
     meanwhile(lambda: store.truncate_stream(STREAM, StreamCut.of(STREAM, {1: 0})))
@@ -137,7 +138,7 @@ def test_a_step_that_may_skip_does_so_also_meanwhile(store: StreamStore, meanwhi
     assert start == store.tail(STREAM)
 
 
-def test_a_client_is_told_so_too(store: StreamStore, meanwhile: Meanwhile) -> None:
+def test_a_client_is_told_so_too(store: Engine, meanwhile: Meanwhile) -> None:
     """What it asks next finds that the segment is gone."""
     with over_the_wire(store) as outside:
         meanwhile(lambda: store.truncate_stream(STREAM, StreamCut.of(STREAM, {2: 0})))

@@ -23,16 +23,18 @@ from penstock.errors import (
 from penstock.log import PlogSizes
 from penstock.model import TIME_MAX, StreamConfig, StreamCut, TimeWindow, Watermark
 from penstock.plog import FilePlogs
-from penstock.stream.engine import _engine as store_module
+from penstock.stream.segment import watermark_log
 from penstock.stream.segment._segment import PendingBlock, Segment
+from penstock.stream.time import _watermarks
+from penstock.stream.time._mark_log import MARK_LOG_SIZES
 from penstock.stream.time._marks import MarkStatus
 from penstock.testing import ManualClock, MemoryDisk
 from tests.log.harness import GatedPlogs
 from tests.stream.harness import inside
 from tests.stream.watermark_harness import (
     CONFIG,
+    MAINTENANCE_INTERVAL_S,
     OTHER,
-    PASS_S,
     STREAM,
     TIMEOUT_S,
     Timed,
@@ -47,7 +49,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    from penstock.stream import StreamStore
+    from penstock.stream import Engine
 
 HALVES = [(0.0, 0.5), (0.5, 1.0)]
 BAD_TIMES: list[Any] = [-1, TIME_MAX + 1, 10**30, True, 1.5, float("nan"), "5", None]
@@ -65,7 +67,7 @@ def timed(clock: ManualClock, request: pytest.FixtureRequest) -> Iterator[Timed]
 
 
 @pytest.fixture
-def store(timed: Timed) -> StreamStore:
+def store(timed: Timed) -> Engine:
     return timed.store
 
 
@@ -74,7 +76,7 @@ def key_in(segment_low: float) -> str:
     return "b" if segment_low else "a"
 
 
-def at_tail(store: StreamStore, time: int, upper: int | None = None) -> Watermark:
+def at_tail(store: Engine, time: int, upper: int | None = None) -> Watermark:
     return Watermark(time, time if upper is None else upper, store.tail(STREAM))
 
 
@@ -125,7 +127,7 @@ def test_a_position_in_what_was_truncated_away_is_no_mistake(timed: Timed) -> No
     assert store.watermarks(STREAM) == [Watermark(10, 10, store.head(STREAM))]
 
 
-def test_a_mark_that_nobody_could_give_is_an_error(store: StreamStore) -> None:
+def test_a_mark_that_nobody_could_give_is_an_error(store: Engine) -> None:
     """Not one of a status, because no writer would send it."""
     for time in BAD_TIMES:
         with pytest.raises(BadArgument, match="time"):
@@ -138,7 +140,7 @@ def test_a_mark_that_nobody_could_give_is_an_error(store: StreamStore) -> None:
         inside(store).marks.note("plant/none", "w", 1, {0: 0})
 
 
-def test_who_never_gave_time_is_unknown(store: StreamStore) -> None:
+def test_who_never_gave_time_is_unknown(store: Engine) -> None:
     """There is nothing to shut down, and nothing to remove."""
     uid = inside(store).catalog.stream(STREAM).uid
     assert inside(store).marks.shut_down(STREAM, uid, "w") is MarkStatus.UNKNOWN_WRITER
@@ -199,7 +201,7 @@ def test_the_first_and_the_last_time_there_is_are_times(timed: Timed) -> None:
     assert timed.lowers() == [0, TIME_MAX]
 
 
-def test_time_needs_a_writer_id(store: StreamStore) -> None:
+def test_time_needs_a_writer_id(store: Engine) -> None:
     """It is kept under it, over restarts."""
     with store.writer(STREAM) as writer, pytest.raises(BadArgument, match="id"):
         writer.note_time(5)
@@ -327,7 +329,7 @@ def test_one_silent_writer_holds_time_until_its_time_out_is_over(timed: Timed) -
     """Alive or not, nobody knows; different streams may be more or less patient."""
     writer, silent = timed.begin(10), timed.store.writer(STREAM, "silent")
     note(silent, 20)
-    passes = int(TIMEOUT_S / PASS_S)
+    passes = int(TIMEOUT_S / MAINTENANCE_INTERVAL_S)
     for number in range(1, passes):
         note(writer, 100 + number)
         timed.run_pass()
@@ -342,7 +344,7 @@ def test_a_writer_that_was_forgotten_comes_back_with_its_next_note(timed: Timed)
     writer, silent = timed.begin(10), timed.store.writer(STREAM, "silent")
     note(silent, 20)
     note(writer, 100)
-    timed.run_pass(1 + int(TIMEOUT_S / PASS_S))
+    timed.run_pass(1 + int(TIMEOUT_S / MAINTENANCE_INTERVAL_S))
     assert timed.lowers() == [10, 20, 100]
     note(silent, 19)
     note(writer, 200)
@@ -458,7 +460,7 @@ def test_a_writer_that_is_closed_or_fenced_notes_no_time_by_itself(timed: Timed)
     timed.run_pass(3)
     with pytest.raises(WriterFenced):
         fenced.flush()
-    assert timed.store.time_writers() == []
+    assert timed.store.writers.noting_time() == []
     assert not inside(timed.store).catalog.stream(STREAM).writers
 
 
@@ -520,7 +522,7 @@ def test_a_commit_with_what_is_no_time_leaves_the_transaction_open(timed: Timed,
     assert timed.lowers() == [7]
 
 
-def test_a_commit_with_a_time_needs_a_writer_id(store: StreamStore) -> None:
+def test_a_commit_with_a_time_needs_a_writer_id(store: Engine) -> None:
     """As any time does; the transaction is still open then."""
     transaction = store.transactional_writer(STREAM).begin()
     with pytest.raises(BadArgument, match="id"):
@@ -611,11 +613,11 @@ def test_an_event_that_is_not_shown_yet_is_before_the_time_noted_after_it(
     pointers = [writer.write_event(b"event", key=key).result() for key in "abcdefgh"]
     assert store.tail(STREAM) == shown, "else this proves nothing"
     note(writer, 20)
-    inside(store).marks.run_pass(inside(store).catalog.stream(STREAM))
+    inside(store).time.run(inside(store).catalog.stream(STREAM))
     assert timed.lowers() == [10], "a cut that nobody can read up to is no use"
     timed.run_pass()
     [_, mark] = store.watermarks(STREAM)
-    inside(store).check_cut(mark.cut)
+    inside(store).cuts.check(mark.cut)
     for pointer in pointers:
         assert pointer is not None
         assert pointer.offset < mark.cut.offsets[pointer.segment_id]
@@ -764,7 +766,7 @@ def test_a_writer_that_had_given_time_before_a_kill_is_waited_for(folder: Path, 
         note(writer, 100)
         timed.run_pass()
         note(writer, 200)
-        timed.run_pass(int(TIMEOUT_S / PASS_S) - 2)
+        timed.run_pass(int(TIMEOUT_S / MAINTENANCE_INTERVAL_S) - 2)
         assert timed.lowers() == [10, 20], "silence while the store was not there does not count"
         timed.run_pass()
         assert timed.lowers() == [10, 20, 200]
@@ -825,7 +827,7 @@ def test_a_store_that_was_taken_over_writes_no_watermark(clock: ManualClock, cap
                 new.run_pass()
                 assert new.lowers() == [10, 30]
                 old.run_pass()
-                assert "upkeep was put off, time of stream" in caplog.text
+                assert "maintenance was put off, time of stream" in caplog.text
                 note(taken_over, 40)
                 new.run_pass()
                 assert new.lowers() == [10, 30, 40]
@@ -839,10 +841,10 @@ def test_marks_go_with_the_stream(timed: Timed) -> None:
     store, writer = timed.store, timed.begin(10)
     note(writer, 20)
     store.seal_stream(STREAM)
-    assert any(inside(store).has_mark_log(state) for state in inside(store).catalog.streams.values())
+    assert any(inside(store)._logs.has(watermark_log(state.uid)) for state in inside(store).catalog.streams.values())
     old = inside(store).catalog.stream(STREAM)
     store.delete_stream(STREAM)
-    assert not inside(store).has_mark_log(old)
+    assert not inside(store)._logs.has(watermark_log(old.uid))
     with pytest.raises(NoSuchStream):
         store.watermarks(STREAM)
     store.create_stream(STREAM, config=CONFIG)
@@ -877,15 +879,15 @@ def test_a_mark_log_that_a_crash_left_behind_is_deleted(folder: Path, clock: Man
         store.seal_stream(STREAM)
         state = inside(store).catalog.stream(STREAM)
         store.delete_stream(STREAM)
-        inside(store).mark_log(state).append(b"left")
-        assert inside(store).has_mark_log(state)
+        inside(store)._logs.open(watermark_log(state.uid), MARK_LOG_SIZES).append(b"left")
+        assert inside(store)._logs.has(watermark_log(state.uid))
     with open_timed(folder, clock) as store:
-        assert not inside(store).has_mark_log(state)
+        assert not inside(store)._logs.has(watermark_log(state.uid))
 
 
 def test_watermarks_are_truncated_with_the_stream(timed: Timed, monkeypatch: pytest.MonkeyPatch) -> None:
     """All but the last before the head, which is the time there, as far as they fill plogs."""
-    monkeypatch.setattr(store_module, "MARK_LOG_SIZES", PlogSizes(first=64, largest=64))
+    monkeypatch.setattr(_watermarks, "MARK_LOG_SIZES", PlogSizes(first=64, largest=64))
     store, writer = timed.store, timed.begin(1)
     for time in range(2, 60):
         write(writer, b"event")
@@ -908,7 +910,7 @@ def test_reading_goes_on_after_watermarks_were_truncated_just_behind_the_reader(
     timed: Timed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A quiet stream whose writers give time, and retention that takes what was read."""
-    monkeypatch.setattr(store_module, "MARK_LOG_SIZES", PlogSizes(first=64, largest=64))
+    monkeypatch.setattr(_watermarks, "MARK_LOG_SIZES", PlogSizes(first=64, largest=64))
     store, writer = timed.store, timed.store.writer(STREAM, "w")
     with store.create_reader_group("group", [STREAM]).reader("reader") as reader:
         write(writer, b"event")
@@ -958,7 +960,7 @@ def test_writers_that_write_to_different_segments_make_one_cut(timed: Timed) -> 
     note(fast, 21)
     timed.run_pass()
     mark = store.watermarks(STREAM)[-1]
-    inside(store).check_cut(mark.cut)
+    inside(store).cuts.check(mark.cut)
     assert mark == at_tail(store, 20, 21)
 
 
@@ -1079,7 +1081,7 @@ def test_watermarks_are_listed_from_one_time_or_cut_up_to_another(timed: Timed) 
     assert store.watermarks(STREAM, store.tail(STREAM)) == marks[3:]
 
 
-def test_watermarks_are_not_listed_from_what_is_no_place(store: StreamStore) -> None:
+def test_watermarks_are_not_listed_from_what_is_no_place(store: Engine) -> None:
     """A wrong cut would be compared with others of another stream."""
     store.create_stream(OTHER)
     for wrong in [time for time in BAD_TIMES if time is not None]:

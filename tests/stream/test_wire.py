@@ -32,7 +32,7 @@ from penstock.errors import (
 from penstock.model import EventPointer, StreamCut
 from penstock.server._writers import ClientWriter
 from penstock.stream.read._reader import READER_LEASE_S
-from penstock.stream.transaction._transaction import Transaction, TransactionalWriter
+from penstock.stream.transaction import Transaction, TransactionalWriter
 from tests.log.harness import SECONDS_MAX
 from tests.stream.harness import STREAM
 from tests.stream.large_harness import events_of, make_limits_small
@@ -42,14 +42,14 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from penstock.server._service import FlightService
-    from penstock.stream import Reader, StreamStore
+    from penstock.stream import Engine, Reader
     from penstock.testing import ManualClock
 
 
 class Served:
     """A store, its service, and clients."""
 
-    def __init__(self, inside: StreamStore, service: FlightService, finder: Fixed, clients: ExitStack) -> None:
+    def __init__(self, inside: Engine, service: FlightService, finder: Fixed, clients: ExitStack) -> None:
         self.inside, self.service, self._finder, self._clients = inside, service, finder, clients
 
     def connect(self) -> Any:  # noqa: ANN401 - tests look inside
@@ -87,7 +87,7 @@ def take(reader: Reader, count: int) -> list[bytes]:
     return [read.event for read in reads if read is not None]
 
 
-def put(store: StreamStore, *events: bytes) -> None:
+def put(store: Engine, *events: bytes) -> None:
     with store.writer(STREAM) as writer:
         writer.write_batch(list(events)).result()
 
@@ -107,10 +107,10 @@ def test_a_client_that_is_gone_leaves_nothing_open(wire: Served, monkeypatch: py
     assert wire.inside.reader_group("g").readers() == ["r"]
     wire.end_sessions()
     assert wire.inside.reader_group("g").readers() == []
-    assert wire.inside.time_writers() == []
-    assert not wire.inside._writers
+    assert wire.inside.writers.noting_time() == []
+    assert not wire.inside.writers.all()
     assert not [name for name in wire.inside._manager.logs() if name.startswith("t")]
-    assert not wire.inside.segment(STREAM, 0)._bells
+    assert not wire.inside.segments.get(STREAM, 0)._bells
 
 
 def test_the_name_of_a_reader_whose_client_is_gone_is_free_at_once(wire: Served) -> None:
@@ -132,7 +132,7 @@ def test_a_checkpoint_that_nobody_waits_for_any_more_is_dropped(wire: Served, po
     with wire.inside.reader_group("g").reader("r"):
         waiting = pool.submit(group.checkpoint, "c", None)
         is_begun = threading.Event()
-        live = wire.inside.live["g"]
+        live = wire.inside.groups.at_work["g"]
         with wire.inside.catalog.lock:
             live.readers["r"].attend = is_begun.set  # type: ignore[method-assign]
             if live.state.checkpoint is not None:
@@ -141,7 +141,7 @@ def test_a_checkpoint_that_nobody_waits_for_any_more_is_dropped(wire: Served, po
         wire.end_sessions()
         with pytest.raises(StoreUnreachable):
             waiting.result(SECONDS_MAX)
-        assert wire.inside.live["g"].waiter is None
+        assert wire.inside.groups.at_work["g"].waiter is None
 
 
 def test_a_server_ends_although_clients_have_things_open(wire: Served) -> None:

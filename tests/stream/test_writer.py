@@ -23,12 +23,12 @@ from penstock.stream import EVENT_SIZE_MAX
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from penstock.stream import StreamStore
+    from penstock.stream import Engine
 
 STREAM = "plant/readings"
 
 
-def all_events(store: StreamStore, stream: str = STREAM) -> list[bytes]:
+def all_events(store: Engine, stream: str = STREAM) -> list[bytes]:
     return [event for batch in store.read(stream) for event in batch["event"].to_pylist()]
 
 
@@ -36,14 +36,14 @@ def of_key(events: list[bytes], key: str) -> list[bytes]:
     return [event for event in events if event.startswith(f"{key}:".encode())]
 
 
-def halves(store: StreamStore) -> None:
+def halves(store: Engine) -> None:
     """Split the first segment in two."""
     first = store.stream(STREAM).segments[0]
     middle = (first.low + first.high) / 2
     store.scale_stream(STREAM, [first.segment_id], [(first.low, middle), (middle, first.high)])
 
 
-def test_an_acknowledgement_gives_the_place_of_its_event(store: StreamStore) -> None:
+def test_an_acknowledgement_gives_the_place_of_its_event(store: Engine) -> None:
     """Whoever keeps the pointer finds the event again, without reading the stream."""
     store.create_stream(STREAM, segments=3)
     with store.writer(STREAM) as writer:
@@ -56,7 +56,7 @@ def test_an_acknowledgement_gives_the_place_of_its_event(store: StreamStore) -> 
         assert store.fetch_event(pointer) == f"event {number}".encode()
 
 
-def test_nothing_is_acknowledged_before_somebody_sends_it_off_and_then_all_of_it(store: StreamStore) -> None:
+def test_nothing_is_acknowledged_before_somebody_sends_it_off_and_then_all_of_it(store: Engine) -> None:
     """Waiting for one event sends off all that were written before it, so one sync serves them all."""
     store.create_stream(STREAM)
     with store.writer(STREAM) as writer:
@@ -65,7 +65,7 @@ def test_nothing_is_acknowledged_before_somebody_sends_it_off_and_then_all_of_it
         assert first.done()
 
 
-def test_the_pump_sends_off_what_nobody_waits_for(store: StreamStore) -> None:
+def test_the_pump_sends_off_what_nobody_waits_for(store: Engine) -> None:
     """An event that was written is on its way, though the writer neither waits nor flushes."""
     store.create_stream(STREAM)
     done = threading.Event()
@@ -74,7 +74,7 @@ def test_the_pump_sends_off_what_nobody_waits_for(store: StreamStore) -> None:
         assert done.wait(30)
 
 
-def test_a_callback_on_what_is_done_comes_at_once(store: StreamStore) -> None:
+def test_a_callback_on_what_is_done_comes_at_once(store: Engine) -> None:
     """It must not depend on who was faster."""
     store.create_stream(STREAM)
     with store.writer(STREAM) as writer:
@@ -86,7 +86,7 @@ def test_a_callback_on_what_is_done_comes_at_once(store: StreamStore) -> None:
 
 
 @pytest.mark.parametrize("kind", ["list", "arrow", "chunked", "large", "texts"])
-def test_a_batch_is_its_events(store: StreamStore, kind: str) -> None:
+def test_a_batch_is_its_events(store: Engine, kind: str) -> None:
     """Whatever the caller has is taken as it is."""
     texts = [f"event {number}" for number in range(300)] + [""]
     events = [text.encode() for text in texts]
@@ -106,7 +106,7 @@ def test_a_batch_is_its_events(store: StreamStore, kind: str) -> None:
 
 
 @pytest.mark.parametrize("size", [10, 3000])
-def test_a_batch_with_keys_goes_where_its_keys_belong(store: StreamStore, size: int) -> None:
+def test_a_batch_with_keys_goes_where_its_keys_belong(store: Engine, size: int) -> None:
     """Small and large batches take different ways; a key's events must meet on both."""
     store.create_stream(STREAM, segments=4)
     keys = [f"k{number % 11}" for number in range(400)]
@@ -125,7 +125,7 @@ def test_a_batch_with_keys_goes_where_its_keys_belong(store: StreamStore, size: 
     assert len({pointer.segment_id for pointer in pointers}) == 4
 
 
-def test_batches_and_events_mix_in_order(store: StreamStore) -> None:
+def test_batches_and_events_mix_in_order(store: Engine) -> None:
     """A large batch is not copied, but it keeps its place between the events around it."""
     store.create_stream(STREAM)
     large = [bytes([number]) * 1000 for number in range(100)]
@@ -138,7 +138,7 @@ def test_batches_and_events_mix_in_order(store: StreamStore) -> None:
     assert all_events(store) == [b"first", *large, b"middle", b"small", *large]
 
 
-def test_a_batch_larger_than_a_block_lies_in_several(store: StreamStore) -> None:
+def test_a_batch_larger_than_a_block_lies_in_several(store: Engine) -> None:
     """There is no limit to a batch but the caller's memory."""
     store.create_stream(STREAM)
     events = [number.to_bytes(4, "big") * 25_000 for number in range(60)]
@@ -148,7 +148,7 @@ def test_a_batch_larger_than_a_block_lies_in_several(store: StreamStore) -> None
     assert [store.fetch_event(pointer) for pointer in pointers] == events
 
 
-def test_a_million_empty_events_fit(store: StreamStore) -> None:
+def test_a_million_empty_events_fit(store: Engine) -> None:
     """An event without bytes still has a length word, which counts for the size of a block."""
     store.create_stream(STREAM)
     with store.writer(STREAM) as writer:
@@ -157,7 +157,7 @@ def test_a_million_empty_events_fit(store: StreamStore) -> None:
     assert store.fetch_event(pointers[-1]) == b""
 
 
-def test_events_without_a_key_are_spread(store: StreamStore) -> None:
+def test_events_without_a_key_are_spread(store: Engine) -> None:
     """No segment gets all of them."""
     store.create_stream(STREAM, segments=4)
     with store.writer(STREAM) as writer:
@@ -165,7 +165,7 @@ def test_events_without_a_key_are_spread(store: StreamStore) -> None:
     assert {pointer.segment_id for pointer in pointers if pointer} == {0, 1, 2, 3}
 
 
-def test_a_split_keeps_the_order_of_every_key(store: StreamStore) -> None:
+def test_a_split_keeps_the_order_of_every_key(store: Engine) -> None:
     """The stream is scaled while events wait in the writer: they go to the successors, before later ones."""
     store.create_stream(STREAM)
     keys = [f"k{number}" for number in range(10)]
@@ -187,7 +187,7 @@ def test_a_split_keeps_the_order_of_every_key(store: StreamStore) -> None:
         assert store.fetch_event(pointer) == f"{keys[number % 10]}:{number}".encode()
 
 
-def test_a_merge_keeps_the_order_of_every_key(store: StreamStore) -> None:
+def test_a_merge_keeps_the_order_of_every_key(store: Engine) -> None:
     """Two segments become one while both have events waiting."""
     store.create_stream(STREAM, segments=2)
     with store.writer(STREAM) as writer:
@@ -202,7 +202,7 @@ def test_a_merge_keeps_the_order_of_every_key(store: StreamStore) -> None:
         assert numbers == sorted(numbers)
 
 
-def test_a_large_batch_survives_a_split(store: StreamStore) -> None:
+def test_a_large_batch_survives_a_split(store: Engine) -> None:
     """Batches wait as they came, so they are taken apart only then."""
     store.create_stream(STREAM)
     keys = [f"k{number % 8}" for number in range(200)]
@@ -217,7 +217,7 @@ def test_a_large_batch_survives_a_split(store: StreamStore) -> None:
         assert of_key(found, key) == [event for event, own in zip(events, keys, strict=True) if own == key]
 
 
-def test_the_numbers_of_a_flush_that_met_a_scale_are_known_before_it_is_acknowledged(store: StreamStore) -> None:
+def test_the_numbers_of_a_flush_that_met_a_scale_are_known_before_it_is_acknowledged(store: Engine) -> None:
     """A writer that goes on after a kill would write all of them again, or believe that none is there."""
     store.create_stream(STREAM)
     writer = store.writer(STREAM, "w")
@@ -234,7 +234,7 @@ def test_the_numbers_of_a_flush_that_met_a_scale_are_known_before_it_is_acknowle
         assert last.last_number == 100
 
 
-def test_threads_share_a_writer_while_the_stream_is_scaled(store: StreamStore) -> None:
+def test_threads_share_a_writer_while_the_stream_is_scaled(store: Engine) -> None:
     """Nothing is lost, doubled or out of order, whoever sends off whose events."""
     store.create_stream(STREAM, segments=2)
     writer = store.writer(STREAM)
@@ -307,7 +307,7 @@ def test_a_source_that_replays_is_written_exactly_once(steps: list[str], segment
             assert of_key(found, f"k{which}") == [event for _, own, event in source if own == f"k{which}"]
 
 
-def test_numbers_without_keys_find_their_place_again(store: StreamStore) -> None:
+def test_numbers_without_keys_find_their_place_again(store: Engine) -> None:
     """Without a key the number decides where an event goes, or it could not be found to be there."""
     store.create_stream(STREAM, segments=4)
     for _ in range(2):
@@ -317,7 +317,7 @@ def test_numbers_without_keys_find_their_place_again(store: StreamStore) -> None
     assert sorted(all_events(store), key=int) == [str(number).encode() for number in range(40)]
 
 
-def test_an_event_that_is_there_already_is_done_at_once(store: StreamStore) -> None:
+def test_an_event_that_is_there_already_is_done_at_once(store: Engine) -> None:
     """Its place is not known any more, and nobody who replays needs it."""
     store.create_stream(STREAM)
     with store.writer(STREAM, "w") as writer:
@@ -331,7 +331,7 @@ def test_an_event_that_is_there_already_is_done_at_once(store: StreamStore) -> N
         assert found == [ack]
 
 
-def test_a_callback_of_a_writer_that_is_fenced_may_open_a_writer(store: StreamStore) -> None:
+def test_a_callback_of_a_writer_that_is_fenced_may_open_a_writer(store: Engine) -> None:
     """Whoever learns that its events failed opens a writer to write them again; that must not wait for itself."""
     store.create_stream(STREAM)
     first, opened = store.writer(STREAM, "w"), threading.Event()
@@ -349,7 +349,7 @@ def test_a_callback_of_a_writer_that_is_fenced_may_open_a_writer(store: StreamSt
     assert not second.is_alive()
 
 
-def test_a_second_writer_under_one_id_fences_the_first(store: StreamStore) -> None:
+def test_a_second_writer_under_one_id_fences_the_first(store: Engine) -> None:
     """Two would make nonsense of the numbers; the older one is told, and nothing it has waiting is kept."""
     store.create_stream(STREAM)
     first = store.writer(STREAM, "w")
@@ -366,7 +366,7 @@ def test_a_second_writer_under_one_id_fences_the_first(store: StreamStore) -> No
     assert all_events(store) == [b"kept", b"goes on"]
 
 
-def test_writers_without_an_id_do_not_disturb_each_other(store: StreamStore) -> None:
+def test_writers_without_an_id_do_not_disturb_each_other(store: Engine) -> None:
     """Only an id can be the same."""
     store.create_stream(STREAM)
     with store.writer(STREAM) as first, store.writer(STREAM) as second:
@@ -376,7 +376,7 @@ def test_writers_without_an_id_do_not_disturb_each_other(store: StreamStore) -> 
     assert all_events(store) == [b"1", b"2", b"3"]
 
 
-def test_a_closed_writer_writes_no_more(store: StreamStore) -> None:
+def test_a_closed_writer_writes_no_more(store: Engine) -> None:
     """Closing again is harmless, writing is an error."""
     store.create_stream(STREAM)
     writer = store.writer(STREAM)
@@ -388,7 +388,7 @@ def test_a_closed_writer_writes_no_more(store: StreamStore) -> None:
         writer.write_batch([b"late"])
 
 
-def test_sealing_a_stream_stops_its_writers(store: StreamStore) -> None:
+def test_sealing_a_stream_stops_its_writers(store: Engine) -> None:
     """What was acknowledged is in it, what was not is told so."""
     store.create_stream(STREAM)
     writer = store.writer(STREAM)
@@ -405,7 +405,7 @@ def test_sealing_a_stream_stops_its_writers(store: StreamStore) -> None:
 
 
 @pytest.mark.parametrize("size", [EVENT_SIZE_MAX, EVENT_SIZE_MAX + 1])
-def test_a_batch_takes_events_up_to_the_size_of_a_block_and_above(store: StreamStore, size: int) -> None:
+def test_a_batch_takes_events_up_to_the_size_of_a_block_and_above(store: Engine, size: int) -> None:
     """Where events begin to be large is our concern, not the caller's."""
     store.create_stream(STREAM)
     with store.writer(STREAM) as writer:
@@ -414,7 +414,7 @@ def test_a_batch_takes_events_up_to_the_size_of_a_block_and_above(store: StreamS
 
 
 @pytest.mark.parametrize("event", ["text", 17, None, [b"list"]])
-def test_what_is_no_event_is_refused(store: StreamStore, event: object) -> None:
+def test_what_is_no_event_is_refused(store: Engine, event: object) -> None:
     """At once, and not when it is too late to tell which one it was."""
     store.create_stream(STREAM)
     with store.writer(STREAM) as writer:
@@ -425,7 +425,7 @@ def test_what_is_no_event_is_refused(store: StreamStore, event: object) -> None:
     assert all_events(store) == [b"fine", b"fine, too"]
 
 
-def test_a_buffer_that_changes_later_does_not_change_the_event(store: StreamStore) -> None:
+def test_a_buffer_that_changes_later_does_not_change_the_event(store: Engine) -> None:
     """The caller may use its buffer again at once."""
     store.create_stream(STREAM)
     with store.writer(STREAM) as writer:
@@ -449,7 +449,7 @@ def test_a_buffer_that_changes_later_does_not_change_the_event(store: StreamStor
         (["\udcff"], None),
     ],
 )
-def test_a_batch_that_is_none_is_refused_whole(store: StreamStore, events: list[bytes], keys: list[str]) -> None:
+def test_a_batch_that_is_none_is_refused_whole(store: Engine, events: list[bytes], keys: list[str]) -> None:
     """Nothing of it is written."""
     store.create_stream(STREAM)
     with store.writer(STREAM) as writer, pytest.raises(BadArgument):
@@ -458,14 +458,14 @@ def test_a_batch_that_is_none_is_refused_whole(store: StreamStore, events: list[
 
 
 @pytest.mark.parametrize("number", [-1, 1.5, "1", 1 << 63])
-def test_what_is_no_number_is_refused(store: StreamStore, number: int) -> None:
+def test_what_is_no_number_is_refused(store: Engine, number: int) -> None:
     """A number is stored in eight bytes and compared for ever after."""
     store.create_stream(STREAM)
     with store.writer(STREAM, "w") as writer, pytest.raises(BadArgument):
         writer.write_event(b"event", number=number)
 
 
-def test_a_number_that_the_writer_gave_itself_is_taken(store: StreamStore) -> None:
+def test_a_number_that_the_writer_gave_itself_is_taken(store: Engine) -> None:
     """It was written a second time under the same number, and the writer's numbers went back."""
     store.create_stream(STREAM, segments=2)
     with store.writer(STREAM, "w") as writer:
@@ -480,7 +480,7 @@ def test_a_number_that_the_writer_gave_itself_is_taken(store: StreamStore) -> No
     assert all_events(store) == [b"%d" % number for number in range(11)]
 
 
-def test_numbers_only_grow(store: StreamStore) -> None:
+def test_numbers_only_grow(store: Engine) -> None:
     """One that comes twice in one session is a mistake of the source, not a replay."""
     store.create_stream(STREAM)
     with store.writer(STREAM, "w") as writer:
@@ -495,14 +495,14 @@ def test_numbers_only_grow(store: StreamStore) -> None:
 
 
 @pytest.mark.parametrize("key", [1.5, 7, ["k"]])
-def test_what_is_no_key_is_refused(store: StreamStore, key: str) -> None:
+def test_what_is_no_key_is_refused(store: Engine, key: str) -> None:
     """A key is text or bytes, so that every language can hash it alike."""
     store.create_stream(STREAM, segments=2)
     with store.writer(STREAM) as writer, pytest.raises(BadArgument, match="routing key"):
         writer.write_event(b"event", key=key)
 
 
-def test_a_writer_of_no_stream_and_with_a_bad_id_is_refused(store: StreamStore) -> None:
+def test_a_writer_of_no_stream_and_with_a_bad_id_is_refused(store: Engine) -> None:
     """The error names what is wrong."""
     with pytest.raises(NoSuchStream, match="plant/none"):
         store.writer("plant/none")
@@ -511,7 +511,7 @@ def test_a_writer_of_no_stream_and_with_a_bad_id_is_refused(store: StreamStore) 
         store.writer(STREAM, writer_id="a b")
 
 
-def test_an_exception_in_the_block_is_not_replaced(store: StreamStore) -> None:
+def test_an_exception_in_the_block_is_not_replaced(store: Engine) -> None:
     """The first error is the one that matters."""
     store.create_stream(STREAM)
     with pytest.raises(ZeroDivisionError), store.writer(STREAM) as writer:  # noqa: PT012

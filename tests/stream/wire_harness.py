@@ -19,11 +19,11 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from penstock.ports import Clock
-    from penstock.stream import StreamStore
+    from penstock.stream import Engine
 
 
 @contextmanager
-def served(store: StreamStore) -> Iterator[tuple[FlightService, Fixed]]:
+def served(store: Engine) -> Iterator[tuple[FlightService, Fixed]]:
     """Serve a store; give the service, and where it is found."""
     with tempfile.TemporaryDirectory(prefix="penstock-") as folder:
         location = f"grpc+unix://{folder}/socket"
@@ -43,7 +43,7 @@ def come_to_rest(store: Any) -> None:  # noqa: ANN401 - a store, in this process
 
 
 @contextmanager
-def over_the_wire(store: StreamStore, clock: Clock | None = None) -> Iterator[Any]:
+def over_the_wire(store: Engine, clock: Clock | None = None) -> Iterator[Any]:
     """Serve a store, and give it as a client sees it."""
     with served(store) as (_, finder), Outside(finder, clock=clock) as outside:
         outside.inside = store
@@ -53,7 +53,7 @@ def over_the_wire(store: StreamStore, clock: Clock | None = None) -> Iterator[An
 class Outside(RemoteStore):
     """A store over the wire that does not let a test look inside, unless that asks for it."""
 
-    inside: StreamStore
+    inside: Engine
 
     def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - nothing is returned
         pytest.skip(f"looks inside the store, at {name}")

@@ -34,6 +34,7 @@ from penstock.errors import (
     StoreClosed,
     StreamCorrupt,
 )
+from penstock.model import check_kind
 from penstock.ports import uninterrupted
 from penstock.stream.catalog._group_state import GroupState
 from penstock.stream.catalog._stream_state import LastBatch, StreamState
@@ -249,6 +250,22 @@ class Catalog:
             except KeyError:
                 raise NoSuchStream(name) from None
 
+    def open_stream(self, name: str) -> StreamState:
+        """Return a stream, for a user: the store must be open, and the name a text."""
+        self.check_open()
+        check_kind("name", name, str)
+        return self.stream(name)
+
+    def keeps_keys(self, name: str) -> bool:
+        """Whether a stream stores the keys of its events."""
+        state = self._state.streams.get(name)
+        return state is None or state.config.keep_keys
+
+    def check_open(self) -> None:
+        """Refuse to go on with a store that was closed."""
+        if self._closed:
+            raise StoreClosed("the store")
+
     def group(self, name: str) -> GroupState:
         """Return a reader group."""
         with self.lock:
@@ -367,8 +384,7 @@ class Catalog:
         """Refuse changes after a failure of which nobody knows what is kept: opening the store again tells."""
         if self._failed is not None:
             raise self._failed.with_traceback(None)
-        if self._closed:
-            raise StoreClosed("the store")
+        self.check_open()
 
     def _try_snapshot(self) -> None:
         """Write a snapshot if it is time; the records are kept, however this ends."""

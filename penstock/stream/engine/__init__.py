@@ -1,7 +1,5 @@
 """The store in this process: it puts the other packages together."""
 
-from penstock.stream.engine._engine import StreamStore
+from penstock.stream.engine._engine import Engine
 
-__all__ = [
-    "StreamStore",
-]
+__all__ = ["Engine"]

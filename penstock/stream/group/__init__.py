@@ -1,7 +1,8 @@
 """Reader groups: the coordinator that shares out segments, its members, checkpoints, positions and lag."""
 
-from penstock.stream.group._coordinator import Claim, LiveGroup
-from penstock.stream.group._group import CHECKPOINT_TIMEOUT_S, ReaderGroup, is_time
+from penstock.stream.group._coordinator import Claim, Coordinator
+from penstock.stream.group._group import CHECKPOINT_TIMEOUT_S, ReaderGroup
+from penstock.stream.group._groups import Groups, is_time
 from penstock.stream.group._membership import LocalSeat
 from penstock.stream.group._positions import POSITIONS_EVERY_S, Positions
 
@@ -9,7 +10,8 @@ __all__ = [
     "CHECKPOINT_TIMEOUT_S",
     "POSITIONS_EVERY_S",
     "Claim",
-    "LiveGroup",
+    "Coordinator",
+    "Groups",
     "LocalSeat",
     "Positions",
     "ReaderGroup",

@@ -48,13 +48,14 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from penstock.model import TimeWindow
-    from penstock.stream.catalog import GroupState, Key, StreamState
-    from penstock.stream.engine import StreamStore
+    from penstock.ports import Clock
+    from penstock.stream.catalog import Catalog, GroupState, Key, StreamState
     from penstock.stream.format import GroupRecord, Places, SegmentsLost
     from penstock.stream.read import Seated
-    from penstock.stream.segment import Bell
+    from penstock.stream.segment import Bell, Segments
+    from penstock.stream.time import MarkTimes, Watermarks
 
-__all__ = ["GUESTS_AWAITED_S", "Claim", "LiveGroup", "let_go"]
+__all__ = ["GUESTS_AWAITED_S", "Claim", "Coordinator", "let_go"]
 
 GUESTS_AWAITED_S: Final = 10.0  # twice as long as a client that has lost a server takes between two attempts
 
@@ -66,16 +67,27 @@ class Claim(NamedTuple):
     places: Mapping[Key, int]
 
 
-class LiveGroup:
+class Coordinator:
     """A group in this process: its readers here, and what they change. Whoever calls it holds the catalog's lock."""
 
-    def __init__(self, store: StreamStore, name: str) -> None:
-        self.store, self.name = store, name
+    def __init__(
+        self,
+        name: str,
+        catalog: Catalog,
+        segments: Segments,
+        watermarks: Watermarks,
+        clock: Clock,
+        *,
+        wake_positions: Callable[[], None],
+    ) -> None:
+        self.name: Final = name
+        self.catalog, self.segments, self.watermarks, self.clock = catalog, segments, watermarks, clock
+        self._wake_positions = wake_positions
         self.streams: Final = tuple(self.state.streams)
         self.end_of: Final = self.state.end_of
         self.readers: dict[str, Seated] = {}
         self.waiter: Bell | None = None  # of whoever waits for a checkpoint
-        self._since = store.clock.elapsed()
+        self._since = clock.elapsed()
         self._heads: dict[str, Mapping[int, int]] = {}  # of the streams when lost segments were last looked for
         self._tellers: dict[tuple[str, int | None], Seated] = {}  # of what is lost, until they have told
         self._returned: dict[Key, tuple[Seated, int]] = {}  # of what is lost: who was given all of it, up to where
@@ -83,13 +95,13 @@ class LiveGroup:
     @property
     def state(self) -> GroupState:
         """What the catalog knows of it."""
-        return self.store.catalog.group(self.name)
+        return self.catalog.group(self.name)
 
     @property
     def finished(self) -> bool:
         """Whether it has read everything; takes the lock itself: between two steps of a change nothing may be there."""
-        with self.store.catalog.lock:
-            state = self.store.catalog.groups.get(self.name)
+        with self.catalog.lock:
+            state = self.catalog.groups.get(self.name)
             return state is not None and state.finished
 
     def alert(self, *, besides: str | None = None) -> None:
@@ -118,7 +130,7 @@ class LiveGroup:
         else:
             self._commit(*self._joined(reader, claim), durable=reader.is_guest)
         self.readers[name] = reader
-        self.store.positions.wake()
+        self._wake_positions()
         self.alert(besides=name)
 
     def _joined(self, reader: Seated, claim: Claim | None) -> Iterator[GroupRecord]:
@@ -147,7 +159,7 @@ class LiveGroup:
     def _is_place(self, key: Key, place: int) -> bool:
         """Whether a reader may be there: nobody is believed what it says."""
         try:
-            segment, end = self.store.segment(*key), self.end_of(key)
+            segment, end = self.segments.get(*key), self.end_of(key)
             return place <= (segment.tail if end is None else end) and segment.is_border(place)
         except (KeyError, PenstockError):
             return False  # truncated away, or deleted
@@ -155,8 +167,8 @@ class LiveGroup:
     @property
     def is_waiting(self) -> bool:
         """Whether guests of a process that had the store before may come again; takes the lock itself."""
-        with self.store.catalog.lock:
-            state = self.store.catalog.groups.get(self.name)
+        with self.catalog.lock:
+            state = self.catalog.groups.get(self.name)
             return state is not None and not state.guests <= self.readers.keys()
 
     def left_behind(self) -> Iterator[GroupRecord]:
@@ -164,7 +176,7 @@ class LiveGroup:
         state = self.state
         if state.checkpoint is not None and self.waiter is None:
             yield CheckpointDropped(self.name, state.checkpoint)
-        awaited = state.guests if self.store.clock.elapsed() - self._since < GUESTS_AWAITED_S else set()
+        awaited = state.guests if self.clock.elapsed() - self._since < GUESTS_AWAITED_S else set()
         for reader_id in sorted(state.readers.keys() - self.readers.keys() - awaited):
             yield ReaderGone(self.name, reader_id, {})
 
@@ -212,7 +224,7 @@ class LiveGroup:
     @uninterrupted
     def close(self) -> None:
         """End all readers, because the store is closed; takes the lock itself."""
-        with self.store.catalog.lock:
+        with self.catalog.lock:
             try:
                 gone = [self._gone(name, reader.places(returned=False)) for name, reader in self.readers.items()]
                 if gone:
@@ -231,7 +243,7 @@ class LiveGroup:
 
     def _commit(self, *records: GroupRecord, durable: bool = False) -> None:
         if records:
-            self.store.catalog.commit_reading(*records, durable=durable)
+            self.catalog.commit_reading(*records, durable=durable)
 
     # What readers do
 
@@ -241,7 +253,7 @@ class LiveGroup:
         if moved:
             self._commit(ReaderMoved(self.name, reader_id, moved))
         if durable:
-            self.store.catalog.make_durable()
+            self.catalog.make_durable()
 
     def record_all(self) -> None:
         """Note how far all readers have come; what they returned last does not count yet."""
@@ -270,7 +282,7 @@ class LiveGroup:
     def finish_segment(self, reader_id: str, key: Key, end: int) -> None:
         """Note that a reader has read a segment to its end."""
         stream, segment = key
-        state = self.store.catalog.stream(stream)
+        state = self.catalog.stream(stream)
         if key in self.state.readers[reader_id] and segment in state.segments:
             done = SegmentDone(self.name, reader_id, stream, segment, end, *followers(state, segment))
             self._commit(done, durable=bool(self.state.guests))
@@ -283,7 +295,7 @@ class LiveGroup:
         stream another head; until then nothing is lost, and a look at all segments, each time that one of them ends,
         is saved.
         """
-        known = self.store.catalog.streams
+        known = self.catalog.streams
         truncated = [known[name] for name in self.state.streams if known[name].head is not self._heads.get(name)]
         lost = lost_segments(self.state, truncated) if truncated else []
         for record in lost:
@@ -358,7 +370,7 @@ class LiveGroup:
     def _tell(self, reader: Seated, stream: str, places: Mapping[int, int]) -> None:
         """Let a reader say that segments of a stream were lost, or all of it."""
         if places:
-            head = StreamCut.of(stream, self.store.catalog.stream(stream).head)
+            head = StreamCut.of(stream, self.catalog.stream(stream).head)
             reader.miss(DataTruncated(StreamCut.of(stream, places), head=head))
         else:
             reader.miss(NoSuchStream(stream))
@@ -393,12 +405,16 @@ class LiveGroup:
 
     def time_window(self, stream: str | None) -> TimeWindow | None:
         """Return between which times the group is in one of its streams; takes the lock itself."""
-        with self.store.catalog.lock:
+        with self.catalog.lock:
             places = self.places_now(returned=True)
             name = next(iter(places)) if stream is None and len(places) == 1 else stream
             if not isinstance(name, str) or name not in places:
                 raise BadArgument(f"stream cannot be {shown(stream)}: group {self.name!r} reads {sorted(places)}")
-            return self.store.marks.window(self.store.catalog.stream(name), places[name])
+            return self.watermarks.window(self.catalog.stream(name), places[name])
+
+    def times(self, stream: str, segment_id: int) -> MarkTimes:
+        """Return the times of a segment's events, by watermarks."""
+        return self.watermarks.times(self.catalog.open_stream(stream), segment_id)
 
     # Checkpoints
 
@@ -419,14 +435,14 @@ class LiveGroup:
         if not self.readers:
             self._since -= GUESTS_AWAITED_S
         begun = CheckpointBegun(self.name, name)
-        self.store.catalog.commit(*self.left_behind(), begun, durable=not self.readers)
+        self.catalog.commit(*self.left_behind(), begun, durable=not self.readers)
         self.waiter = waiter
         self.alert()
 
     def end_checkpoint(self, name: str) -> None:
         """Wait for it no more; one that is still under way is dropped."""
         self.waiter = None
-        state = self.store.catalog.groups.get(self.name)
+        state = self.catalog.groups.get(self.name)
         if state is not None and state.checkpoint == name:
             self._commit(CheckpointDropped(self.name, name))
             self.alert()

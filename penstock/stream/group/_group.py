@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import time
-from datetime import datetime
-from typing import TYPE_CHECKING, Any, Final, Literal, TypeGuard, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from penstock.errors import (
-    BadArgument,
     CheckpointFailed,
-    GroupExists,
     NoSuchReader,
     WrongCut,
 )
@@ -19,87 +16,49 @@ from penstock.model import (
     Lag,
     Position,
     StreamCut,
-    as_list,
     check_kind,
     check_method,
     check_name,
-    check_stream_name,
     check_timeout,
     check_whole,
-    shown,
 )
 from penstock.ports import uninterrupted
 from penstock.stream.catalog import lost_segments
 from penstock.stream.format import (
-    GroupCreated,
     GroupDeleted,
     GroupReset,
 )
-from penstock.stream.group._coordinator import LiveGroup, let_go
+from penstock.stream.group._coordinator import let_go
 from penstock.stream.group._membership import LocalSeat
 from penstock.stream.read import EVENT_SIZE_DEFAULT, Reader, first_with_events
 from penstock.stream.segment import Bell
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping
 
     from penstock.model import TimeWindow
-    from penstock.stream.catalog import GroupState, Key, StreamState
-    from penstock.stream.engine import StreamStore
+    from penstock.stream.catalog import Key
     from penstock.stream.format import Places
     from penstock.stream.group._coordinator import Claim
+    from penstock.stream.group._groups import GroupPlace, Groups
     from penstock.stream.read import Seated
     from penstock.stream.serializers import Serializer
 
-    Cuts = Checkpoint | StreamCut | Iterable[StreamCut]
-    Time = int | datetime | Literal["head", "tail"]
 
-__all__ = ["CHECKPOINT_TIMEOUT_S", "LiveGroup", "ReaderGroup", "is_time"]
+__all__ = ["CHECKPOINT_TIMEOUT_S", "ReaderGroup"]
 
 CHECKPOINT_TIMEOUT_S: Final = 30.0
 Sitter = TypeVar("Sitter", bound="Seated")
 
 
 class ReaderGroup:
-    """A reader group; get one from :meth:`StreamStore.create_reader_group` or :meth:`StreamStore.reader_group`."""
+    """A reader group; get one from :meth:`penstock.Store.create_reader_group` or ``reader_group``."""
 
-    def __init__(self, store: StreamStore, name: str) -> None:
-        self._store: Final = store
-        self._catalog: Final = store.catalog
+    def __init__(self, groups: Groups, name: str) -> None:
+        self._groups: Final = groups
+        self._catalog: Final = groups.catalog
         self.name: Final = name
         guard(self)
-
-    @classmethod
-    def create(
-        cls,
-        store: StreamStore,
-        name: str,
-        streams: Iterable[str],
-        start: Cuts | Time | None = None,
-        end: Cuts | Time | None = None,
-        *,
-        exist_ok: bool = False,
-    ) -> ReaderGroup:
-        """Create a group that reads from a cut, or the head, of each stream; up to another one, if there is one.
-
-        With ``exist_ok``, one that is there stays as it is; ``GroupExists`` if it has other streams, or was created
-        with another start or end. A time is not compared.
-        """
-        check_name("reader group", name)
-        check_kind("exist_ok", exist_ok, bool)
-        names = _stream_names(streams)
-        with store.catalog.lock:
-            heads = {stream: store.head(stream) for stream in names}
-            if name in store.catalog.groups:
-                differs = _difference(store.catalog.groups[name], names, start, end) if exist_ok else None
-                if differs is not None or not exist_ok:
-                    raise GroupExists(name, differs=differs)
-                return cls(store, name)
-            starts = heads | ({} if start is None else _checked_cuts(store, names, "start", start))
-            ends = {} if end is None else _checked_cuts(store, names, "end", end)
-            _check_order(store, starts, {stream: cut.offsets for stream, cut in ends.items()})
-            store.catalog.commit(GroupCreated(name, _offsets(starts), _offsets(ends), store.new_epoch()))
-        return cls(store, name)
 
     @property
     def streams(self) -> tuple[str, ...]:
@@ -110,7 +69,7 @@ class ReaderGroup:
     def position(self) -> tuple[StreamCut, ...]:
         """How far its readers have come: a cut of each stream."""
         with self._catalog.lock:
-            return _as_cuts(self._live().places_now(returned=True))
+            return _as_cuts(self._groups.coordinator(self.name).places_now(returned=True))
 
     @property
     def checkpoints(self) -> dict[str, Checkpoint]:
@@ -136,8 +95,8 @@ class ReaderGroup:
     def seat(self, make: Callable[[LocalSeat], Sitter], claim: Claim | None = None) -> Sitter:
         """Give a new reader a seat in the group, or one that had it its own again."""
         with self._catalog.lock:
-            live = self._live()
-            silent = live.expire(self._store.clock.elapsed())
+            live = self._groups.coordinator(self.name)
+            silent = live.expire(self._groups.clock.elapsed())
             seat = LocalSeat(live)
             reader = make(seat)
             seat.take(reader, claim)
@@ -148,7 +107,7 @@ class ReaderGroup:
     def finished(self) -> bool:
         """Whether it has read everything, up to its end or that of its streams, which are sealed."""
         with self._catalog.lock:
-            return self._live().finished
+            return self._groups.coordinator(self.name).finished
 
     def readers(self) -> list[str]:
         """Return the names of its readers."""
@@ -166,7 +125,7 @@ class ReaderGroup:
             held = self._catalog.group(self.name).readers.get(reader_id)
             if held is None:
                 raise NoSuchReader(self.name, reader_id)
-            live = self._live()
+            live = self._groups.coordinator(self.name)
             reader = live.readers.get(reader_id)
             places = {} if reader is None else reader.places(returned=False)
             if position is not None:
@@ -183,7 +142,7 @@ class ReaderGroup:
             state = self._catalog.stream(stream)
             if segment not in state.segments or place < state.head.get(segment, 0):
                 continue
-            one = self._store.segment(stream, segment)
+            one = self._groups.segments.get(stream, segment)
             if place > one.tail or not one.is_border(place):
                 raise WrongCut(stream, position, reason=f"no event of segment {segment} begins or ends at {place}")
         return places
@@ -221,12 +180,12 @@ class ReaderGroup:
     @uninterrupted
     def _begin_checkpoint(self, name: str, bell: Bell) -> None:
         with self._catalog.lock:
-            live = self._live()
+            live = self._groups.coordinator(self.name)
             if live.waiter is not None:
                 raise CheckpointFailed(self.name, name, reason="another one is under way")
             if name in live.state.checkpoints:
                 raise CheckpointFailed(self.name, name, reason="there is one of this name")
-            silent = live.expire(self._store.clock.elapsed())
+            silent = live.expire(self._groups.clock.elapsed())
             live.begin_checkpoint(name, bell)
         let_go(silent)
 
@@ -234,7 +193,7 @@ class ReaderGroup:
     def _end_checkpoint(self, name: str, bell: Bell) -> list[str]:
         """Wait no more; return which readers have not come to the checkpoint, which is dropped then."""
         with self._catalog.lock:
-            live = self._store.live.get(self.name)
+            live = self._groups.at_work.get(self.name)
             if live is None or live.waiter is not bell:
                 return []
             missing = sorted(live.state.missing)
@@ -245,7 +204,7 @@ class ReaderGroup:
     def drop_checkpoint(self, name: str) -> None:
         """Let who waits for a checkpoint wait no more."""
         with self._catalog.lock:
-            live = self._store.live.get(self.name)
+            live = self._groups.at_work.get(self.name)
             if live is not None and live.waiter is not None and self._is_under_way(name):
                 waiter = live.waiter
                 live.end_checkpoint(name)
@@ -256,27 +215,27 @@ class ReaderGroup:
         return state is not None and state.checkpoint == name
 
     @uninterrupted
-    def reset(self, to: Cuts | Position | Time | Literal["head"]) -> None:
+    def reset(self, to: GroupPlace | Position) -> None:
         """Read on from a checkpoint, cuts, the head, a reader's position, or a time in milliseconds.
 
         A stream without a cut stays where it is, and so does a segment that is not in the position. All readers are
         ended, and are told so at their next call.
         """
         with self._catalog.lock:
-            state, live = self._catalog.group(self.name), self._live()
+            state, live = self._catalog.group(self.name), self._groups.coordinator(self.name)
             if isinstance(to, Position):
                 live.leave_lost(None)  # what it has lost is neither in its place nor in the position
             now = live.places_now(returned=False)
             if isinstance(to, str) and to == "head":
-                chosen = {stream: self._store.head(stream) for stream in state.streams}
+                chosen = {stream: self._groups.cuts.head(stream) for stream in state.streams}
             elif isinstance(to, Position):
                 chosen = self._cuts_at(to, now)
             else:
-                chosen = _checked_cuts(self._store, state.streams, "to", to)
+                chosen = self._groups.checked_cuts(state.streams, "to", to)
             cuts = {cut.stream: cut for cut in _as_cuts(now)} | chosen
-            _check_order(self._store, cuts, state.ends)
+            self._groups.check_order(cuts, state.ends)
             told = [] if isinstance(to, Position) else list(chosen)
-            self._catalog.commit(GroupReset(self.name, _offsets(cuts), self._store.new_epoch(), told))
+            self._catalog.commit(GroupReset(self.name, _offsets(cuts), self._groups.new_epoch(), told))
             ended = live.end_all(live.offline("its group was reset"))
         let_go(ended)
 
@@ -287,14 +246,14 @@ class ReaderGroup:
         for given in position.cuts:
             state = self._catalog.stream(given.stream)
             cut = StreamCut.of(given.stream, state.moved(now[given.stream], given.offsets))
-            self._store.check_cut(cut)
+            self._groups.cuts.check(cut)
             cuts[given.stream] = cut
         return cuts
 
     def current_time_window(self, stream: str | None = None) -> TimeWindow | None:
         """Return between which times the group is in a stream, the only one by default; None if nobody gave time."""
         with self._catalog.lock:
-            live = self._live()
+            live = self._groups.coordinator(self.name)
         return live.time_window(stream)
 
     def lag(self) -> Lag:
@@ -302,12 +261,12 @@ class ReaderGroup:
         with self._catalog.lock:
             unread = list(self._unread())
         oldest = min((time_ms for *_, time_ms in unread), default=None)
-        seconds = 0.0 if oldest is None else max(self._store.clock.now() - oldest / 1000, 0.0)
+        seconds = 0.0 if oldest is None else max(self._groups.clock.now() - oldest / 1000, 0.0)
         return Lag(events=sum(one[0] for one in unread), bytes=sum(one[1] for one in unread), seconds=seconds)
 
     def _unread(self) -> Iterator[tuple[int, int, int]]:
         """Return of each segment how many events and bytes there are to read, and since when."""
-        state, places = self._catalog.group(self.name), self._live().places_now(returned=True)
+        state, places = self._catalog.group(self.name), self._groups.coordinator(self.name).places_now(returned=True)
         streams = [self._catalog.streams[name] for name in state.streams if name in self._catalog.streams]
         for lost in lost_segments(state, streams):
             kept = {one: place for one, place in places[lost.stream].items() if one not in lost.segments}
@@ -315,7 +274,7 @@ class ReaderGroup:
         for stream in streams:
             for segment, place, end in stream.between(places[stream.name], state.ends[stream.name]):
                 low = max(place, stream.head.get(segment, 0))
-                one = self._store.segment(stream.name, segment)
+                one = self._groups.segments.get(stream.name, segment)
                 high = one.tail if end is None else end
                 first = first_with_events(one, low, high)
                 if first is not None:
@@ -328,17 +287,11 @@ class ReaderGroup:
     def delete(self) -> None:
         """Delete the group; its readers are ended."""
         with self._catalog.lock:
-            live = self._live()
+            live = self._groups.coordinator(self.name)
             self._catalog.commit(GroupDeleted(self.name))
-            del self._store.live[self.name]
+            del self._groups.at_work[self.name]
             ended = live.end_all(live.offline("its group was deleted"))
         let_go(ended)
-
-    def _live(self) -> LiveGroup:
-        """Return the group in this process; the caller holds the lock."""
-        if self.name not in self._store.live:
-            self._store.live[self.name] = LiveGroup(self._store, self.name)
-        return self._store.live[self.name]
 
 
 def _as_cuts(places: Places) -> tuple[StreamCut, ...]:
@@ -347,70 +300,3 @@ def _as_cuts(places: Places) -> tuple[StreamCut, ...]:
 
 def _offsets(cuts: Mapping[str, StreamCut]) -> Places:
     return {stream: cut.offsets for stream, cut in cuts.items()}
-
-
-def _stream_names(streams: Iterable[str]) -> list[str]:
-    names = [streams] if isinstance(streams, str) else as_list("streams", streams, "names of streams")
-    for name in names:
-        check_stream_name(name)
-    if not names or len(set(names)) != len(names):
-        raise BadArgument(f"streams cannot be {shown(names)}: a reader group reads one or more, each named once")
-    return names
-
-
-def _difference(
-    group: GroupState, names: Sequence[str], start: Cuts | Time | None, end: Cuts | Time | None
-) -> str | None:
-    """Return what a group has other than it was asked for."""
-    if sorted(group.streams) != sorted(names):
-        return "other streams"
-    if start is not None and not is_time(start) and not _has_cuts(group.starts, _cut_list("start", start)):
-        return "another start"
-    if end is None and any(group.ends.values()):
-        return "an end"
-    if end is not None and not is_time(end) and not _has_cuts(group.ends, _cut_list("end", end)):
-        return "another end"
-    return None
-
-
-def _has_cuts(known: Places, cuts: Iterable[StreamCut]) -> bool:
-    return all(known.get(cut.stream) == cut.offsets for cut in cuts)
-
-
-def is_time(given: object) -> TypeGuard[Time]:
-    """Whether a place is given as a time, or as head or tail."""
-    return type(given) is int or isinstance(given, datetime) or (isinstance(given, str) and given in {"head", "tail"})
-
-
-def _cut_list(what: str, given: object) -> list[StreamCut]:
-    some: Any = given.cuts if isinstance(given, Checkpoint) else given
-    cuts = [some] if isinstance(some, StreamCut) else as_list(what, some, "StreamCuts, or one, a checkpoint, or a time")
-    for cut in cuts:
-        check_kind(what, cut, StreamCut)
-    return cuts
-
-
-def _checked_cuts(store: StreamStore, streams: Sequence[str], what: str, given: Cuts | Time) -> dict[str, StreamCut]:
-    """Return cuts by stream; refuse what is none of these streams' cuts."""
-    if is_time(given):
-        return {stream: store.as_cut(what, stream, given) for stream in streams}
-    cuts = _cut_list(what, given)
-    for cut in cuts:
-        if cut.stream not in streams:
-            raise WrongCut(", ".join(streams), cut, reason=f"it is one of {cut.stream!r}")
-        store.check_cut(cut)
-    found = {cut.stream: cut for cut in cuts}
-    if len(found) != len(cuts):
-        raise BadArgument(f"{what} cannot be {shown(given)}: there is more than one cut of the same stream")
-    return found
-
-
-def _check_order(store: StreamStore, starts: Mapping[str, StreamCut], ends: Mapping[str, Mapping[int, int]]) -> None:
-    """Refuse to begin behind the end."""
-    for stream, end in ends.items():
-        if not end:
-            continue
-        start = starts[stream]
-        state: StreamState = store.catalog.stream(stream)
-        if state.is_behind(start.offsets, end):
-            raise WrongCut(stream, start, reason=f"the group ends before, at {StreamCut.of(stream, end)}")

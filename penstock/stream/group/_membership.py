@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from penstock.model import TimeWindow
     from penstock.stream.catalog import Key
-    from penstock.stream.group._coordinator import Claim, LiveGroup
+    from penstock.stream.group._coordinator import Claim, Coordinator
     from penstock.stream.read import Seated
     from penstock.stream.segment import Segment
     from penstock.stream.time import MarkTimes
@@ -24,9 +24,9 @@ __all__ = ["LocalSeat"]
 class LocalSeat:
     """A seat in a group of this process."""
 
-    def __init__(self, live: LiveGroup) -> None:
-        self._live, self._catalog = live, live.store.catalog
-        self.clock: Final = live.store.clock
+    def __init__(self, live: Coordinator) -> None:
+        self._live, self._catalog = live, live.catalog
+        self.clock: Final = live.clock
         self.streams: Final = live.streams
         self.epoch = 0  # of the group, when the seat was taken
         self._reader: Seated | None = None
@@ -87,7 +87,7 @@ class LocalSeat:
 
     def segment(self, key: Key) -> Segment:
         """Return a segment; ``KeyError`` if it was truncated away."""
-        return self._live.store.segment(*key)
+        return self._live.segments.get(*key)
 
     def bounds_of(self, key: Key) -> tuple[int, int | None] | None:
         """Return where a segment begins and ends; without the lock, which may be held for as long as the disk takes."""
@@ -104,7 +104,7 @@ class LocalSeat:
 
     def times_of(self, key: Key) -> MarkTimes:
         """Return what tells the times of a segment's events."""
-        return self._live.store.mark_times(*key)
+        return self._live.times(*key)
 
     def time_window(self, stream: str | None) -> TimeWindow | None:
         """Return between which times the group is."""

@@ -11,7 +11,10 @@ import threading
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from penstock.stream.engine import StreamStore
+    from collections.abc import Mapping
+
+    from penstock.stream.catalog import Catalog
+    from penstock.stream.group._coordinator import Coordinator
 
 __all__ = ["POSITIONS_EVERY_S", "Positions"]
 
@@ -24,8 +27,8 @@ _logger: Final = logging.getLogger("penstock.stream")
 class Positions:
     """Records the positions of all readers of a store; the thread runs only while there are any."""
 
-    def __init__(self, store: StreamStore) -> None:
-        self._store = store
+    def __init__(self, catalog: Catalog, coordinators: Mapping[str, Coordinator]) -> None:
+        self._catalog, self._coordinators = catalog, coordinators
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
 
@@ -50,9 +53,9 @@ class Positions:
 
     def run_once(self) -> bool:
         """Make all positions durable; return whether there are still readers, and a disk that takes them."""
-        catalog = self._store.catalog
+        catalog = self._catalog
         with catalog.lock:
-            groups = [group for group in self._store.live.values() if group.readers and not catalog.is_failed]
+            groups = [group for group in self._coordinators.values() if group.readers and not catalog.is_failed]
             for group in groups:
                 group.record_all()
             if not catalog.is_failed:
@@ -64,7 +67,7 @@ class Positions:
     def close(self) -> None:
         """End the thread."""
         self._stop.set()
-        with self._store.catalog.lock:
+        with self._catalog.lock:
             thread = self._thread
         if thread is not None:
             thread.join()

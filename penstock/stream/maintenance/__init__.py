@@ -1,8 +1,5 @@
-"""What runs by the clock: scaling, retention, leases, merging small plogs."""
+"""What runs by the clock: scaling, retention, leases, watermarks, merging small plogs."""
 
-from penstock.stream.maintenance._maintenance import PASS_S, Upkeep
+from penstock.stream.maintenance._maintenance import MAINTENANCE_INTERVAL_S, Maintenance
 
-__all__ = [
-    "PASS_S",
-    "Upkeep",
-]
+__all__ = ["MAINTENANCE_INTERVAL_S", "Maintenance"]

@@ -1,37 +1,66 @@
-"""Upkeep: what streams need done from time to time, by the store's clock."""
+"""Maintenance: what streams need done from time to time, by the store's clock."""
 
 from __future__ import annotations
 
 import logging
 import threading
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol
 
 from penstock.errors import PenstockError
 from penstock.model import ByConsumption, BySize, ByTime, Fixed, StreamCut
 from penstock.stream.maintenance._retention import by_consumption, by_size, by_time
 from penstock.stream.maintenance._scaling import Meter, decide
 from penstock.stream.segment import PLOGS_KEPT
-from penstock.stream.transaction import expire_prepared, finish_commits
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Sequence
 
-    from penstock.stream.catalog import StreamState
-    from penstock.stream.engine import StreamStore
-    from penstock.stream.segment import Segment
+    from penstock.ports import Clock
+    from penstock.stream.catalog import Catalog, StreamState
+    from penstock.stream.segment import Logs, Segment, Segments
+    from penstock.stream.time import Watermarks
+    from penstock.stream.transaction import Transactions
+    from penstock.stream.write import Writers
 
-__all__ = ["PASS_S", "Upkeep"]
+__all__ = ["MAINTENANCE_INTERVAL_S", "Maintenance"]
 
-PASS_S: Final = 1.0
+MAINTENANCE_INTERVAL_S: Final = 1.0
 _logger: Final = logging.getLogger("penstock.stream")
 
 
-class Upkeep:
+class ChangesStreams(Protocol):
+    """What maintenance does to streams."""
+
+    def scale(self, name: str, seal: Sequence[int], ranges: Sequence[tuple[float, float]]) -> object:
+        """End some segments and go on in new ones that have the same key space."""
+
+    def truncate(self, name: str, cut: StreamCut) -> object:
+        """Let the stream begin at ``cut``."""
+
+    def unregister_consumer(self, name: str, consumer: str) -> None:
+        """Forget a consumer."""
+
+
+class Maintenance:
     """Scales and truncates the streams of a store; its thread runs only while there is a stream that wants it."""
 
-    def __init__(self, store: StreamStore, *, pass_s: float) -> None:
-        self._store, self._pass_s = store, pass_s
+    def __init__(
+        self,
+        *,
+        catalog: Catalog,
+        segments: Segments,
+        logs: Logs,
+        writers: Writers,
+        watermarks: Watermarks,
+        transactions: Transactions,
+        streams: ChangesStreams,
+        clock: Clock,
+        interval_s: float,
+    ) -> None:
+        self._catalog, self._segments, self._logs, self._writers = catalog, segments, logs, writers
+        self._watermarks, self._transactions, self._streams = watermarks, transactions, streams
+        self._clock, self._interval_s = clock, interval_s
         self._lock = threading.Lock()
         self._stop = threading.Event()
         self._running = threading.Lock()
@@ -44,7 +73,9 @@ class Upkeep:
             return
         with self._lock:
             if self._thread is None and not self._stop.is_set():
-                self._thread = threading.Thread(target=self._work, args=(is_due,), name="penstock-upkeep", daemon=True)
+                self._thread = threading.Thread(
+                    target=self._work, args=(is_due,), name="penstock-maintenance", daemon=True
+                )
                 self._thread.start()
 
     @property
@@ -52,27 +83,27 @@ class Upkeep:
         return self._thread is not None
 
     def _is_wanted(self) -> bool:
-        with self._store.catalog.lock:
-            catalog = self._store.catalog
+        with self._catalog.lock:
+            catalog = self._catalog
             if (
-                self._store.transactions
-                or self._store.small_plogs
+                self._transactions.open
+                or self._segments.small_plogs
                 or catalog.commits
                 or catalog.prepared
-                or self._store.time_writers()
+                or self._writers.noting_time()
             ):
                 return True
-            return any(map(self._wants_upkeep, self._store.catalog.streams.values()))
+            return any(map(self._wants_maintenance, self._catalog.streams.values()))
 
-    def _wants_upkeep(self, state: StreamState) -> bool:
+    def _wants_maintenance(self, state: StreamState) -> bool:
         is_configured = state.config.retention is not None or _is_scaled(state)
         has_leases = any(one.expires_ms is not None for one in state.consumers.values())
-        return is_configured or has_leases or self._store.marks.has_marks(state.uid)
+        return is_configured or has_leases or self._watermarks.marks.has_marks(state.uid)
 
     def _work(self, is_due: bool) -> None:
         if is_due:
             _attempt("a run", self.run_once)
-        while not self._stop.wait(self._pass_s):
+        while not self._stop.wait(self._interval_s):
             _attempt("a run", self.run_once)
 
     def run_once(self) -> None:
@@ -81,42 +112,42 @@ class Upkeep:
             self._run()
 
     def _run(self) -> None:
-        catalog, clock = self._store.catalog, self._store.clock
+        catalog, clock = self._catalog, self._clock
         with catalog.lock:
-            transactions, prepared = list(self._store.transactions.values()), list(catalog.prepared)
+            transactions, prepared = list(self._transactions.open.values()), list(catalog.prepared)
             unfinished = {record.stream for record in catalog.commits.values()}
-            names = [name for name, state in catalog.streams.items() if self._wants_upkeep(state)]
+            names = [name for name, state in catalog.streams.items() if self._wants_maintenance(state)]
             scaled = {state.uid for state in catalog.streams.values() if _is_scaled(state)}
             self._meters = {uid: meters for uid, meters in self._meters.items() if uid in scaled}
         for name in unfinished:
             _attempt(f"commits of stream {name}", partial(self._finish_commits, name))
-        _attempt("deleting logs that were given up", self._store.delete_abandoned)
+        _attempt("deleting logs that were given up", self._logs.delete_abandoned)
         for transaction in transactions:
             _attempt(f"transaction {transaction.id}", partial(transaction.abort_if_expired, clock.elapsed()))
-        _attempt("prepared transactions", partial(expire_prepared, self._store, prepared))
-        for writer in self._store.time_writers():
+        _attempt("prepared transactions", partial(self._transactions.expire_prepared, prepared))
+        for writer in self._writers.noting_time():
             _attempt(f"time of writer {writer.writer_id}", partial(writer.note_by_itself, int(clock.now() * 1000)))
         self._write_watermarks(names)
         for name in names:
             self._keep(name)
-        for name, segment in self._store.small_plogs.copy():
+        for name, segment in self._segments.small_plogs.copy():
             _attempt(f"merging plogs of stream {name}", partial(self._merge, name, segment))
 
     def _finish_commits(self, name: str) -> None:
-        with self._store.catalog.lock:
-            finish_commits(self._store, name)
+        with self._catalog.lock:
+            self._transactions.commits.finish(name)
 
     def _write_watermarks(self, names: Iterable[str]) -> None:
         """Write the next watermarks: those of all streams are submitted first, so that they share a sync."""
-        marks = self._store.marks
+        watermarks = self._watermarks
         begun: list[tuple[str, Callable[[], None]]] = []
 
         def begin(state: StreamState) -> None:
-            found = marks.begin_pass(state)
+            found = watermarks.begin(state)
             if found is not None:
-                begun.append((state.name, partial(marks.end_pass, found)))
+                begun.append((state.name, partial(watermarks.end, found)))
 
-        _attempt("marks of writers", marks.record_some)
+        _attempt("marks of writers", watermarks.marks.record_some)
         for name in names:
             _attempt(f"time of stream {name}", partial(self._do, begin, name))
         for name, end in begun:
@@ -128,22 +159,24 @@ class Upkeep:
 
     def _merge(self, name: str, segment_id: int) -> None:
         """Merge small plogs of a segment; the catalog is held only while they take each other's place."""
-        store, catalog = self._store, self._store.catalog
-        store.small_plogs.discard((name, segment_id))  # first, so that a commit that comes meanwhile is noted again
+        catalog = self._catalog
+        self._segments.small_plogs.discard(
+            (name, segment_id)
+        )  # first, so that a commit that comes meanwhile is noted again
         with catalog.lock:
             state = catalog.streams.get(name)
             if state is None or segment_id not in state.segments:
                 return
-            retention, segment = state.config.retention, store.segment(name, segment_id)
+            retention, segment = state.config.retention, self._segments.get(name, segment_id)
         span_ms = max(int(retention.seconds * 1000 / PLOGS_KEPT), 1) if isinstance(retention, ByTime) else None
         try:
             segment.merge_plogs(guard=catalog.lock, span_ms=span_ms)
         except PenstockError:
-            store.small_plogs.add((name, segment_id))
+            self._segments.small_plogs.add((name, segment_id))
             raise
 
     def _do(self, task: Callable[[StreamState], None], name: str) -> None:
-        catalog = self._store.catalog
+        catalog = self._catalog
         with catalog.lock:
             if name in catalog.streams:
                 task(catalog.streams[name])
@@ -151,39 +184,39 @@ class Upkeep:
     def _scale(self, state: StreamState) -> None:
         if not _is_scaled(state):
             return
-        now = self._store.clock.elapsed()
+        now = self._clock.elapsed()
         current = [one.segment_id for one in state.current]
         meters = self._meters[state.uid] = {
             segment: self._meters.get(state.uid, {}).get(segment) or Meter() for segment in current
         }
         for segment, meter in meters.items():
-            taken = self._store.segment(state.name, segment)
+            taken = self._segments.get(state.name, segment)
             meter.sample(now, events=taken.events, size=taken.bytes)
-        decision = decide(state, meters, now, clock_time=self._store.clock.now())
+        decision = decide(state, meters, now, clock_time=self._clock.now())
         if decision is not None:
-            self._store.scale_stream(state.name, decision.seal, decision.ranges)
+            self._streams.scale(state.name, decision.seal, decision.ranges)
 
     def _retain(self, state: StreamState) -> None:
-        for consumer in state.expired_consumers(int(self._store.clock.now() * 1000)):
+        for consumer in state.expired_consumers(int(self._clock.now() * 1000)):
             _logger.info("consumer %s of stream %s was silent for its lease, and is forgotten", consumer, state.name)
-            self._store.unregister_consumer(state.name, consumer)
+            self._streams.unregister_consumer(state.name, consumer)
         cut = self._retention_cut(state)
         if cut is None:
             return
         cut = {segment: self._event_border(state, segment, offset) for segment, offset in cut.items()}
         if cut != state.head:
-            self._store.truncate_stream(state.name, StreamCut.of(state.name, cut))
+            self._streams.truncate(state.name, StreamCut.of(state.name, cut))
 
     def _event_border(self, state: StreamState, segment: int, offset: int) -> int:
         """Return where a segment can be cut: not inside a large event, but before it."""
-        border = self._store.segment(state.name, segment).event_border(offset)
+        border = self._segments.get(state.name, segment).event_border(offset)
         return max(border, state.head.get(segment, 0))
 
     def _retention_cut(self, state: StreamState) -> dict[int, int] | None:
         def view(segment: int) -> Segment:
-            return self._store.segment(state.name, segment)
+            return self._segments.get(state.name, segment)
 
-        now = self._store.clock.now()
+        now = self._clock.now()
         now_ms = int(now * 1000)
         match state.config.retention:
             case ByTime(seconds):
@@ -193,7 +226,7 @@ class Upkeep:
             case BySize(size_bytes):
                 return by_size(state, view, size_bytes=size_bytes, now_ms=now_ms)
             case ByConsumption():
-                groups = [group for group in self._store.catalog.groups.values() if state.name in group.streams]
+                groups = [group for group in self._catalog.groups.values() if state.name in group.streams]
                 passed = [group.places()[state.name] for group in groups if not group.finished]
                 return by_consumption(state, view, [*passed, *state.consumer_cuts().values()])
             case _:
@@ -217,6 +250,6 @@ def _attempt(what: str, task: Callable[[], object]) -> None:
     try:
         task()
     except PenstockError as error:
-        _logger.warning("upkeep was put off, %s: %s", what, error)
+        _logger.warning("maintenance was put off, %s: %s", what, error)
     except Exception:
-        _logger.exception("upkeep failed and is tried again, %s", what)
+        _logger.exception("maintenance failed and is tried again, %s", what)

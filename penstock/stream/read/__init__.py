@@ -6,6 +6,7 @@ from penstock.stream.read._large_read import EventInputStream, event_at, event_e
 from penstock.stream.read._membership import Look, Seat, Seated
 from penstock.stream.read._next_cut import Room, step_through
 from penstock.stream.read._reader import EVENT_SIZE_DEFAULT, READER_LEASE_S, EventRead, Reader
+from penstock.stream.read._stream_reads import StreamReads
 
 __all__ = [
     "EVENT_SIZE_DEFAULT",
@@ -17,6 +18,7 @@ __all__ = [
     "Room",
     "Seat",
     "Seated",
+    "StreamReads",
     "event_at",
     "event_ends",
     "file_at",

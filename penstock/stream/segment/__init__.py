@@ -1,25 +1,34 @@
 """One segment over one log: append, scan, find the tail, wake up those who wait for the next block."""
 
+from penstock.stream.segment._cuts import Cuts
+from penstock.stream.segment._logs import CATALOG_LOG, Logs, segment_log, watermark_log
 from penstock.stream.segment._plog_sizes import PLOGS_KEPT, plog_sizes
 from penstock.stream.segment._readable import READ_SIZE, ReadableSegment, Times
 from penstock.stream.segment._segment import NumbersTaken, PendingBlock, Segment, SegmentEnded
+from penstock.stream.segment._segments import Segments
 from penstock.stream.segment._wake_up import Bell
 from penstock.stream.segment._writer_table import WriterTable, durable_number, highest_number, inherit, writer_hash
 
 __all__ = [
+    "CATALOG_LOG",
     "PLOGS_KEPT",
     "READ_SIZE",
     "Bell",
+    "Cuts",
+    "Logs",
     "NumbersTaken",
     "PendingBlock",
     "ReadableSegment",
     "Segment",
     "SegmentEnded",
+    "Segments",
     "Times",
     "WriterTable",
     "durable_number",
     "highest_number",
     "inherit",
     "plog_sizes",
+    "segment_log",
+    "watermark_log",
     "writer_hash",
 ]

@@ -1,36 +1,26 @@
 """Transactions: open, prepared, committed, and what a crash left of a commit."""
 
-from penstock.stream.transaction._commit import finish_commits, recover_commits
-from penstock.stream.transaction._prepared import (
-    PreparedTransaction,
-    check_timestamp,
-    drop_prepared,
-    expire_prepared,
-    leases_left,
-)
-from penstock.stream.transaction._transaction import (
-    EndedTransaction,
-    Status,
-    Transaction,
-    TransactionalWriter,
-    TransactionLogs,
-    as_event,
-    check_ids,
-)
+from penstock.stream.transaction._commits import Commits
+from penstock.stream.transaction._ended import EndedTransaction
+from penstock.stream.transaction._prepared import PreparedTransaction
+from penstock.stream.transaction._status import LEASE_MAX_S, Status, check_lease, check_timestamp
+from penstock.stream.transaction._transaction import Transaction, as_event
+from penstock.stream.transaction._transaction_logs import TransactionLogs
+from penstock.stream.transaction._transactional_writer import TransactionalWriter, check_ids
+from penstock.stream.transaction._transactions import Transactions
 
 __all__ = [
+    "LEASE_MAX_S",
+    "Commits",
     "EndedTransaction",
     "PreparedTransaction",
     "Status",
     "Transaction",
     "TransactionLogs",
     "TransactionalWriter",
+    "Transactions",
     "as_event",
     "check_ids",
+    "check_lease",
     "check_timestamp",
-    "drop_prepared",
-    "expire_prepared",
-    "finish_commits",
-    "leases_left",
-    "recover_commits",
 ]

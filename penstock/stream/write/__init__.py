@@ -6,6 +6,7 @@ from penstock.stream.write._host import KnownWriter, OpenLane
 from penstock.stream.write._large_write import CHUNK_SIZE, EventOutputStream, LargeWrite
 from penstock.stream.write._pump import Pump
 from penstock.stream.write._writer import EVENT_SIZE_MAX, StreamWriter, check_writer
+from penstock.stream.write._writers import Writers
 
 __all__ = [
     "CHUNK_SIZE",
@@ -21,6 +22,7 @@ __all__ = [
     "Pump",
     "Rows",
     "StreamWriter",
+    "Writers",
     "array_lengths",
     "array_of",
     "as_rows",

@@ -1,0 +1,268 @@
+"""What changes streams as a whole: create, configure, scale, seal, truncate, delete; and their consumers.
+
+``catalog.lock`` is held by whoever changes what there is; it is taken before the locks of segments, and after those of
+writers.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Any, Final
+
+from penstock.errors import BadArgument, PenstockError, StreamExists, StreamNotSealed, StreamSealed
+from penstock.model import (
+    Fixed,
+    SegmentInfo,
+    StreamConfig,
+    StreamCut,
+    StreamInfo,
+    as_list,
+    check_kind,
+    check_name,
+    check_positive,
+    check_segments,
+    check_stream_name,
+    check_whole,
+    shown,
+)
+from penstock.ports import uninterrupted
+from penstock.stream.format import (
+    ConsumerMoved,
+    StreamCreated,
+    StreamDeleted,
+    StreamScaled,
+    StreamStopped,
+    StreamTruncated,
+    StreamUpdated,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from penstock.ports import Clock
+    from penstock.stream.catalog import Catalog, StreamState
+    from penstock.stream.group import Groups
+    from penstock.stream.segment import Cuts, Segments
+    from penstock.stream.time import Watermarks
+    from penstock.stream.transaction import Transactions
+
+__all__ = ["Streams"]
+
+_logger: Final = logging.getLogger("penstock.stream")
+
+
+class Streams:
+    """The streams of a store. ``wake`` starts maintenance."""
+
+    def __init__(
+        self,
+        *,
+        catalog: Catalog,
+        segments: Segments,
+        cuts: Cuts,
+        watermarks: Watermarks,
+        transactions: Transactions,
+        groups: Groups,
+        clock: Clock,
+        wake: Callable[[], None],
+    ) -> None:
+        self._catalog, self._segments, self._cuts, self._watermarks = catalog, segments, cuts, watermarks
+        self._transactions, self._groups, self._clock, self._wake = transactions, groups, clock, wake
+
+    @uninterrupted
+    def create(
+        self, name: str, segments: int | None = None, config: StreamConfig | None = None, *, exist_ok: bool = False
+    ) -> StreamInfo:
+        """Create a stream; with ``exist_ok``, one that is there stays as it is."""
+        check_stream_name(name)
+        config = StreamConfig() if config is None else config
+        check_kind("config", config, StreamConfig)
+        check_kind("exist_ok", exist_ok, bool)
+        count = _first_segments(segments, config)
+        with self._catalog.lock:
+            self._catalog.check_open()
+            if name not in self._catalog.streams:
+                self._catalog.commit(StreamCreated(name, self._catalog.next_uid, count, config))
+            elif not exist_ok:
+                raise StreamExists(name)
+        self._wake()
+        return self.info(name)
+
+    def all(self, scope: str | None = None) -> list[StreamInfo]:
+        """Return all streams, or those of a scope, by name."""
+        if scope is not None:
+            check_name("scope", scope)
+        with self._catalog.lock:
+            self._catalog.check_open()
+            names = [name for name in self._catalog.streams if scope is None or name.startswith(f"{scope}/")]
+            return [self.info(name) for name in sorted(names)]
+
+    def info(self, name: str) -> StreamInfo:
+        """Return what there is to know of a stream."""
+        with self._catalog.lock:
+            state = self._catalog.open_stream(name)
+            tail = self._cuts.tail(name)
+            segments = [SegmentInfo(one.segment_id, one.low, one.high) for one in state.current]
+            return StreamInfo(
+                name=name,
+                uid=state.uid,
+                state="sealed" if state.sealed else "active",
+                epoch=state.epoch,
+                segments=() if state.sealed else tuple(segments),
+                config=state.config,
+                events=self._cuts.events(state, tail.offsets),
+                size_bytes=self._cuts.size_bytes(state, tail.offsets),
+                head=self._cuts.head(name),
+                tail=tail,
+            )
+
+    @uninterrupted
+    def update(self, name: str, config: StreamConfig) -> StreamInfo:
+        """Give a stream another configuration."""
+        check_kind("config", config, StreamConfig)
+        with self._catalog.lock:
+            if self._catalog.open_stream(name).sealed:
+                raise StreamSealed(name)
+            self._catalog.commit(StreamUpdated(name, config))
+            self._segments.configure(self._catalog.open_stream(name))
+        self._wake()
+        return self.info(name)
+
+    @uninterrupted
+    def scale(self, name: str, seal: Sequence[int], ranges: Sequence[tuple[float, float]]) -> StreamInfo:
+        """End some segments and go on in new ones that have the same key space: a split, a merge, or both."""
+        seal, ranges = as_list("seal", seal, "segments, ints"), _as_ranges(ranges)
+        for segment in seal:
+            check_whole("seal", segment)
+        with self._catalog.lock:
+            state = self._catalog.open_stream(name)
+            if state.sealed:
+                raise StreamSealed(name)
+            state.check_scale(seal, ranges)
+            now_ms = int(self._clock.now() * 1000)
+            self._end_segments(state, seal, lambda ends, counts: StreamScaled(name, ends, ranges, now_ms, counts))
+        return self.info(name)
+
+    @uninterrupted
+    def seal(self, name: str) -> StreamInfo:
+        """Let the stream take no more events; sealing it again does nothing."""
+        with self._catalog.lock:
+            state = self._catalog.open_stream(name)
+            if not state.sealed:
+                current = [one.segment_id for one in state.current]
+                self._end_segments(state, current, lambda ends, counts: StreamStopped(name, ends, counts))
+        return self.info(name)
+
+    def _end_segments(self, state: StreamState, segments: Sequence[int], record: Any) -> None:  # noqa: ANN401
+        """End segments together with the record that says so; where that fails, they go on."""
+        self._transactions.commits.finish(state.name)
+        ending = {segment: self._segments.get(state.name, segment) for segment in segments}
+        try:
+            ends = {segment: one.end() for segment, one in ending.items()}
+            counts = {segment: one.count_before(ends[segment]) for segment, one in ending.items()}
+            self._catalog.commit(record(ends, counts))
+        except BaseException:
+            for one in ending.values():
+                one.reopen()
+            raise
+        for one in ending.values():
+            one.ring()
+
+    @uninterrupted
+    def delete(self, name: str) -> None:
+        """Delete a sealed stream and all it holds."""
+        with self._catalog.lock:
+            state = self._catalog.open_stream(name)
+            if not state.sealed:
+                raise StreamNotSealed(name)
+            prepared = [record for record in self._catalog.prepared.values() if record.stream == name]
+            self._catalog.commit(StreamDeleted(name))
+            self._transactions.drop_prepared(prepared, "its stream was deleted")
+            self._segments.drop(state, list(state.segments))
+            self._watermarks.lose_stream(state.uid)
+            self._groups.lose_stream(name)
+
+    @uninterrupted
+    def truncate(self, name: str, cut: StreamCut) -> StreamInfo:
+        """Let the stream begin at ``cut``; what lies before is gone, and its plogs are freed."""
+        with self._catalog.lock:
+            state = self._catalog.open_stream(name)
+            self._cuts.check(cut, stream=name)
+            self._truncate(state, cut.offsets)
+        return self.info(name)
+
+    def _truncate(self, state: StreamState, head: Mapping[int, int]) -> None:
+        self._transactions.commits.finish(state.name)
+        gone = state.before(head)
+        for one in state.current if not state.sealed else ():
+            segment = self._segments.get(state.name, one.segment_id)
+            segment.keep_table(before=head.get(one.segment_id, 0))
+        counts = {
+            segment: self._segments.get(state.name, segment).count_before(offset) for segment, offset in head.items()
+        }
+        self._catalog.commit(StreamTruncated(state.name, dict(head), counts))
+        self._segments.drop(state, gone)
+        for segment_id in head:
+            self._segments.get(state.name, segment_id).ring()
+        try:
+            self._free_space(state)
+        except PenstockError as error:  # the stream begins at its new head all the same
+            _logger.warning("the space before the head of stream %s is freed later: %s", state.name, error)
+
+    def _free_space(self, state: StreamState) -> None:
+        """Let go of the plogs that lie before the head of a stream."""
+        for segment_id, offset in state.head.items():
+            self._segments.get(state.name, segment_id).truncate(offset, count=state.head_counts.get(segment_id, 0))
+        self._watermarks.truncate(state)
+
+    @uninterrupted
+    def register_consumer(
+        self, name: str, consumer: str, cut: StreamCut | None = None, *, lease_s: float | None = None
+    ) -> None:
+        """Note that a consumer needs nothing before ``cut``, the head at first; retention by consumption goes by it.
+
+        With ``lease_s`` it is forgotten when it is not registered again for so many seconds.
+        """
+        check_name("consumer", consumer)
+        if lease_s is not None:
+            check_positive("lease_s", lease_s)
+        with self._catalog.lock:
+            cut = self._cuts.head(name) if cut is None else cut
+            self._cuts.check(cut, stream=name)
+            expires_ms = None if lease_s is None else int((self._clock.now() + lease_s) * 1000)
+            self._catalog.commit(ConsumerMoved(name, consumer, cut.offsets, expires_ms))
+        if lease_s is not None:
+            self._wake()
+
+    @uninterrupted
+    def unregister_consumer(self, name: str, consumer: str) -> None:
+        """Forget a consumer; one that is not registered is forgotten already."""
+        check_name("consumer", consumer)
+        with self._catalog.lock:
+            if consumer in self._catalog.open_stream(name).consumers:
+                self._catalog.commit(ConsumerMoved(name, consumer, None))
+
+    def consumers(self, name: str) -> dict[str, StreamCut]:
+        """Return who is registered as a consumer, and how far each has come."""
+        with self._catalog.lock:
+            known = self._catalog.open_stream(name).consumer_cuts()
+            return {consumer: StreamCut.of(name, cut) for consumer, cut in known.items()}
+
+
+def _first_segments(segments: int | None, config: StreamConfig) -> int:
+    """Return how many segments a new stream starts with."""
+    scaling = config.scaling
+    wanted = scaling.segments if isinstance(scaling, Fixed) else scaling.min_segments
+    if segments is None:
+        return wanted or 1
+    check_segments(segments)
+    if isinstance(scaling, Fixed) and wanted not in (None, segments):
+        raise BadArgument(f"segments={segments} and {scaling}: say it once")
+    return segments
+
+
+def _as_ranges(ranges: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
+    try:
+        return [(float(low), float(high)) for low, high in ranges]
+    except (TypeError, ValueError, OverflowError):
+        raise BadArgument(f"ranges cannot be {shown(ranges)}: give pairs like (0.0, 0.5)") from None

@@ -1,0 +1,171 @@
+"""The reader groups of a store: creating one, and the coordinator of each that is at work."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeGuard
+
+from penstock.errors import BadArgument, GroupExists, WrongCut
+from penstock.model import Checkpoint, StreamCut, as_list, check_kind, check_name, check_stream_name, shown
+from penstock.stream.format import GroupCreated
+from penstock.stream.group._coordinator import Coordinator
+from penstock.stream.group._group import ReaderGroup
+from penstock.stream.group._positions import Positions
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from penstock.ports import Clock, Random
+    from penstock.stream.catalog import Catalog, GroupState
+    from penstock.stream.format import Places
+    from penstock.stream.segment import Cuts, Segments
+    from penstock.stream.time import CutFinder, Watermarks
+
+    Time = int | datetime | Literal["head", "tail"]
+    GroupPlace = Checkpoint | StreamCut | Iterable[StreamCut] | Time
+
+__all__ = ["Groups", "is_time"]
+
+
+class Groups:
+    """The reader groups of a store, with what they need of it. ``at_work`` are the coordinators, by group."""
+
+    def __init__(
+        self,
+        catalog: Catalog,
+        segments: Segments,
+        cuts: Cuts,
+        finder: CutFinder,
+        watermarks: Watermarks,
+        *,
+        clock: Clock,
+        random: Random,
+    ) -> None:
+        self.catalog, self.segments, self.cuts, self.clock = catalog, segments, cuts, clock
+        self._finder, self._watermarks, self._random = finder, watermarks, random
+        self.at_work: Final[dict[str, Coordinator]] = {}
+        self.positions: Final = Positions(catalog, self.at_work)
+
+    def create(
+        self,
+        name: str,
+        streams: Iterable[str],
+        start: GroupPlace | None,
+        end: GroupPlace | None,
+        *,
+        exist_ok: bool,
+    ) -> ReaderGroup:
+        """Create a group that reads from a place, or the head, of each stream; up to another one, if there is one."""
+        check_name("reader group", name)
+        check_kind("exist_ok", exist_ok, bool)
+        names = _stream_names(streams)
+        with self.catalog.lock:
+            heads = {stream: self.cuts.head(stream) for stream in names}
+            if name in self.catalog.groups:
+                differs = _difference(self.catalog.groups[name], names, start, end) if exist_ok else None
+                if differs is not None or not exist_ok:
+                    raise GroupExists(name, differs=differs)
+                return ReaderGroup(self, name)
+            starts = heads | ({} if start is None else self.checked_cuts(names, "start", start))
+            ends = {} if end is None else self.checked_cuts(names, "end", end)
+            self.check_order(starts, {stream: cut.offsets for stream, cut in ends.items()})
+            begin, stop = ({stream: cut.offsets for stream, cut in cuts.items()} for cuts in (starts, ends))
+            self.catalog.commit(GroupCreated(name, begin, stop, self.new_epoch()))
+        return ReaderGroup(self, name)
+
+    def get(self, name: str) -> ReaderGroup:
+        """Return a reader group."""
+        check_name("reader group", name)
+        self.catalog.check_open()
+        self.catalog.group(name)
+        return ReaderGroup(self, name)
+
+    def names(self) -> list[str]:
+        """Return the names of all reader groups."""
+        with self.catalog.lock:
+            self.catalog.check_open()
+            return sorted(self.catalog.groups)
+
+    def coordinator(self, name: str) -> Coordinator:
+        """Return the coordinator of a group; the caller holds the catalog's lock."""
+        if name not in self.at_work:
+            self.at_work[name] = Coordinator(
+                name,
+                self.catalog,
+                self.segments,
+                self._watermarks,
+                self.clock,
+                wake_positions=self.positions.wake,
+            )
+        return self.at_work[name]
+
+    def new_epoch(self) -> int:
+        """Return a number that no other group, and no other time of a group, has."""
+        return int.from_bytes(self._random.token(6), "big")
+
+    def lose_stream(self, name: str) -> None:
+        """Tell all readers that a stream was deleted; the caller holds the catalog's lock."""
+        for coordinator in self.at_work.values():
+            coordinator.lose_stream(name)
+
+    def checked_cuts(self, streams: Sequence[str], what: str, given: GroupPlace) -> dict[str, StreamCut]:
+        """Return cuts by stream; refuse what is none of these streams' cuts."""
+        if is_time(given):
+            return {stream: self._finder.find(what, stream, given) for stream in streams}
+        cuts = _cut_list(what, given)
+        for cut in cuts:
+            if cut.stream not in streams:
+                raise WrongCut(", ".join(streams), cut, reason=f"it is one of {cut.stream!r}")
+            self.cuts.check(cut)
+        found = {cut.stream: cut for cut in cuts}
+        if len(found) != len(cuts):
+            raise BadArgument(f"{what} cannot be {shown(given)}: there is more than one cut of the same stream")
+        return found
+
+    def check_order(self, starts: Mapping[str, StreamCut], ends: Mapping[str, Mapping[int, int]]) -> None:
+        """Refuse to begin behind the end."""
+        for stream, end in ends.items():
+            if end and self.catalog.stream(stream).is_behind(starts[stream].offsets, end):
+                reason = f"the group ends before, at {StreamCut.of(stream, end)}"
+                raise WrongCut(stream, starts[stream], reason=reason)
+
+
+def _stream_names(streams: Iterable[str]) -> list[str]:
+    names = [streams] if isinstance(streams, str) else as_list("streams", streams, "names of streams")
+    for name in names:
+        check_stream_name(name)
+    if not names or len(set(names)) != len(names):
+        raise BadArgument(f"streams cannot be {shown(names)}: a reader group reads one or more, each named once")
+    return names
+
+
+def _difference(
+    group: GroupState, names: Sequence[str], start: GroupPlace | None, end: GroupPlace | None
+) -> str | None:
+    """Return what a group has other than it was asked for."""
+    if sorted(group.streams) != sorted(names):
+        return "other streams"
+    if start is not None and not is_time(start) and not _has_cuts(group.starts, _cut_list("start", start)):
+        return "another start"
+    if end is None and any(group.ends.values()):
+        return "an end"
+    if end is not None and not is_time(end) and not _has_cuts(group.ends, _cut_list("end", end)):
+        return "another end"
+    return None
+
+
+def _has_cuts(known: Places, cuts: Iterable[StreamCut]) -> bool:
+    return all(known.get(cut.stream) == cut.offsets for cut in cuts)
+
+
+def is_time(given: object) -> TypeGuard[Time]:
+    """Whether a place is given as a time, or as head or tail."""
+    return type(given) is int or isinstance(given, datetime) or (isinstance(given, str) and given in {"head", "tail"})
+
+
+def _cut_list(what: str, given: object) -> list[StreamCut]:
+    some: Any = given.cuts if isinstance(given, Checkpoint) else given
+    cuts = [some] if isinstance(some, StreamCut) else as_list(what, some, "StreamCuts, or one, a checkpoint, or a time")
+    for cut in cuts:
+        check_kind(what, cut, StreamCut)
+    return cuts

@@ -1,0 +1,155 @@
+"""Bounded reads of a stream, from one place to another: Arrow batches, ranges for parallel readers, the next cut."""
+
+from __future__ import annotations
+
+from functools import partial
+from itertools import chain, pairwise
+from typing import TYPE_CHECKING
+
+from penstock.errors import BadArgument, DataTruncated
+from penstock.model import EventPointer, SegmentRange, Step, StreamCut, check_kind, check_whole
+from penstock.stream.read._bounded_read import part_marks, read_part
+from penstock.stream.read._large_read import event_at, file_at
+from penstock.stream.read._next_cut import Room, step_through
+from penstock.stream.time import bound_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    import pyarrow as pa
+
+    from penstock.model import Place
+    from penstock.stream.catalog import Catalog, StreamState
+    from penstock.stream.read._large_read import EventInputStream
+    from penstock.stream.segment import Cuts, Segments
+    from penstock.stream.time import CutFinder, MarkTimes, Watermarks
+
+__all__ = ["StreamReads"]
+
+
+class StreamReads:
+    """Reads streams by place, without a reader group."""
+
+    def __init__(
+        self, catalog: Catalog, segments: Segments, cuts: Cuts, finder: CutFinder, watermarks: Watermarks
+    ) -> None:
+        self._catalog, self._segments, self._cuts = catalog, segments, cuts
+        self._finder, self._watermarks = finder, watermarks
+
+    def fetch(self, pointer: EventPointer) -> bytes:
+        """Return the event that a pointer points to, all of it."""
+        event = event_at(self._cuts.segment_at(pointer), pointer)
+        return event if isinstance(event, bytes) else event.read_all()
+
+    def fetch_as_stream(self, pointer: EventPointer) -> EventInputStream:
+        """Return the event that a pointer points to, as a file."""
+        return file_at(self._cuts.segment_at(pointer), pointer)
+
+    def times(self, name: str, segment_id: int) -> MarkTimes:
+        """Return the times of a segment's events, by watermarks."""
+        return self._watermarks.times(self._catalog.open_stream(name), segment_id)
+
+    def read(
+        self, name: str, start: Place | None, end: Place | None, *, max_event_size: int
+    ) -> Iterator[pa.RecordBatch]:
+        """Return the events from one place to another, as Arrow batches."""
+        check_whole("max_event_size", max_event_size, least=1)
+        parts = self.ranges(name, start, end, None)
+        return chain.from_iterable(map(partial(self.read_range, max_event_size=max_event_size), parts))
+
+    def read_range(self, part: SegmentRange, *, max_event_size: int) -> Iterator[pa.RecordBatch]:
+        """Return the events of a part of one segment, as Arrow batches."""
+        check_kind("part", part, SegmentRange)
+        check_whole("max_event_size", max_event_size, least=1)
+        segment = self._cuts.segment_at(EventPointer(part.stream, part.segment_id, part.start))
+        return read_part(segment, part, self.times(part.stream, part.segment_id), max_event_size=max_event_size)
+
+    def ranges(self, name: str, start: Place | None, end: Place | None, approx_bytes: int | None) -> list[SegmentRange]:
+        """Return what parallel readers may read: parts of segments of about ``approx_bytes``, or whole ones."""
+        if approx_bytes is not None:
+            check_whole("approx_bytes", approx_bytes, least=1)
+        while True:
+            try:
+                return self._ranges(name, start, end, approx_bytes)
+            except DataTruncated:
+                if start is not None:
+                    raise  # otherwise it is read from where the stream begins now
+                if end is not None:
+                    self._finder.find("end", name, end)  # which raises if that is gone, too
+
+    def _ranges(
+        self, name: str, start: Place | None, end: Place | None, approx_bytes: int | None
+    ) -> list[SegmentRange]:
+        with self._catalog.lock:
+            state = self._catalog.open_stream(name)
+            head = state.head
+            first = self._cuts.head(name) if start is None else self._finder.find("start", name, start)
+            last = self._cuts.tail(name) if end is None else self._finder.find("end", name, end)
+            if any(low < high for _, low, high in self._cuts.spans(state, last, first)):
+                raise BadArgument(f"the start {first} is behind the end {last}: give a start before the end")
+            spans = self._cuts.spans(state, first, last)
+        parts = []
+        with self._cuts.unless_truncated(state, first, head):
+            for segment, low, high in spans:
+                cuts = (
+                    ()
+                    if approx_bytes is None
+                    else part_marks(self._segments.of(state, segment), low, high, size=approx_bytes)
+                )
+                parts += [SegmentRange(name, segment, a, b) for a, b in pairwise([low, *cuts, high]) if a < b]
+        return parts
+
+    def step(
+        self,
+        name: str,
+        start: StreamCut,
+        end: StreamCut | None,
+        *,
+        max_bytes: int | None,
+        max_events: int | None,
+        align: bool,
+        skip_truncated: bool,
+    ) -> Step:
+        """Return how far to read next; see :meth:`penstock.Store.step`."""
+        for what, limit in (("max_bytes", max_bytes), ("max_events", max_events)):
+            if limit is not None:
+                check_whole(what, limit, least=1)
+        for what, flag in (("align", align), ("skip_truncated", skip_truncated)):
+            check_kind(what, flag, bool)
+        for what, cut in (("start", start), ("end", end)):
+            if cut is not None or what == "start":
+                check_kind(what, cut, StreamCut)
+        while True:
+            try:
+                return self._step(name, start, end, Room(max_bytes, max_events), align=align, moves=skip_truncated)
+            except DataTruncated:
+                if not skip_truncated:
+                    raise
+
+    def _step(
+        self, name: str, start: StreamCut, end: StreamCut | None, room: Room, *, align: bool, moves: bool
+    ) -> Step:
+        with self._catalog.lock:
+            state = self._catalog.open_stream(name)
+            head = state.head
+            end = self._cuts.tail(name) if end is None else end
+            check = self._moved_on if moves else self._checked
+            start, end = check(state, start), check(state, end)
+            ends = {segment: high for segment, _, high in self._cuts.spans(state, start, end)}
+            families = [state.family(segment) for segment in ends if state.segments[segment].successors]
+        with self._cuts.unless_truncated(state, start, head):
+            reached = step_through(start.offsets, ends, families, partial(self._segments.of, state), room)
+        with self._catalog.lock:
+            self._cuts.check_there(state, start, head)
+            return self._watermarks.step(state, start.offsets, reached, align=align)
+
+    def _checked(self, state: StreamState, cut: StreamCut) -> StreamCut:
+        self._cuts.check(cut, stream=state.name)
+        return cut
+
+    def _moved_on(self, state: StreamState, cut: StreamCut) -> StreamCut:
+        """Return a cut, but not before the head."""
+        try:
+            return self._checked(state, cut)
+        except DataTruncated:
+            return StreamCut.of(state.name, bound_of(state, [], cut.offsets))

@@ -1,0 +1,350 @@
+"""Commits: what makes the events of a transaction part of a stream, all of them at once.
+
+A small transaction is copied: one block a segment. If that is more than one block, the blocks stand in the catalog
+first, so that whoever opens the store after a crash appends those that are missing. A large one has logs of its own,
+which the segments take over: the catalog says which before they do, and they do it in one record. So afterwards all of
+these logs are there or none is, and the commit is done again, or is done.
+
+Once the catalog says so, a commit has come about, even if the disk then refuses the rest. Nothing of it is shown until
+it is finished, which is tried again before anything else changes the stream's segments.
+
+A transaction that began before its stream was scaled may have logs for a key range that no single segment has any more.
+Then the segments that have it now end, one with the old range takes the logs and ends, and others with the present
+ranges go on: such a commit is a scale in passing. Prepared transactions that are committed together may have begun
+before and after a scale, so that their ranges overlap: then there are several such layers, one behind another, and what
+is to come first under a key lies in an earlier one.
+"""
+
+from __future__ import annotations
+
+import logging
+from contextlib import ExitStack, contextmanager, suppress
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+from penstock.errors import CommitUnfinished, PenstockError, StreamSealed, WrongPosition
+from penstock.stream.format import (
+    NO_SEGMENT,
+    BlockHeader,
+    Committed,
+    Committing,
+    CopiedPart,
+    LoggedPart,
+    SpliceLabel,
+    Uncommitted,
+    read_header,
+)
+from penstock.stream.segment import writer_hash
+from penstock.stream.transaction._roll import Roll
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+    from penstock.log._stream import PendingLogAppend
+    from penstock.ports import Bytes, Clock
+    from penstock.stream.catalog import Catalog, SegmentState, StreamState
+    from penstock.stream.format import Record
+    from penstock.stream.segment import Logs, PendingBlock, Segment, Segments
+    from penstock.stream.transaction._buffer import Contents
+    from penstock.stream.transaction._roll import TransactionPart
+
+__all__ = ["LOGS_MAX", "Commits"]
+
+_logger: Final = logging.getLogger("penstock.stream")
+LOGS_MAX: Final = 1024  # of one commit: taking them over is one append of metadata, at most 1,200 bytes for each
+
+
+class Commits:
+    """Commits transactions, and finishes what a crash or a full disk has interrupted."""
+
+    def __init__(self, catalog: Catalog, segments: Segments, logs: Logs, clock: Clock) -> None:
+        self._catalog, self._segments, self._logs, self._clock = catalog, segments, logs, clock
+
+    def copy(self, name: str, transaction: str, contents: Mapping[int, Contents]) -> dict[int, int]:
+        """Append a block to each of some segments, all or none; ``contents`` are what is in them.
+
+        Return where each block begins. The caller holds the catalog, and knows that these segments take events.
+        """
+        self.finish(name)
+        self._catalog.catch_up()
+        mark = writer_hash(transaction)
+        segments = {segment: self._segments.get(name, segment) for segment in sorted(contents)}
+        with ExitStack() as held:
+            for one in segments.values():
+                held.enter_context(one.held())
+            blocks: dict[int, tuple[BlockHeader, *tuple[Bytes, ...]]] = {
+                segment: (
+                    BlockHeader(count=one.count, columns=one.columns, parts=0, writer=mark),
+                    *one.body,
+                )
+                for segment, one in contents.items()
+            }
+            record, noted = Committed(name, transaction), None
+            if len(blocks) > 1:
+                copied = [
+                    CopiedPart(segment, segments[segment].tail, b"".join((header.pack(), *body)))
+                    for segment, (header, *body) in blocks.items()
+                ]
+                self._catalog.commit(Committing(name, transaction, copied, []))
+                with _on_record(transaction):
+                    pending = _append_all(segments, blocks)
+            else:
+                [(number, block)] = blocks.items()
+                record, noted, only = self._append_behind_record(segments[number], record, number, *block)
+                pending = {number: only}
+        for segment, appended in pending.items():
+            segments[segment].show(appended.end)
+        self._catalog.settle(record, noted)
+        return {segment: appended.start for segment, appended in pending.items()}
+
+    def _append_behind_record(
+        self, segment: Segment, record: Committed, number: int, header: BlockHeader, *parts: Bytes
+    ) -> tuple[Committed, PendingLogAppend, PendingBlock]:
+        """Append the only block of a commit, with one sync for it and for the record that names its place.
+
+        The record comes first in the journal, so after a crash the block is there only if the record is. Whether a
+        record is there without its block is found out when the store is opened.
+        """
+        size = len(header.pack()) + sum(map(len, parts))
+        while True:
+            place = segment.own_log().next_append(size)
+            record = msgspec.structs.replace(record, segment=number, end=place.start + size)
+            noted = self._catalog.submit(record)
+            try:
+                if not place.in_order:
+                    noted.result()
+                block = segment.submit_held(header, *parts, expected=place.position)
+                block.wait()
+            except BaseException as error:
+                self._catalog.settle(Uncommitted(record.stream, record.transaction))
+                if not isinstance(error, WrongPosition):  # a block before this one was lost, on a full disk
+                    raise
+            else:
+                return record, noted, block
+
+    def _show(self, record: Committing, segments: Iterable[Segment]) -> None:
+        """Show readers what was committed, in all segments before anybody can ask where the stream ends."""
+        for one in segments:
+            one.show()
+        self._catalog.settle(Committed(record.stream, record.transaction, implicit=record.implicit))
+        for one in segments:
+            if one.ended:
+                one.release()
+
+    def take_over(self, commit: Committing, parts: Sequence[TransactionPart], *before: Record) -> list[tuple[int, int]]:
+        """Let segments take over the logs of transactions, all or none; return segment and offset of each part.
+
+        ``commit`` says all but where the logs go, and ``before`` is recorded together with it. Under any key, what is
+        in an earlier part comes first. The caller holds the catalog. Everything in the logs is durable.
+        """
+        self.finish(commit.stream)
+        state = self._catalog.stream(commit.stream)
+        if state.sealed:
+            raise StreamSealed(commit.stream)
+        holders = [_segment_with(state, part) for part in parts]
+        ending = _overlapping(state.current, [part for part, one in zip(parts, holders, strict=True) if one is None])
+        rolled = {
+            place: part for place, part in enumerate(parts) if any(one.overlaps(part.low, part.high) for one in ending)
+        }
+        roll = Roll(self._segments, state, ending, rolled, now_ms=int(self._clock.now() * 1000))
+        try:
+            targets = [roll.segments.get(place, one) for place, one in enumerate(holders)]
+            by_segment: dict[int, list[TransactionPart]] = {}
+            for part, target in zip(parts, targets, strict=True):
+                assert target is not None, "a part that no segment has all of is rolled"
+                by_segment.setdefault(target, []).append(part)
+            logged = [
+                LoggedPart(
+                    target,
+                    [log for part in some for log in part.logs],
+                    [count for part in some for count in part.counts],
+                )
+                for target, some in by_segment.items()
+            ]
+            record = msgspec.structs.replace(commit, logged=logged)
+            self._catalog.commit(*before, *roll.records, record)
+        except BaseException:
+            roll.undo()
+            raise
+        roll.ring()
+        with _on_record(commit.transaction):
+            starts = self._take_over(record, by_segment)
+        return _places([one for one in targets if one is not None], parts, starts)
+
+    def _take_over(self, record: Committing, parts: Mapping[int, Sequence[TransactionPart]] | None) -> dict[int, int]:
+        """Let segments take over what the record says, unless they have; return where each of them had ended.
+
+        ``parts`` are None for who finds the record and knows nothing else.
+        """
+        segments = {one.segment: self._segments.get(record.stream, one.segment) for one in record.logged}
+        with ExitStack() as held:
+            for segment in sorted(segments):
+                held.enter_context(segments[segment].held())
+            try:
+                plan = {segments[one.segment].own_log(): self._logs.existing(one.logs) for one in record.logged}
+                labels = {log: label for one in record.logged for log, label in _labels(segments[one.segment], one)}
+                self._logs.splice(plan, labels)
+            except BaseException:
+                for one in segments.values():
+                    one.hold_back()
+                raise
+            starts = {}
+            for segment, one in segments.items():
+                some = () if parts is None else parts[segment]
+                size = sum(part.size for part in some)
+                starts[segment] = one.own_log().length - size
+                headers = None if parts is None else [header for part in some for header in part.headers]
+                one.take_over(headers, events=sum(sum(part.counts) for part in some), size=size)
+                self._segments.small_plogs.add((record.stream, segment))
+        self._show(record, segments.values())
+        return starts
+
+    def recover(self) -> None:
+        """Finish what a crash interrupted; a stream whose files are damaged waits, and no other because of it."""
+        self._doubt_newest()
+        for stream in {one.stream for one in self._catalog.commits.values()}:
+            try:
+                self.finish(stream)
+            except PenstockError as error:
+                _logger.warning("a commit of stream %s is on record and could not be finished: %s", stream, error)
+                self._withhold(stream)
+
+    def _doubt_newest(self) -> None:
+        """Take back the newest commit if its record was faster than its block; those before it were waited for."""
+        newest = self._catalog.newest_commit
+        if newest is None or newest.segment == NO_SEGMENT:
+            return
+        try:
+            segment = self._segments.get(newest.stream, newest.segment)
+            is_there = segment.has_block(writer_hash(newest.transaction), end=newest.end)
+        except PenstockError as error:
+            _logger.warning("nobody knows whether transaction %s was committed: %s", newest.transaction, error)
+        else:
+            if not is_there:
+                self._catalog.commit(Uncommitted(newest.stream, newest.transaction))
+
+    def _withhold(self, stream: str) -> None:
+        """Show nothing of commits that are half there."""
+        for record in self._under_way(stream):
+            for copied in record.copied:
+                with suppress(PenstockError):
+                    self._segments.get(stream, copied.segment).freeze(copied.start)
+            for logged in record.logged:
+                with suppress(PenstockError):
+                    self._segments.get(stream, logged.segment).hold_back()
+
+    def _under_way(self, stream: str) -> list[Committing]:
+        return [record for record in self._catalog.commits.values() if record.stream == stream]
+
+    def finish(self, stream: str) -> None:
+        """See through what a crash interrupted in a stream, or the disk refused; the caller holds the catalog."""
+        for record in self._under_way(stream):
+            if not record.copied:
+                self._take_over(record, None)
+                continue
+            segments = {part.segment: self._segments.get(stream, part.segment) for part in record.copied}
+            _append_missing(segments, record.copied)
+            for segment in segments.values():
+                segment.thaw()
+            self._show(record, segments.values())
+
+
+@contextmanager
+def _on_record(transaction: str) -> Iterator[None]:
+    """Tell who waits for a commit that is on record so, if the disk refuses the rest."""
+    try:
+        yield
+    except PenstockError as error:
+        raise CommitUnfinished(transaction, cause=error) from error
+
+
+def _append_all(
+    segments: Mapping[int, Segment], blocks: Mapping[int, tuple[BlockHeader, *tuple[Bytes, ...]]]
+) -> dict[int, PendingBlock]:
+    """Append the blocks of a commit that is on record; where that fails, nothing of it is shown."""
+    pending: dict[int, PendingBlock] = {}
+    try:
+        for segment, block in blocks.items():
+            pending[segment] = segments[segment].submit_held(*block)
+        for one in pending.values():
+            one.wait()
+    except BaseException:
+        _leave_unfinished(segments.values(), pending.values())
+        raise
+    return pending
+
+
+def _leave_unfinished(segments: Iterable[Segment], pending: Iterable[PendingBlock]) -> None:
+    """Show nothing of blocks some of which are there. Who finishes the commit has to find those, so they settle."""
+    for block in pending:
+        _failure(block)
+    for segment in segments:
+        segment.freeze()
+
+
+def _segment_with(state: StreamState, part: TransactionPart) -> int | None:
+    """Return the segment that has all of a part's key range; None if it was split."""
+    holders = [one.segment_id for one in state.current if one.low <= part.low and part.high <= one.high]
+    return holders[0] if holders else None
+
+
+def _overlapping(segments: Iterable[SegmentState], parts: Sequence[TransactionPart]) -> list[SegmentState]:
+    return [one for one in segments if any(one.overlaps(part.low, part.high) for part in parts)]
+
+
+def _places(found: Sequence[int], parts: Sequence[TransactionPart], starts: Mapping[int, int]) -> list[tuple[int, int]]:
+    """Return segment and offset of each part: those of one segment follow each other."""
+    ends = dict(starts)
+    places = []
+    for target, part in zip(found, parts, strict=True):
+        places.append((target, ends[target]))
+        ends[target] += part.size
+    return places
+
+
+def _labels(segment: Segment, part: LoggedPart) -> Iterator[tuple[str, bytes]]:
+    """Return what a segment keeps of each log that it takes over: how many events come before it, and the time."""
+    before, time_ms = segment.total, segment.next_ms()
+    for log, count in zip(part.logs, part.counts, strict=True):
+        yield log, SpliceLabel(before, time_ms).pack()
+        before += count
+
+
+def _append_missing(segments: Mapping[int, Segment], parts: Iterable[CopiedPart]) -> None:
+    """Append the blocks of a commit that are not there, and wait for them.
+
+    Where one is refused, those before it are waited for, too: who tries again has to find them.
+    """
+    pending: list[PendingBlock] = []
+    try:
+        for part in parts:
+            block = _append_again(segments[part.segment], part)
+            pending += [] if block is None else [block]
+    finally:
+        failed = [error for error in map(_failure, pending) if error is not None]
+    if failed:
+        raise failed[0]
+
+
+def _failure(block: PendingBlock) -> PenstockError | None:
+    """Wait for a block; return why it is not durable, if it is not."""
+    try:
+        block.wait()
+    except PenstockError as error:
+        return error
+    return None
+
+
+def _append_again(segment: Segment, part: CopiedPart) -> PendingBlock | None:
+    """Append a block of a transaction, unless it is there; then it is one of the next behind where it was to be."""
+    header = read_header(memoryview(part.block), where=segment.where, start=part.start)
+    if any(map(partial(_is_same, header), segment.headers(part.start))):
+        return None
+    return segment.submit(header, part.block[len(header.pack()) :])
+
+
+def _is_same(header: BlockHeader, there: BlockHeader) -> bool:
+    """Whether a block is the one that is there, with its keys or without."""
+    return msgspec.structs.replace(there, before=0, time_ms=0, columns=header.columns) == header

@@ -1,0 +1,209 @@
+"""The logs of one transaction, or of one large event by itself."""
+
+from __future__ import annotations
+
+import threading
+from bisect import bisect_right
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+from penstock.errors import BadArgument, CommitUnfinished, NoSuchStream, StreamSealed, TransactionEnded
+from penstock.log import PlogSizes
+from penstock.model import EventPointer
+from penstock.stream.format import BLOCK_HEADER_SIZE, KEYS, BlockHeader, Committed, Committing, keys_size, pack_extent
+from penstock.stream.transaction._commits import LOGS_MAX
+from penstock.stream.transaction._roll import TransactionPart
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from penstock.log import LogStream
+    from penstock.log._stream import PendingLogAppend
+    from penstock.ports import Bytes
+    from penstock.stream.catalog import StreamState
+    from penstock.stream.transaction._transactions import Transactions
+    from penstock.stream.write import EventOutputStream, LargeWrite
+
+__all__ = ["TransactionLogs"]
+
+_LARGE_PLOGS: Final = PlogSizes(first=(2 << 20) + 4096, largest=256 << 20)  # two chunks at first
+
+
+class TransactionLogs:
+    """The logs of one transaction, by key range: blocks of small events, and large events.
+
+    Without the id of a ``transaction`` they are those of a large event by itself.
+    """
+
+    def __init__(self, transactions: Transactions, stream: str, uid: int, transaction: str | None = None) -> None:
+        self._transactions, self._stream, self._implicit = transactions, stream, transaction is None
+        self._transaction = transaction or transactions.new_id()
+        self.uid: Final = uid
+        self._lock = threading.Lock()  # held while a log is made, which any thread that writes a large event may do
+        self._is_dropped = False
+        self._find_parts()
+        self._open: dict[int, LogStream] = {}  # which take small events, by part
+        self._last: dict[str, PendingLogAppend] = {}
+        self._extents: list[tuple[LogStream, BlockHeader, bytes]] = []  # to be written with the time of the commit
+        self._names: list[str] = []
+        self._outputs: list[tuple[int, int, EventOutputStream]] = []  # of which part, where in it
+
+    def _find_parts(self) -> None:
+        with self._transactions.catalog.lock:
+            self.parts = [TransactionPart(one.low, one.high) for one in self.stream_state().current]
+        self._lows = [part.low for part in self.parts]
+
+    def stream_state(self) -> StreamState:
+        """Return the stream that the transaction is of, which may have gone since; the caller holds the catalog."""
+        state = self._transactions.catalog.stream(self._stream)
+        if state.uid != self.uid:
+            raise NoSuchStream(self._stream)  # another one of the same name
+        if state.sealed:
+            raise StreamSealed(self._stream)
+        return state
+
+    @property
+    def is_used(self) -> bool:
+        """Whether there is any log."""
+        return bool(self._names)
+
+    def new_log(self, sizes: PlogSizes | None = None) -> LogStream:
+        """Make a log that belongs to the transaction."""
+        with self._lock:
+            if self._is_dropped:
+                raise TransactionEnded(self._transaction, reason="its logs are gone")
+            if len(self._names) >= LOGS_MAX:
+                raise BadArgument(
+                    f"transaction {self._transaction} has {LOGS_MAX} logs, and may have no more: each large event "
+                    "takes two, each segment that small ones go to another; commit this one, and begin the next"
+                )
+            name = f"t{self._transaction}.{len(self._names)}"
+            self._names.append(name)
+            return self._transactions.logs.new(name, sizes)
+
+    def new_large_log(self) -> LogStream:
+        """Make a log for a large event: with few plogs, because each costs several syncs."""
+        return self.new_log(_LARGE_PLOGS)
+
+    @property
+    def lows(self) -> Sequence[float]:
+        """Where each part begins in the key space."""
+        return self._lows
+
+    def part_at(self, position: float) -> int:
+        """Return which part has a place in the key space."""
+        return bisect_right(self._lows, position) - 1
+
+    def append(self, part: int, header: BlockHeader, *data: Bytes) -> int:
+        """Append a block to a part; return where in the part it begins."""
+        log, one = self._open_log(part), self.parts[part]
+        self._last[log.name] = log.submit(header.pack_at(self._now_ms(), one.counts[-1]), *data)
+        start = one.size
+        one.size += BLOCK_HEADER_SIZE + sum(map(len, data))
+        one.counts[-1] += header.events
+        return start
+
+    def _now_ms(self) -> int:
+        return int(self._transactions.clock.now() * 1000)
+
+    def _open_log(self, part: int) -> LogStream:
+        if part not in self._open:
+            log = self._open[part] = self.new_log()
+            self.parts[part].add_log(log.name)
+        return self._open[part]
+
+    def add_output(self, part: int, offset: int, output: EventOutputStream) -> None:
+        """Note where in a part the event of an output is."""
+        self._outputs.append((part, offset, output))
+
+    def add_large(self, part: int, write: LargeWrite, header: BlockHeader, columns: bytes) -> int:
+        """Add a large event, all of which is durable: an extent, then its own log; return where in the part it is.
+
+        ``columns`` are its key and headers, as the header says; the key is dropped if the stream does not store any.
+        """
+        assert write.log is not None
+        if header.columns & KEYS and not self._transactions.catalog.keeps_keys(self._stream):
+            header = msgspec.structs.replace(header, columns=header.columns & ~KEYS)
+            columns = columns[keys_size(columns, 1) :]
+        one, log = self.parts[part], self._open_log(part)
+        del self._open[part]
+        extent = pack_extent(write.size, write.span) + columns
+        self._extents.append((log, msgspec.structs.replace(header, before=one.counts[-1]), extent))
+        one.counts[-1] += header.events
+        one.size += BLOCK_HEADER_SIZE + len(extent)
+        offset = one.size + BLOCK_HEADER_SIZE
+        if header.last:
+            one.headers.append(header)
+        one.add_log(write.log.name)
+        one.size += write.span
+        return offset
+
+    def settle(self) -> list[TransactionPart]:
+        """See everything durable; return the parts that have anything."""
+        while self._extents:
+            log, header, extent = self._extents[0]
+            self._last[log.name] = log.submit(header.pack_at(self._now_ms(), header.before), extent)
+            del self._extents[0]
+        for pending in self._last.values():
+            pending.result()
+        return [part for part in self.parts if part.logs]
+
+    def release(self) -> None:
+        """Give back the allocated size that was not used, because a commit may be long in coming."""
+        used = [log for part in self.parts for log in part.logs]
+        for log in self._transactions.logs.existing(used):
+            log.release()
+
+    def commit(self) -> list[tuple[int, int]]:
+        """Make all of it part of the stream; return segment and offset of each part, and tell the outputs."""
+        used = self.settle()
+        if not used:
+            self._transactions.catalog.commit(Committed(self._stream, self._transaction))
+            return []
+        with self._transactions.catalog.lock:
+            self.stream_state()
+            commit = Committing(self._stream, self._transaction, [], [], self._implicit)
+            places = self._transactions.commits.take_over(commit, used)
+        self.place(places)
+        return places
+
+    def place(self, places: Sequence[tuple[int, int]]) -> None:
+        """Tell the outputs where their events are; ``places`` are segment and offset of each part that has anything."""
+        used = [number for number, part in enumerate(self.parts) if part.logs]
+        by_part = dict(zip(used, places, strict=True))
+        for part, offset, output in self._outputs:
+            segment, start = by_part[part]
+            output.place_at(EventPointer(self._stream, segment, start + offset))
+
+    def commit_large(self, write: LargeWrite, header: BlockHeader, columns: bytes, position: float) -> EventPointer:
+        """Make one large event, all that there is, part of the stream; return where it is."""
+        try:
+            with self._transactions.catalog.lock:
+                self._find_parts()  # the stream may have been scaled since
+                part = self.part_at(position)
+                offset = self.add_large(part, write, header, columns)
+                [(segment, start)] = self.commit()
+        except CommitUnfinished:
+            self._transactions.wake()  # which is going to finish it
+            raise
+        return EventPointer(self._stream, segment, start + offset)
+
+    def abandon(self, write: LargeWrite) -> None:
+        """Let the log of an event be deleted some time later; takes no lock."""
+        if write.log is not None:
+            self._transactions.logs.abandon(write.log.name)
+
+    def drop(self) -> None:
+        """Delete the logs that are there, and make no more; those of a commit that is on record stay."""
+        with self._lock:
+            self._is_dropped = True
+            if self._transaction not in self._transactions.catalog.commits:
+                self._transactions.logs.drop(self._names)
+
+    def drop_unused(self) -> None:
+        """Delete the logs of events that were aborted, and make no more."""
+        used = {log for part in self.parts for log in part.logs}
+        with self._lock:
+            self._is_dropped = True
+            self._transactions.logs.drop([name for name in self._names if name not in used])

@@ -1,0 +1,167 @@
+"""The transactional writer: it begins transactions, and commits prepared ones together."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import TYPE_CHECKING, Final
+
+from penstock import forks
+from penstock.errors import BadArgument, NoSuchStream, StoreClosed, TransactionEnded
+from penstock.model import as_list, check_kind, check_whole
+from penstock.ports import uninterrupted
+from penstock.stream.transaction._status import check_lease, check_timestamp
+from penstock.stream.transaction._transaction import Transaction
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+    from types import TracebackType
+    from typing import Any, Self
+
+    from penstock.stream.catalog import StreamState
+    from penstock.stream.format import Prepared
+    from penstock.stream.serializers import Serializer
+    from penstock.stream.transaction._ended import EndedTransaction
+    from penstock.stream.transaction._prepared import PreparedTransaction
+    from penstock.stream.transaction._transactions import Transactions
+
+__all__ = ["TransactionalWriter", "check_ids"]
+
+
+class TransactionalWriter:
+    """Begins transactions; get one from :meth:`Store.transactional_writer`.
+
+    It is of the stream with this ``uid``: when that is deleted, another of the same name is none of its business.
+    """
+
+    def __init__(
+        self,
+        transactions: Transactions,
+        stream: str,
+        uid: int,
+        writer_id: str | None,
+        serializer: Serializer[Any] | None,
+    ) -> None:
+        forks.guard(self)
+        self.stream, self.writer_id = stream, writer_id
+        self._uid: Final = uid
+        self._transactions, self._serializer = transactions, serializer
+        self._closed = False
+
+    @property
+    def stream_uid(self) -> int:
+        """The number of its stream: another may get the name later."""
+        return self._uid
+
+    def begin(self, lease: float = 30.0) -> Transaction:
+        """Begin a transaction, which is aborted when nobody pings it, or writes, for ``lease`` seconds."""
+        check_lease(lease)
+        if self._closed:
+            raise StoreClosed(f"the transactional writer of stream {self.stream!r}")
+        transaction = Transaction(
+            self._transactions, self.stream, self._uid, self.writer_id, self._serializer, lease=float(lease)
+        )
+        self._transactions.add(transaction)
+        return transaction
+
+    def get(self, transaction: str) -> Transaction | PreparedTransaction | EndedTransaction:
+        """Return a transaction by its id; of one that has ended, how."""
+        return self._transactions.get(transaction)
+
+    @property
+    def last_number(self) -> int | None:
+        """The highest number under which :meth:`commit_all` has committed with this writer id; None if none was.
+
+        It survives restarts. It is no event number: those of :attr:`StreamWriter.last_number` are others, also under
+        the same id.
+        """
+        if self.writer_id is None:
+            return None
+        with self._transactions.catalog.lock:
+            last = self._state().last_batches.get(self.writer_id)
+            return None if last is None else last.number
+
+    def _state(self) -> StreamState:
+        state = self._transactions.catalog.stream(self.stream)
+        if state.uid != self._uid:
+            raise NoSuchStream(self.stream)  # another one of the same name
+        return state
+
+    @uninterrupted
+    def commit_all(self, ids: Iterable[str], number: int | None = None, timestamp: int | None = None) -> bool:
+        """Commit prepared transactions of this stream as one: all their events can be read at once, in this order.
+
+        A ``number``, higher with every call, is kept under the writer's id together with the events. If one as high was
+        there before, nothing is committed, these transactions are aborted, and False is returned; the time that was
+        given with that one is noted, if a crash came before. Otherwise all other transactions of this writer id are
+        aborted, open or prepared: they were left by attempts that failed.
+        """
+        ids = check_ids(ids, number, self.writer_id)
+        check_timestamp(timestamp, self.writer_id)
+        if self._closed:
+            raise StoreClosed(f"the transactional writer of stream {self.stream!r}")
+        with self._transactions.catalog.lock:
+            last = self._state().last_batches.get(self.writer_id or "")
+            is_new = number is None or last is None or number > last.number
+            left = self._still_open(ids) if is_new and number is not None else []
+            if is_new:
+                self._transactions.commit_prepared(
+                    self.stream, ids, writer=self.writer_id, number=number, time=timestamp
+                )
+        for one in left:
+            one.abort_if_open(f"others of {self.writer_id} were committed as number {number}")
+        if not is_new:
+            self._abort_all(ids, f"number {number} of {self.writer_id} was committed before")
+        self._transactions.marks.note_activity(self.stream, self._uid, self.writer_id)
+        time = timestamp if is_new or last is None else last.time
+        self._transactions.note_time(self.stream, self._uid, self.writer_id, time)
+        return is_new
+
+    def _still_open(self, ids: Sequence[str]) -> list[Transaction]:
+        """Return what other transactions of this writer id are open; the caller holds the catalog."""
+        mine = (self.stream, self.writer_id)
+        known = self._transactions.open.values()
+        return [one for one in known if (one.stream, one.writer_id) == mine and one.id not in ids]
+
+    def _abort_all(self, ids: Iterable[str], why: str) -> None:
+        """Abort those transactions of this stream that have not ended: what they hold is there already."""
+        prepared, open_ones = self._transactions.catalog.prepared, self._transactions.open
+        with self._transactions.catalog.lock:
+            mine = [one for one in ids if self._is_mine(prepared.get(one) or open_ones.get(one))]
+            still_open = [open_ones[one] for one in mine if one not in prepared]
+            self._transactions.abort_prepared(mine, why)
+        for transaction in still_open:  # each has a lock of its own, which is taken before the catalog's
+            with suppress(TransactionEnded):
+                transaction.abort()
+
+    def _is_mine(self, found: Prepared | Transaction | None) -> bool:
+        return found is not None and found.stream == self.stream
+
+    def close(self) -> None:
+        """Begin no more transactions, and give no more time under this id; those that are open end by themselves."""
+        self._closed = True
+        if self.writer_id is not None:
+            self._transactions.marks.shut_down(self.stream, self._uid, self.writer_id)
+
+    def __enter__(self) -> Self:
+        """Close at the end of the block."""
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Close."""
+        self.close()
+
+
+def check_ids(ids: Iterable[str], number: object, writer_id: str | None) -> list[str]:
+    """Return the ids of transactions as a list; what cannot be committed together, under this number, is refused."""
+    found = as_list("ids", ids, "transaction ids, texts")
+    for one in found:
+        check_kind("ids", one, str)
+    if len(set(found)) != len(found):
+        raise BadArgument("ids cannot be these: a transaction is there twice")
+    if number is not None:
+        check_whole("number", number)
+        if writer_id is None:
+            raise BadArgument("a number is kept under the writer's id: open the transactional writer with one")
+    return found
