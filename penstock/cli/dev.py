@@ -1,9 +1,12 @@
 """``penstock dev``: a server to try out, with nothing in it and nothing left of it."""
 
+import os
 import tempfile
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 import typer
+
+from penstock.cli._settings import with_settings
 
 if TYPE_CHECKING:
     from penstock.server import Server
@@ -11,19 +14,15 @@ if TYPE_CHECKING:
 EXAMPLE = "penstock dev --port 0 --http-port 0"
 
 
-def dev(
-    *,
-    port: Annotated[
-        int, typer.Option(envvar="PENSTOCK_PORT", help="The port of Arrow Flight; 0 is any that is free.")
-    ] = 7367,
-    http_port: Annotated[int, typer.Option(envvar="PENSTOCK_HTTP_PORT", help="The port of health and metrics.")] = 7368,
-) -> None:
+@with_settings("port", "http_port")
+def dev(**ports: object) -> None:
     """Start a server on this machine, without users, with a store that is gone when it ends."""
     from penstock.server import load_config, run
 
     with tempfile.TemporaryDirectory(prefix="penstock-dev-") as folder:
-        flags = {"store": folder, "host": "127.0.0.1", "port": port, "http_port": http_port, "anonymous": True}
-        run(load_config(flags, environ={}), ready=_print)
+        flags = {"store": folder, "host": "127.0.0.1", "anonymous": True, **ports}
+        environ = {name: os.environ[name] for name in ("PENSTOCK_PORT", "PENSTOCK_HTTP_PORT") if name in os.environ}
+        run(load_config(flags, environ=environ), ready=_print)
 
 
 def _print(server: "Server") -> None:

@@ -36,25 +36,31 @@ Bytes = Annotated[int, Meta(ge=2 << 20, le=1 << 30)]  # the largest event and it
 
 
 class Config(msgspec.Struct, frozen=True, kw_only=True):
-    """The settings of a server."""
+    """The settings of a server: this list makes the keys of the file, the variables and the options.
 
-    store: Text = "./penstock-data"
-    host: Text = "127.0.0.1"
-    port: Port = 7367  # of Arrow Flight, PENS on a telephone; 0 is any that is free
-    http_port: Port = 7368  # of health and metrics
-    tls: bool | None = None  # None: on, unless the host is this machine alone
-    tls_cert: Text | None = None  # None: our own, which is made in the store's folder
-    tls_key: Text | None = None
-    allow_plain: bool = False  # without TLS others on the network read everything, passwords too
-    anonymous: bool = False  # who gives no name may do everything
-    max_connections: Annotated[int, Meta(ge=1, le=100_000)] = 1_000
-    max_message_bytes: Bytes = 16 << 20
-    max_inflight_bytes: Bytes = 64 << 20  # of one client
-    idle_timeout_s: Seconds = 300.0
-    header_timeout_s: Seconds = 10.0
-    shutdown_timeout_s: Seconds = 10.0
-    maintenance_interval_s: Seconds = 1.0  # how often streams are scaled and truncated, and watermarks written
-    log_format: Literal["plain", "json"] = "plain"
+    The description of a setting is its help on the command line, the title what its value is called there.
+    """
+
+    store: Text = "./penstock-data"  # an argument of its command
+    host: Annotated[Text, Meta(description="The name or address to listen at.")] = "127.0.0.1"
+    # PENS on a telephone
+    port: Annotated[Port, Meta(description="The port of Arrow Flight; 0 is any that is free.")] = 7367
+    http_port: Annotated[Port, Meta(description="The port of health and metrics.")] = 7368
+    tls: Annotated[bool | None, Meta(description="Speak TLS; by default unless the host is loopback.")] = None
+    # None: our own, which is made in the store's folder
+    tls_cert: Annotated[Text | None, Meta(title="FILE", description="A certificate instead of our own.")] = None
+    tls_key: Annotated[Text | None, Meta(title="FILE", description="Its key.")] = None
+    # Without TLS others on the network read everything, passwords too.
+    allow_plain: Annotated[bool, Meta(description="Do without TLS where others can listen.")] = False
+    anonymous: Annotated[bool, Meta(description="Let everybody on this machine do everything.")] = False
+    max_connections: Annotated[int, Meta(ge=1, le=100_000, description="On each port.")] = 1_000
+    max_message_bytes: Annotated[Bytes, Meta(description="The largest message.")] = 16 << 20
+    max_inflight_bytes: Annotated[Bytes, Meta(description="What one client may have under way.")] = 64 << 20
+    idle_timeout_s: Annotated[Seconds, Meta(description="When a silent connection is closed.")] = 300.0
+    header_timeout_s: Annotated[Seconds, Meta(description="How long the head of a request may take.")] = 10.0
+    shutdown_timeout_s: Annotated[Seconds, Meta(description="How long requests may take to end.")] = 10.0
+    maintenance_interval_s: Annotated[Seconds, Meta(description="How often streams are scaled and truncated.")] = 1.0
+    log_format: Annotated[Literal["plain", "json"], Meta(description="How to log.")] = "plain"
 
     @property
     def is_local(self) -> bool:

@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import msgspec
 import pytest
 
 from penstock.server import Config, _run
@@ -24,10 +25,19 @@ def started(monkeypatch: pytest.MonkeyPatch) -> list[Config]:
 
 def test_every_setting_is_a_flag(call: Call, started: list[Config]) -> None:
     """Under the name that it has everywhere; nothing is left out when a setting is added."""
-    shown = call("serve", "--help").out
-    for name in Config.__struct_fields__:
-        assert f"--{name.replace('_', '-')}" in shown or name == "store", name
+    shown = " ".join(call("serve", "--help").out.split())
+    for field in msgspec.structs.fields(Config):
+        if field.name != "store":
+            about = field.type.__metadata__[-1].description
+            assert re.search(rf"--{field.name.replace('_', '-')}\b[^.]* {re.escape(about)}", shown), field.name
     assert started == []
+
+
+def test_every_setting_is_documented() -> None:
+    """The page is the one list that is written by hand."""
+    page = Path(__file__).parents[2].joinpath("docs/server.md").read_text()
+    rows = re.findall(r"^\| (`.*?`) \|", page.partition("## Settings")[2].partition("## ")[0], re.MULTILINE)
+    assert re.findall(r"\w+", " ".join(rows)) == list(Config.__struct_fields__)
 
 
 def test_flags_are_settings(call: Call, started: list[Config]) -> None:
