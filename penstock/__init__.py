@@ -54,7 +54,7 @@ __all__ = [
     "connect",
 ]
 
-_PASS_S: Final = 1.0
+_MAINTENANCE_INTERVAL_S: Final = 1.0
 
 
 def connect(
@@ -62,7 +62,7 @@ def connect(
     *,
     exclusive: bool = False,
     own: bool = True,
-    maintenance_interval_s: float = _PASS_S,
+    maintenance_interval_s: float = _MAINTENANCE_INTERVAL_S,
     user: str | None = None,
     password: str | None = None,
     token: str | None = None,
@@ -92,7 +92,9 @@ def connect(
             "a server",
             {
                 "exclusive": exclusive or None,
-                "maintenance_interval_s": None if maintenance_interval_s == _PASS_S else maintenance_interval_s,
+                "maintenance_interval_s": None
+                if maintenance_interval_s == _MAINTENANCE_INTERVAL_S
+                else maintenance_interval_s,
             },
         )
         from penstock.client import RemoteStore, ServerFinder  # noqa: PLC0415

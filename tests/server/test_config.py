@@ -125,7 +125,7 @@ def test_file_that_is_no_text_is_told() -> None:
     [
         ("PENSTOCK_PORT", "tcp://10.0.0.1:7367"),
         ("PENSTOCK_TLS", "perhaps"),
-        ("PENSTOCK_PASS_S", "inf"),
+        ("PENSTOCK_MAINTENANCE_INTERVAL_S", "inf"),
         ("PENSTOCK_MAX_CONNECTIONS", ""),
     ],
 )
