@@ -80,7 +80,7 @@ def partition(folder: Path, sizes: PlogSizes | None = None, *, slower_ms: float 
 
 @contextmanager
 def bare_file(folder: Path, size: int) -> Iterator[int]:
-    """Make a file with its room allocated, as plogs have it, and remove it."""
+    """Make a file with its budget allocated, as plogs have it, and remove it."""
     path = folder / f"bare-{next(_numbers)}"
     fd = os.open(path, os.O_RDWR | os.O_CREAT)
     try:

@@ -267,7 +267,7 @@ def micro_batches(spark: SparkSession, store: Store, folder: Path) -> Iterator[F
         fill(store, name, events)
     behind = BATCH_EVENTS * (BATCHES + 20)
     starts = {
-        name: store.step(name, store.head(name), None, max_events=events - behind).cut
+        name: store.next_cut(name, store.head(name), None, max_events=events - behind).cut
         for name, events in (("bench/short", SHORT), ("bench/long", LONG))
     }
     for what, start in (("to come", {}), ("behind it", starts)):

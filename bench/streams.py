@@ -82,7 +82,7 @@ def batch_writes(store: Engine, batch: pa.Array, times: int) -> float:
 
 
 def raw_disk(folder: Path, size: int, total: int) -> float:
-    """Return bytes/s of pwrite and one fdatasync every ``size`` bytes, in a file with its room allocated."""
+    """Return bytes/s of pwrite and one fdatasync every ``size`` bytes, in a file with its budget allocated."""
     path, block = folder / f"raw-{next(_numbers)}", os.urandom(1 << 20)
     fd = os.open(path, os.O_RDWR | os.O_CREAT)
     try:

@@ -17,9 +17,9 @@ import pyarrow as pa
 from pyarrow import flight
 
 from penstock import forks
+from penstock.client._byte_budget import ByteBudget
 from penstock.client._files import PlogFiles
 from penstock.client._reasons import without_context
-from penstock.client._room import Room
 from penstock.client._wire import BUSY, END, HERE, NOT_BEGUN, PROTOCOL, pack, unpack, unpack_error
 from penstock.deadlines import TimeIsOver, do_held, limit, time_left
 from penstock.errors import (
@@ -97,7 +97,7 @@ class Session:
                 self._let_go()  # or Arrow complains, on the standard error, that nobody did
                 raise
         assert kind == "welcome", "what else"
-        self.room: Final = Room(inflight)  # for blocks that are sent and not acknowledged, of all writers
+        self.budget: Final = ByteBudget(inflight)  # for blocks that are sent and not acknowledged, of all writers
         self._listener = threading.Thread(target=self._listen, name="penstock-client", daemon=True)
         self._listener.start()
 

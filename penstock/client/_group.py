@@ -6,7 +6,7 @@ import time
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
 
-from penstock.client._seat import RemoteSeat
+from penstock.client._membership import RemoteMembership
 from penstock.deadlines import TimeIsOver, within
 from penstock.errors import CheckpointFailed
 from penstock.model import (
@@ -73,9 +73,9 @@ class RemoteGroup:
         if serializer is not None:
             check_method("serializer", serializer, "deserialize")
         check_whole("max_event_size", max_event_size, least=1)
-        seat = RemoteSeat(self._store, self.name, reader_id)
-        reader = Reader(seat, reader_id, serializer, max_event_size)
-        seat.take(reader)
+        membership = RemoteMembership(self._store, self.name, reader_id)
+        reader = Reader(membership, reader_id, serializer, max_event_size)
+        membership.take(reader)
         return reader
 
     def readers(self) -> list[str]:

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from penstock.client._files import PlogFiles
     from penstock.stream.catalog import Key
     from penstock.stream.format import AnyBlock
-    from penstock.stream.segment import Bell
+    from penstock.stream.segment import WakeUp
 
 __all__ = ["News", "RemoteSegment", "RemoteTimes"]
 
@@ -51,7 +51,7 @@ class RemoteSegment:
         self.claims = 0  # of readers that want to hear of it; the store counts them
         self.let_go: Callable[[], None] = _nothing  # when a reader does not any more
         self._lock = threading.Lock()
-        self._bells: list[Bell] = []
+        self._watchers: list[WakeUp] = []
         self._flow: _Flow | None = None
         self._known: _Known = (None, 0, 0, [])
         self._newest = Newest[_Stored]()
@@ -145,23 +145,23 @@ class RemoteSegment:
     def hear(self, news: News | None) -> None:
         """Note what the server told."""
         self.news = news
-        self.ring()
+        self.notify()
 
-    def ring(self) -> None:
+    def notify(self) -> None:
         """Let everybody who watches know that something happened."""
-        for bell in self._bells:
-            bell.ring()
+        for wake_up in self._watchers:
+            wake_up.notify()
 
-    def watch(self, bell: Bell) -> None:
-        """Ring the bell whenever there is something new."""
+    def watch(self, wake_up: WakeUp) -> None:
+        """Notify the wake-up whenever there is something new."""
         with self._lock:
-            self._bells = [*self._bells, bell]
+            self._watchers = [*self._watchers, wake_up]
 
-    def unwatch(self, bell: Bell) -> None:
-        """Ring it no more."""
+    def unwatch(self, wake_up: WakeUp) -> None:
+        """Notify it no more."""
         with self._lock:
-            known, self._bells = self._bells, [one for one in self._bells if one is not bell]
-        if len(self._bells) < len(known):
+            known, self._watchers = self._watchers, [one for one in self._watchers if one is not wake_up]
+        if len(self._watchers) < len(known):
             self.let_go()
 
 

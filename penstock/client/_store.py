@@ -14,9 +14,9 @@ from weakref import WeakSet
 
 from penstock import forks
 from penstock.client._connection import Connection, ConnectionLost
-from penstock.client._errand import Errand
 from penstock.client._group import RemoteGroup, as_cuts
 from penstock.client._segment import RemoteSegment, RemoteTimes
+from penstock.client._task import Task
 from penstock.client._transaction import RemoteTransactionalWriter
 from penstock.client._wire import ARE_YOU_THERE, HERE
 from penstock.client._writer import RemoteHost
@@ -26,7 +26,7 @@ from penstock.model import EventPointer, SegmentRange, as_list, as_time, check_k
 from penstock.ports import SystemClock
 from penstock.stream.group import POSITIONS_EVERY_S
 from penstock.stream.read import EVENT_SIZE_DEFAULT, event_at, file_at, read_part
-from penstock.stream.segment import Bell
+from penstock.stream.segment import WakeUp
 from penstock.stream.write import Pump, StreamWriter, check_writer
 
 if TYPE_CHECKING:
@@ -37,9 +37,9 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from penstock.client._connection import Finder, Session
-    from penstock.client._seat import RemoteSeat
+    from penstock.client._membership import RemoteMembership
     from penstock.client._segment import News
-    from penstock.model import Place, Step, StreamConfig, StreamCut, StreamInfo, TimeWindow, Watermark
+    from penstock.model import NextCut, Place, StreamConfig, StreamCut, StreamInfo, TimeWindow, Watermark
     from penstock.ports import Clock
     from penstock.stream.catalog import Key
     from penstock.stream.read import EventInputStream
@@ -60,7 +60,7 @@ class RemoteStore:
         self.clock: Final = clock or SystemClock()
         self.connection = Connection(finder, self._hear, self._lose)
         self.pump = Pump()
-        self.seats: dict[int, RemoteSeat] = {}
+        self.memberships: dict[int, RemoteMembership] = {}
         self.hosts: dict[str, RemoteHost] = {}
         self._writers: WeakSet[StreamWriter] = WeakSet()
         self._watched: dict[Key, RemoteSegment] = {}
@@ -68,7 +68,7 @@ class RemoteStore:
         self._lock = threading.Lock()
         self._closed = False
         self._reporter: threading.Thread | None = None
-        self._report_bell = Bell()
+        self._report_wake_up = WakeUp()
         self.connection.session  # noqa: B018 - so that a store that is not there is told at once
 
     def _call(self, name: str, *args: object, again: bool = False) -> Any:  # noqa: ANN401 - as the operation says
@@ -202,7 +202,7 @@ class RemoteStore:
         )
         return list(self._call("segment_ranges", name, first, last, approx_bytes, again=True))
 
-    def step(
+    def next_cut(
         self,
         name: str,
         start: StreamCut,
@@ -212,10 +212,10 @@ class RemoteStore:
         max_events: int | None = None,
         align: bool = False,
         skip_truncated: bool = False,
-    ) -> Step:
+    ) -> NextCut:
         """Return how far to read next: from ``start`` up to ``end``, the tail by default, but not more than told."""
         limits = (max_bytes, max_events, align, skip_truncated)
-        return self._call("step", name, start, end, *limits, again=True)  # type: ignore[no-any-return]
+        return self._call("next_cut", name, start, end, *limits, again=True)  # type: ignore[no-any-return]
 
     def _segment_at(self, pointer: EventPointer) -> RemoteSegment:
         """Return a segment as it is now."""
@@ -227,10 +227,10 @@ class RemoteStore:
 
     # Readers
 
-    def add_seat(self, number: int, seat: RemoteSeat) -> None:
-        """Note that a reader took a seat."""
+    def add_membership(self, number: int, membership: RemoteMembership) -> None:
+        """Note that a reader took a membership."""
         with self._lock:
-            self.seats[number] = seat
+            self.memberships[number] = membership
             if self._reporter is None:
                 self._reporter = threading.Thread(target=self._report, name="penstock-reporter", daemon=True)
                 self._reporter.start()
@@ -238,7 +238,7 @@ class RemoteStore:
     def _report(self) -> None:
         """Say from time to time which readers are there: one with many events at hand does not call the server."""
         while not self._closed:
-            self._report_bell.wait(POSITIONS_EVERY_S)
+            self._report_wake_up.wait(POSITIONS_EVERY_S)
             try:
                 self.report()
             except PenstockError:
@@ -248,14 +248,14 @@ class RemoteStore:
 
     def report(self) -> None:
         """Say which readers are there, and where they are, if the server does not know."""
-        for seat in list(self.seats.values()):
-            seat.report_if_due()
+        for membership in list(self.memberships.values()):
+            membership.report_if_due()
 
     def report_group(self, group: str) -> None:
         """Say where the readers of a group are that are in this process: what it is asked next depends on it."""
-        for seat in list(self.seats.values()):
-            if seat.group == group:
-                seat.report()
+        for membership in list(self.memberships.values()):
+            if membership.group == group:
+                membership.report()
 
     # What the server tells
 
@@ -307,11 +307,11 @@ class RemoteStore:
                 if (stream, number) in self._watched:
                     self._watched[stream, number].hear(_as_news(news))
             elif what == ARE_YOU_THERE:
-                self.pump.add(Errand(self._say_here))
+                self.pump.add(Task(self._say_here))
             elif rest[0] in self.hosts:
                 self.hosts[rest[0]].hear(what, *rest[1:])
-            elif rest[0] in self.seats:
-                self.seats[rest[0]].hear(what, *rest[1:])
+            elif rest[0] in self.memberships:
+                self.memberships[rest[0]].hear(what, *rest[1:])
 
     def _say_here(self) -> None:
         with suppress(PenstockError):  # who needs the server is told
@@ -321,9 +321,9 @@ class RemoteStore:
         """Note that a session is over: who waits looks around, and takes up what it had in another."""
         for host in list(self.hosts.values()):
             host.lose(session)
-        for seat in list(self.seats.values()):
-            seat.hear("attend")
-        self._report_bell.ring()  # who has much to do with its last event may lose its seat
+        for membership in list(self.memberships.values()):
+            membership.hear("attend")
+        self._report_wake_up.notify()  # who has much to do with its last event may lose its membership
 
     # Writers
 
@@ -409,9 +409,9 @@ class RemoteStore:
         tasks: list[Callable[[], object]] = [
             partial(writer.end, for_good=False) for writer in list(self._writers) if writer.is_sound
         ]
-        tasks += [seat.end for seat in list(self.seats.values())]
+        tasks += [membership.end for membership in list(self.memberships.values())]
         trouble = [error for error in map(_done, tasks) if error is not None]
-        self._report_bell.ring()
+        self._report_wake_up.notify()
         self.pump.close()
         self.connection.close()
         self._finder.close()

@@ -59,7 +59,7 @@ _CODES: Final[Mapping[type, int]] = {  # sent, so a code is never given a new me
     model.Lag: 9,
     model.Watermark: 10,
     model.TimeWindow: 11,
-    model.Step: 12,
+    model.NextCut: 12,
 }
 _UNFIT: Final = 127
 _KINDS: Final = {code: kind for kind, code in _CODES.items()}

@@ -18,8 +18,8 @@ import pyarrow as pa
 from pyarrow import flight
 
 from penstock.client._connection import ConnectionLost, translated
-from penstock.client._errand import Errand
 from penstock.client._small_block import LEFT_SIZE, SmallBlock
+from penstock.client._task import Task
 from penstock.client._wire import APPENDS, BLOCKS_MAX, ENDED, column_of, pack, unpack, unpack_error
 from penstock.errors import NoSuchStream
 from penstock.stream.format import BLOCK_HEADER_SIZE, block_digest
@@ -178,9 +178,9 @@ class RemoteHost:
         writer = self._writer
         if what == "fence":
             self._is_fenced = True
-            self.pump.add(Errand(self.fence_if_told))
+            self.pump.add(Task(self.fence_if_told))
         elif writer is not None:
-            self.pump.add(Errand(partial(writer.note_by_itself, time)))
+            self.pump.add(Task(partial(writer.note_by_itself, time)))
 
     # Blocks
 
@@ -201,7 +201,7 @@ class RemoteHost:
                     self._find(session, blocks)
                 may_be_there = True
                 waiting = [block for block in blocks if block.answer is None]
-                self._exchange(session, waiting[: _fitting(waiting, session.room.limit / 2)])
+                self._exchange(session, waiting[: _fitting(waiting, session.budget.limit / 2)])
             except ConnectionLost as error:
                 patience -= 1
                 if not patience:
@@ -218,7 +218,7 @@ class RemoteHost:
     def _exchange(self, session: Session, blocks: Sequence[_Block]) -> None:
         if not blocks:
             return
-        with session.room.held(sum(map(_size, blocks))), self._put_lock, translated(session):
+        with session.budget.held(sum(map(_size, blocks))), self._put_lock, translated(session):
             if session is not self._session or self._put is None:
                 raise ConnectionLost
             for left, block in zip(range(len(blocks) - 1, -1, -1), blocks, strict=True):

@@ -27,7 +27,7 @@ from penstock.model._infos import Checkpoint, Lag, SegmentInfo, StreamInfo
 from penstock.model._names import check_name, check_stream_name
 from penstock.model._places import EventPointer, Position, SegmentRange, StreamCut
 from penstock.model._plog_id import PlogId
-from penstock.model._times import TIME_MAX, Place, Step, TimeWindow, Watermark, as_time, check_time
+from penstock.model._times import TIME_MAX, NextCut, Place, TimeWindow, Watermark, as_time, check_time
 
 __all__ = [
     "SEGMENTS_MAX",
@@ -41,6 +41,7 @@ __all__ = [
     "EventPointer",
     "Fixed",
     "Lag",
+    "NextCut",
     "Place",
     "PlogId",
     "Position",
@@ -48,7 +49,6 @@ __all__ = [
     "Scaling",
     "SegmentInfo",
     "SegmentRange",
-    "Step",
     "StreamConfig",
     "StreamCut",
     "StreamInfo",

@@ -10,7 +10,7 @@ from penstock.errors import BadArgument
 from penstock.model._checks import shown
 from penstock.model._places import StreamCut
 
-__all__ = ["TIME_MAX", "Place", "Step", "TimeWindow", "Watermark", "as_time", "check_time"]
+__all__ = ["TIME_MAX", "NextCut", "Place", "TimeWindow", "Watermark", "as_time", "check_time"]
 
 Place = StreamCut | datetime | int | Literal["head", "tail"]
 """A cut, a time at which events were appended, or the beginning or the end of what there is."""
@@ -63,7 +63,7 @@ class TimeWindow:
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class NextCut:
     """Where the next batch of a stream ends, and the time that the writers have promised there, if any."""
 
     cut: StreamCut

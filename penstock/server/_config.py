@@ -170,5 +170,7 @@ def _check_together(config: Config, places: Mapping[str, str]) -> None:
         raise contradiction("anonymous", f"{config.host} is open to others: only a loopback host may do without users")
     if config.max_inflight_bytes < config.max_message_bytes:
         key = "max_inflight_bytes" if "max_inflight_bytes" in places else "max_message_bytes"
-        reason = f"$max_inflight_bytes, {config.max_inflight_bytes}, has no room for a message of $max_message_bytes, "
+        reason = (
+            f"$max_inflight_bytes, {config.max_inflight_bytes}, has no budget for a message of $max_message_bytes, "
+        )
         raise contradiction(key, reason + str(config.max_message_bytes))

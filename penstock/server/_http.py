@@ -161,7 +161,7 @@ class _Door:
         return len(self.silent) + len(self.busy)
 
     def who_goes(self, newest: _Connection) -> _Connection:
-        """Return who makes room for the newest: a request that is never whole, or never read, is older than others."""
+        """Return the connection that makes way for the newest: of those that are never complete, the oldest."""
         return next((one for one in chain(self.silent, self.busy) if one is not newest), newest)
 
 
@@ -176,7 +176,7 @@ class _Connection(H11Protocol):
         self._door = door
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Wait for the head of a request; make room if there is none."""
+        """Wait for the head of a request; close another connection if there are too many."""
         super().connection_made(transport)
         self._door.let_in(transport)
         self._wait_for_head()

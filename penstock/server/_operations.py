@@ -89,9 +89,9 @@ def _cut_at_time(session: Session, name: str, time: int, bound: Any, by: Any) ->
     return session.store.cut_at_time(name, time, bound=bound, by=by)
 
 
-def _step(session: Session, name: str, start: Any, end: Any, *limits: Any) -> Any:  # noqa: ANN401
+def _next_cut(session: Session, name: str, start: Any, end: Any, *limits: Any) -> Any:  # noqa: ANN401
     size, events, align, skip = limits
-    return session.store.step(name, start, end, max_bytes=size, max_events=events, align=align, skip_truncated=skip)
+    return session.store.next_cut(name, start, end, max_bytes=size, max_events=events, align=align, skip_truncated=skip)
 
 
 def _segment_at(session: Session, pointer: Any) -> Any:  # noqa: ANN401
@@ -111,7 +111,7 @@ def _times(session: Session, stream: str, segment: int, first: int, last: int) -
     return list(session.store.reads.times(stream, segment).steps(first, last))
 
 
-class _Waiting:
+class _CheckpointWait:
     """A client that waits for a checkpoint."""
 
     def __init__(self, group: ReaderGroup, name: str) -> None:
@@ -124,7 +124,7 @@ class _Waiting:
 
 def _checkpoint(session: Session, group: str, name: str, timeout: float | None) -> Any:  # noqa: ANN401
     found = session.store.reader_group(group)
-    number = session.keep(_Waiting(found, name))
+    number = session.keep(_CheckpointWait(found, name))
     try:
         return found.checkpoint(name, timeout)
     finally:
@@ -151,24 +151,24 @@ def _open_reader(
     store = session.store
     claim = None if epoch is None else Claim(epoch, places_of(places))
     try:
-        reader = store.reader_group(group).seat(lambda seat: ClientReader(session, seat, reader_id), claim)
+        reader = store.reader_group(group).join(lambda membership: ClientReader(session, membership, reader_id), claim)
     except ReaderInUse:
-        live = store.groups.at_work.get(group)
-        older = None if live is None else live.readers.get(reader_id)
+        coordinator = store.groups.at_work.get(group)
+        older = None if coordinator is None else coordinator.readers.get(reader_id)
         if not (isinstance(older, ClientReader) and older.end_if_left_behind()):
             raise
         return _open_reader(session, group, reader_id, epoch, places)
-    return [reader.open(), list(reader.seat.streams), reader.seat.epoch]
+    return [reader.open(), list(reader.membership.streams), reader.membership.epoch]
 
 
-def _look(session: Session, number: int, places: Any, told: str | None, passing: bool) -> Any:  # noqa: ANN401
-    return _reader(session, number).look(places_of(places), told, passing=passing)
+def _sync(session: Session, number: int, places: Any, told: str | None, passing: bool) -> Any:  # noqa: ANN401
+    return _reader(session, number).sync(places_of(places), told, passing=passing)
 
 
 def _record(session: Session, number: int, places: Any, durable: bool) -> None:  # noqa: ANN401
     reader, found = _reader(session, number), None if places is None else places_of(places)
     reader.hear(found)
-    reader.seat.record(found, durable=durable)
+    reader.membership.record(found, durable=durable)
 
 
 def _is_finished(session: Session, group: str) -> bool:
@@ -183,15 +183,15 @@ def _note_places(session: Session, number: int, places: Any, returned: Any) -> N
 
 
 def _finish_segment(session: Session, number: int, stream: str, segment: int, place: int) -> None:
-    _reader(session, number).seat.finish_segment((stream, segment), place)
+    _reader(session, number).membership.finish_segment((stream, segment), place)
 
 
 def _note_told(session: Session, number: int, stream: str, segments: list[int]) -> None:
-    _reader(session, number).seat.note_told(stream, segments)
+    _reader(session, number).membership.note_told(stream, segments)
 
 
 def _leave(session: Session, number: int, places: Any) -> None:  # noqa: ANN401
-    _reader(session, number).seat.leave(places_of(places))
+    _reader(session, number).membership.leave(places_of(places))
 
 
 def _reader(session: Session, number: int) -> ClientReader:
@@ -301,7 +301,7 @@ OPERATIONS: Final[Mapping[str, Operation]] = {
     "head": Operation(_of_store("head"), "read"),
     "tail": Operation(_of_store("tail"), "read"),
     "segment_ranges": Operation(_of_store("segment_ranges"), "read"),
-    "step": Operation(_step, "read"),
+    "next_cut": Operation(_next_cut, "read"),
     "watermarks": Operation(_of_store("watermarks"), "read"),
     "watermark": Operation(_of_store("watermark"), "read"),
     "cut_at_time": Operation(_cut_at_time, "read"),
@@ -332,7 +332,7 @@ OPERATIONS: Final[Mapping[str, Operation]] = {
     "group.delete": Operation(_of_group("delete"), "read", "group"),
     "group.current_time_window": Operation(_of_group("current_time_window"), "read", "group"),
     "reader.open": Operation(_open_reader, "read", "group"),
-    "reader.look": Operation(_look, "read", "open"),
+    "reader.sync": Operation(_sync, "read", "open"),
     "reader.finished": Operation(_is_finished, "read", "group"),
     "reader.places": Operation(_note_places, "read", "open"),
     "reader.record": Operation(_record, "read", "open"),

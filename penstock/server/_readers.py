@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from penstock.errors import PenstockError
     from penstock.server._session import Session
     from penstock.stream.catalog import Key
-    from penstock.stream.group import LocalSeat
+    from penstock.stream.group import LocalMembership
     from penstock.stream.segment import Segment
 
 __all__ = ["ClientReader"]
@@ -22,21 +22,21 @@ __all__ = ["ClientReader"]
 class ClientReader:
     """What the group knows of a reader in another process: where it said it was, and when it was last heard of."""
 
-    is_guest: Final = True
+    is_remote: Final = True
 
-    def __init__(self, session: Session, seat: LocalSeat, reader_id: str) -> None:
+    def __init__(self, session: Session, membership: LocalMembership, reader_id: str) -> None:
         self.reader_id: Final = reader_id
-        self.seat: Final = seat
+        self.membership: Final = membership
         self.error: PenstockError | None = None
         self.number = 0
-        self._session, self._clock = session, seat.clock
+        self._session, self._clock = session, membership.clock
         self._places: dict[Key, int] = {}  # up to where it has read
         self._returned: dict[Key, int] = {}  # with what it returned last
         self._segments: dict[Key, Segment] = {}  # those it holds, also when the store has them no more
         self._seen = self._clock.elapsed()
 
     def open(self) -> int:
-        """Let the client use it, which has its seat now; return its number."""
+        """Let the client use it, which has its membership now; return its number."""
         try:
             self.number = self._session.keep(self)
         except BaseException:
@@ -47,26 +47,29 @@ class ClientReader:
     @property
     def streams(self) -> tuple[str, ...]:
         """What it is about."""
-        return self.seat.streams
+        return self.membership.streams
 
     # What the client calls
 
-    def look(self, places: Mapping[Key, int], told: str | None, *, passing: bool) -> list[Any] | None:
-        """Come to a checkpoint, give and take segments; see :class:`penstock.stream.read.Seat`."""
+    def sync(self, places: Mapping[Key, int], told: str | None, *, passing: bool) -> list[Any] | None:
+        """Come to a checkpoint, give and take segments; see :class:`penstock.stream.read.Membership`."""
         self.hear(places)
-        look = self.seat.look(places, told=told, passing=passing)
-        if look is None:
+        assignment = self.membership.sync(places, told=told, passing=passing)
+        if assignment is None:
             return None
-        for key in look.held.keys() - self._segments.keys():
+        for key in assignment.held.keys() - self._segments.keys():
             try:
-                self._segments[key] = self.seat.segment(key)
+                self._segments[key] = self.membership.segment(key)
             except KeyError:
                 continue  # truncated away at this very moment: the next look tells
-        self._segments = {key: one for key, one in self._segments.items() if key in look.held}
-        ahead = {key: place for key, place in look.held.items() if place > self._places.get(key, -1)}
+        self._segments = {key: one for key, one in self._segments.items() if key in assignment.held}
+        ahead = {key: place for key, place in assignment.held.items() if place > self._places.get(key, -1)}
         self._places |= ahead  # another reader was there meanwhile: nobody goes back behind it
         self._returned |= ahead
-        return [look.checkpoint, [[*key, place, self.seat.end_of(key)] for key, place in look.held.items()]]
+        return [
+            assignment.checkpoint,
+            [[*key, place, self.membership.end_of(key)] for key, place in assignment.held.items()],
+        ]
 
     def hear(self, places: Mapping[Key, int] | None = None, returned: Mapping[Key, int] | None = None) -> None:
         """Note that the client is there, and where it is."""
@@ -84,7 +87,7 @@ class ClientReader:
     def abandon(self) -> None:
         """Leave the group: the client is gone, without a word."""
         if self.error is None:
-            self.seat.leave(self._places)
+            self.membership.leave(self._places)
 
     # What the group calls
 
@@ -106,7 +109,11 @@ class ClientReader:
         """Return of segments that are gone those that it has not read to the end, and where it was."""
         found = {}
         for key, recorded in lost.items():
-            segment, end, place = self._segments.get(key), self.seat.end_of(key), self._returned.get(key, recorded)
+            segment, end, place = (
+                self._segments.get(key),
+                self.membership.end_of(key),
+                self._returned.get(key, recorded),
+            )
             if segment is None or place < (segment.tail if end is None else end):
                 found[key] = place
         return found

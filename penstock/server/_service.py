@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from contextlib import AbstractContextManager
 
-    from penstock.client._room import Room
+    from penstock.client._byte_budget import ByteBudget
     from penstock.server._permissions import Guard
     from penstock.stream import Engine
 
@@ -190,7 +190,7 @@ class FlightService(flight.FlightServerBase):  # type: ignore[misc]
         session = self._session(session_id)
         with _told(session):
             client: ClientWriter = session.get(number, ClientWriter)
-            under_way = _UnderWay(session.room, client)
+            under_way = _UnderWay(session.budget, client)
             try:
                 for chunk in self._counted(context, reader):
                     session.hear()
@@ -321,27 +321,27 @@ class FlightService(flight.FlightServerBase):  # type: ignore[misc]
 
 
 class _UnderWay:
-    """What a writer was sent and is not durable yet: it takes room of its client.
+    """What a writer was sent and is not durable yet: it takes budget of its client.
 
-    Who finds none sees what it has durable first: so nobody who waits for room holds any.
+    Who finds none sees what it has durable first: so nobody who waits for budget holds any.
     """
 
-    def __init__(self, room: Room, writer: ClientWriter) -> None:
-        self._room, self._writer = room, writer
+    def __init__(self, budget: ByteBudget, writer: ClientWriter) -> None:
+        self._budget, self._writer = budget, writer
         self._size = 0
 
     def take(self, size: int) -> None:
-        """Take room for another block."""
-        if not self._room.take(size, wait=False):
+        """Take budget for another block."""
+        if not self._budget.take(size, wait=False):
             self._writer.settle()
             self.end()
-            self._room.take(size)
+            self._budget.take(size)
         self._size += size
 
     def end(self) -> None:
         """Give it back: what it was for is durable, or given up."""
         size, self._size = self._size, 0
-        self._room.give(size)
+        self._budget.give(size)
 
 
 def _during(call: AbstractContextManager[None], batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

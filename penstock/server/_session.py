@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 from pyarrow import flight
 
-from penstock.client._room import Room
+from penstock.client._byte_budget import ByteBudget
 from penstock.client._wire import ARE_YOU_THERE, pack
 from penstock.errors import BadArgument, PenstockError
-from penstock.stream.segment import Bell
+from penstock.stream.segment import WakeUp
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -59,7 +59,7 @@ class Session:
         self.store, self.visitor, self.user = store, visitor, visitor.name
         self._lock = threading.Lock()
         self._ending = threading.Lock()  # held until everything is let go
-        self._bell = Bell()
+        self._wake_up = WakeUp()
         self._news: dict[object, list[Any] | _Watch] = {}  # what to tell, by what it is about
         self._sent = 0
         self._watched: dict[Key, _Watch] = {}
@@ -67,7 +67,7 @@ class Session:
         self._ended: dict[int, PenstockError] = {}
         self._last = secrets.randbits(48)  # so that what was open in another session is not found in this one
         self._is_cancelled = is_cancelled
-        self.room: Final = Room(inflight)
+        self.budget: Final = ByteBudget(inflight)
         self._silent_s, self._heard, self._is_asked = silent_s, store.clock.elapsed(), False
         self.is_over = False
 
@@ -128,7 +128,7 @@ class Session:
             if self.is_over:
                 return  # that its things end now is because it does: the client opens them again
             self._news[about] = news
-        self._bell.ring()
+        self._wake_up.notify()
 
     @property
     def told(self) -> int:
@@ -177,7 +177,7 @@ class Session:
     def run(self, send: Callable[[bytes], object]) -> None:
         """Send what there is to tell, until the session is over, or the client is gone."""
         while not self.is_over:
-            if not self._bell.wait(_LOOK_S) and self.is_gone():
+            if not self._wake_up.wait(_LOOK_S) and self.is_gone():
                 return
             with self._lock:
                 news, self._news = self._news, {}
@@ -194,7 +194,7 @@ class Session:
         """Let go of everything: the client is gone. Who calls it again returns when that is done, too."""
         with self._lock:
             self.is_over = True
-        self._bell.ring()
+        self._wake_up.notify()
         with self._ending:
             for key in list(self._watched):
                 self.unwatch(key)
@@ -207,7 +207,7 @@ class Session:
                     _logger.exception("something was left behind by a client that is gone")
 
 
-class _Watch(Bell):
+class _Watch(WakeUp):
     """What is told of one segment."""
 
     __slots__ = ("_session", "_uid", "key", "segment")
@@ -216,7 +216,7 @@ class _Watch(Bell):
         super().__init__()
         self._session, self.key, self._uid, self.segment = session, key, uid, segment
 
-    def ring(self) -> None:
+    def notify(self) -> None:
         """Tell the client."""
         self._session.note(self)
 

@@ -6,8 +6,8 @@
 ... # doctest: +SKIP
 """
 
+from penstock.spark._forwarding import forward_watermark
 from penstock.spark._jobs import aggregate, archive, windows
-from penstock.spark._passing import pass_watermark
 from penstock.spark._progress import Progress
 from penstock.spark._register import open_event, register
 from penstock.spark._session import local_session
@@ -18,9 +18,9 @@ __all__ = [
     "Progress",
     "aggregate",
     "archive",
+    "forward_watermark",
     "local_session",
     "open_event",
-    "pass_watermark",
     "register",
     "to_stream",
     "windows",

@@ -21,9 +21,9 @@ from penstock.errors import BadArgument
 from penstock.model import ByConsumption
 from penstock.spark._duration import milliseconds_of
 from penstock.spark._errors import told_by
+from penstock.spark._forwarding import forward_watermark, note_watermark
 from penstock.spark._job import Job
 from penstock.spark._options import plain_name, source_options
-from penstock.spark._passing import note_watermark, pass_watermark
 from penstock.spark._progress import Looks, Progress, end_cuts
 from penstock.spark._register import register
 from penstock.spark._stores import open_at
@@ -292,7 +292,7 @@ def _run(
             try:
                 if into is not None:
                     who = asdict(sources[0].address)
-                    pass_watermark(query, who.pop("store"), into, delay=delay, **who)
+                    forward_watermark(query, who.pop("store"), into, delay=delay, **who)
                 with suppress(KeyboardInterrupt) if follow else nullcontext():
                     thread.submit(_watch_to_the_end, query, looks, watch).result()
             finally:

@@ -54,7 +54,7 @@ def _completed(store: Store, cut: StreamCut, *, at_end: bool) -> StreamCut:
     for offsets in ({}, *rest):
         found = StreamCut.of(cut.stream, {**offsets, **cut.offsets})
         try:
-            store.step(cut.stream, found, found, skip_truncated=True)
+            store.next_cut(cut.stream, found, found, skip_truncated=True)
         except WrongCut:
             continue
         return found

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
     from penstock.client import Store
-    from penstock.model import Step, StreamCut
+    from penstock.model import NextCut, StreamCut
     from penstock.spark._options import SourceOptions
 
 __all__ = ["PenstockSource"]
@@ -175,7 +175,7 @@ class _Reading:
     def _still_there(self, store: Store, cut: StreamCut) -> StreamCut:
         """Return a cut; if it was truncated away, that is an error, or the next that is there."""
         is_lenient = not self._options.fail_on_data_loss
-        return store.step(cut.stream, cut, cut, skip_truncated=is_lenient).cut
+        return store.next_cut(cut.stream, cut, cut, skip_truncated=is_lenient).cut
 
     def _parts(self, ranges: Iterable[SegmentRange], time: int | None = None) -> list[Part]:
         return [Part(range=one, time=time) for one in ranges]
@@ -235,7 +235,7 @@ class PenstockStreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAvai
     """
 
     _in_batches = True
-    _ends: dict[str, Step] | None = None
+    _ends: dict[str, NextCut] | None = None
     _reached: Mapping[str, StreamCut] | None = None
 
     @cached_property
@@ -252,7 +252,7 @@ class PenstockStreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAvai
         names = streams_of(self._store, self._options)
         cuts = cuts_of(self._store, names, self._options.start, option="start")
         is_lenient = not self._options.fail_on_data_loss
-        begins = {name: self._store.step(name, cut, cut, skip_truncated=is_lenient) for name, cut in cuts.items()}
+        begins = {name: self._store.next_cut(name, cut, cut, skip_truncated=is_lenient) for name, cut in cuts.items()}
         base = {"consumer": self._options.consumer or f"spark-{uuid.uuid4()}"}
         if self._options.event_time is not None:
             base["event_time"] = self._options.event_time
@@ -271,7 +271,7 @@ class PenstockStreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAvai
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's name
         """Read no further than what is there now, in events and in time: idle writers may promise on for ever."""
         tails = {name: self._store.tail(name) for name in streams_of(self._store, self._options)}
-        self._ends = {name: self._store.step(name, tail, tail) for name, tail in tails.items()}
+        self._ends = {name: self._store.next_cut(name, tail, tail) for name, tail in tails.items()}
 
     @plain
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
@@ -292,7 +292,7 @@ class PenstockStreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAvai
         names = streams_of(self._store, self._options) if self._ends is None else self._ends
         return {name: self._store.head(name) for name in names if name not in start["uids"]}
 
-    def _steps(self, starts: Mapping[str, StreamCut], *, is_limited: bool) -> dict[str, Step]:
+    def _steps(self, starts: Mapping[str, StreamCut], *, is_limited: bool) -> dict[str, NextCut]:
         """Return how far each stream is read next; those with something to read share the limits evenly."""
         shares = 1
         if is_limited and len(starts) > 1:
@@ -302,7 +302,7 @@ class PenstockStreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAvai
             for limit in (self._options.max_bytes_per_trigger, self._options.max_events_per_trigger)
         )
         return {
-            name: self._store.step(
+            name: self._store.next_cut(
                 name,
                 start,
                 None if self._ends is None else self._ends[name].cut,
@@ -314,7 +314,7 @@ class PenstockStreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAvai
             for name, start in starts.items()
         }
 
-    def _time_of(self, name: str, step: Step) -> int | None:
+    def _time_of(self, name: str, step: NextCut) -> int | None:
         """Return the time that the writers of a stream have promised at the end of a step."""
         if self._ends is None:
             return step.time

@@ -23,9 +23,9 @@ from penstock.plog import FilePlogs
 from penstock.ports import OsDisk, OsFile
 from penstock.stream import Engine
 from penstock.stream.group import _positions
-from penstock.stream.group._coordinator import GUESTS_AWAITED_S
+from penstock.stream.group._coordinator import REMOTE_READERS_AWAITED_S
 from penstock.stream.read._reader import READER_LEASE_S
-from penstock.stream.segment._wake_up import Bell
+from penstock.stream.segment._wake_up import WakeUp
 from penstock.testing import ManualClock, SeededRandom
 from tests.explore.group_model import GroupModel, Stream, Track
 from tests.stream.wire_harness import over_the_wire
@@ -308,16 +308,16 @@ class Life:
     def checkpoint(self) -> None:
         """Let all readers come to a checkpoint; each reads a little before."""
         self.names += 1
-        name, arrived, bell = f"c{self.names}", set[str](), Bell()
+        name, arrived, wake_up = f"c{self.names}", set[str](), WakeUp()
         group = self.store.reader_group("g")
-        group._begin_checkpoint(name, bell)  # as checkpoint() does, which waits: a life has just one thread
+        group._begin_checkpoint(name, wake_up)  # as checkpoint() does, which waits: a life has just one thread
         self.notice_gone()
         places = self.model.snapshot()
         while group._is_under_way(name):
             for reader in sorted(self.readers):
                 if group._is_under_way(name) and reader in self.readers:
                     self.come_to(name, reader, arrived, places)
-        group._end_checkpoint(name, bell)
+        group._end_checkpoint(name, wake_up)
         self.checkpoints[name] = places
         for track, (low, _) in places.items():
             track.durable = max(track.durable, low)
@@ -414,7 +414,7 @@ class Life:
         self.store = self.open()
         self.group = self.find_group()
         _ = self.group.position
-        self.clock.advance(GUESTS_AWAITED_S + 1)  # nobody comes again
+        self.clock.advance(REMOTE_READERS_AWAITED_S + 1)  # nobody comes again
 
     def live(self) -> None:
         """All of it."""

@@ -210,7 +210,7 @@ class GatedPlogs:
         return self.call("seal", plog_id, lambda: self._plogs.seal(plog_id, offset))
 
     def info(self, plog_id: PlogId) -> PlogInfo:
-        """Look at a plog."""
+        """Assignment at a plog."""
         return self._plogs.info(plog_id)
 
     def delete(self, plog_id: PlogId) -> None:

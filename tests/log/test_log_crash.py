@@ -22,7 +22,7 @@ SIZES = PlogSizes(first=64, largest=64)
 
 @dataclass(frozen=True)
 class Done:
-    """Step ``number`` of the history returned to its caller, and the logs hold ``logs`` now."""
+    """NextCut ``number`` of the history returned to its caller, and the logs hold ``logs`` now."""
 
     number: int
 
@@ -85,15 +85,15 @@ def drop(manager: MetadataManager, name: str, model: Model) -> None:
     del model.logs[name]
 
 
-Step: TypeAlias = "Callable[[MetadataManager, Model], None]"
+NextCut: TypeAlias = "Callable[[MetadataManager, Model], None]"
 
 
-def write(name: str, data: bytes) -> Step:
+def write(name: str, data: bytes) -> NextCut:
     """Return the step of appending ``data``; the first one to a log creates it."""
     return lambda manager, model: append(manager.log(name), data, model)
 
 
-HISTORY: list[Step] = [
+HISTORY: list[NextCut] = [
     write("a", b"a" * 30),
     write("a", b"b" * 30),
     write("b", b"1" * 40),

@@ -29,14 +29,14 @@ A, B, C = (PlogId("local", "main", letter * 32) for letter in "abc")
 JOURNAL_SIZE: Final = 2048
 DIRECT_SIZE_MIN: Final = 300
 
-Step: TypeAlias = (
+NextCut: TypeAlias = (
     tuple[Literal["create", "delete"], PlogId]
     | tuple[Literal["append", "seal"], PlogId, int]
     | tuple[Literal["group"], PlogId, int, PlogId, int]
     | tuple[Literal["reopen"]]
 )
 
-HISTORY: Final[list[Step]] = [
+HISTORY: Final[list[NextCut]] = [
     ("create", A),
     ("append", A, 100),
     ("create", B),
@@ -115,7 +115,7 @@ class Driver:
             assert error.stopped
         return error
 
-    def do(self, step: Step) -> None:
+    def do(self, step: NextCut) -> None:
         match step:
             case ("create", plog_id):
                 self.create(plog_id)

@@ -98,7 +98,7 @@ def test_calls_that_make_no_sense_are_errors(server: Server, body: bytes) -> Non
 
 @pytest.mark.parametrize(
     ("name", "args"),
-    [("stream", []), ("reader.open", [1, 2, 3, 4, 5, 6]), ("reader.look", ["x"]), ("scale_stream", [STREAM, 1, 2, 3])],
+    [("stream", []), ("reader.open", [1, 2, 3, 4, 5, 6]), ("reader.sync", ["x"]), ("scale_stream", [STREAM, 1, 2, 3])],
 )
 def test_a_call_that_makes_no_sense_is_told_nothing_of_the_inside(
     server: Server, name: str, args: list[object]

@@ -94,7 +94,7 @@ def test_what_was_truncated_away_is_not_given() -> None:
 
 
 def test_segments_that_are_followed_no_more_are_let_go(store: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is kept is a view of a file, which takes its room on the disk for as long."""
+    """What is kept is a view of a file, which takes its budget on the disk for as long."""
     monkeypatch.setattr(blocks, "_FOLLOWED_MAX", 2)
     store.create_stream(STREAM, segments=4)
     with store.writer(STREAM) as writer:

@@ -24,7 +24,7 @@ LIMITS: Final = Limits(max_connections=1)
 
 
 def test_of_one_connection_so_many_are_under_way_and_no_more() -> None:
-    """Each takes a thread; when one has ended, there is room for another."""
+    """Each takes a thread; when one has ended, there is budget for another."""
     calls, most = Calls(LIMITS), int(LIMITS.calls_of_one_max)
     with ExitStack() as last:
         with ExitStack() as others:

@@ -131,7 +131,7 @@ def test_a_client_that_sends_what_nobody_reads_is_hung_up_on(folder: Path) -> No
 
 
 def test_a_client_with_many_writers_keeps_to_what_it_may_have_under_way(folder: Path) -> None:
-    """It is not hung up on for writing as fast as it can: it waits for room, as the server said."""
+    """It is not hung up on for writing as fast as it can: it waits for budget, as the server said."""
     with server_apart(folder, **SMALL) as (port, _), opened(port) as store:
         store.create_stream(STREAM, segments=2)
         session = store.connection.session

@@ -12,7 +12,7 @@ from pyarrow import flight
 from penstock.client import RemoteStore
 from penstock.embedded import open_store
 from penstock.errors import DataTruncated, ReaderOffline, StoreUnreachable
-from penstock.stream.group._coordinator import GUESTS_AWAITED_S
+from penstock.stream.group._coordinator import REMOTE_READERS_AWAITED_S
 from penstock.testing import ManualClock
 from tests.stream.test_groups import put, rest, take
 from tests.stream.wire_harness import served
@@ -138,7 +138,7 @@ def test_one_that_had_something_is_waited_for_and_not_for_ever(world: World, bot
     world.kill(besides=two)
     assert rest(one.reader) == [b"c"]
     assert world.held() == {"r1": [0], "r2": [1]}
-    world.clock.advance(GUESTS_AWAITED_S)
+    world.clock.advance(REMOTE_READERS_AWAITED_S)
     assert rest(one.reader) == [b"d", b"e", b"f"]
     two.address = world.address
     assert rest(two.reader) == []
@@ -184,7 +184,7 @@ def test_what_a_reader_returned_last_does_not_count_until_it_comes_back_for_more
     """Its process may end before anything is done with the event; then another is given it again, and no other."""
     one, two = both
     world.kill()
-    two.store.report()  # which takes the seat again, without asking for an event
+    two.store.report()  # which takes the membership again, without asking for an event
     two.lose()
     assert following(one.reader, 3) == [b"c", b"e", b"f"]
 

@@ -125,7 +125,7 @@ def test_age_of_watermark_is_told_by_stream(store: Engine, registry: CollectorRe
 
 
 def test_open_transactions_are_counted(store: Engine, registry: CollectorRegistry) -> None:
-    """One that nobody ends holds room."""
+    """One that nobody ends holds budget."""
     store.create_stream("plant/readings")
     transaction = store.transactional_writer("plant/readings").begin()
     assert figures(registry)["penstock_open_transactions"] == 1

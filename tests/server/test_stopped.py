@@ -26,7 +26,7 @@ STREAM = "plant/readings"
 
 @pytest.fixture(autouse=True)
 def quick_looks(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Look more often than every second."""
+    """Assignment more often than every second."""
     monkeypatch.setattr(_stopped, "_LOOK_S", 0.02)
     monkeypatch.setattr(_stopped, "_SETTLE_S", 0.02)
 

@@ -230,7 +230,7 @@ def test_few_wait_for_a_check(users: Users, monkeypatch: pytest.MonkeyPatch, nam
     for thread in threads:
         thread.join()
     assert [told.get() for _ in range(most)] == [NotAuthenticated] * most
-    assert refused(users, "anna", "wrong"), "there is room again"
+    assert refused(users, "anna", "wrong"), "there is budget again"
 
 
 # Tokens

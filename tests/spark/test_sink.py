@@ -18,9 +18,9 @@ from pyspark.sql.types import BinaryType, MapType, StringType, StructField, Stru
 
 import penstock
 from penstock.errors import BadArgument, NoSuchStream, StoreLocked, StreamSealed
-from penstock.spark import _sink, pass_watermark, to_stream, with_writer_watermark
+from penstock.spark import _sink, forward_watermark, to_stream, with_writer_watermark
 from penstock.spark._errors import told_by
-from penstock.spark._passing import _Passing
+from penstock.spark._forwarding import _Passing
 from penstock.spark._source import PenstockSource
 from penstock.stream.engine._engine import Engine
 from tests.spark.conftest import STREAM
@@ -244,7 +244,7 @@ def test_an_exact_query_passes_its_time_on(spark: SparkSession, store: Store, fo
     sink = counts.select(F.to_json("window").alias("event")).writeStream.format("penstock")
     sink = sink.option("store", str(folder)).option("stream", OUT).option("checkpointLocation", str(tmp_path / "c"))
     query = sink.start()
-    pass_watermark(query, folder, OUT)
+    forward_watermark(query, folder, OUT)
     try:
         for event, promise, closed in ((5, 9.999, 0), (11, 10, 1), (12, 18, 1), (25, 20, 2)):
             write_at(writer, event)
@@ -256,9 +256,9 @@ def test_an_exact_query_passes_its_time_on(spark: SparkSession, store: Store, fo
             assert sum(map(len, store.read(OUT, end=mark.cut))) == closed, "the promise comes behind what it is about"
     finally:
         query.stop()
-    pass_watermark(query, folder, OUT)  # of a query that has ended: there is nothing to do
+    forward_watermark(query, folder, OUT)  # of a query that has ended: there is nothing to do
     with pytest.raises(NoSuchStream):
-        pass_watermark(query, folder, "plant/none")
+        forward_watermark(query, folder, "plant/none")
 
 
 def test_a_time_that_is_none_is_refused(spark: SparkSession, store: Store, folder: Path, tmp_path: Path) -> None:

@@ -190,7 +190,7 @@ def test_lengths_that_only_fit_when_they_overflow_are_refused() -> None:
 def test_a_count_that_does_not_fit_is_refused_before_anything_is_allocated() -> None:
     """It could ask for 16 GiB."""
     data = BlockHeader(count=2**32 - 1, time_ms=0).pack() + bytes(64)
-    with pytest.raises(StreamCorrupt, match="no room for 4294967295 events"):
+    with pytest.raises(StreamCorrupt, match="no budget for 4294967295 events"):
         read_block(memoryview(data), where=WHERE, start=START)
 
 

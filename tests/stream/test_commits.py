@@ -56,7 +56,7 @@ def begun(store: Engine, size: int, stream: str = STREAM) -> tuple[Transaction, 
 
 
 def refuse_commits(store: Engine, patch: pytest.MonkeyPatch) -> None:
-    """Let there be no room for the record that a commit is done."""
+    """Let there be no budget for the record that a commit is done."""
     log = store.catalog._log
     submit = log.submit
 
@@ -246,7 +246,7 @@ def test_a_damaged_stream_whose_commit_is_unfinished_holds_up_no_other(
 def test_a_commit_on_record_that_the_disk_interrupts_says_that_it_is_committed(
     store: Engine, kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Who was told of a full disk would free some room and write all of it again; it would be there twice."""
+    """Who was told of a full disk would free some budget and write all of it again; it would be there twice."""
     store.create_stream(STREAM)
     if kind == "transaction":
         transaction, events = begun(store, 200)

@@ -477,7 +477,7 @@ def any_cut(store: Engine, chance: random.Random) -> StreamCut:
     """Return a cut somewhere in the stream, where an event begins."""
     cut = store.head(STREAM)
     for _ in range(chance.randrange(3)):
-        cut = store.step(STREAM, cut, max_events=chance.randrange(1, 800)).cut
+        cut = store.next_cut(STREAM, cut, max_events=chance.randrange(1, 800)).cut
     return cut
 
 

@@ -35,7 +35,7 @@ from penstock.model import Lag, Position, StreamCut
 from penstock.stream.catalog._group_state import lost_segments
 from penstock.stream.format._block import BlockHeader, pack_lengths
 from penstock.stream.group import _coordinator
-from penstock.stream.group._membership import LocalSeat
+from penstock.stream.group._membership import LocalMembership
 from penstock.stream.read._reader import READER_LEASE_S
 from penstock.testing import ManualClock
 from tests.stream.harness import embedded_only, inside, is_embedded
@@ -373,7 +373,7 @@ def test_a_silent_reader_is_taken_offline_and_another_reads_on_from_where_it_was
 
 
 def test_a_reader_that_was_taken_offline_is_woken_no_more(store: Engine, clock: ManualClock) -> None:
-    """Nobody may ever call it again, and segments would collect its bells for ever."""
+    """Nobody may ever call it again, and segments would collect its wake_ups for ever."""
     embedded_only(store, "a client does so a moment later")
     group = new_group(store, segments=2)
     ends = (
@@ -385,7 +385,7 @@ def test_a_reader_that_was_taken_offline_is_woken_no_more(store: Engine, clock: 
     for number, end in enumerate(ends):
         assert rest(group.reader(f"r{number}")) == []
         end()
-    assert not any(inside(store).segments.get(STREAM, number)._bells for number in range(2))
+    assert not any(inside(store).segments.get(STREAM, number)._watchers for number in range(2))
 
 
 def test_a_reader_that_is_called_now_and_then_keeps_its_segments(store: Engine, clock: ManualClock) -> None:
@@ -421,19 +421,19 @@ def test_a_reader_that_waits_is_not_silent(store: Engine, clock: ManualClock, po
 
 def first_is_inside(reader: Reader) -> None:
     """Return once the reader's thread is at work; it looks at its group again whenever it is asked to."""
-    reached, seat = threading.Event(), reader._seat
-    assert isinstance(seat, LocalSeat)
-    original = seat._live.rebalance
+    reached, membership = threading.Event(), reader._membership
+    assert isinstance(membership, LocalMembership)
+    original = membership._coordinator.rebalance
 
     def rebalance(reader_id: str, places: Any) -> Any:  # noqa: ANN401 - as the original
         if reader_id == reader.reader_id:
             reached.set()
         return original(reader_id, places)
 
-    seat._live.rebalance = rebalance  # type: ignore[method-assign]
+    membership._coordinator.rebalance = rebalance  # type: ignore[method-assign]
     reader.attend()
     assert reached.wait(SECONDS_MAX)
-    seat._live.rebalance = original  # type: ignore[method-assign]
+    membership._coordinator.rebalance = original  # type: ignore[method-assign]
 
 
 def test_the_name_of_a_silent_reader_is_free_again(store: Engine, clock: ManualClock) -> None:

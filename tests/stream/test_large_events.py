@@ -845,7 +845,7 @@ def test_large_events_count_for_when_the_table_of_writers_is_written_again(disk:
 def test_a_disk_that_refuses_in_the_middle_of_a_large_event_costs_that_event_alone(
     cpo: Cpo, call: Call, fault: Fault
 ) -> None:
-    """A clear error at the write that failed; the stream is as it was, and so is the room once it is there again."""
+    """A clear error at the write that failed; the stream is as it was, and so is the budget once it is there again."""
     memory = MemoryDisk()
     disk = FaultyDisk(memory)
     with store_and_manager(disk, cpo) as (store, manager):
@@ -855,8 +855,8 @@ def test_a_disk_that_refuses_in_the_middle_of_a_large_event_costs_that_event_alo
             out = writer.begin_write_event("k")
             out.write(bytes(3 * MIB))
             settle(manager)
-            disk.fail(fault, on=call, call=1 if call == "pwritev" else None)  # the journal has its room already
-            with pytest.raises(PenstockError, match=r"no room left|the disk failed"):
+            disk.fail(fault, on=call, call=1 if call == "pwritev" else None)  # the journal has its budget already
+            with pytest.raises(PenstockError, match=r"no budget left|the disk failed"):
                 out.writelines([bytes(MIB)] * 40)
             for use_it in (lambda: out.write(b"more"), out.close):
                 with pytest.raises(EventAborted, match="because writing it failed"):

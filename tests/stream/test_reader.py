@@ -439,14 +439,14 @@ def test_events_and_batches_of_any_size_in_any_order_give_every_event_once(
     """Whoever mixes both ways of reading, or is short of memory, loses nothing and sees nothing twice."""
     with open_store("memory:") as store, new_group(store, *blocks).reader("r", max_event_size=30) as reader:
         found: list[bytes] = []
-        for room in steps:
-            if room == 0:
+        for budget in steps:
+            if budget == 0:
                 read = reader.read_next_event(timeout=0)
                 found += [] if read is None else [read.event]
             else:
-                batch = reader.read_batch(room, timeout=0)
+                batch = reader.read_batch(budget, timeout=0)
                 events = [] if batch is None else batch["event"].to_pylist()
-                assert len(events) <= 1 or sum(map(len, events)) <= room
+                assert len(events) <= 1 or sum(map(len, events)) <= budget
                 found += events
         assert found + rest(reader) == [event for events in blocks for event in events]
 
@@ -521,7 +521,7 @@ def test_a_batch_needs_room(store: Engine, size: Any) -> None:  # noqa: ANN401 -
         reader.read_batch(size)
 
 
-# Waiting
+# TransactionBuffer
 
 
 def test_without_events_a_reader_waits_no_longer_than_it_is_told(store: Engine) -> None:
@@ -624,11 +624,11 @@ def test_a_closed_reader_reads_no_more(store: Engine) -> None:
 
 
 def test_a_closed_reader_is_woken_no_more(store: Engine) -> None:
-    """A segment that is written to for years does not collect the bells of all who ever read it."""
+    """A segment that is written to for years does not collect the wake_ups of all who ever read it."""
     store.create_stream(STREAM, segments=3)
     group = store.create_reader_group("g", [STREAM])
     for _ in range(3):
         with group.reader("r") as reader:
             assert reader.read_next_event(timeout=0) is None
     come_to_rest(store)
-    assert not any(inside(store).segments.get(STREAM, number)._bells for number in range(3))
+    assert not any(inside(store).segments.get(STREAM, number)._watchers for number in range(3))

@@ -141,7 +141,7 @@ def test_by_time_frees_the_plogs_in_which_all_is_older(stream: Stream) -> None:
 
 
 def test_by_time_keeps_the_plog_that_takes_events(stream: Stream) -> None:
-    """Cutting into it would give no room back."""
+    """Cutting into it would give no budget back."""
     assert stream.by_time(1000) == {0: 300}
 
 
@@ -259,7 +259,7 @@ def test_a_plog_that_is_not_acknowledged_yet_is_not_cut_at() -> None:
 
 
 def test_by_size_keeps_at_most_the_size(stream: Stream) -> None:
-    """That is what the user has room for."""
+    """That is what the user has budget for."""
     assert stream.by_size(400) is None
     assert stream.by_size(399) == {0: 100}
     assert stream.by_size(300) == {0: 100}
@@ -284,7 +284,7 @@ def test_by_size_takes_the_oldest_first_whatever_segment_it_is_in(split: Stream)
 
 
 def test_by_size_counts_from_the_head(stream: Stream) -> None:
-    """What was truncated away takes no room."""
+    """What was truncated away takes no budget."""
     stream.truncate({0: 200})
     assert stream.by_size(200) is None
     assert stream.by_size(199) == {0: 300}

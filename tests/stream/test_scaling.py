@@ -242,7 +242,7 @@ def test_a_stream_with_the_most_segments_is_not_split() -> None:
 
 
 def test_a_split_does_not_go_beyond_the_most_segments() -> None:
-    """Where there is room for one more, two parts are all there can be."""
+    """Where there is budget for one more, two parts are all there can be."""
     state = stream(ByEventRate(target=1, factor=10), segments=SEGMENTS_MAX - 1)
     decision = decide(state, measured(100), NOW)
     assert decision is not None

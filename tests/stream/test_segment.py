@@ -15,7 +15,7 @@ from penstock.log import LogStream, MetadataManager, PlogSizes
 from penstock.plog import APPEND_SIZE_MAX, FilePlogs
 from penstock.stream.format._block import BLOCK_HEADER_SIZE, WRITERS, Block, BlockHeader, read_header
 from penstock.stream.segment._segment import _TABLE_EVERY_BLOCKS, _TABLE_EVERY_BYTES, Segment, SegmentEnded
-from penstock.stream.segment._wake_up import Bell
+from penstock.stream.segment._wake_up import WakeUp
 from penstock.stream.segment._writer_table import WriterTable, writer_hash
 from penstock.testing import Fault, FaultyDisk, ManualClock, MemoryDisk
 
@@ -179,7 +179,7 @@ def test_what_was_taken_is_counted(world: World) -> None:
 def test_whoever_watches_is_told_of_every_block(world: World) -> None:
     """That is how a reader at the tail wakes at once; who stopped watching is not disturbed."""
     with world.open() as segment:
-        one, other = Bell(), Bell()
+        one, other = WakeUp(), WakeUp()
         segment.watch(one)
         segment.watch(other)
         pending = submit(segment)

@@ -17,7 +17,7 @@ from penstock.stream.format._columns import Attributes
 from penstock.stream.format._keys import key_positions, pack_positions, unpack_positions
 from penstock.stream.serializers import StrSerializer
 from penstock.stream.transaction import _transaction_logs
-from penstock.stream.transaction._buffer import Waiting
+from penstock.stream.transaction._buffer import TransactionBuffer
 from penstock.stream.write._batch import Rows, array_of
 from penstock.stream.write._large_write import EventOutputStream
 from tests.stream.harness import STREAM, inside
@@ -237,7 +237,7 @@ def test_what_waits_is_cut_into_blocks_that_say_where_each_event_is(
     batches: list[list[tuple[bytes, float]]], lows: list[float], size: int
 ) -> None:
     """Against the plain way: each event behind those of its place that came before, at the offset it will have."""
-    waiting, borders = Waiting(), [0.0, *sorted(lows)]
+    waiting, borders = TransactionBuffer(), [0.0, *sorted(lows)]
     everything = [one for batch in batches for one in batch]
     outputs: dict[int, EventOutputStream] = {}
     number = 0

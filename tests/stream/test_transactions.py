@@ -520,7 +520,7 @@ def test_a_commit_in_time_is_not_undone_by_the_lease(store: Engine, clock: Manua
 
 @pytest.mark.parametrize("lease", [0, -1.0, float("nan"), float("inf"), 86_401, "10", None])
 def test_a_lease_that_cannot_be_is_refused(store: Engine, lease: object) -> None:
-    """One that never ends would keep its room forever."""
+    """One that never ends would keep its budget forever."""
     store.create_stream(STREAM)
     with pytest.raises(BadArgument, match="lease"):
         store.transactional_writer(STREAM).begin(lease)  # type: ignore[arg-type]
@@ -1073,7 +1073,7 @@ def test_a_transaction_that_could_not_be_written_is_aborted(cpo: Cpo, call: Call
 
 
 def refuse_from(disk: FaultyDisk, number: int) -> None:
-    """Let the disk have no room for a new file from this one on, until it is healed."""
+    """Let the disk have no budget for a new file from this one on, until it is healed."""
     for later in range(number, number + 500):  # more than anybody tries: a smaller one after each that is refused, too
         disk.fail(Fault.ENOSPC, on="create", call=later)
 
@@ -1084,7 +1084,7 @@ def refuse_from(disk: FaultyDisk, number: int) -> None:
 def test_a_commit_that_a_full_disk_interrupts_is_undone_or_finished_and_never_half(
     cpo: Cpo, kind: str, is_scaled: bool
 ) -> None:
-    """Until there is room again nothing of it is seen. Whether it came about, its status says; a restart agrees."""
+    """Until there is budget again nothing of it is seen. Whether it came about, its status says; a restart agrees."""
     outcomes: list[str] = []
     while "through" not in outcomes:
         outcomes.append(interrupted_commit(cpo, kind, number=len(outcomes) + 1, is_scaled=is_scaled))
@@ -1092,7 +1092,7 @@ def test_a_commit_that_a_full_disk_interrupts_is_undone_or_finished_and_never_ha
 
 
 def interrupted_commit(cpo: Cpo, kind: str, *, number: int, is_scaled: bool) -> str:
-    """Let a commit find no room for its so manieth new file, and see that it comes to a good end."""
+    """Let a commit find no budget for its so manieth new file, and see that it comes to a good end."""
     memory, partition = MemoryDisk(), f"{kind}-{number}-{is_scaled}"
     disk = FaultyDisk(memory)
     with store_and_manager(disk, cpo, sizes=TINY, partition=partition) as (store, manager):

@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 
 STREAM: Final = "plant/readings"
 CALLS: Final[dict[str, Callable[[Engine, StreamCut], object]]] = {
-    "step by bytes": lambda store, cut: store.step(STREAM, cut, max_bytes=300),
-    "step by events": lambda store, cut: store.step(STREAM, cut, max_events=40),
+    "step by bytes": lambda store, cut: store.next_cut(STREAM, cut, max_bytes=300),
+    "step by events": lambda store, cut: store.next_cut(STREAM, cut, max_events=40),
     "ranges": lambda store, cut: store.segment_ranges(STREAM, cut, approx_bytes=300),
     "read": lambda store, cut: list(store.read(STREAM, cut)),
 }
@@ -133,7 +133,7 @@ def test_a_step_that_may_skip_does_so_also_meanwhile(store: Engine, meanwhile: M
     start = store.head(STREAM)
     meanwhile(lambda: store.truncate_stream(STREAM, StreamCut.of(STREAM, {1: 0})))
     for _ in range(2):
-        step = store.step(STREAM, start, max_events=40, skip_truncated=True)
+        step = store.next_cut(STREAM, start, max_events=40, skip_truncated=True)
         start = step.cut
     assert start == store.tail(STREAM)
 

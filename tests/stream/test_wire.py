@@ -110,7 +110,7 @@ def test_a_client_that_is_gone_leaves_nothing_open(wire: Served, monkeypatch: py
     assert wire.inside.writers.noting_time() == []
     assert not wire.inside.writers.all()
     assert not [name for name in wire.inside._manager.logs() if name.startswith("t")]
-    assert not wire.inside.segments.get(STREAM, 0)._bells
+    assert not wire.inside.segments.get(STREAM, 0)._watchers
 
 
 def test_the_name_of_a_reader_whose_client_is_gone_is_free_at_once(wire: Served) -> None:
@@ -121,7 +121,7 @@ def test_the_name_of_a_reader_whose_client_is_gone_is_free_at_once(wire: Served)
         other.reader_group("g").reader("r")
     assert not wire.service._sessions[other.connection.session.id]._open
     with gone(client):
-        client.report = lambda: None  # or it takes its seat again by itself
+        client.report = lambda: None  # or it takes its membership again by itself
     other.reader_group("g").reader("r").close()
 
 

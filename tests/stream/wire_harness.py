@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from pyarrow import flight
 
-from penstock.client._errand import Errand
 from penstock.client._store import RemoteStore
+from penstock.client._task import Task
 from penstock.server._service import FlightService
 from tests.log.harness import SECONDS_MAX
 
@@ -38,7 +38,7 @@ def come_to_rest(store: Any) -> None:  # noqa: ANN401 - a store, in this process
     """Return when a client has done what it was told before."""
     if isinstance(store, RemoteStore):
         is_done = threading.Event()
-        store.pump.add(Errand(is_done.set))
+        store.pump.add(Task(is_done.set))
         assert is_done.wait(SECONDS_MAX)
 
 

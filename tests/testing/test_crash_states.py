@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from penstock.testing import CrashState
 
 Contents: TypeAlias = dict[str, bytes]
-Step: TypeAlias = tuple[str, int, bytes]
+NextCut: TypeAlias = tuple[str, int, bytes]
 JUNK: Final = b"\xa5"
 
 
@@ -427,7 +427,7 @@ class Oracle:
         self.bytes: list[set[int]] = []
         self.certain_length = 0
 
-    def do(self, step: Step) -> None:
+    def do(self, step: NextCut) -> None:
         kind, number, data = step
         match kind:
             case "write":
@@ -454,7 +454,7 @@ class Oracle:
         return self.certain_length <= len(data) <= len(self.bytes) and all(byte in any_of for byte, any_of in possible)
 
 
-def run(steps: list[Step]) -> Iterator[tuple[RecordingDisk, Oracle, bytes]]:
+def run(steps: list[NextCut]) -> Iterator[tuple[RecordingDisk, Oracle, bytes]]:
     """Yield, after every step, the disk, what it may lose, and what was synced last."""
     disk, oracle, synced = disk_with(f=b""), Oracle(), b""
     file = disk.open("f")
@@ -477,7 +477,7 @@ def run(steps: list[Step]) -> Iterator[tuple[RecordingDisk, Oracle, bytes]]:
 
 @given(steps=steps)
 @settings(max_examples=60)
-def test_every_state_has_the_synced_bytes_and_no_invented_ones(steps: list[Step]) -> None:
+def test_every_state_has_the_synced_bytes_and_no_invented_ones(steps: list[NextCut]) -> None:
     """A state that is not legal wastes an afternoon; a rule written twice, in two ways, is right more often."""
     for disk, oracle, _ in run(steps):
         for state in states_now(disk):
@@ -486,7 +486,7 @@ def test_every_state_has_the_synced_bytes_and_no_invented_ones(steps: list[Step]
 
 @given(steps=steps)
 @settings(max_examples=60)
-def test_states_differ_and_include_nothing_lost_and_everything_lost(steps: list[Step]) -> None:
+def test_states_differ_and_include_nothing_lost_and_everything_lost(steps: list[NextCut]) -> None:
     """The two ends are what every store meets first, and a state seen twice is time lost."""
     for disk, _, synced in run(steps):
         seen = [contents(state.disk)["f"] for state in states_now(disk)]

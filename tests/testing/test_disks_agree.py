@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from penstock.ports import Disk
 
 Make: TypeAlias = Callable[[], "AbstractContextManager[Disk]"]
-Step: TypeAlias = tuple[str, str, str, int, list[bytes]]
+NextCut: TypeAlias = tuple[str, str, str, int, list[bytes]]
 
 
 @contextmanager
@@ -64,7 +64,7 @@ class Model:
     def __init__(self) -> None:
         self.files: dict[str, bytes] = {}
 
-    def do(self, step: Step) -> object:
+    def do(self, step: NextCut) -> object:
         kind, name, other, number, parts = step
         if kind == "sync":
             return None
@@ -88,7 +88,7 @@ class Model:
         return None
 
 
-def do(disk: Disk, step: Step) -> object:
+def do(disk: Disk, step: NextCut) -> object:
     kind, name, other, number, parts = step
     try:
         match kind:
@@ -135,7 +135,7 @@ def contents(disk: Disk) -> dict[str, bytes]:
 @every_disk
 @given(steps=steps)
 @settings(max_examples=60)
-def test_every_disk_does_what_a_simple_folder_does(make: Make, steps: list[Step]) -> None:
+def test_every_disk_does_what_a_simple_folder_does(make: Make, steps: list[NextCut]) -> None:
     """What is proved on the disks for tests holds for the real one only if they cannot be told apart."""
     model = Model()
     with make() as disk:

@@ -129,7 +129,7 @@ class GroupState:
             case GroupReset():
                 self._reset(record)
             case ReaderJoined():
-                self._join(record.reader, is_guest=record.is_guest)
+                self._join(record.reader, is_remote=record.is_guest)
             case ReaderGone():
                 self._leave(record.reader, flat(record.places))
             case ReaderMoved():
@@ -214,11 +214,11 @@ class GroupState:
         self.checkpoint, self.missing, self.reached = None, set(), {}
         self.untold = {stream: places for stream, places in self.untold.items() if stream not in record.chosen}
 
-    def _join(self, reader: str, *, is_guest: bool) -> None:
+    def _join(self, reader: str, *, is_remote: bool) -> None:
         if reader in self.readers:
             raise ValueError(f"reader {reader!r} is in the group already")
         self.readers[reader] = {}
-        if is_guest:
+        if is_remote:
             self.guests.add(reader)
 
     def _leave(self, reader: str, places: Mapping[Key, int]) -> None:

@@ -36,9 +36,9 @@ if TYPE_CHECKING:
     from penstock.log import MetadataManager
     from penstock.model import (
         EventPointer,
+        NextCut,
         Place,
         SegmentRange,
-        Step,
         StreamConfig,
         StreamCut,
         StreamInfo,
@@ -267,7 +267,7 @@ class Engine:
         """Return what parallel readers may read: parts of segments of about ``approx_bytes``, or whole ones."""
         return self.reads.ranges(name, start, end, approx_bytes)
 
-    def step(
+    def next_cut(
         self,
         name: str,
         start: StreamCut,
@@ -277,14 +277,14 @@ class Engine:
         max_events: int | None = None,
         align: bool = False,
         skip_truncated: bool = False,
-    ) -> Step:
+    ) -> NextCut:
         """Return how far to read next: from ``start`` up to ``end``, the tail by default, but not more than told.
 
         At least one event is, if there is any. With ``align`` a step ends at the cut of a watermark where it can; what
         is behind the last one waits for the next, as long as there are writers that note time. With ``skip_truncated``
         a cut may have been truncated away: it is moved on to the head, in those segments only that are not there.
         """
-        return self.reads.step(
+        return self.reads.next_cut(
             name,
             start,
             end,

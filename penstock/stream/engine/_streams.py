@@ -166,7 +166,7 @@ class Streams:
                 one.reopen()
             raise
         for one in ending.values():
-            one.ring()
+            one.notify()
 
     @uninterrupted
     def delete(self, name: str) -> None:
@@ -203,7 +203,7 @@ class Streams:
         self._catalog.commit(StreamTruncated(state.name, dict(head), counts))
         self._segments.drop(state, gone)
         for segment_id in head:
-            self._segments.get(state.name, segment_id).ring()
+            self._segments.get(state.name, segment_id).notify()
         try:
             self._free_space(state)
         except PenstockError as error:  # the stream begins at its new head all the same

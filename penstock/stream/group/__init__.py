@@ -3,7 +3,7 @@
 from penstock.stream.group._coordinator import Claim, Coordinator
 from penstock.stream.group._group import CHECKPOINT_TIMEOUT_S, ReaderGroup
 from penstock.stream.group._groups import Groups, is_time
-from penstock.stream.group._membership import LocalSeat
+from penstock.stream.group._membership import LocalMembership
 from penstock.stream.group._positions import POSITIONS_EVERY_S, Positions
 
 __all__ = [
@@ -12,7 +12,7 @@ __all__ = [
     "Claim",
     "Coordinator",
     "Groups",
-    "LocalSeat",
+    "LocalMembership",
     "Positions",
     "ReaderGroup",
     "is_time",

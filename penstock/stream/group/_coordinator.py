@@ -51,17 +51,17 @@ if TYPE_CHECKING:
     from penstock.ports import Clock
     from penstock.stream.catalog import Catalog, GroupState, Key, StreamState
     from penstock.stream.format import GroupRecord, Places, SegmentsLost
-    from penstock.stream.read import Seated
-    from penstock.stream.segment import Bell, Segments
+    from penstock.stream.read import Member
+    from penstock.stream.segment import Segments, WakeUp
     from penstock.stream.time import MarkTimes, Watermarks
 
-__all__ = ["GUESTS_AWAITED_S", "Claim", "Coordinator", "let_go"]
+__all__ = ["REMOTE_READERS_AWAITED_S", "Claim", "Coordinator", "let_go"]
 
-GUESTS_AWAITED_S: Final = 10.0  # twice as long as a client that has lost a server takes between two attempts
+REMOTE_READERS_AWAITED_S: Final = 10.0  # twice as long as a client that has lost a server takes between two attempts
 
 
 class Claim(NamedTuple):
-    """What a reader says that had a seat before: of which epoch, and up to where what it returned counts as read."""
+    """What a reader claims that was a member before: its epoch, and up to where what it returned counts as read."""
 
     epoch: int
     places: Mapping[Key, int]
@@ -85,12 +85,12 @@ class Coordinator:
         self._wake_positions = wake_positions
         self.streams: Final = tuple(self.state.streams)
         self.end_of: Final = self.state.end_of
-        self.readers: dict[str, Seated] = {}
-        self.waiter: Bell | None = None  # of whoever waits for a checkpoint
+        self.readers: dict[str, Member] = {}
+        self.waiter: WakeUp | None = None  # of whoever waits for a checkpoint
         self._since = clock.elapsed()
         self._heads: dict[str, Mapping[int, int]] = {}  # of the streams when lost segments were last looked for
-        self._tellers: dict[tuple[str, int | None], Seated] = {}  # of what is lost, until they have told
-        self._returned: dict[Key, tuple[Seated, int]] = {}  # of what is lost: who was given all of it, up to where
+        self._tellers: dict[tuple[str, int | None], Member] = {}  # of what is lost, until they have told
+        self._returned: dict[Key, tuple[Member, int]] = {}  # of what is lost: who was given all of it, up to where
 
     @property
     def state(self) -> GroupState:
@@ -110,11 +110,11 @@ class Coordinator:
             if reader_id != besides:
                 reader.attend()
         if self.waiter is not None:
-            self.waiter.ring()
+            self.waiter.notify()
 
     # Who reads
 
-    def join(self, reader: Seated, claim: Claim | None = None) -> None:
+    def join(self, reader: Member, claim: Claim | None = None) -> None:
         """Take in a reader; those that were left behind by a process that ended are gone then, unless they may come.
 
         One that comes again has a ``claim`` to what is still its own, or nobody's.
@@ -128,16 +128,16 @@ class Coordinator:
         if claim is not None and name in self.state.guests:
             self._commit(*self._moved(name, self._ahead(claim, self.state.readers[name])))
         else:
-            self._commit(*self._joined(reader, claim), durable=reader.is_guest)
+            self._commit(*self._joined(reader, claim), durable=reader.is_remote)
         self.readers[name] = reader
         self._wake_positions()
         self.alert(besides=name)
 
-    def _joined(self, reader: Seated, claim: Claim | None) -> Iterator[GroupRecord]:
+    def _joined(self, reader: Member, claim: Claim | None) -> Iterator[GroupRecord]:
         name, state = reader.reader_id, self.state
         if name in state.readers:
             yield ReaderGone(self.name, name, {})
-        yield ReaderJoined(self.name, name, reader.is_guest)
+        yield ReaderJoined(self.name, name, reader.is_remote)
         if claim is not None and state.checkpoint is None:
             free = self._ahead(claim, state.free)
             if free:
@@ -176,18 +176,18 @@ class Coordinator:
         state = self.state
         if state.checkpoint is not None and self.waiter is None:
             yield CheckpointDropped(self.name, state.checkpoint)
-        awaited = state.guests if self.clock.elapsed() - self._since < GUESTS_AWAITED_S else set()
+        awaited = state.guests if self.clock.elapsed() - self._since < REMOTE_READERS_AWAITED_S else set()
         for reader_id in sorted(state.readers.keys() - self.readers.keys() - awaited):
             yield ReaderGone(self.name, reader_id, {})
 
-    def leave(self, reader: Seated, places: Mapping[Key, int]) -> None:
+    def leave(self, reader: Member, places: Mapping[Key, int]) -> None:
         """Note that a reader is gone, from these places."""
         self.come_back(reader, places)
         self._commit(self._gone(reader.reader_id, places), durable=True)
         del self.readers[reader.reader_id]
         self.alert()
 
-    def take_offline(self, reader_id: str, places: Mapping[Key, int], reason: str) -> Seated | None:
+    def take_offline(self, reader_id: str, places: Mapping[Key, int], reason: str) -> Member | None:
         """End a reader, here or left behind; return it if it is here."""
         self._commit(self._gone(reader_id, places), durable=True)
         reader = self.readers.pop(reader_id, None)
@@ -196,7 +196,7 @@ class Coordinator:
         self.alert()
         return reader
 
-    def expire(self, now: float) -> list[Seated]:
+    def expire(self, now: float) -> list[Member]:
         """Take readers offline that are silent; return them, to be let go without the lock."""
         silent = [reader for reader in self.readers.values() if reader.is_silent(now)]
         for reader in silent:
@@ -208,7 +208,7 @@ class Coordinator:
             self.alert()
         return silent
 
-    def end_all(self, error: Callable[[str], PenstockError]) -> list[Seated]:
+    def end_all(self, error: Callable[[str], PenstockError]) -> list[Member]:
         """Stop all readers, of which the catalog knows nothing any more; return them."""
         ended = list(self.readers.values())
         self.readers.clear()
@@ -288,7 +288,7 @@ class Coordinator:
             self._commit(done, durable=bool(self.state.guests))
             self.alert(besides=reader_id)
 
-    def leave_lost(self, reader: Seated | None) -> None:
+    def leave_lost(self, reader: Member | None) -> None:
         """Where segments were truncated away before they were read, go on at the head, and tell who was to read them.
 
         If nobody was, or whoever was has not said so, ``reader`` is told, or the next one. Every truncation gives a
@@ -306,7 +306,7 @@ class Coordinator:
         if reader is not None:
             self._tell_untold(reader)
 
-    def _leave_lost_in(self, stream: StreamState, record: SegmentsLost, reader: Seated | None) -> None:
+    def _leave_lost_in(self, stream: StreamState, record: SegmentsLost, reader: Member | None) -> None:
         missed = self._missed(stream, record, reader)
         returned = self._only_returned(stream.name, record, missed)
         together = {key[1]: place for places in (*missed.values(), returned) for key, place in places.items()}
@@ -319,13 +319,13 @@ class Coordinator:
                 self._tell(one, stream.name, {segment: place for (_, segment), place in places.items()})
 
     def _missed(
-        self, stream: StreamState, record: SegmentsLost, reader: Seated | None
-    ) -> dict[Seated | None, dict[Key, int]]:
+        self, stream: StreamState, record: SegmentsLost, reader: Member | None
+    ) -> dict[Member | None, dict[Key, int]]:
         """Return who is to be told of which segments that were lost before they were read to the end."""
         state, name = self.state, stream.name
         lost = {(name, segment) for segment in record.segments}
         nobody = {key: state.free[key] for key in lost & state.free.keys()} | dict.fromkeys(lost & state.waiting, 0)
-        missed: dict[Seated | None, dict[Key, int]] = {reader: nobody}
+        missed: dict[Member | None, dict[Key, int]] = {reader: nobody}
         for one in self.readers.values():
             held = state.readers[one.reader_id]
             unread = one.missed({key: held[key] for key in lost & held.keys()})
@@ -335,7 +335,7 @@ class Coordinator:
         return missed
 
     def _only_returned(
-        self, stream: str, record: SegmentsLost, missed: Mapping[Seated | None, Mapping[Key, int]]
+        self, stream: str, record: SegmentsLost, missed: Mapping[Member | None, Mapping[Key, int]]
     ) -> dict[Key, int]:
         """Return where readers are in lost segments whose last events they were given, and may not come back from."""
         found = {}
@@ -348,7 +348,7 @@ class Coordinator:
                     self._returned[key] = one, returned[key]
         return found
 
-    def come_back(self, reader: Seated, places: Mapping[Key, int] | None = None) -> None:
+    def come_back(self, reader: Member, places: Mapping[Key, int] | None = None) -> None:
         """Note that what a reader was given of lost segments counts as read, if it does by these places."""
         for key, (one, end) in list(self._returned.items()):
             if one is reader:
@@ -356,7 +356,7 @@ class Coordinator:
                 if places is None or places.get(key, 0) >= end:
                     self.note_told(key[0], [key[1]])
 
-    def _tell_untold(self, reader: Seated) -> None:
+    def _tell_untold(self, reader: Member) -> None:
         """Tell a reader what was lost, but not what another reader is about to say."""
         for stream, places in self.state.untold.items():
             mine = {one: place for one, place in places.items() if not self._is_being_told((stream, one))}
@@ -367,7 +367,7 @@ class Coordinator:
         teller = self._tellers.get(key)
         return teller is not None and self.readers.get(teller.reader_id) is teller
 
-    def _tell(self, reader: Seated, stream: str, places: Mapping[int, int]) -> None:
+    def _tell(self, reader: Member, stream: str, places: Mapping[int, int]) -> None:
         """Let a reader say that segments of a stream were lost, or all of it."""
         if places:
             head = StreamCut.of(stream, self.catalog.stream(stream).head)
@@ -430,10 +430,10 @@ class Coordinator:
         if is_last:
             self.alert(besides=reader_id)
 
-    def begin_checkpoint(self, name: str, waiter: Bell) -> None:
+    def begin_checkpoint(self, name: str, waiter: WakeUp) -> None:
         """Let all readers come to a checkpoint; where there are none, nobody is waited for."""
         if not self.readers:
-            self._since -= GUESTS_AWAITED_S
+            self._since -= REMOTE_READERS_AWAITED_S
         begun = CheckpointBegun(self.name, name)
         self.catalog.commit(*self.left_behind(), begun, durable=not self.readers)
         self.waiter = waiter
@@ -448,7 +448,7 @@ class Coordinator:
             self.alert()
 
 
-def let_go(readers: Iterable[Seated]) -> None:
+def let_go(readers: Iterable[Member]) -> None:
     """Have no segment wake these readers; the lock of the catalog is not held."""
     for reader in readers:
         reader.let_go()

@@ -29,9 +29,9 @@ from penstock.stream.format import (
     GroupReset,
 )
 from penstock.stream.group._coordinator import let_go
-from penstock.stream.group._membership import LocalSeat
+from penstock.stream.group._membership import LocalMembership
 from penstock.stream.read import EVENT_SIZE_DEFAULT, Reader, first_with_events
-from penstock.stream.segment import Bell
+from penstock.stream.segment import WakeUp
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -41,14 +41,14 @@ if TYPE_CHECKING:
     from penstock.stream.format import Places
     from penstock.stream.group._coordinator import Claim
     from penstock.stream.group._groups import GroupPlace, Groups
-    from penstock.stream.read import Seated
+    from penstock.stream.read import Member
     from penstock.stream.serializers import Serializer
 
 
 __all__ = ["CHECKPOINT_TIMEOUT_S", "ReaderGroup"]
 
 CHECKPOINT_TIMEOUT_S: Final = 30.0
-Sitter = TypeVar("Sitter", bound="Seated")
+AnyMember = TypeVar("AnyMember", bound="Member")
 
 
 class ReaderGroup:
@@ -89,17 +89,17 @@ class ReaderGroup:
         if serializer is not None:
             check_method("serializer", serializer, "deserialize")
         check_whole("max_event_size", max_event_size, least=1)
-        return self.seat(lambda seat: Reader(seat, reader_id, serializer, max_event_size))
+        return self.join(lambda membership: Reader(membership, reader_id, serializer, max_event_size))
 
     @uninterrupted
-    def seat(self, make: Callable[[LocalSeat], Sitter], claim: Claim | None = None) -> Sitter:
-        """Give a new reader a seat in the group, or one that had it its own again."""
+    def join(self, make: Callable[[LocalMembership], AnyMember], claim: Claim | None = None) -> AnyMember:
+        """Give a new reader a membership in the group, or one that had it its own again."""
         with self._catalog.lock:
-            live = self._groups.coordinator(self.name)
-            silent = live.expire(self._groups.clock.elapsed())
-            seat = LocalSeat(live)
-            reader = make(seat)
-            seat.take(reader, claim)
+            coordinator = self._groups.coordinator(self.name)
+            silent = coordinator.expire(self._groups.clock.elapsed())
+            membership = LocalMembership(coordinator)
+            reader = make(membership)
+            membership.take(reader, claim)
         let_go(silent)
         return reader
 
@@ -125,12 +125,12 @@ class ReaderGroup:
             held = self._catalog.group(self.name).readers.get(reader_id)
             if held is None:
                 raise NoSuchReader(self.name, reader_id)
-            live = self._groups.coordinator(self.name)
-            reader = live.readers.get(reader_id)
+            coordinator = self._groups.coordinator(self.name)
+            reader = coordinator.readers.get(reader_id)
             places = {} if reader is None else reader.places(returned=False)
             if position is not None:
                 places = self._check_position(position, held)
-            live.take_offline(reader_id, places, "it was taken offline")
+            coordinator.take_offline(reader_id, places, "it was taken offline")
         let_go([] if reader is None else [reader])
 
     def _check_position(self, position: Position, held: Mapping[Key, int]) -> dict[Key, int]:
@@ -160,16 +160,16 @@ class ReaderGroup:
         """
         check_name("checkpoint", name)
         check_timeout("timeout", timeout)
-        bell = Bell()
+        wake_up = WakeUp()
         deadline = None if timeout is None else time.monotonic() + timeout
         missing: list[str] = []
         try:
-            self._begin_checkpoint(name, bell)
+            self._begin_checkpoint(name, wake_up)
             while self._is_under_way(name):
-                if not bell.wait(None if deadline is None else deadline - time.monotonic()):
+                if not wake_up.wait(None if deadline is None else deadline - time.monotonic()):
                     break
         finally:
-            missing = self._end_checkpoint(name, bell)
+            missing = self._end_checkpoint(name, wake_up)
         self._catalog.make_durable()  # after a failed sync its readers came to it in memory only
         found = self.checkpoints.get(name)
         if found is None:
@@ -178,37 +178,37 @@ class ReaderGroup:
         return found
 
     @uninterrupted
-    def _begin_checkpoint(self, name: str, bell: Bell) -> None:
+    def _begin_checkpoint(self, name: str, wake_up: WakeUp) -> None:
         with self._catalog.lock:
-            live = self._groups.coordinator(self.name)
-            if live.waiter is not None:
+            coordinator = self._groups.coordinator(self.name)
+            if coordinator.waiter is not None:
                 raise CheckpointFailed(self.name, name, reason="another one is under way")
-            if name in live.state.checkpoints:
+            if name in coordinator.state.checkpoints:
                 raise CheckpointFailed(self.name, name, reason="there is one of this name")
-            silent = live.expire(self._groups.clock.elapsed())
-            live.begin_checkpoint(name, bell)
+            silent = coordinator.expire(self._groups.clock.elapsed())
+            coordinator.begin_checkpoint(name, wake_up)
         let_go(silent)
 
     @uninterrupted
-    def _end_checkpoint(self, name: str, bell: Bell) -> list[str]:
+    def _end_checkpoint(self, name: str, wake_up: WakeUp) -> list[str]:
         """Wait no more; return which readers have not come to the checkpoint, which is dropped then."""
         with self._catalog.lock:
-            live = self._groups.at_work.get(self.name)
-            if live is None or live.waiter is not bell:
+            coordinator = self._groups.at_work.get(self.name)
+            if coordinator is None or coordinator.waiter is not wake_up:
                 return []
-            missing = sorted(live.state.missing)
-            live.end_checkpoint(name)
+            missing = sorted(coordinator.state.missing)
+            coordinator.end_checkpoint(name)
             return missing
 
     @uninterrupted
     def drop_checkpoint(self, name: str) -> None:
         """Let who waits for a checkpoint wait no more."""
         with self._catalog.lock:
-            live = self._groups.at_work.get(self.name)
-            if live is not None and live.waiter is not None and self._is_under_way(name):
-                waiter = live.waiter
-                live.end_checkpoint(name)
-                waiter.ring()
+            coordinator = self._groups.at_work.get(self.name)
+            if coordinator is not None and coordinator.waiter is not None and self._is_under_way(name):
+                waiter = coordinator.waiter
+                coordinator.end_checkpoint(name)
+                waiter.notify()
 
     def _is_under_way(self, name: str) -> bool:
         state = self._catalog.groups.get(self.name)
@@ -222,10 +222,10 @@ class ReaderGroup:
         ended, and are told so at their next call.
         """
         with self._catalog.lock:
-            state, live = self._catalog.group(self.name), self._groups.coordinator(self.name)
+            state, coordinator = self._catalog.group(self.name), self._groups.coordinator(self.name)
             if isinstance(to, Position):
-                live.leave_lost(None)  # what it has lost is neither in its place nor in the position
-            now = live.places_now(returned=False)
+                coordinator.leave_lost(None)  # what it has lost is neither in its place nor in the position
+            now = coordinator.places_now(returned=False)
             if isinstance(to, str) and to == "head":
                 chosen = {stream: self._groups.cuts.head(stream) for stream in state.streams}
             elif isinstance(to, Position):
@@ -236,7 +236,7 @@ class ReaderGroup:
             self._groups.check_order(cuts, state.ends)
             told = [] if isinstance(to, Position) else list(chosen)
             self._catalog.commit(GroupReset(self.name, _offsets(cuts), self._groups.new_epoch(), told))
-            ended = live.end_all(live.offline("its group was reset"))
+            ended = coordinator.end_all(coordinator.offline("its group was reset"))
         let_go(ended)
 
     def _cuts_at(self, position: Position, now: Places) -> dict[str, StreamCut]:
@@ -253,8 +253,8 @@ class ReaderGroup:
     def current_time_window(self, stream: str | None = None) -> TimeWindow | None:
         """Return between which times the group is in a stream, the only one by default; None if nobody gave time."""
         with self._catalog.lock:
-            live = self._groups.coordinator(self.name)
-        return live.time_window(stream)
+            coordinator = self._groups.coordinator(self.name)
+        return coordinator.time_window(stream)
 
     def lag(self) -> Lag:
         """Return how far the group is behind the tail, or its end."""
@@ -287,10 +287,10 @@ class ReaderGroup:
     def delete(self) -> None:
         """Delete the group; its readers are ended."""
         with self._catalog.lock:
-            live = self._groups.coordinator(self.name)
+            coordinator = self._groups.coordinator(self.name)
             self._catalog.commit(GroupDeleted(self.name))
             del self._groups.at_work[self.name]
-            ended = live.end_all(live.offline("its group was deleted"))
+            ended = coordinator.end_all(coordinator.offline("its group was deleted"))
         let_go(ended)
 
 

@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 
     from penstock.stream.catalog import Key
     from penstock.stream.format import AnyBlock
-    from penstock.stream.read._membership import Seat
-    from penstock.stream.segment import Bell, ReadableSegment
+    from penstock.stream.read._membership import Membership
+    from penstock.stream.segment import ReadableSegment, WakeUp
 
     Piece = tuple[
         Key, Block | LargeBlock, int, int, npt.NDArray[np.int64]
@@ -49,8 +49,7 @@ class Cursor:
     __slots__ = (
         "_blocks",
         "_large",
-        "_seat",
-        "bell",
+        "_membership",
         "block",
         "end",
         "first",
@@ -60,12 +59,15 @@ class Cursor:
         "place",
         "reached",
         "segment",
+        "wake_up",
     )
 
-    bell: Bell  # rings when something happens to the segment
+    wake_up: WakeUp  # notified when something happens to the segment
 
-    def __init__(self, seat: Seat, key: Key, segment: ReadableSegment, *, place: int, end: int | None) -> None:
-        self._seat, self.key, self.segment, self.end = seat, key, segment, end
+    def __init__(
+        self, membership: Membership, key: Key, segment: ReadableSegment, *, place: int, end: int | None
+    ) -> None:
+        self._membership, self.key, self.segment, self.end = membership, key, segment, end
         self.place = self.reached = place
         self.block: Block | LargeBlock | None = None
         self.first = self.last = 0
@@ -114,12 +116,12 @@ class Cursor:
             raise
 
     def _go_on_at(self, offset: int) -> None:
-        """Step over what cannot be read; the segment may begin even later now."""
+        """NextCut over what cannot be read; the segment may begin even later now."""
         self.block, self._blocks = None, iter(())
         self._pass_to(max(offset, self.head() or 0))
 
     def skip_unreadable(self, block: LargeBlock) -> None:
-        """Step over a large event that cannot be read."""
+        """NextCut over a large event that cannot be read."""
         self._go_on_at(block.large.end)
 
     def _fetch(self) -> bool:
@@ -145,7 +147,7 @@ class Cursor:
 
     def head(self) -> int | None:
         """Return where the segment begins now; None if it is gone."""
-        bounds = self._seat.bounds_of(self.key)
+        bounds = self._membership.bounds_of(self.key)
         return None if bounds is None else bounds[0]
 
     def _open(self, block: Block | LargeBlock, event_size_max: int) -> None:
@@ -189,7 +191,7 @@ class Cursor:
         self.reached = self.place if reached is None else reached
 
     def skip_large(self, block: Block | LargeBlock, limit: int) -> EventTooLarge:
-        """Step over the next event, which is too large; return the error that tells."""
+        """NextCut over the next event, which is too large; return the error that tells."""
         index = self.first
         size = int(block.bounds[index + 1] - block.bounds[index])
         pointer = EventPointer(*self.key, block.offset_of(index))
@@ -203,11 +205,11 @@ class Cursor:
         self.advance(index + 1)
         return block, index
 
-    def cut(self, block: Block | LargeBlock, room: int, *, at_least_one: bool) -> Piece | None:
-        """Return as many of the next events as there is room for; None if that is none."""
+    def cut(self, block: Block | LargeBlock, budget: int, *, at_least_one: bool) -> Piece | None:
+        """Return as many of the next events as there is budget for; None if that is none."""
         first, stop, offsets = self.first, self.stop, block.offsets()
-        if offsets[stop] - offsets[first] > room:
-            stop = int(np.searchsorted(offsets, offsets[first] + room, "right")) - 1
+        if offsets[stop] - offsets[first] > budget:
+            stop = int(np.searchsorted(offsets, offsets[first] + budget, "right")) - 1
             if stop <= first and not at_least_one:
                 return None
             stop = max(stop, first + 1)
@@ -218,7 +220,7 @@ class Cursor:
         """Whether the segment is read to the end, the group's or its own, or is gone."""
         if self.end is not None and self.place >= self.end:
             return True
-        bounds = self._seat.bounds_of(self.key)
+        bounds = self._membership.bounds_of(self.key)
         return bounds is None or (bounds[1] is not None and self.place >= bounds[1])
 
 

@@ -264,12 +264,12 @@ class EventInputStream(io.RawIOBase):
         raise io.UnsupportedOperation("an event that is read cannot be written")
 
     def readinto(self, buffer: Buffer, /) -> int:
-        """Read as much as there is room for: less only at the end, as from a file on disk."""
+        """Read as much as fits into the buffer: less only at the end, as from a file on disk."""
         self._check_open()
-        room, filled = memoryview(buffer).cast("B"), 0
-        while filled < len(room) and (data := self._rest()):
-            count = min(len(room) - filled, len(data))
-            room[filled : filled + count] = data[:count]
+        budget, filled = memoryview(buffer).cast("B"), 0
+        while filled < len(budget) and (data := self._rest()):
+            count = min(len(budget) - filled, len(data))
+            budget[filled : filled + count] = data[:count]
             filled += count
             self._offset += count
         return filled
@@ -307,7 +307,7 @@ class EventInputStream(io.RawIOBase):
         return self._offset
 
     def skip(self, count: int) -> int:
-        """Step over bytes, at no cost; return how many there were."""
+        """NextCut over bytes, at no cost; return how many there were."""
         if index(count) < 0:
             raise BadArgument(f"cannot skip {count} bytes")
         before = min(self._offset, self.size)

@@ -13,10 +13,10 @@ if TYPE_CHECKING:
     from penstock.stream.catalog import Key
     from penstock.stream.segment import ReadableSegment, Times
 
-__all__ = ["Look", "Seat", "Seated"]
+__all__ = ["Assignment", "Member", "Membership"]
 
 
-class Look(NamedTuple):
+class Assignment(NamedTuple):
     """What a reader finds when it looks at its group: a checkpoint to come to, and the segments that are its own.
 
     Those that were another's meanwhile, who has ``passed`` it there, it reads from where that one was.
@@ -27,7 +27,7 @@ class Look(NamedTuple):
     passed: frozenset[Key] = frozenset()
 
 
-class Seated(Protocol):
+class Member(Protocol):
     """A reader, as its group sees it; any thread may call these."""
 
     @property
@@ -35,7 +35,7 @@ class Seated(Protocol):
         """Its name."""
 
     @property
-    def is_guest(self) -> bool:
+    def is_remote(self) -> bool:
         """Whether it is in another process, which may outlive this one."""
 
     @property
@@ -43,7 +43,7 @@ class Seated(Protocol):
         """Why it reads no more."""
 
     def attend(self) -> None:
-        """Look at the group before the next event."""
+        """Assignment at the group before the next event."""
 
     def stop(self, error: PenstockError) -> None:
         """Read no more; ``error`` says why."""
@@ -64,7 +64,7 @@ class Seated(Protocol):
         """Be woken by no segment any more."""
 
 
-class Seat(Protocol):
+class Membership(Protocol):
     """What a reader asks of its group."""
 
     @property
@@ -75,7 +75,7 @@ class Seat(Protocol):
     def streams(self) -> tuple[str, ...]:
         """What the group reads."""
 
-    def look(self, places: Mapping[Key, int], *, told: str | None, passing: bool) -> Look | None:
+    def sync(self, places: Mapping[Key, int], *, told: str | None, passing: bool) -> Assignment | None:
         """Come to a checkpoint that the reader was told of, or passes by; give and take segments.
 
         Return None if the reader was stopped.

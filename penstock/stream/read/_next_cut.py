@@ -1,6 +1,6 @@
 """Steps: how far a reader that goes by whole batches reads next, between a place where it is and one behind it.
 
-A step has room for some bytes and some events, which the segments share evenly; what one does not need is left to the
+A step has budget for some bytes and some events, which the segments share evenly; what one does not need is left to the
 others. Segments that follow others come once all of those they hang together with are read to the end. A step takes at
 least one event if there is any. What it costs depends on the step, and not on how much is behind it.
 """
@@ -21,10 +21,10 @@ if TYPE_CHECKING:
 
     Family = tuple[set[int], set[int]]  # segments, and those that follow them
 
-__all__ = ["Room", "step_through"]
+__all__ = ["CutBudget", "next_cut_through"]
 
 
-class Room:
+class CutBudget:
     """How much a step may still take: bytes and events, of each as many as there are if None."""
 
     __slots__ = ("bytes", "events", "is_untouched")
@@ -37,32 +37,32 @@ class Room:
         """Whether nothing more may be taken."""
         return not self.is_untouched and (self.bytes == 0 or self.events == 0)
 
-    def share(self, parts: int) -> Room:
+    def share(self, parts: int) -> CutBudget:
         """Return how much each of so many may take."""
-        return Room(*(None if room is None else max(room // parts, 1) for room in (self.bytes, self.events)))
+        return CutBudget(*(None if budget is None else max(budget // parts, 1) for budget in (self.bytes, self.events)))
 
     def take(self, size: int, events: int) -> None:
-        """Note what was taken; a single event may be more than there was room for."""
+        """Note what was taken; a single event may be more than there was budget for."""
         self.bytes = None if self.bytes is None else max(self.bytes - size, 0)
         self.events = None if self.events is None else max(self.events - events, 0)
         self.is_untouched = self.is_untouched and not size
 
 
-def step_through(
+def next_cut_through(
     start: Mapping[int, int],
     ends: Mapping[int, int],
     families: Iterable[Family],
     segment_of: Callable[[int], ReadableSegment],
-    room: Room,
+    budget: CutBudget,
 ) -> dict[int, int]:
     """Return the cut at the end of a step from the cut ``start``; ``ends`` are how far segments are read at most."""
     found = dict(start)
     waiting = list(families)
     while True:
-        _fill({segment: ends.get(segment, place) for segment, place in found.items()}, found, segment_of, room)
+        _fill({segment: ends.get(segment, place) for segment, place in found.items()}, found, segment_of, budget)
         over = {segment for segment, place in found.items() if place >= ends.get(segment, place)}
         ready = [(old, new) for old, new in waiting if old <= over and new <= ends.keys()]
-        if not ready or room.is_empty():
+        if not ready or budget.is_empty():
             return found
         waiting = [family for family in waiting if family not in ready]
         for old, new in ready:
@@ -71,24 +71,24 @@ def step_through(
 
 
 def _fill(
-    ends: Mapping[int, int], found: dict[int, int], segment_of: Callable[[int], ReadableSegment], room: Room
+    ends: Mapping[int, int], found: dict[int, int], segment_of: Callable[[int], ReadableSegment], budget: CutBudget
 ) -> None:
-    """Move on in segments that are read side by side, as far as there is room."""
+    """Move on in segments that are read side by side, as far as there is budget."""
     active = [segment for segment, end in sorted(ends.items()) if found[segment] < end]
-    while active and not room.is_empty():
-        share, moved = room.share(len(active)), []
+    while active and not budget.is_empty():
+        share, moved = budget.share(len(active)), []
         for segment in active:
-            if room.is_empty():
+            if budget.is_empty():
                 return
             place, end = found[segment], ends[segment]
-            reached, count = _reach(segment_of(segment), place, end, share, at_least_one=room.is_untouched)
-            room.take(reached - place, count)
+            reached, count = _reach(segment_of(segment), place, end, share, at_least_one=budget.is_untouched)
+            budget.take(reached - place, count)
             found[segment] = reached
             moved += [segment] if place < reached < end else []
         active = moved
 
 
-def _reach(segment: ReadableSegment, place: int, end: int, share: Room, *, at_least_one: bool) -> tuple[int, int]:
+def _reach(segment: ReadableSegment, place: int, end: int, share: CutBudget, *, at_least_one: bool) -> tuple[int, int]:
     """Return how far a share reaches, and how many events that are, if it matters."""
     stop = end if share.bytes is None else _border(segment, place, min(place + share.bytes, end), end)
     if stop <= place and at_least_one:

@@ -27,7 +27,7 @@ from penstock.stream.read._arrow import event_columns, joined
 from penstock.stream.read._cursor import UNREADABLE, Cursor
 from penstock.stream.read._event_read import EventRead, Milestone, Page, Trail
 from penstock.stream.read._large_read import LargeBlock, file_of
-from penstock.stream.segment import Bell
+from penstock.stream.segment import WakeUp
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from penstock.stream.catalog import Key
     from penstock.stream.read._cursor import Piece
     from penstock.stream.read._large_read import EventInputStream
-    from penstock.stream.read._membership import Seat
+    from penstock.stream.read._membership import Membership
     from penstock.stream.segment import Times
     from penstock.stream.serializers import Serializer
 
@@ -62,15 +62,17 @@ _STREAMS_SCHEMA: Final = _BATCH_SCHEMA.append(
 class Reader:
     """Reads what its group gives it. Get one from :meth:`ReaderGroup.reader`; one thread at a time uses it."""
 
-    is_guest: Final = False
+    is_remote: Final = False
 
-    def __init__(self, seat: Seat, reader_id: str, serializer: Serializer[Any] | None, max_event_size: int) -> None:
+    def __init__(
+        self, membership: Membership, reader_id: str, serializer: Serializer[Any] | None, max_event_size: int
+    ) -> None:
         forks.guard(self)
         self.reader_id: Final = reader_id
-        self._seat, self._clock = seat, seat.clock
+        self._membership, self._clock = membership, membership.clock
         self._deserialize = None if serializer is None else _checked(serializer.deserialize)
         self._event_size_max = max_event_size
-        self._bell = Bell()
+        self._wake_up = WakeUp()
         self._attention = True
         self._reads: Iterator[EventRead] = iter(())
         self._page: Page | None = None
@@ -142,12 +144,12 @@ class Reader:
         Everything from before ``lower`` was read, by this reader or another, and no writer had noted a time after
         ``upper`` when the next watermark was made.
         """
-        return self._seat.time_window(stream)
+        return self._membership.time_window(stream)
 
     @property
     def finished(self) -> bool:
         """Whether the group has read everything, up to its end or that of its streams, which are sealed."""
-        return self._seat.finished
+        return self._membership.finished
 
     def commit(self) -> None:
         """Make durable how far the reader has come, with what it returned last; otherwise that takes up to a second."""
@@ -170,15 +172,15 @@ class Reader:
     @uninterrupted
     def _leave(self, *, returned: bool) -> None:
         if self.error is None:
-            self._seat.leave(self.places(returned=returned))
+            self._membership.leave(self.places(returned=returned))
         self.let_go()
 
     # What the group calls, from any thread
 
     def attend(self) -> None:
-        """Look at the group before the next event."""
+        """Assignment at the group before the next event."""
         self._attention = True
-        self._bell.ring()
+        self._wake_up.notify()
 
     def stop(self, error: PenstockError) -> None:
         """Read no more; ``error`` says why."""
@@ -197,7 +199,7 @@ class Reader:
     def hear(self, cursor: Cursor) -> None:
         """Note that something happened to a segment."""
         self._put_last(cursor)
-        self._bell.ring()
+        self._wake_up.notify()
 
     def miss(self, error: PenstockError) -> None:
         """Tell that something was truncated away, or deleted, before it was read."""
@@ -207,7 +209,7 @@ class Reader:
     def let_go(self) -> None:
         """Be woken by no segment any more."""
         for cursor in list(self._cursors.values()):
-            cursor.segment.unwatch(cursor.bell)
+            cursor.segment.unwatch(cursor.wake_up)
 
     def places(self, *, returned: bool) -> dict[Key, int]:
         """Return how far it has come, with what it returned last or without."""
@@ -394,7 +396,7 @@ class Reader:
             pa.array(np.concatenate([offsets for _, offsets in runs])),
             joined(times),
         ]
-        streams = self._seat.streams
+        streams = self._membership.streams
         if len(streams) == 1:
             return pa.record_batch(columns, _BATCH_SCHEMA)
         numbers = np.array([streams.index(stream) for (stream, _), *_ in pieces], np.int32)
@@ -403,18 +405,18 @@ class Reader:
 
     def _times_of(self, key: Key) -> Times:
         if key not in self._times:
-            self._times[key] = self._seat.times_of(key)
+            self._times[key] = self._membership.times_of(key)
         return self._times[key]
 
     def _gather(self, pieces: list[Piece], max_bytes: int) -> None:
         """Find what the next batch is made of: blocks or parts of them, of one segment after another."""
-        room = max_bytes
-        while room > 0 and (piece := self._next_piece(room, first=not pieces)) is not None:
+        budget = max_bytes
+        while budget > 0 and (piece := self._next_piece(budget, first=not pieces)) is not None:
             pieces.append(piece)
             _, block, start, stop, offsets = piece
-            room = 0 if block.size >= _ALONE_SIZE_MIN else room - int(offsets[stop] - offsets[start])
+            budget = 0 if block.size >= _ALONE_SIZE_MIN else budget - int(offsets[stop] - offsets[start])
 
-    def _next_piece(self, room: int, *, first: bool) -> Piece | None:
+    def _next_piece(self, budget: int, *, first: bool) -> Piece | None:
         cursor = self._next_cursor(first=first)
         block = None if cursor is None else cursor.block
         if cursor is None or block is None:
@@ -424,7 +426,7 @@ class Reader:
         is_alone = isinstance(block, LargeBlock) or block.size >= _ALONE_SIZE_MIN
         piece = None
         if not is_large and (first or not is_alone):
-            piece = cursor.cut(block, room, at_least_one=first)
+            piece = cursor.cut(block, budget, at_least_one=first)
         if piece is None and not first:
             cursor.is_ready = True
             self._ready.appendleft(cursor)  # first of the next batch
@@ -456,7 +458,7 @@ class Reader:
     def _told_loss(self) -> PenstockError:
         """Return what is to be told next; the group knows then that it was."""
         self._attention = True
-        self._seat.note_told(*_lost_part(self._losses[0]))
+        self._membership.note_told(*_lost_part(self._losses[0]))
         return self._losses.popleft()
 
     def _count_returned(self) -> None:
@@ -484,7 +486,7 @@ class Reader:
     @uninterrupted
     def _record(self, *, durable: bool = False) -> None:
         if self.error is None:
-            self._seat.record(self.places(returned=True) if self._is_dirty or durable else None, durable=durable)
+            self._membership.record(self.places(returned=True) if self._is_dirty or durable else None, durable=durable)
             self._is_dirty = False
 
     def _check_online(self) -> None:
@@ -497,17 +499,17 @@ class Reader:
         """Do what the group asks for: come to a checkpoint, give and take segments."""
         self._attention = False  # first: what comes now is looked at, or raises the flag again
         try:
-            look = self._seat.look(self.places(returned=True), told=self._told, passing=passing)
+            assignment = self._membership.sync(self.places(returned=True), told=self._told, passing=passing)
         except BaseException:
             self._attention = True
             raise
-        if look is None:
+        if assignment is None:
             return None
         self._told = None
-        for key in look.passed & self._cursors.keys():
+        for key in assignment.passed & self._cursors.keys():
             self._remove_cursor(key)
-        self._follow(look.held)
-        return look.checkpoint
+        self._follow(assignment.held)
+        return assignment.checkpoint
 
     def _follow(self, held: dict[Key, int]) -> None:
         """Read those segments that the reader holds, and no others."""
@@ -522,23 +524,23 @@ class Reader:
     def _remove_cursor(self, key: Key) -> None:
         cursor = self._cursors.pop(key)
         self._times.pop(key, None)
-        cursor.segment.unwatch(cursor.bell)
+        cursor.segment.unwatch(cursor.wake_up)
         self._touched.discard(cursor)
         if self._page is not None and self._page.cursor is cursor:
             self._close_page()
 
     def _add_cursor(self, key: Key, place: int) -> None:
         try:
-            segment = self._seat.segment(key)
+            segment = self._membership.segment(key)
         except KeyError:
             self._attention = True  # look again: it was truncated away since
         except PenstockError:
             self._attention = True
             raise
         else:
-            cursor = Cursor(self._seat, key, segment, place=place, end=self._seat.end_of(key))
-            cursor.bell = _SegmentBell(self, cursor)
-            segment.watch(cursor.bell)
+            cursor = Cursor(self._membership, key, segment, place=place, end=self._membership.end_of(key))
+            cursor.wake_up = _SegmentBell(self, cursor)
+            segment.watch(cursor.wake_up)
             self._cursors[key] = cursor
             self._put_last(cursor)
 
@@ -550,7 +552,7 @@ class Reader:
             return
         if self.error is None:
             try:
-                self._seat.finish_segment(cursor.key, cursor.place)
+                self._membership.finish_segment(cursor.key, cursor.place)
             except BaseException:
                 self._put_last(cursor)  # and it is told again
                 raise
@@ -558,7 +560,7 @@ class Reader:
 
     def _wait(self, deadline: float | None) -> bool:
         """Wait until something happens; False if the time is over, or nothing more is to come."""
-        if self._seat.finished:
+        if self._membership.finished:
             return False
         if self._ready or self._attention:
             return True  # something came meanwhile
@@ -567,13 +569,13 @@ class Reader:
             return False
         if self._is_dirty:
             patience.append(_RECORD_EVERY_S)
-        if self._seat.has_company:
+        if self._membership.has_company:
             patience.append(_LOOK_AROUND_EVERY_S)
-        interruptible(lambda: self._bell.wait(min(patience, default=None)))
+        interruptible(lambda: self._wake_up.wait(min(patience, default=None)))
         return True
 
 
-class _SegmentBell(Bell):
+class _SegmentBell(WakeUp):
     """Rings for one segment, so that a reader of very many need not look at all of them."""
 
     __slots__ = ("_cursor", "_reader")
@@ -582,7 +584,7 @@ class _SegmentBell(Bell):
         super().__init__()
         self._reader, self._cursor = reader, cursor
 
-    def ring(self) -> None:
+    def notify(self) -> None:
         """Wake the reader, and tell it why."""
         self._reader.hear(self._cursor)
 

@@ -7,10 +7,10 @@ from itertools import chain, pairwise
 from typing import TYPE_CHECKING
 
 from penstock.errors import BadArgument, DataTruncated
-from penstock.model import EventPointer, SegmentRange, Step, StreamCut, check_kind, check_whole
+from penstock.model import EventPointer, NextCut, SegmentRange, StreamCut, check_kind, check_whole
 from penstock.stream.read._bounded_read import part_marks, read_part
 from penstock.stream.read._large_read import event_at, file_at
-from penstock.stream.read._next_cut import Room, step_through
+from penstock.stream.read._next_cut import CutBudget, next_cut_through
 from penstock.stream.time import bound_of
 
 if TYPE_CHECKING:
@@ -99,7 +99,7 @@ class StreamReads:
                 parts += [SegmentRange(name, segment, a, b) for a, b in pairwise([low, *cuts, high]) if a < b]
         return parts
 
-    def step(
+    def next_cut(
         self,
         name: str,
         start: StreamCut,
@@ -109,7 +109,7 @@ class StreamReads:
         max_events: int | None,
         align: bool,
         skip_truncated: bool,
-    ) -> Step:
+    ) -> NextCut:
         """Return how far to read next; see :meth:`penstock.Store.step`."""
         for what, limit in (("max_bytes", max_bytes), ("max_events", max_events)):
             if limit is not None:
@@ -121,14 +121,16 @@ class StreamReads:
                 check_kind(what, cut, StreamCut)
         while True:
             try:
-                return self._step(name, start, end, Room(max_bytes, max_events), align=align, moves=skip_truncated)
+                return self._next_cut(
+                    name, start, end, CutBudget(max_bytes, max_events), align=align, moves=skip_truncated
+                )
             except DataTruncated:
                 if not skip_truncated:
                     raise
 
-    def _step(
-        self, name: str, start: StreamCut, end: StreamCut | None, room: Room, *, align: bool, moves: bool
-    ) -> Step:
+    def _next_cut(
+        self, name: str, start: StreamCut, end: StreamCut | None, budget: CutBudget, *, align: bool, moves: bool
+    ) -> NextCut:
         with self._catalog.lock:
             state = self._catalog.open_stream(name)
             head = state.head
@@ -138,10 +140,10 @@ class StreamReads:
             ends = {segment: high for segment, _, high in self._cuts.spans(state, start, end)}
             families = [state.family(segment) for segment in ends if state.segments[segment].successors]
         with self._cuts.unless_truncated(state, start, head):
-            reached = step_through(start.offsets, ends, families, partial(self._segments.of, state), room)
+            reached = next_cut_through(start.offsets, ends, families, partial(self._segments.of, state), budget)
         with self._catalog.lock:
             self._cuts.check_there(state, start, head)
-            return self._watermarks.step(state, start.offsets, reached, align=align)
+            return self._watermarks.next_cut(state, start.offsets, reached, align=align)
 
     def _checked(self, state: StreamState, cut: StreamCut) -> StreamCut:
         self._cuts.check(cut, stream=state.name)

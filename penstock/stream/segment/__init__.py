@@ -6,14 +6,13 @@ from penstock.stream.segment._plog_sizes import PLOGS_KEPT, plog_sizes
 from penstock.stream.segment._readable import READ_SIZE, ReadableSegment, Times
 from penstock.stream.segment._segment import NumbersTaken, PendingBlock, Segment, SegmentEnded
 from penstock.stream.segment._segments import Segments
-from penstock.stream.segment._wake_up import Bell
+from penstock.stream.segment._wake_up import WakeUp
 from penstock.stream.segment._writer_table import WriterTable, durable_number, highest_number, inherit, writer_hash
 
 __all__ = [
     "CATALOG_LOG",
     "PLOGS_KEPT",
     "READ_SIZE",
-    "Bell",
     "Cuts",
     "Logs",
     "NumbersTaken",
@@ -23,6 +22,7 @@ __all__ = [
     "SegmentEnded",
     "Segments",
     "Times",
+    "WakeUp",
     "WriterTable",
     "durable_number",
     "highest_number",

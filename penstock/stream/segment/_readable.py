@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from penstock.stream.format import AnyBlock
-    from penstock.stream.segment._wake_up import Bell
+    from penstock.stream.segment._wake_up import WakeUp
 
 __all__ = ["READ_SIZE", "ReadableSegment", "Times"]
 
@@ -36,11 +36,11 @@ class ReadableSegment(Protocol):
         They are about ``size`` bytes, at least one block if there is any. Some may hold no events.
         """
 
-    def watch(self, bell: Bell) -> None:
-        """Ring the bell whenever there is something new."""
+    def watch(self, wake_up: WakeUp) -> None:
+        """Notify the wake-up whenever there is something new."""
 
-    def unwatch(self, bell: Bell) -> None:
-        """Ring it no more."""
+    def unwatch(self, wake_up: WakeUp) -> None:
+        """Notify it no more."""
 
 
 class Times(Protocol):

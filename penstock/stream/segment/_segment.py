@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from penstock.plog import LocatedBlocks
     from penstock.ports import Bytes, Clock
     from penstock.stream.format import AnyBlock
-    from penstock.stream.segment._wake_up import Bell
+    from penstock.stream.segment._wake_up import WakeUp
 
 __all__ = ["NumbersTaken", "PendingBlock", "Segment", "SegmentEnded"]
 
@@ -110,7 +110,7 @@ class Segment:
         self._last: PendingLogAppend | None = None
         self._table_at = -1  # where the last table of writers is, if there is one
         self._bytes_since = self._blocks_since = 0  # since then
-        self._bells: list[Bell] = []
+        self._watchers: list[WakeUp] = []
         self._asked: dict[int, int] = {}  # the last places whose time was asked for, and these times
         self._counted = (-1, 0)  # the last place whose count was asked for, and that count
         self._total = 0  # events in the log, with those under way; known while the table is
@@ -278,7 +278,7 @@ class Segment:
         """Let readers see everything up to ``end``, or up to the end of the log."""
         with self._lock:
             self._see(self.own_log().length if end is None else end)
-        self.ring()
+        self.notify()
 
     def _see(self, end: int) -> None:
         if not self._is_frozen:
@@ -307,10 +307,10 @@ class Segment:
         with self._lock:
             self._is_frozen = False
 
-    def ring(self) -> None:
+    def notify(self) -> None:
         """Let everybody who watches know that something happened."""
-        for bell in self._bells:
-            bell.ring()
+        for wake_up in self._watchers:
+            wake_up.notify()
 
     def keep_table(self, *, before: int) -> None:
         """Write the table of writers, durably, if what it was read from lies ``before`` and is about to be gone."""
@@ -619,15 +619,15 @@ class Segment:
         assert log is not None, "what was acknowledged is in a log"
         return next(log.blocks(offset, offset + 1))
 
-    def watch(self, bell: Bell) -> None:
-        """Ring the bell whenever there is something new."""
+    def watch(self, wake_up: WakeUp) -> None:
+        """Notify the wake-up whenever there is something new."""
         with self._lock:
-            self._bells = [*self._bells, bell]
+            self._watchers = [*self._watchers, wake_up]
 
-    def unwatch(self, bell: Bell) -> None:
-        """Ring it no more."""
+    def unwatch(self, wake_up: WakeUp) -> None:
+        """Notify it no more."""
         with self._lock:
-            self._bells = [one for one in self._bells if one is not bell]
+            self._watchers = [one for one in self._watchers if one is not wake_up]
 
 
 def _commit_ms(label: bytes) -> int:

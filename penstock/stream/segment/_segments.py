@@ -95,7 +95,7 @@ class Segments:
             with self._lock:
                 dropped = self._open.pop((state.uid, segment), None)
             if dropped is not None:
-                dropped.ring()
+                dropped.notify()
             self._logs.drop([segment_log(state.uid, segment)])
 
     def configure(self, state: StreamState) -> None:

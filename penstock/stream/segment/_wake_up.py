@@ -1,14 +1,14 @@
-"""The bell: how a waiting reader learns at once that something happened."""
+"""The wake-up: how a waiting reader learns at once that something happened."""
 
 from __future__ import annotations
 
 import threading
 from contextlib import suppress
 
-__all__ = ["Bell", "as_timeout"]
+__all__ = ["WakeUp", "as_timeout"]
 
 
-class Bell:
+class WakeUp:
     """One waits, many ring. A ring while nobody waits is kept for the next wait."""
 
     __slots__ = ("_gate",)
@@ -17,7 +17,7 @@ class Bell:
         self._gate = threading.Lock()
         self._gate.acquire()
 
-    def ring(self) -> None:
+    def notify(self) -> None:
         """Wake the one who waits, or who will."""
         with suppress(RuntimeError):  # it rang already, and nobody has heard it yet
             self._gate.release()

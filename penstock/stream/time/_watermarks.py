@@ -13,7 +13,7 @@ from itertools import takewhile
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from penstock.errors import BadArgument, PenstockError
-from penstock.model import Step, StreamCut, Watermark, check_time, shown
+from penstock.model import NextCut, StreamCut, Watermark, check_time, shown
 from penstock.stream.segment import watermark_log
 from penstock.stream.time._mark_log import MARK_LOG_SIZES, MarkLog
 from penstock.stream.time._mark_times import MarkTimes, event_window, last_passed, window_at
@@ -158,7 +158,7 @@ class Watermarks:
         log = self.log_of(state)
         return None if log is None else event_window(log, state, segment, offset)
 
-    def step(self, state: StreamState, start: Mapping[int, int], end: Mapping[int, int], *, align: bool) -> Step:
+    def next_cut(self, state: StreamState, start: Mapping[int, int], end: Mapping[int, int], *, align: bool) -> NextCut:
         """Return a step from one cut to another with its time, or with ``align`` to the last watermark before that."""
         log = self.log_of(state)
         passed = None if log is None else last_passed(log, state, end)
@@ -167,7 +167,7 @@ class Watermarks:
             aligned = bound_of(state, [], least_upper_bound(state.segments, [start, *ahead]))
             if aligned != start or (passed == log.last and self.marks.has_marks(state.uid)):
                 end = aligned
-        return Step(StreamCut.of(state.name, end), None if passed is None else passed.lower)
+        return NextCut(StreamCut.of(state.name, end), None if passed is None else passed.lower)
 
     def cut_at(self, state: StreamState, time: int, bound: str) -> StreamCut:
         """Return the cut of the last watermark whose lower or upper bound is not after a time."""

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from penstock.stream.format import Attributes, Headers
     from penstock.stream.write import EventOutputStream
 
-__all__ = ["Contents", "EventsAtPlace", "Waiting"]
+__all__ = ["Contents", "EventsAtPlace", "TransactionBuffer"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +65,7 @@ class EventsAtPlace:
         return Contents(last - first, *part.packed(), outputs)
 
 
-class Waiting:
+class TransactionBuffer:
     """Events that wait, in the order in which they came, each with its place in the key space."""
 
     def __init__(self) -> None:

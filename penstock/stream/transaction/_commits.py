@@ -168,7 +168,7 @@ class Commits:
         except BaseException:
             roll.undo()
             raise
-        roll.ring()
+        roll.notify()
         with _on_record(commit.transaction):
             starts = self._take_over(record, by_segment)
         return _places([one for one in targets if one is not None], parts, starts)

@@ -86,10 +86,10 @@ class Roll:
         for one in self._ending.values():
             one.reopen()
 
-    def ring(self) -> None:
+    def notify(self) -> None:
         """Let readers know that segments have ended."""
         for one in self._ending.values():
-            one.ring()
+            one.notify()
 
 
 def _layers(parts: Mapping[int, TransactionPart]) -> list[list[list[int]]]:

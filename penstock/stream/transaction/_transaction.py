@@ -20,7 +20,7 @@ from penstock.errors import BadArgument, PenstockError, TransactionEnded, Transa
 from penstock.model import EventPointer, check_many
 from penstock.ports import uninterrupted
 from penstock.stream.format import EXTENT, Attributes, BlockHeader, key_position
-from penstock.stream.transaction._buffer import Waiting
+from penstock.stream.transaction._buffer import TransactionBuffer
 from penstock.stream.transaction._status import check_timestamp
 from penstock.stream.transaction._transaction_logs import TransactionLogs
 from penstock.stream.write import CHUNK_SIZE, EventOutputStream, LargeWrite, array_lengths, as_rows
@@ -65,7 +65,7 @@ class Transaction:
         self._serialize = None if serializer is None else serializer.serialize
         self._lock = threading.RLock()
         self._logs = TransactionLogs(transactions, stream, uid, self.id)
-        self._waiting = Waiting()
+        self._buffer = TransactionBuffer()
         self._writing = WeakSet[EventOutputStream]()  # of those that nobody has any more, nothing becomes
         self._status: Status = "open"
         self._prepared: PreparedTransaction | None = None  # then who ends it holds the catalog, not the lock
@@ -116,8 +116,8 @@ class Transaction:
     def _add_small(
         self, data: bytes, attributes: Attributes, position: float, output: EventOutputStream | None
     ) -> None:
-        self._waiting.add(data, attributes, position, output)
-        if self._waiting.size > _COPY_SIZE_MAX:
+        self._buffer.add(data, attributes, position, output)
+        if self._buffer.size > _COPY_SIZE_MAX:
             self._spill()
 
     def write_batch(
@@ -164,8 +164,8 @@ class Transaction:
             return
         if rows.events.nbytes > _COPY_SIZE_MAX:
             self._spill()  # first, so that nothing is copied only to be in one array with these
-        self._waiting.add_rows(rows, positions)
-        if self._waiting.size > _COPY_SIZE_MAX:
+        self._buffer.add_rows(rows, positions)
+        if self._buffer.size > _COPY_SIZE_MAX:
             self._spill()
 
     def _position_of(self, key: str | bytes | None) -> float:
@@ -174,9 +174,9 @@ class Transaction:
 
     def _spill(self) -> None:
         """Put what waits in memory into the transaction's logs; where that fails, nobody knows what is in them."""
-        waiting, self._waiting = self._waiting, Waiting()
+        buffer, self._buffer = self._buffer, TransactionBuffer()
         try:
-            for part, events in waiting.by_place(self._logs.lows, keeps_keys=self._keeps_keys).items():
+            for part, events in buffer.by_place(self._logs.lows, keeps_keys=self._keeps_keys).items():
                 for block in events.blocks(CHUNK_SIZE):
                     header = BlockHeader(count=block.count, columns=block.columns, parts=0)
                     start = self._logs.append(part, header, *block.body)
@@ -282,7 +282,7 @@ class Transaction:
                 return
             self._check_closed()
             try:
-                if len(self._waiting) and not self._logs.is_used:
+                if len(self._buffer) and not self._logs.is_used:
                     self._copy()
                 else:
                     self._spill()
@@ -299,7 +299,7 @@ class Transaction:
     def _copy(self) -> None:
         with self._transactions.catalog.lock:
             current = self._logs.stream_state().current
-            by_place = self._waiting.by_place([one.low for one in current], keeps_keys=self._keeps_keys)
+            by_place = self._buffer.by_place([one.low for one in current], keeps_keys=self._keeps_keys)
             blocks = {current[place].segment_id: events.in_one() for place, events in by_place.items()}
             starts = self._transactions.commits.copy(self.stream, self.id, blocks)
         for segment, block in blocks.items():
@@ -335,7 +335,7 @@ class Transaction:
 
     def _end(self, status: Status, why: str) -> None:
         self._status, self._why = status, why
-        self._waiting = Waiting()
+        self._buffer = TransactionBuffer()
         self._transactions.forget(self)
 
     def _check_open(self) -> None:

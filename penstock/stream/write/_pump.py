@@ -11,7 +11,7 @@ import logging
 import threading
 from typing import Final, Protocol
 
-from penstock.stream.segment import Bell
+from penstock.stream.segment import WakeUp
 
 __all__ = ["LINGER_S", "Pump"]
 
@@ -31,7 +31,7 @@ class Pump:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._bell = Bell()
+        self._wake_up = WakeUp()
         self._waiting: dict[Pumped, None] = {}
         self._thread: threading.Thread | None = None
         self._closed = False
@@ -43,7 +43,7 @@ class Pump:
             if self._thread is None and not self._closed:
                 self._thread = threading.Thread(target=self._work, name="penstock-pump", daemon=True)
                 self._thread.start()
-        self._bell.ring()
+        self._wake_up.notify()
 
     @property
     def is_at_work_here(self) -> bool:
@@ -51,10 +51,10 @@ class Pump:
         return threading.current_thread() is self._thread
 
     def _work(self) -> None:
-        linger = Bell()  # never rung: it only measures the time
+        linger = WakeUp()  # never rung: it only measures the time
         while True:
             if not self._waiting:
-                self._bell.wait(None)
+                self._wake_up.wait(None)
             if self._closed:
                 return
             linger.wait(LINGER_S)
@@ -68,7 +68,7 @@ class Pump:
         """End the thread; what is buffered stays where it is."""
         with self._lock:
             self._closed, thread = True, self._thread
-        self._bell.ring()
+        self._wake_up.notify()
         if thread is not None and thread is not threading.current_thread():
             thread.join()
 

@@ -48,7 +48,7 @@ from penstock.stream.format import (
     key_bytes,
     key_position,
 )
-from penstock.stream.segment import Bell, SegmentEnded, writer_hash
+from penstock.stream.segment import SegmentEnded, WakeUp, writer_hash
 from penstock.stream.write._acks import Ack, ArrayRun, BatchAck, DoneAck, EventPointers, ListRun, Place, Run
 from penstock.stream.write._batch import Rows, array_lengths, as_rows, cut_marks, split
 from penstock.stream.write._large_write import EventOutputStream, LargeWrite
@@ -590,10 +590,10 @@ class StreamWriter:
 
     def _await(self, run: Run, timeout: float) -> None:
         """Return when the run is done, which the pump sends off: a server may not answer for longer than there is."""
-        bell = Bell()
-        run.when_done(bell.ring)
+        wake_up = WakeUp()
+        run.when_done(wake_up.notify)
         self._store.pump.add(self)
-        if not bell.wait(max(timeout, 0) + ANSWER_SLACK_S):  # who may not wait has it sent off, as in this process
+        if not wake_up.wait(max(timeout, 0) + ANSWER_SLACK_S):  # who may not wait has it sent off, as in this process
             raise TimeoutError(f"no acknowledgement from stream {self.stream!r} within {timeout} s")
 
     def _sending(self, step: Callable[[], T]) -> T:

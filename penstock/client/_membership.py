@@ -1,4 +1,4 @@
-"""A reader's seat in a group that another process has."""
+"""A reader's membership in a group that another process has."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
 from penstock.client._connection import ConnectionLost
-from penstock.client._errand import Errand
 from penstock.client._segment import RemoteTimes
+from penstock.client._task import Task
 from penstock.client._wire import unpack_error
 from penstock.deadlines import do_held
 from penstock.errors import ReaderOffline, StoreClosed
-from penstock.stream.read import READER_LEASE_S, Look
+from penstock.stream.read import READER_LEASE_S, Assignment
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -26,13 +26,13 @@ if TYPE_CHECKING:
     from penstock.stream.catalog import Key
     from penstock.stream.read import Reader
 
-__all__ = ["RemoteSeat"]
+__all__ = ["RemoteMembership"]
 
 _REPORT_EVERY_S: Final = READER_LEASE_S / 6  # also when the reader has not moved
 
 
-class RemoteSeat:
-    """A seat; taken again, under the same name and from where the reader is, when the connection was lost."""
+class RemoteMembership:
+    """A membership; taken again, under the same name and from where the reader is, when the connection was lost."""
 
     has_company: Final = True  # as far as is known here; so the reader is heard of while it waits
 
@@ -40,7 +40,7 @@ class RemoteSeat:
         self._store, self._connection = store, store.connection
         self._group, self._reader_id = group, reader_id
         self.clock: Final = store.clock
-        self._lock = threading.RLock()  # held while the seat is taken
+        self._lock = threading.RLock()  # held while the membership is taken
         self._ends: dict[Key, int | None] = {}
         self._held: set[Key] = set()  # as far as is known here
         self._segments: dict[Key, RemoteSegment] = {}
@@ -56,10 +56,10 @@ class RemoteSeat:
     def take(self, reader: Reader) -> None:
         """Let a reader sit down."""
         self._reader = reader
-        self._store.add_seat(self._number, self)
+        self._store.add_membership(self._number, self)
 
     def _sit(self, session: Session) -> None:
-        """Take the seat in a session."""
+        """Take the membership in a session."""
         do_held(self._lock, lambda: self._sit_down(session))
 
     def _sit_down(self, session: Session) -> None:
@@ -70,24 +70,24 @@ class RemoteSeat:
         except ReaderOffline as error:  # the group was reset meanwhile
             self._stop(error)
             raise
-        self._store.seats.pop(self._number, None)
+        self._store.memberships.pop(self._number, None)
         self._number, self.streams, self._session = number, tuple(streams), session
         if self._reader is not None:
-            self._store.seats[number] = self
+            self._store.memberships[number] = self
             self._store.watch_again(session)
             self._reader.attend()  # what was told meanwhile found nobody here
 
     def _claim(self) -> list[object]:
-        """Return what says where the reader is, which had a seat before; what it returned last does not count yet."""
+        """Return the claim of a reader that was a member before; what it returned last does not count yet."""
         reader = self._reader
         return [] if reader is None else [self._epoch, _as_sent(reader.places(returned=False))]
 
     def _call(self, name: str, *args: object) -> Any:  # noqa: ANN401 - as the operation says
-        """Call an operation of the seat, which is taken again if need be."""
+        """Call an operation of the membership, which is taken again if need be."""
         return self._call_as(name, *args)[1]
 
     def _call_as(self, name: str, *args: object) -> tuple[int, Any]:
-        """Call an operation of the seat; return also which number that has."""
+        """Call an operation of the membership; return also which number that has."""
         while True:
             session = self._connection.session
             try:
@@ -113,9 +113,9 @@ class RemoteSeat:
         """Let the reader read no more."""
         reader = self._reader
         assert reader is not None, "only one that was there is stopped"
-        self._store.seats.pop(self._number, None)
+        self._store.memberships.pop(self._number, None)
         reader.stop(error)
-        self._store.pump.add(Errand(reader.let_go))  # nobody may ever call the reader again
+        self._store.pump.add(Task(reader.let_go))  # nobody may ever call the reader again
 
     def report(self) -> None:
         """Tell the group where the reader is, which it does by itself only from time to time."""
@@ -141,9 +141,9 @@ class RemoteSeat:
         """The name of its group."""
         return self._group
 
-    def look(self, places: Mapping[Key, int], *, told: str | None, passing: bool) -> Look | None:
+    def sync(self, places: Mapping[Key, int], *, told: str | None, passing: bool) -> Assignment | None:
         """Come to a checkpoint that the reader was told of, or passes by; give and take segments."""
-        number, found = self._call_as("reader.look", _as_sent(places), told, passing)
+        number, found = self._call_as("reader.sync", _as_sent(places), told, passing)
         if found is None:
             return None
         is_anew, self._looked = number != self._looked, number
@@ -153,7 +153,7 @@ class RemoteSeat:
         self._ends = {(stream, segment): end for stream, segment, _, end in given}
         found = {(stream, segment): place for stream, segment, place, _ in given}
         passed = {key for key, place in found.items() if place > places.get(key, place)} if is_anew else ()
-        return Look(checkpoint, found, frozenset(passed))
+        return Assignment(checkpoint, found, frozenset(passed))
 
     def record(self, places: Mapping[Key, int] | None, *, durable: bool = False) -> None:
         """Note how far the reader has come, if it has."""
@@ -171,12 +171,12 @@ class RemoteSeat:
     def leave(self, places: Mapping[Key, int]) -> None:
         """Leave the group, from these places."""
         reader = self._reader
-        assert reader is not None, "a seat is taken before it is left"
+        assert reader is not None, "a membership is taken before it is left"
         try:
             with suppress(ReaderOffline):  # somebody else ended it at this very moment
                 self._call("reader.leave", _as_sent(places))
         finally:
-            self._store.seats.pop(self._number, None)
+            self._store.memberships.pop(self._number, None)
             reader.stop(StoreClosed(f"reader {self._reader_id!r}"))
 
     def end(self) -> None:
@@ -184,11 +184,11 @@ class RemoteSeat:
         reader = self._reader
         if reader is not None and reader.error is None:
             try:
-                if self._session is not None and not self._session.is_lost:  # or the seat is free already
+                if self._session is not None and not self._session.is_lost:  # or the membership is free already
                     with suppress(ConnectionLost, ReaderOffline):
                         self._session.call("reader.leave", self._number, _as_sent(reader.places(returned=False)))
             finally:
-                self._store.seats.pop(self._number, None)
+                self._store.memberships.pop(self._number, None)
                 reader.stop(StoreClosed("the store"))
                 reader.let_go()
 

@@ -27,7 +27,7 @@ STREAM = "a/b"
 def walk(store: Engine, max_bytes: int | None = None, max_events: int | None = None) -> list[list[bytes]]:
     """Return the events of a stream, by step."""
     cut, steps = store.head(STREAM), []
-    while (step := store.step(STREAM, cut, max_bytes=max_bytes, max_events=max_events)).cut != cut:
+    while (step := store.next_cut(STREAM, cut, max_bytes=max_bytes, max_events=max_events)).cut != cut:
         steps.append(events_between(store, cut, step.cut))
         cut = step.cut
     assert cut == store.tail(STREAM)
@@ -48,9 +48,9 @@ def test_without_limits_a_step_goes_to_the_tail(store: Engine) -> None:
     """And the next one stays there, until something is written."""
     store.create_stream(STREAM, segments=3)
     write(store, [b"%d" % number for number in range(100)])
-    step = store.step(STREAM, store.head(STREAM))
+    step = store.next_cut(STREAM, store.head(STREAM))
     assert (step.cut, step.time) == (store.tail(STREAM), None)
-    assert store.step(STREAM, step.cut).cut == step.cut
+    assert store.next_cut(STREAM, step.cut).cut == step.cut
 
 
 def test_events_are_limited_exactly(store: Engine) -> None:
@@ -68,14 +68,14 @@ def test_bytes_are_an_upper_limit(store: Engine) -> None:
     steps = walk(store, max_bytes=3000)
     assert sum(map(len, steps)) == 201
     assert all(sum(map(len, step)) <= 3000 or len(step) == 1 for step in steps)
-    assert max(len(step) for step in steps) > 15, "and the room is used"
+    assert max(len(step) for step in steps) > 15, "and the budget is used"
 
 
 def test_segments_share_a_step_evenly(store: Engine) -> None:
     """One that is far ahead does not let another wait."""
     store.create_stream(STREAM, segments=2)
     write(store, [bytes(100)] * 400)
-    step = store.step(STREAM, store.head(STREAM), max_bytes=10_000)
+    step = store.next_cut(STREAM, store.head(STREAM), max_bytes=10_000)
     assert all(3500 <= offset <= 5000 for offset in step.cut.offsets.values())
 
 
@@ -84,7 +84,7 @@ def test_what_one_segment_does_not_need_is_left_to_the_others(store: Engine) -> 
     store.create_stream(STREAM, segments=4)
     with store.writer(STREAM) as writer:
         writer.write_batch([bytes(100)] * 200, keys=["same"] * 200)
-    step = store.step(STREAM, store.head(STREAM), max_events=150)
+    step = store.next_cut(STREAM, store.head(STREAM), max_events=150)
     assert len(events_between(store, store.head(STREAM), step.cut)) == 150
 
 
@@ -119,7 +119,7 @@ def test_a_step_ends_where_it_is_told_to(store: Engine) -> None:
     end = store.tail(STREAM)
     write(store, [b"late"] * 20)
     cut, found = store.head(STREAM), 0
-    while (step := store.step(STREAM, cut, end, max_events=7)).cut != cut:
+    while (step := store.next_cut(STREAM, cut, end, max_events=7)).cut != cut:
         found += len(events_between(store, cut, step.cut))
         cut = step.cut
     assert (found, cut) == (20, end)
@@ -131,43 +131,43 @@ def test_a_step_refuses_what_makes_no_sense(store: Engine) -> None:
     write(store, [b"event"] * 10)
     head, tail = store.head(STREAM), store.tail(STREAM)
     with pytest.raises(BadArgument, match="max_bytes"):
-        store.step(STREAM, head, max_bytes=0)
+        store.next_cut(STREAM, head, max_bytes=0)
     with pytest.raises(BadArgument, match="max_events"):
-        store.step(STREAM, head, max_events=-1)
+        store.next_cut(STREAM, head, max_events=-1)
     with pytest.raises(BadArgument, match="align"):
-        store.step(STREAM, head, align="watermark")  # type: ignore[arg-type]
+        store.next_cut(STREAM, head, align="watermark")  # type: ignore[arg-type]
     with pytest.raises(BadArgument, match="skip_truncated"):
-        store.step(STREAM, head, skip_truncated=1)  # type: ignore[arg-type]
+        store.next_cut(STREAM, head, skip_truncated=1)  # type: ignore[arg-type]
     with pytest.raises(WrongCut):
-        store.step(STREAM, StreamCut.of("other/stream", {0: 0}))
+        store.next_cut(STREAM, StreamCut.of("other/stream", {0: 0}))
     store.truncate_stream(STREAM, tail)
     with pytest.raises(DataTruncated):
-        store.step(STREAM, head)
+        store.next_cut(STREAM, head)
 
 
 def test_a_step_may_skip_what_was_truncated_but_reads_nothing_twice(timed: Timed) -> None:
     """A stream may begin in one segment behind the step's start, in another before it, and be scaled besides."""
     store = timed.store
     write(store, [b"%d" % number for number in range(40)])
-    cut = store.step(STREAM, store.head(STREAM), max_events=20).cut
-    middle = store.step(STREAM, cut, max_events=10).cut
+    cut = store.next_cut(STREAM, store.head(STREAM), max_events=20).cut
+    middle = store.next_cut(STREAM, cut, max_events=10).cut
     store.scale_stream(STREAM, seal=[1], ranges=[(0.5, 0.75), (0.75, 1.0)])
     write(store, [b"new %d" % number for number in range(40)])
     old = StreamCut.of(STREAM, {0: cut.offsets[0], 2: 0, 3: 0})
     head = StreamCut.of(STREAM, {0: middle.offsets[0], 1: middle.offsets[1]})
     store.truncate_stream(STREAM, head)
     with pytest.raises(DataTruncated):
-        store.step(STREAM, old, old)
-    step = store.step(STREAM, old, old, skip_truncated=True)
+        store.next_cut(STREAM, old, old)
+    step = store.next_cut(STREAM, old, old, skip_truncated=True)
     assert step.cut == StreamCut.of(STREAM, {0: middle.offsets[0], 2: 0, 3: 0})
-    assert store.step(STREAM, cut, cut, skip_truncated=True).cut == head
-    assert store.step(STREAM, middle, middle, skip_truncated=True).cut == middle
+    assert store.next_cut(STREAM, cut, cut, skip_truncated=True).cut == head
+    assert store.next_cut(STREAM, middle, middle, skip_truncated=True).cut == middle
     tail = store.tail(STREAM)
-    assert store.step(STREAM, cut, tail, skip_truncated=True).cut == tail
+    assert store.next_cut(STREAM, cut, tail, skip_truncated=True).cut == tail
     store.truncate_stream(STREAM, tail)
-    assert store.step(STREAM, cut, cut, skip_truncated=True).cut == tail
+    assert store.next_cut(STREAM, cut, cut, skip_truncated=True).cut == tail
     with pytest.raises(WrongCut):
-        store.step(STREAM, StreamCut.of("other/stream", {0: 0}), skip_truncated=True)
+        store.next_cut(STREAM, StreamCut.of("other/stream", {0: 0}), skip_truncated=True)
 
 
 @pytest.fixture(params=["embedded", "remote"])
@@ -199,10 +199,10 @@ def test_a_step_has_the_time_of_the_last_watermark_that_it_has_passed(timed: Tim
     write_two_rounds(timed)
     store = timed.store
     head, first = store.head(STREAM), store.watermarks(STREAM)[0]
-    assert store.step(STREAM, head).time == 2000
-    assert store.step(STREAM, head, first.cut).time == 1000
+    assert store.next_cut(STREAM, head).time == 2000
+    assert store.next_cut(STREAM, head, first.cut).time == 1000
     behind = StreamCut.of(STREAM, first.cut.offsets | {0: 0})
-    assert store.step(STREAM, head, behind).time is None
+    assert store.next_cut(STREAM, head, behind).time is None
 
 
 def test_aligned_steps_end_at_watermarks(timed: Timed) -> None:
@@ -210,23 +210,25 @@ def test_aligned_steps_end_at_watermarks(timed: Timed) -> None:
     writer = write_two_rounds(timed)
     store = timed.store
     head, (first, second) = store.head(STREAM), store.watermarks(STREAM)
-    step = store.step(STREAM, head, align=True)
+    step = store.next_cut(STREAM, head, align=True)
     assert (step.cut, step.time) == (second.cut, 2000)
-    assert store.step(STREAM, second.cut, align=True) == step, "the rest waits"
-    step = store.step(STREAM, head, align=True, max_events=70)
+    assert store.next_cut(STREAM, second.cut, align=True) == step, "the rest waits"
+    step = store.next_cut(STREAM, head, align=True, max_events=70)
     assert (step.cut, step.time) == (first.cut, 1000)
-    step = store.step(STREAM, head, align=True, max_events=20)
+    step = store.next_cut(STREAM, head, align=True, max_events=20)
     assert (len(events_between(store, head, step.cut)), step.time) == (20, None), "no watermark is that near"
     writer.close()
     timed.run_pass(2)
-    assert store.step(STREAM, second.cut, align=True).cut == store.tail(STREAM), "nobody is left to promise anything"
+    assert store.next_cut(STREAM, second.cut, align=True).cut == store.tail(STREAM), (
+        "nobody is left to promise anything"
+    )
 
 
 def test_a_stream_without_time_is_not_held_up(store: Engine) -> None:
     """Nobody ever promises anything about it."""
     store.create_stream(STREAM, segments=1)
     write(store, [b"event"] * 10)
-    assert store.step(STREAM, store.head(STREAM), align=True).cut == store.tail(STREAM)
+    assert store.next_cut(STREAM, store.head(STREAM), align=True).cut == store.tail(STREAM)
 
 
 @settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["Errand"]
+__all__ = ["Task"]
 
 _logger: Final = logging.getLogger("penstock.client")
 
 
-class Errand:
+class Task:
     """Something that the pump does once."""
 
     def __init__(self, run: Callable[[], None]) -> None:

@@ -1,4 +1,4 @@
-"""Room for bytes that are under way: who finds none waits until others have arrived."""
+"""ByteBudget for bytes that are under way: who finds none waits until others have arrived."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ["Room"]
+__all__ = ["ByteBudget"]
 
 
-class Room:
+class ByteBudget:
     """So many bytes may be under way at a time; what is larger than that goes alone."""
 
     def __init__(self, limit: float) -> None:
@@ -21,7 +21,7 @@ class Room:
         self._change = threading.Condition()
 
     def take(self, size: int, *, wait: bool = True) -> bool:
-        """Take room, as soon as there is some; without ``wait``, return whether there was."""
+        """Take budget, as soon as there is some; without ``wait``, return whether there was."""
         with self._change:
             if wait:
                 self._change.wait_for(lambda: self._fits(size))
@@ -34,7 +34,7 @@ class Room:
         return not self._used or self._used + size <= self.limit
 
     def give(self, size: int) -> None:
-        """Give room back."""
+        """Give budget back."""
         with self._change:
             self._used -= size
             assert self._used >= 0, "what is given back was taken"
@@ -42,7 +42,7 @@ class Room:
 
     @contextmanager
     def held(self, size: int) -> Iterator[None]:
-        """Have room for the duration of a block."""
+        """Have budget for the duration of a block."""
         self.take(size)
         try:
             yield

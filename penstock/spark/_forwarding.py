@@ -31,12 +31,12 @@ if TYPE_CHECKING:
 
     from penstock.client import Store
 
-__all__ = ["note_watermark", "pass_watermark"]
+__all__ = ["forward_watermark", "note_watermark"]
 
 _logger: Final = logging.getLogger("penstock.spark")
 
 
-def pass_watermark(
+def forward_watermark(
     query: StreamingQuery,
     store: str | os.PathLike[str],
     stream: str,

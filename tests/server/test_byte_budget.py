@@ -1,48 +1,48 @@
-"""Room for bytes that are under way."""
+"""ByteBudget for bytes that are under way."""
 
 from __future__ import annotations
 
 import threading
 
-from penstock.client._room import Room
+from penstock.client._byte_budget import ByteBudget
 from penstock.server._service import _UnderWay
 
 
 def test_there_is_room_up_to_the_limit() -> None:
     """And again for what was given back."""
-    room = Room(10)
-    assert room.take(6, wait=False)
-    assert room.take(4, wait=False)
-    assert not room.take(1, wait=False)
-    room.give(4)
-    assert room.take(3, wait=False)
+    budget = ByteBudget(10)
+    assert budget.take(6, wait=False)
+    assert budget.take(4, wait=False)
+    assert not budget.take(1, wait=False)
+    budget.give(4)
+    assert budget.take(3, wait=False)
 
 
 def test_what_is_larger_than_the_room_goes_alone() -> None:
     """It would never go otherwise."""
-    room = Room(10)
-    assert room.take(11, wait=False)
-    assert not room.take(1, wait=False)
-    room.give(11)
-    assert room.take(10, wait=False)
+    budget = ByteBudget(10)
+    assert budget.take(11, wait=False)
+    assert not budget.take(1, wait=False)
+    budget.give(11)
+    assert budget.take(10, wait=False)
 
 
 def test_who_finds_no_room_waits_for_it() -> None:
     """And has it as soon as somebody else has not."""
-    room, entered = Room(10), threading.Event()
+    budget, entered = ByteBudget(10), threading.Event()
 
     def enter() -> None:
-        with room.held(5):
+        with budget.held(5):
             entered.set()
 
-    room.take(8)
+    budget.take(8)
     thread = threading.Thread(target=enter)
     thread.start()
     assert not entered.is_set()
-    room.give(8)
+    budget.give(8)
     thread.join()
     assert entered.is_set()
-    assert room.take(10, wait=False)
+    assert budget.take(10, wait=False)
 
 
 class _Writer:
@@ -56,8 +56,8 @@ class _Writer:
 
 def test_a_writer_without_room_sees_its_blocks_durable_and_holds_none_while_it_waits() -> None:
     """Or two writers of one client would wait for each other, each in the middle of what is acknowledged together."""
-    room, one, another = Room(10), _Writer(), _Writer()
-    first, second = _UnderWay(room, one), _UnderWay(room, another)  # type: ignore[arg-type]
+    budget, one, another = ByteBudget(10), _Writer(), _Writer()
+    first, second = _UnderWay(budget, one), _UnderWay(budget, another)  # type: ignore[arg-type]
     first.take(6)
     assert (one.settled, another.settled) == (0, 0)
 
@@ -71,4 +71,4 @@ def test_a_writer_without_room_sees_its_blocks_durable_and_holds_none_while_it_w
     assert one.settled == 1
     first.end()
     thread.join()
-    assert room.take(10, wait=False)
+    assert budget.take(10, wait=False)
