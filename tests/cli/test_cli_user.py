@@ -16,6 +16,11 @@ if TYPE_CHECKING:
     from tests.cli.conftest import Call
 
 
+@pytest.fixture(autouse=True)
+def folder(here: Path) -> None:
+    here.joinpath("penstock-data").mkdir()
+
+
 @pytest.fixture
 def users(here: Path) -> Users:
     return Users.open(here / "penstock-data" / "users.json")
@@ -74,6 +79,17 @@ def test_grants_are_listed(call: Call) -> None:
     grants = [{"permission": "admin", "pattern": "plant/*"}]
     expected = [{"name": "anna", "grants": grants}, {"name": "bert", "grants": []}]
     assert json.loads(call("user", "ls", "--json").out) == expected
+
+
+@pytest.mark.parametrize(
+    "command", ["ls", "add anna", "rm anna", "grant anna read *", "revoke anna read *", "token anna"]
+)
+def test_folder_that_is_not_there_is_refused(call: Call, here: Path, command: str) -> None:
+    """A name that was mistyped is told: it gets no folder of its own, with users that no server will ever ask."""
+    result = call("user", *command.split(), "--store", "typo", stdin=b"secret\n")
+    assert (result.code, result.out, len(result.err.splitlines())) == (1, "", 1)
+    assert result.err.startswith("penstock: there is no folder typo: name the store's folder with --store")
+    assert not here.joinpath("typo").exists()
 
 
 def test_removed_user_is_gone(call: Call, users: Users) -> None:

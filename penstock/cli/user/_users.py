@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
+from penstock.cli._output import fail
 from penstock.errors import BadArgument
 
 if TYPE_CHECKING:
@@ -18,7 +19,6 @@ __all__ = [
     "NameArgument",
     "PatternArgument",
     "PermissionArgument",
-    "check_folder",
     "open_users",
     "read_password",
 ]
@@ -33,18 +33,19 @@ PermissionArgument = Annotated[
 PatternArgument = Annotated[str, typer.Argument(metavar="PATTERN", help="'*', 'scope/*' or scope/name.")]
 
 
-def check_folder(store: str) -> None:
-    """Refuse a folder that is not there: a name that was mistyped looks like one without users."""
-    if "://" not in store and not Path(store).is_dir():
-        raise BadArgument(f"there is no folder {store}: name the store's folder with --store")
-
-
 def open_users(store: str) -> Users:
-    """Return the users of the store in a folder; a server that has it open knows every change at once."""
+    """Return the users of the store in a folder; a server that has it open knows every change at once.
+
+    A folder that is not there is refused: a name that was mistyped looks like one without users.
+    """
     from penstock.server._users import USERS_FILE, Users
 
     if "://" in store or store == "memory:":
         raise BadArgument(f"{store} is no folder: users are changed on the machine that has the store")
+    if not Path(store).is_dir():
+        fail(
+            f"there is no folder {store}: name the store's folder with --store, or make it with penstock stream create"
+        )
     return Users.open(Path(store) / USERS_FILE)
 
 

@@ -2,16 +2,14 @@
 
 from penstock.cli._output import JsonOption, print_json, print_rows
 from penstock.cli._store import STORE_DEFAULT
-from penstock.cli.user._users import FolderOption, check_folder, open_users
+from penstock.cli.user._users import FolderOption, open_users
 
 EXAMPLE = "penstock user ls"
 
 
 def ls(*, store: FolderOption = STORE_DEFAULT, as_json: JsonOption = False) -> None:
     """List the users, and what they may do."""
-    known = open_users(store)
-    check_folder(store)
-    users = list(known)
+    users = list(open_users(store))
     if as_json:
         rows = [[{"permission": one.permission, "pattern": one.pattern} for one in user.grants] for user in users]
         print_json([{"name": user.name, "grants": row} for user, row in zip(users, rows, strict=True)])
