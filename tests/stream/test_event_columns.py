@@ -98,6 +98,20 @@ def test_every_way_in_and_out_keeps_key_and_headers(store: Engine) -> None:
     assert found == [headers for _, _, headers in expected]
 
 
+@pytest.mark.parametrize("chunked", [False, True])
+def test_a_dictionary_of_keys_may_hold_null(store: Engine, *, chunked: bool) -> None:
+    """Other tools encode a missing value as one of the dictionary, or of the indices; both are events without a key."""
+    store.create_stream(STREAM)
+    dictionary: Any = pa.DictionaryArray.from_arrays(pa.array([0, 1, None, 2, 0]), pa.array(["a", None, "b"]))
+    with store.writer(STREAM) as writer:
+        writer.write_batch(
+            [b"%d" % n for n in range(5)], keys=pa.chunked_array([dictionary]) if chunked else dictionary
+        )
+    assert [(event, key) for event, key, _ in rows_of(store)] == [
+        (b"0", b"a"), (b"1", None), (b"2", None), (b"3", b"b"), (b"4", b"a"),
+    ]  # fmt: skip
+
+
 def test_a_header_may_be_repeated_on_every_way_in_and_out(store: Engine) -> None:
     """As in HTTP and Kafka: a name that is there twice has two values, and none of them is lost."""
     store.create_stream(STREAM)

@@ -159,6 +159,8 @@ def as_keys(keys: object, count: int, *, without: float) -> tuple[pa.BinaryArray
             array = array.combine_chunks()
         if pa.types.is_null(array.type):
             array = array.cast(pa.binary())
+        if pa.types.is_dictionary(array.type) and array.dictionary.null_count:
+            array = array.dictionary_decode()  # so that null is no key among the others
         coded = array if pa.types.is_dictionary(array.type) else pc.dictionary_encode(array)
         kinds: Sequence[str | bytes] = coded.dictionary.to_pylist()
         which = coded.indices.fill_null(len(kinds)).to_numpy(zero_copy_only=False)
