@@ -123,7 +123,33 @@ def test_create_tells_of_a_group_that_is_there(call: Call, plant: Path) -> None:
     assert made == {"name": "dashboard", "streams": ["plant/readings"], "position": before}
     call("stream", "create", "plant/alarms")
     other = call("group", "create", "dashboard", "plant/alarms", "--exist-ok")
-    assert (other.code, "exists, and reads plant/readings" in other.err) == (1, True)
+    assert (other.code, "exists, and has other streams" in other.err) == (1, True)
+
+
+@pytest.mark.parametrize("start", ["head", "tail", "10m", "2026-11-15T12:00"])
+def test_create_with_exist_ok_runs_again(call: Call, plant: Path, start: str) -> None:
+    """The same line in a script succeeds however far the stream, its head and the group have come."""
+    command = ("group", "create", "alarms", "plant/readings", "--from", start, "--exist-ok")
+    assert call(*command).code == 0
+    call("write", "plant/readings", stdin=b"more\n")
+    call("stream", "truncate", "plant/readings", "--at", "tail")
+    before = position(plant, "alarms")
+    assert call(*command).out == "alarms: reads plant/readings\n"
+    assert position(plant, "alarms") == before
+
+
+def test_create_with_exist_ok_at_another_cut_is_refused(call: Call, plant: Path) -> None:
+    """Nobody reads on in silence from a place that is not meant; the cut that it began at is fine, wherever it is."""
+    head, tail = (
+        json.loads(call("group", "create", place, "plant/readings", "--from", place, "--json").out)["position"][0]
+        for place in ("head", "tail")
+    )
+    assert call("group", "create", "a", "plant/readings", "--from", head).code == 0
+    call("group", "reset", "a", "--to", "tail")
+    assert call("group", "create", "a", "plant/readings", "--from", head, "--exist-ok").code == 0
+    other = call("group", "create", "a", "plant/readings", "--from", tail, "--exist-ok")
+    assert (other.code, "reader group 'a' exists, and has another start" in other.err) == (1, True)
+    assert position(plant, "a") == [tail]
 
 
 def test_rm_deletes_a_group(call: Call, plant: Path) -> None:

@@ -6,6 +6,7 @@ import typer
 
 from penstock.cli._output import JsonOption, fail, print_json
 from penstock.cli._store import STORE_DEFAULT, StoreOption, existing_store, parse_place
+from penstock.cli._values import is_time
 from penstock.errors import GroupExists
 
 EXAMPLE = "penstock group create alarms plant/readings --from tail"
@@ -21,11 +22,21 @@ def create(
             "--from", metavar="head|tail|CUT|TIME", help="Where it begins to read; TIME is milliseconds or a date."
         ),
     ] = "head",
-    exist_ok: Annotated[bool, typer.Option("--exist-ok", help="A group that is there stays as it is.")] = False,
+    exist_ok: Annotated[
+        bool,
+        typer.Option(
+            "--exist-ok",
+            help="A group that is there stays as it is; it must read these streams, and have begun at the CUT.",
+        ),
+    ] = False,
     store: StoreOption = STORE_DEFAULT,
     as_json: JsonOption = False,
 ) -> None:
-    """Make a group of readers that share the segments of streams."""
+    """Make a group of readers that share the segments of streams.
+
+    With --exist-ok the same command may run again. A group that is there reads on from where it is, whatever head, tail
+    or a time means by now; one that was created with other streams, or at another CUT, is refused.
+    """
     with existing_store(store) as opened:
         cuts = [parse_place(opened, stream, "--from", start) for stream in streams]
         try:
@@ -33,9 +44,8 @@ def create(
         except GroupExists:
             if not exist_ok:
                 fail(f"reader group {name!r} exists: choose another name, or give --exist-ok to keep it as it is")
-            group = opened.reader_group(name)
-            if set(group.streams) != set(streams):
-                fail(f"reader group {name!r} exists, and reads {', '.join(group.streams)}: choose another name")
+            moves = start in ("head", "tail") or is_time(start)
+            group = opened.create_reader_group(name, streams, start=None if moves else cuts, exist_ok=True)
         found, position = list(group.streams), [str(cut) for cut in group.position]
     if as_json:
         print_json({"name": name, "streams": found, "position": position})
