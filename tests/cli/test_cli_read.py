@@ -64,6 +64,22 @@ def test_event_that_is_no_text_is_base64_in_json_and_raw_otherwise(call: Call, p
     assert call("read", "plant/readings", "--from", pointer).raw == BINARY + b"\n"
 
 
+@pytest.mark.parametrize(
+    "command",
+    ["read a/b --from", "read a/b --to", "tail a/b --from", "stream truncate a/b --at", "group create g a/b --from",
+     "group reset dash --to"],
+)  # fmt: skip
+def test_pointer_is_no_place_in_a_stream_of_several_segments(call: Call, command: str) -> None:
+    """It says nothing of the other segments: the error says so, and what to give instead."""
+    call("stream", "create", "a/b", "--segments", "2")
+    call("write", "a/b", stdin=b"x\n" * 9)
+    call("group", "create", "dash", "a/b")
+    result = call(*command.split(), "a/b:0@0")
+    assert (result.code, len(result.err.splitlines())) == (1, 1)
+    reason = "a place needs every segment once, as in a/b:0@0,1@0; give such a cut, a time, head or tail"
+    assert result.err == f"penstock: a/b:0@0 is no cut of stream 'a/b': {reason}\n"
+
+
 def test_reads_from_one_place_to_another_and_up_to_a_limit(call: Call, places: list[str]) -> None:
     """The first is part of it, the second is not."""
     assert call("read", "plant/readings", "--from", places[1], "--to", places[3]).lines == ["20.4", "20.9"]

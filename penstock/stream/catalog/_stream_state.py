@@ -228,7 +228,12 @@ class StreamState:
         if gone:
             raise WrongCut(self.name, cut, reason=f"there is no segment {max(gone)}")
         if not covers((self.segments[segment].low, self.segments[segment].high) for segment, _ in cut.places):
-            raise WrongCut(self.name, cut, reason="its segments do not cover the key space just once")
+            raise WrongCut(
+                self.name,
+                cut,
+                reason=f"a place needs every segment once, as in {StreamCut.of(self.name, self.head)}; "
+                "give such a cut, a time, head or tail",
+            )
         early = self.before(cut.offsets) & cut.offsets.keys()
         if early:
             raise WrongCut(self.name, cut, reason=f"segment {min(early)} comes before another that it names")
