@@ -207,9 +207,9 @@ class NotAuthenticated(PenstockError):
 class NotPermitted(PenstockError):
     """The user may not do that."""
 
-    def __init__(self, user: str, *, operation: str, what: str) -> None:
-        super().__init__(f"{user} may not {operation} {what}: ask an administrator for a grant")
-        self.user, self.operation, self.what = user, operation, what
+    def __init__(self, user: str, *, act: str, advice: str) -> None:
+        super().__init__(f"user {user} may not {act}: {advice}")
+        self.user, self.act = user, act
 
 
 class NoSuchUser(PenstockError):

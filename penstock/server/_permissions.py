@@ -18,9 +18,10 @@ if TYPE_CHECKING:
     from penstock.server._operations import About, Operation, Permission
     from penstock.server._session import Session
 
-__all__ = ["EVERYBODY", "Door", "Guard", "Visitor", "check", "user_of", "visitor_of"]
+__all__ = ["EVERYBODY", "Door", "Guard", "Visitor", "check", "check_stream", "user_of", "visitor_of"]
 
 _NAME: Final = "guard"
+_ACTS: Final = {"read": "read", "write": "write to", "admin": "administer"}
 
 
 class Visitor(Protocol):
@@ -96,15 +97,22 @@ def visitor_of(context: flight.ServerCallContext) -> Visitor:
     return EVERYBODY if admitted is None else admitted.ask()
 
 
-def check(session: Session, visitor: Visitor, name: str, operation: Operation, args: list[Any]) -> None:
+def check(session: Session, visitor: Visitor, operation: Operation, args: list[Any]) -> None:
     """Refuse a call that the visitor may not make."""
     if visitor is EVERYBODY:
         return
     if visitor.name != session.user:
-        raise NotPermitted(visitor.name, operation=name, what="the session of somebody else")
+        raise NotPermitted(visitor.name, act="use the session of somebody else", advice="connect as this user")
     for stream in _ABOUT[operation.about](session, args):
-        if not visitor.may(operation.needs, stream):
-            raise NotPermitted(visitor.name, operation=name, what=f"{stream} (it needs {operation.needs})")
+        check_stream(visitor, operation.needs, stream)
+
+
+def check_stream(visitor: Visitor, permission: Permission, stream: str) -> None:
+    """Refuse a visitor who has not the permission for a stream, or for all of them, which is ``*``."""
+    if not visitor.may(permission, stream):
+        act = f"{_ACTS[permission]} {'all streams' if stream == '*' else stream}"
+        grant = f"penstock user grant {visitor.name} {permission} '{stream}'"
+        raise NotPermitted(visitor.name, act=act, advice=f"an administrator can allow it with {grant}")
 
 
 def _named(_: Session, args: list[Any]) -> list[str]:

@@ -13,14 +13,14 @@ import msgspec
 import pyarrow as pa
 from pyarrow import flight
 
-from penstock.errors import BadArgument, NotPermitted
+from penstock.errors import BadArgument
 from penstock.model import StreamCut
+from penstock.server._permissions import check_stream
 from penstock.stream import READ_SCHEMA
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from penstock.server._operations import Permission
     from penstock.server._permissions import Visitor
     from penstock.stream import Engine
 
@@ -40,7 +40,7 @@ def flights(store: Engine, visitor: Visitor) -> Iterator[flight.FlightInfo]:
 
 def flight_of(store: Engine, visitor: Visitor, name: str) -> flight.FlightInfo:
     """Return one stream."""
-    _check(visitor, "read", name)
+    check_stream(visitor, "read", name)
     return _info(name, store.stream(name).size_bytes)
 
 
@@ -61,7 +61,7 @@ def read(store: Engine, visitor: Visitor, data: bytes) -> Iterator[pa.RecordBatc
         ticket = msgspec.json.decode(data, type=_Ticket)
     except msgspec.MsgspecError as error:
         raise BadArgument(f'this is no ticket, which looks like {{"stream": "scope/name"}}: {error}') from error
-    _check(visitor, "read", ticket.stream)
+    check_stream(visitor, "read", ticket.stream)
     start, end = (StreamCut.parse(place) if isinstance(place, str) else place for place in (ticket.start, ticket.end))
     return store.read(ticket.stream, start, end)
 
@@ -76,7 +76,7 @@ def name_in(descriptor: flight.FlightDescriptor) -> str:
 
 def append(store: Engine, visitor: Visitor, name: str, reader: Any) -> int:  # noqa: ANN401 - of Flight
     """Append batches of events, with their keys and headers; return how many, once all are durable."""
-    _check(visitor, "write", name)
+    check_stream(visitor, "write", name)
     count = 0
     with store.writer(name) as writer:
         for chunk in reader:
@@ -88,8 +88,3 @@ def append(store: Engine, visitor: Visitor, name: str, reader: Any) -> int:  # n
             writer.write_batch(batch.column("event"), keys, headers)
             count += len(batch)
     return count
-
-
-def _check(visitor: Visitor, permission: Permission, stream: str) -> None:
-    if not visitor.may(permission, stream):
-        raise NotPermitted(visitor.name, operation=permission, what=stream)

@@ -94,7 +94,7 @@ class FlightService(flight.FlightServerBase):  # type: ignore[misc]
         session = self._session(session_id)
         if action.type == END:
             with _told(session):
-                check(session, visitor_of(context), END, _ENDING, args)
+                check(session, visitor_of(context), _ENDING, args)
             self._end(session)
             return [pack([0, None])]
         if action.type == HERE:
@@ -104,7 +104,7 @@ class FlightService(flight.FlightServerBase):  # type: ignore[misc]
             if operation is None:
                 raise BadArgument(f"there is no operation {action.type!r}")
             session.visitor = visitor_of(context)  # what was granted may have changed
-            check(session, session.visitor, action.type, operation, args)
+            check(session, session.visitor, operation, args)
             answer = operation.run(session, *args)
             return [pack([session.told, answer])]
 
@@ -138,7 +138,7 @@ class FlightService(flight.FlightServerBase):  # type: ignore[misc]
         with _told(session):
             if what != "blocks":
                 raise BadArgument(f"there is nothing called {what!r} to get")
-            check(session, visitor_of(context), what, _READING, args)
+            check(session, visitor_of(context), _READING, args)
             return flight.GeneratorStream(BLOCKS, self._one_call(context, self._blocks(session, *args)))
 
     def _one_call(
@@ -194,7 +194,7 @@ class FlightService(flight.FlightServerBase):  # type: ignore[misc]
             try:
                 for chunk in self._counted(context, reader):
                     session.hear()
-                    check(session, visitor_of(context), "append", _APPENDING, [number])
+                    check(session, visitor_of(context), _APPENDING, [number])
                     under_way.take(_size(chunk))
                     if client.submit(chunk) == 0:
                         answer = client.acknowledge()

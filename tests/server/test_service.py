@@ -31,7 +31,7 @@ from penstock.server._users import USERS_FILE, Users
 from tests.server.following import Following, Seen
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
     from penstock.client import RemoteStore
@@ -327,6 +327,25 @@ def test_blocks_are_sent_to_nobody_who_may_not_read_them(guarded: tuple[Server, 
         users.revoke("admin", "read", "own/*")
         with pytest.raises(NotPermitted):
             store.fetch_event(pointer)
+
+
+def test_a_refusal_is_in_the_words_of_the_user(guarded: tuple[Server, Users]) -> None:
+    """It says what cannot be done with which stream, and what an administrator types, not how the call is named."""
+    server, users = guarded
+    users.add("anna", PASSWORD)
+    with as_user(server, "anna") as store:
+        calls: list[tuple[str, str, Callable[[str], object]]] = [
+            ("read", "read", store.head),
+            ("write", "write to", store.writer),
+            ("admin", "administer", store.seal_stream),
+        ]
+        for permission, act, call in calls:
+            grant = f"an administrator can allow it with penstock user grant anna {permission} '{OWN}'"
+            with pytest.raises(NotPermitted) as refused:
+                call(OWN)
+            assert str(refused.value) == f"user anna may not {act} {OWN}: {grant}"
+        with pytest.raises(NotPermitted, match=r"user anna may not administer all streams: .* admin '\*'"):
+            store.maintain()
 
 
 def test_a_session_is_of_its_user_alone(guarded: tuple[Server, Users]) -> None:
