@@ -16,15 +16,19 @@ def aggregate(
     *,
     into: Annotated[str, typer.Option(metavar="STREAM", help="The stream that they are merged into.")],
     key: Annotated[
-        str, typer.Option(metavar="SQL", help="The key of an event, from the source's columns.")
-    ] = "concat(scope, '/', stream)",
+        str | None,
+        typer.Option(metavar="SQL", help="The key of an event, from the source's columns; by default its own."),
+    ] = None,
     follow: FollowOption = False,
     checkpoint: CheckpointOption = None,
     option: OptionOption = None,
     store: StoreOption = STORE_DEFAULT,
     as_json: JsonOption = False,
 ) -> None:
-    """Merge the events of several streams into one stream; run again, it continues where it stopped."""
+    """Merge the events of several streams, with keys and headers, into one; run again, it continues where it stopped.
+
+    An event without a key gets the name of its stream.
+    """
     from penstock.spark import aggregate as run
 
     with job("aggregate", f"merging into {into}", store, option) as (spark, address, given):
@@ -33,9 +37,9 @@ def aggregate(
             address,
             streams,
             into,
-            key=key,
             follow=follow,
             checkpoint=checkpoint,
+            **({} if key is None else {"key": key}),
             **given,
         )
     print_report(done, f"{', '.join(streams)} into {into}", as_json=as_json)

@@ -100,7 +100,7 @@ def aggregate(
     streams: Sequence[str],
     into: str,
     *,
-    key: str = "concat(scope, '/', stream)",
+    key: str = "coalesce(key, cast(concat(scope, '/', stream) AS binary))",
     follow: bool = False,
     checkpoint: str | os.PathLike[str] | None = None,
     watch: Watch | None = None,
@@ -108,8 +108,9 @@ def aggregate(
 ) -> Progress:
     """Merge the events of several streams into one, where they have places, and so ids, of its own.
 
-    ``key`` is an expression of SQL over the source's columns: by default all events of one stream stay in order.
-    Events that are too large for a row are copied as files are.
+    Events keep their headers and their keys, and one without a key gets the name of its stream; so what was in order
+    stays so. ``key`` is another expression of SQL over the source's columns. Events that are too large for a row are
+    copied as files are.
     """
     if not streams or into in streams or len(set(streams)) < len(streams):
         raise BadArgument("name the streams to merge, each once, and another to merge them into")
@@ -117,9 +118,9 @@ def aggregate(
     first = source_options(given[0])
     place = _folder(checkpoint or _checkpoint(first, f"aggregate-{into}"))
     job = Job.at(place, "aggregate", first.address, *streams, into)
-    settings = [one | {"consumer": job.consumer} for one in given]
+    settings = [one | {"consumer": job.consumer, "include_headers": "true"} for one in given]
     sources = [source_options(one) for one in settings]
-    tables = [_load(spark, one).selectExpr("event", "pointer", f"{key} AS key") for one in settings]
+    tables = [_load(spark, one).selectExpr("event", "pointer", "headers", f"{key} AS key") for one in settings]
     df = tables[0]
     for other in tables[1:]:
         df = df.unionAll(other)

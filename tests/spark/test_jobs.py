@@ -163,6 +163,23 @@ def test_streams_become_one_with_ids_of_its_own(spark: SparkSession, store: Stor
     assert [event for event in found if event[:1] == b"t"] == there
 
 
+def test_merged_events_keep_their_keys_and_headers(spark: SparkSession, store: Store, folder: Path) -> None:
+    """Small and large, also a header that is repeated; an event without a key gets the name of its stream."""
+    store.create_stream(OUT, segments=2)
+    pairs = [("d", b"1"), ("e", b"\xff"), ("d", b"2")]
+    with store.writer(STREAM) as writer:
+        writer.write_event(b"keyed", b"\xff key", headers=pairs)
+        writer.write_event(b"plain")
+        writer.write_event(bytes(3 << 20), "camera", headers=pairs)
+    assert aggregate(spark, folder, [STREAM], OUT).rows == 3
+    rows = [row for batch in store.read(OUT, max_event_size=10) for row in batch.to_pylist()]
+    assert {row["event"]: (row["key"], row["headers"]) for row in rows} == {
+        b"keyed": (b"\xff key", pairs),
+        b"plain": (STREAM.encode(), None),
+        None: (b"camera", pairs),
+    }
+
+
 def test_large_events_are_merged_like_all_others(spark: SparkSession, store: Store, folder: Path) -> None:
     """In their place among the small ones, byte for byte; nothing of them goes through a row."""
     store.create_stream(OUT, segments=2)
