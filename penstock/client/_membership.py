@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from penstock.client._connection import ConnectionLost
@@ -51,16 +52,20 @@ class RemoteMembership:
         self._reader: Reader | None = None
         self._reported: dict[Key, int] | None = None
         self._reported_at = time.monotonic()
-        self._sit(self._connection.session)
+        self._joined()
 
     def take(self, reader: Reader) -> None:
         """Let a reader sit down."""
         self._reader = reader
         self._store.add_membership(self._number, self)
 
-    def _sit(self, session: Session) -> None:
-        """Take the membership in a session."""
-        do_held(self._lock, lambda: self._sit_down(session))
+    def _joined(self) -> Session:
+        """Take the membership, unless it is taken; return the session in which it is."""
+        while True:
+            session = self._connection.session
+            with suppress(ConnectionLost):
+                do_held(self._lock, partial(self._sit_down, session))
+                return session
 
     def _sit_down(self, session: Session) -> None:
         if session is self._session:
@@ -89,13 +94,9 @@ class RemoteMembership:
     def _call_as(self, name: str, *args: object) -> tuple[int, Any]:
         """Call an operation of the membership; return also which number that has."""
         while True:
-            session = self._connection.session
-            try:
-                self._sit(session)
-                number = self._number
+            session, number = self._joined(), self._number
+            with suppress(ConnectionLost):
                 return number, session.call(name, number, *args)
-            except ConnectionLost:
-                continue
 
     def hear(self, what: str, told: bytes | None = None) -> None:
         """Note what the group says."""

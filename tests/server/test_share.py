@@ -311,6 +311,33 @@ READ_ALL: Final = """
 """
 
 
+DYING_OWNER: Final = """
+    import os, sys, threading
+    import penstock
+    from penstock.server._readers import ClientReader
+    store = penstock.connect(sys.argv[1])
+    store.create_stream("plant/readings", segments=2)
+    ClientReader.open = lambda reader: os._exit(9)
+    print("owner", flush=True)
+    threading.Event().wait()
+"""
+
+
+def test_a_reader_is_opened_though_the_owner_dies_meanwhile(tmp_path: Path) -> None:
+    """Whoever just opens a reader goes on as all others do; there is nothing yet that could be lost."""
+    dying = Process(DYING_OWNER, str(tmp_path / "data"))
+    assert dying.line() == "owner"
+    with penstock.connect(tmp_path / "data") as store:
+        with store.writer(STREAM) as writer:
+            writer.write_event(b"event").result()
+        group = store.create_reader_group("group", [STREAM])
+        with group.reader("reader") as reader:
+            assert dying.wait() == 9
+            read = reader.read_next_event(timeout=SECONDS_MAX)
+            assert read is not None
+            assert read.event == b"event"
+
+
 def test_another_process_reads_everything_from_an_owner_whose_sync_failed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
