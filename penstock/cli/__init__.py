@@ -19,7 +19,7 @@ import typer
 from typer.core import TyperGroup
 
 from penstock._version import __version__
-from penstock.cli._credentials import with_credentials
+from penstock.cli._credentials import StoreCommand, opens_store
 from penstock.errors import BadArgument, PenstockError
 
 if TYPE_CHECKING:
@@ -116,7 +116,10 @@ def _typer() -> typer.Typer:
 
 def _add(app: typer.Typer, name: str, module: ModuleType) -> None:
     # The mark keeps the help from breaking the line: it is there to be copied.
-    app.command(name, epilog=f"\b\nExample: {module.EXAMPLE}")(with_credentials(getattr(module, name)))
+    command = getattr(module, name)
+    app.command(name, cls=StoreCommand if opens_store(command) else None, epilog=f"\b\nExample: {module.EXAMPLE}")(
+        command
+    )
 
 
 _WHOLE: Final = 1000  # characters of a first sentence: no help is cut off

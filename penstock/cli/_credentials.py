@@ -5,23 +5,25 @@ A password and a token are never arguments, where others on the machine could se
 
 from __future__ import annotations
 
-import inspect
 import os
 import sys
 from contextlib import contextmanager
 from contextvars import ContextVar
-from functools import wraps
 from typing import TYPE_CHECKING, Annotated, Any, Final, TypedDict, get_type_hints
 
 import typer
+from typer.core import TyperCommand
 
 from penstock.cli._store import StoreOption
 from penstock.errors import BadArgument, NotAuthenticated, StoreUnreachable
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterator
 
-__all__ = ["Credentials", "credentials", "in_options", "with_credentials"]
+    from typer._click import Context
+    from typer._click.core import Parameter
+
+__all__ = ["Credentials", "StoreCommand", "credentials", "in_options", "opens_store"]
 
 UserOption = Annotated[
     str | None,
@@ -40,7 +42,6 @@ TlsOption = Annotated[
     bool | None,
     typer.Option("--tls/--no-tls", help="Speak TLS to a server; by default unless it is on this machine."),
 ]
-_OPTIONS: Final[Mapping[str, object]] = {"user": UserOption, "tls_ca": TlsCaOption, "tls": TlsOption}
 _SPELLED: Final = (
     ("user and password, or a token", "--user, or a token in PENSTOCK_TOKEN"),
     ("tls_ca", "--tls-ca"),
@@ -62,31 +63,42 @@ class Credentials(TypedDict, total=False):
 _given: Final[ContextVar[Credentials]] = ContextVar("given")
 
 
-def with_credentials(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Give a command the options, if it opens a store; it need not know of them."""
-    if get_type_hints(command, include_extras=True).get("store") != StoreOption:
-        return command
+def opens_store(command: Callable[..., object]) -> bool:
+    """Whether a command has the option ``--store``, which may name a server."""
+    return get_type_hints(command, include_extras=True).get("store") == StoreOption
 
-    @wraps(command)
-    def run(*args: object, user: str | None, tls_ca: str | None, tls: bool | None, **kwargs: object) -> object:
-        given: Credentials = {}
-        if user is not None:
-            given["user"] = user
-        if tls_ca is not None:
-            given["tls_ca"] = tls_ca
-        if tls is not None:
-            given["tls"] = tls
-        _given.set(given)
-        return command(*args, **kwargs)
 
-    known = inspect.signature(command)
-    added = [
-        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=option)
-        for name, option in _OPTIONS.items()
-    ]
-    run.__signature__ = known.replace(parameters=[*known.parameters.values(), *added])  # type: ignore[attr-defined]
-    run.__annotations__ = {**command.__annotations__, **_OPTIONS}
-    return run
+def _note(*, user: UserOption = None, tls_ca: TlsCaOption = None, tls: TlsOption = None) -> None:
+    """Keep what was given for the store that the command opens."""
+    given: Credentials = {}
+    if user is not None:
+        given["user"] = user
+    if tls_ca is not None:
+        given["tls_ca"] = tls_ca
+    if tls is not None:
+        given["tls"] = tls
+    _given.set(given)
+
+
+class StoreCommand(TyperCommand):
+    """A command that opens a store: it has three options more, of which its function need not know."""
+
+    def __init__(self, name: str | None, *, params: list[Parameter] | None = None, **settings: Any) -> None:  # noqa: ANN401
+        super().__init__(name, params=[*(params or []), *_options], **settings)
+
+    def invoke(self, ctx: Context) -> object:
+        """Take the options away, then run the function."""
+        _note(**{option.name: ctx.params.pop(option.name) for option in _options})
+        return super().invoke(ctx)
+
+
+def _options_of(function: Callable[..., None]) -> list[Parameter]:
+    app = typer.Typer(add_completion=False)
+    app.command()(function)
+    return typer.main.get_command(app).params
+
+
+_options: Final = _options_of(_note)
 
 
 @contextmanager

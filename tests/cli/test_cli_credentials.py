@@ -6,13 +6,13 @@ import os
 import pty
 import shlex
 import subprocess
-from typing import TYPE_CHECKING, get_type_hints
+from typing import TYPE_CHECKING
 
 import pytest
 
 import penstock
 from penstock.cli import command_names
-from penstock.cli._store import StoreOption
+from penstock.cli._credentials import opens_store
 from penstock.server import Config, Server
 from penstock.server._users import USERS_FILE, Users
 from tests.cli.test_cli_commands import example_of
@@ -33,11 +33,7 @@ def function_of(command: str) -> Callable[..., object]:
 
 
 ON_SPARK = ("aggregate", "archive", "windows")  # tests/spark/test_server.py runs Spark as users
-ON_A_STORE = [
-    name
-    for name in command_names()
-    if name not in ON_SPARK and get_type_hints(function_of(name), include_extras=True).get("store") == StoreOption
-]
+ON_A_STORE = [name for name in command_names() if name not in ON_SPARK and opens_store(function_of(name))]
 
 
 @pytest.fixture
