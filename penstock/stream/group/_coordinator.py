@@ -1,14 +1,16 @@
-"""A reader group at work: its readers in this process, and what they change.
+"""The coordinator of a reader group: it shares out the segments among the group's members.
 
-What the group has come to is in the catalog. Changes that readers make all the time (who takes which segment, how far
-they are) may be forgotten in a crash: then some events are read again. Letting a reader go takes the locks of its
-segments, each of which may be held while a writer waits for the disk; so that is done when the catalog's is free again.
+The catalog keeps the state of the group. Changes that readers make all the time (which reader holds which segment, and
+its position there) may be lost in a crash: then some events are read again. Letting a reader go takes the locks of its
+segments, and a writer that waits for the disk may hold one of them; so that is done after the catalog's lock is
+released.
 
-Guests, readers of other processes, may outlive this one, and know where they are. So who of them has which segment is
-never forgotten; and who opens the store next waits a while for those who had some. One that comes again goes on with
-them where it was, and not where it was when that was last recorded. A reset of the group ends it all the same.
+Remote readers, those of other processes, may outlive this process, and know their own positions. So the segments that a
+remote reader holds are always durable, and the next process that opens the store waits a while for the remote readers
+that held some. A reader that returns continues where it was, and not at its last recorded position. A reset of the
+group ends it all the same.
 
-After a failed sync all of this goes on in memory only; what the group promises to keep (a committed position, a
+After a failed sync all of this continues in memory only; what the group promises to keep (a committed position, a
 checkpoint, a reset) is refused.
 """
 
@@ -16,25 +18,20 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-import msgspec
-
 from penstock.errors import (
     BadArgument,
-    DataTruncated,
-    NoSuchStream,
     PenstockError,
     ReaderInUse,
     ReaderOffline,
     StoreClosed,
 )
-from penstock.model import StreamCut, shown
+from penstock.model import shown
 from penstock.ports import uninterrupted
-from penstock.stream.catalog import flat, followers, lost_segments, nested
+from penstock.stream.catalog import followers, nested
 from penstock.stream.format import (
     CheckpointBegun,
     CheckpointDropped,
     CheckpointReached,
-    LossTold,
     ReaderGone,
     ReaderJoined,
     ReaderMoved,
@@ -42,15 +39,16 @@ from penstock.stream.format import (
     SegmentsReleased,
     SegmentsTaken,
 )
+from penstock.stream.group._losses import Losses
 from penstock.stream.read import READER_LEASE_S
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
     from penstock.model import TimeWindow
     from penstock.ports import Clock
-    from penstock.stream.catalog import Catalog, GroupState, Key, StreamState
-    from penstock.stream.format import GroupRecord, Places, SegmentsLost
+    from penstock.stream.catalog import Catalog, GroupState, Key
+    from penstock.stream.format import GroupRecord, Places
     from penstock.stream.read import Member
     from penstock.stream.segment import Segments, WakeUp
     from penstock.stream.time import MarkTimes, Watermarks
@@ -68,7 +66,7 @@ class Claim(NamedTuple):
 
 
 class Coordinator:
-    """A group in this process: its readers here, and what they change. Whoever calls it holds the catalog's lock."""
+    """Coordinates one group. The caller holds the catalog's lock; a method that takes it itself says so."""
 
     def __init__(
         self,
@@ -85,39 +83,37 @@ class Coordinator:
         self._wake_positions = wake_positions
         self.streams: Final = tuple(self.state.streams)
         self.end_of: Final = self.state.end_of
-        self.readers: dict[str, Member] = {}
-        self.waiter: WakeUp | None = None  # of whoever waits for a checkpoint
+        self.readers: Final[dict[str, Member]] = {}
+        self.waiter: WakeUp | None = None  # of the caller that waits for a checkpoint
         self._since = clock.elapsed()
-        self._heads: dict[str, Mapping[int, int]] = {}  # of the streams when lost segments were last looked for
-        self._tellers: dict[tuple[str, int | None], Member] = {}  # of what is lost, until they have told
-        self._returned: dict[Key, tuple[Member, int]] = {}  # of what is lost: who was given all of it, up to where
+        self.losses: Final = Losses(name, catalog, self.readers, commit=self._commit, alert=self.alert)
 
     @property
     def state(self) -> GroupState:
-        """What the catalog knows of it."""
+        """The group as the catalog knows it."""
         return self.catalog.group(self.name)
 
     @property
     def finished(self) -> bool:
-        """Whether it has read everything; takes the lock itself: between two steps of a change nothing may be there."""
+        """Whether the group has read everything; takes the lock itself, because a change may be half done."""
         with self.catalog.lock:
             state = self.catalog.groups.get(self.name)
             return state is not None and state.finished
 
     def alert(self, *, besides: str | None = None) -> None:
-        """Let all readers look at the group."""
+        """Let all readers sync with the group before their next event."""
         for reader_id, reader in self.readers.items():
             if reader_id != besides:
                 reader.attend()
         if self.waiter is not None:
             self.waiter.notify()
 
-    # Who reads
+    # Members
 
     def join(self, reader: Member, claim: Claim | None = None) -> None:
-        """Take in a reader; those that were left behind by a process that ended are gone then, unless they may come.
+        """Add a reader; the readers of a process that ended are removed first, unless they may still return.
 
-        One that comes again has a ``claim`` to what is still its own, or nobody's.
+        A reader that returns has a ``claim`` to the segments that it still holds, or that no other reader took.
         """
         name = reader.reader_id
         if name in self.readers:
@@ -149,7 +145,7 @@ class Coordinator:
             yield ReaderMoved(self.name, reader_id, nested(places))
 
     def _ahead(self, claim: Claim, known: Mapping[Key, int]) -> dict[Key, int]:
-        """Return those places of a claim that are not behind what is known."""
+        """Return the positions of a claim that are not behind the known ones."""
         return {
             key: place
             for key, place in claim.places.items()
@@ -157,7 +153,7 @@ class Coordinator:
         }
 
     def _is_place(self, key: Key, place: int) -> bool:
-        """Whether a reader may be there: nobody is believed what it says."""
+        """Whether a position is valid: a remote reader may claim anything."""
         try:
             segment, end = self.segments.get(*key), self.end_of(key)
             return place <= (segment.tail if end is None else end) and segment.is_border(place)
@@ -166,13 +162,13 @@ class Coordinator:
 
     @property
     def is_waiting(self) -> bool:
-        """Whether guests of a process that had the store before may come again; takes the lock itself."""
+        """Whether remote readers of the previous owner may still return; takes the lock itself."""
         with self.catalog.lock:
             state = self.catalog.groups.get(self.name)
             return state is not None and not state.guests <= self.readers.keys()
 
     def left_behind(self) -> Iterator[GroupRecord]:
-        """Return what ends readers, and a checkpoint, of a process that ended without a word."""
+        """Return the records that remove the readers, and the checkpoint, of a process that ended abruptly."""
         state = self.state
         if state.checkpoint is not None and self.waiter is None:
             yield CheckpointDropped(self.name, state.checkpoint)
@@ -181,14 +177,14 @@ class Coordinator:
             yield ReaderGone(self.name, reader_id, {})
 
     def leave(self, reader: Member, places: Mapping[Key, int]) -> None:
-        """Note that a reader is gone, from these places."""
-        self.come_back(reader, places)
+        """Remove a reader that closed; others continue from ``places``."""
+        self.losses.confirm(reader, places)
         self._commit(self._gone(reader.reader_id, places), durable=True)
         del self.readers[reader.reader_id]
         self.alert()
 
     def take_offline(self, reader_id: str, places: Mapping[Key, int], reason: str) -> Member | None:
-        """End a reader, here or left behind; return it if it is here."""
+        """Remove a reader, also one of a process that ended; return it if it is of this process."""
         self._commit(self._gone(reader_id, places), durable=True)
         reader = self.readers.pop(reader_id, None)
         if reader is not None:
@@ -197,7 +193,7 @@ class Coordinator:
         return reader
 
     def expire(self, now: float) -> list[Member]:
-        """Take readers offline that are silent; return them, to be let go without the lock."""
+        """Take silent readers offline; return them: the caller lets them go when it has released the lock."""
         silent = [reader for reader in self.readers.values() if reader.is_silent(now)]
         for reader in silent:
             reason = f"it was silent for more than {READER_LEASE_S:g} seconds"
@@ -209,7 +205,7 @@ class Coordinator:
         return silent
 
     def end_all(self, error: Callable[[str], PenstockError]) -> list[Member]:
-        """Stop all readers, of which the catalog knows nothing any more; return them."""
+        """Stop all readers, which the catalog has removed already; return them."""
         ended = list(self.readers.values())
         self.readers.clear()
         for reader in ended:
@@ -218,7 +214,7 @@ class Coordinator:
         return ended
 
     def offline(self, reason: str) -> Callable[[str], PenstockError]:
-        """Return what to tell readers that are ended."""
+        """Return the error of a reader that was taken offline, by its id."""
         return lambda reader_id: ReaderOffline(self.name, reader_id, reason=reason)
 
     @uninterrupted
@@ -237,7 +233,7 @@ class Coordinator:
         return ReaderGone(self.name, reader_id, self._held(reader_id, places))
 
     def _held(self, reader_id: str, places: Mapping[Key, int]) -> Places:
-        """Return the places that are not yet known, in segments that are the reader's."""
+        """Return the positions that the catalog does not have yet, in segments that the reader holds."""
         held = self.state.readers[reader_id]
         return nested({key: place for key, place in places.items() if held.get(key, place) != place})
 
@@ -245,10 +241,10 @@ class Coordinator:
         if records:
             self.catalog.commit_reading(*records, durable=durable)
 
-    # What readers do
+    # Segments and positions
 
     def record(self, reader_id: str, places: Mapping[Key, int], *, durable: bool = False) -> None:
-        """Note how far a reader has come."""
+        """Record the position of a reader."""
         moved = self._held(reader_id, places)
         if moved:
             self._commit(ReaderMoved(self.name, reader_id, moved))
@@ -256,12 +252,12 @@ class Coordinator:
             self.catalog.make_durable()
 
     def record_all(self) -> None:
-        """Note how far all readers have come; what they returned last does not count yet."""
+        """Record the positions of all readers, without the events that they returned last."""
         for reader_id, reader in self.readers.items():
             self.record(reader_id, reader.places(returned=False))
 
     def rebalance(self, reader_id: str, places: Mapping[Key, int]) -> dict[Key, int]:
-        """Let a reader give and take its share; return what it has then."""
+        """Let a reader release and take segments up to its fair share; return the segments that it holds then."""
         state = self.state
         share = state.share(reader_id)
         held = state.readers[reader_id]
@@ -280,7 +276,7 @@ class Coordinator:
         return dict(held)
 
     def finish_segment(self, reader_id: str, key: Key, end: int) -> None:
-        """Note that a reader has read a segment to its end."""
+        """Record that a reader has read a segment to its end."""
         stream, segment = key
         state = self.catalog.stream(stream)
         if key in self.state.readers[reader_id] and segment in state.segments:
@@ -288,113 +284,8 @@ class Coordinator:
             self._commit(done, durable=bool(self.state.guests))
             self.alert(besides=reader_id)
 
-    def leave_lost(self, reader: Member | None) -> None:
-        """Where segments were truncated away before they were read, go on at the head, and tell who was to read them.
-
-        If nobody was, or whoever was has not said so, ``reader`` is told, or the next one. Every truncation gives a
-        stream another head; until then nothing is lost, and a look at all segments, each time that one of them ends,
-        is saved.
-        """
-        known = self.catalog.streams
-        truncated = [known[name] for name in self.state.streams if known[name].head is not self._heads.get(name)]
-        lost = lost_segments(self.state, truncated) if truncated else []
-        for record in lost:
-            self._leave_lost_in(known[record.stream], record, reader)
-        if lost:
-            self.alert()
-        self._heads |= {stream.name: stream.head for stream in truncated}
-        if reader is not None:
-            self._tell_untold(reader)
-
-    def _leave_lost_in(self, stream: StreamState, record: SegmentsLost, reader: Member | None) -> None:
-        missed = self._missed(stream, record, reader)
-        returned = self._only_returned(stream.name, record, missed)
-        together = {key[1]: place for places in (*missed.values(), returned) for key, place in places.items()}
-        # If nothing was missed so far: whoever reads the new segments finds out what was lost before their heads.
-        free = record.free if any(missed.values()) else dict.fromkeys(record.free, 0)
-        self._commit(msgspec.structs.replace(record, free=free, missed=together))
-        self._tellers |= {key: self._returned[key][0] for key in returned}
-        for one, places in missed.items():
-            if one is not None and places:
-                self._tell(one, stream.name, {segment: place for (_, segment), place in places.items()})
-
-    def _missed(
-        self, stream: StreamState, record: SegmentsLost, reader: Member | None
-    ) -> dict[Member | None, dict[Key, int]]:
-        """Return who is to be told of which segments that were lost before they were read to the end."""
-        state, name = self.state, stream.name
-        lost = {(name, segment) for segment in record.segments}
-        nobody = {key: state.free[key] for key in lost & state.free.keys()} | dict.fromkeys(lost & state.waiting, 0)
-        missed: dict[Member | None, dict[Key, int]] = {reader: nobody}
-        for one in self.readers.values():
-            held = state.readers[one.reader_id]
-            unread = one.missed({key: held[key] for key in lost & held.keys()})
-            missed[one] = missed.get(one, {}) | unread
-        if not any(missed.values()) and _has_gap(stream, record, state.ends[name]):
-            missed[reader] = {key: place for key, place in flat(state.places()).items() if key in lost}
-        return missed
-
-    def _only_returned(
-        self, stream: str, record: SegmentsLost, missed: Mapping[Member | None, Mapping[Key, int]]
-    ) -> dict[Key, int]:
-        """Return where readers are in lost segments whose last events they were given, and may not come back from."""
-        found = {}
-        for one in self.readers.values():
-            counted, returned = one.places(returned=False), one.places(returned=True)
-            held = self.state.readers[one.reader_id].keys() - missed[one].keys()
-            for key in [(stream, segment) for segment in record.segments]:
-                if key in held and counted.get(key, 0) < returned.get(key, 0):
-                    found[key] = counted[key]
-                    self._returned[key] = one, returned[key]
-        return found
-
-    def come_back(self, reader: Member, places: Mapping[Key, int] | None = None) -> None:
-        """Note that what a reader was given of lost segments counts as read, if it does by these places."""
-        for key, (one, end) in list(self._returned.items()):
-            if one is reader:
-                del self._returned[key]
-                if places is None or places.get(key, 0) >= end:
-                    self.note_told(key[0], [key[1]])
-
-    def _tell_untold(self, reader: Member) -> None:
-        """Tell a reader what was lost, but not what another reader is about to say."""
-        for stream, places in self.state.untold.items():
-            mine = {one: place for one, place in places.items() if not self._is_being_told((stream, one))}
-            if mine or not (places or self._is_being_told((stream, None))):
-                self._tell(reader, stream, mine)
-
-    def _is_being_told(self, key: tuple[str, int | None]) -> bool:
-        teller = self._tellers.get(key)
-        return teller is not None and self.readers.get(teller.reader_id) is teller
-
-    def _tell(self, reader: Member, stream: str, places: Mapping[int, int]) -> None:
-        """Let a reader say that segments of a stream were lost, or all of it."""
-        if places:
-            head = StreamCut.of(stream, self.catalog.stream(stream).head)
-            reader.miss(DataTruncated(StreamCut.of(stream, places), head=head))
-        else:
-            reader.miss(NoSuchStream(stream))
-        self._tellers |= dict.fromkeys(_parts_of(stream, list(places)), reader)
-
-    def note_told(self, stream: str, segments: Sequence[int]) -> None:
-        """Note that a reader has said what was lost."""
-        for key in _parts_of(stream, segments):
-            self._tellers.pop(key, None)
-        if stream in self.state.untold:
-            self._commit(LossTold(self.name, stream, list(segments)))
-            self.alert()
-
-    def lose_stream(self, stream: str) -> None:
-        """Tell all readers that a stream of theirs was deleted; they go on with the others."""
-        if stream in self.state.untold:
-            for reader in self.readers.values():
-                self._tell(reader, stream, {})
-            self.alert()
-
-    # Where it is
-
     def places_now(self, *, returned: bool) -> Places:
-        """Return how far the group has come, recorded or not; with what its readers returned last or without."""
+        """Return the group's position, recorded or not; ``returned`` includes the events that readers returned last."""
         state = self.state
         places = state.places()
         for reader_id, reader in self.readers.items():
@@ -404,7 +295,7 @@ class Coordinator:
         return places
 
     def time_window(self, stream: str | None) -> TimeWindow | None:
-        """Return between which times the group is in one of its streams; takes the lock itself."""
+        """Return the time window of the group in one of its streams; takes the lock itself."""
         with self.catalog.lock:
             places = self.places_now(returned=True)
             name = next(iter(places)) if stream is None and len(places) == 1 else stream
@@ -419,19 +310,19 @@ class Coordinator:
     # Checkpoints
 
     def checkpoint_of(self, reader_id: str) -> str | None:
-        """Return the checkpoint that a reader is to come to."""
+        """Return the checkpoint that a reader has not reached yet."""
         state = self.state
         return state.checkpoint if reader_id in state.missing else None
 
     def reach_checkpoint(self, reader_id: str, places: Mapping[Key, int]) -> None:
-        """Note that a reader has come to the checkpoint."""
+        """Record that a reader has reached the checkpoint."""
         is_last = self.state.missing == {reader_id}
         self._commit(CheckpointReached(self.name, reader_id, self._held(reader_id, places)), durable=is_last)
         if is_last:
             self.alert(besides=reader_id)
 
     def begin_checkpoint(self, name: str, waiter: WakeUp) -> None:
-        """Let all readers come to a checkpoint; where there are none, nobody is waited for."""
+        """Begin a checkpoint that all readers have to reach; without readers it is complete at once."""
         if not self.readers:
             self._since -= REMOTE_READERS_AWAITED_S
         begun = CheckpointBegun(self.name, name)
@@ -440,7 +331,7 @@ class Coordinator:
         self.alert()
 
     def end_checkpoint(self, name: str) -> None:
-        """Wait for it no more; one that is still under way is dropped."""
+        """Stop waiting for a checkpoint; one that is not complete is dropped."""
         self.waiter = None
         state = self.catalog.groups.get(self.name)
         if state is not None and state.checkpoint == name:
@@ -449,19 +340,6 @@ class Coordinator:
 
 
 def let_go(readers: Iterable[Member]) -> None:
-    """Have no segment wake these readers; the lock of the catalog is not held."""
+    """Let no segment wake these readers any more; the caller does not hold the catalog's lock."""
     for reader in readers:
         reader.let_go()
-
-
-def _parts_of(stream: str, segments: Sequence[int]) -> list[tuple[str, int | None]]:
-    """Return what is lost, by segment; or the stream, as a whole."""
-    return [(stream, segment) for segment in segments] if segments else [(stream, None)]
-
-
-def _has_gap(stream: StreamState, record: SegmentsLost, ends: Mapping[int, int]) -> bool:
-    """Whether there may have been events between the segments that were lost and those that the group goes on with."""
-    new = [*record.free, *record.done]
-    before = {one for segment in new for one in stream.segments[segment].predecessors}
-    is_past_end = any(ends.get(segment, 0) for segment in record.done)
-    return is_past_end or not before <= {*record.segments, *stream.segments}

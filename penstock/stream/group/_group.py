@@ -224,7 +224,7 @@ class ReaderGroup:
         with self._catalog.lock:
             state, coordinator = self._catalog.group(self.name), self._groups.coordinator(self.name)
             if isinstance(to, Position):
-                coordinator.leave_lost(None)  # what it has lost is neither in its place nor in the position
+                coordinator.losses.skip(None)  # what it has lost is neither in its place nor in the position
             now = coordinator.places_now(returned=False)
             if isinstance(to, str) and to == "head":
                 chosen = {stream: self._groups.cuts.head(stream) for stream in state.streams}

@@ -106,7 +106,7 @@ class Groups:
     def lose_stream(self, name: str) -> None:
         """Tell all readers that a stream was deleted; the caller holds the catalog's lock."""
         for coordinator in self.at_work.values():
-            coordinator.lose_stream(name)
+            coordinator.losses.lose_stream(name)
 
     def checked_cuts(self, streams: Sequence[str], what: str, given: GroupPlace) -> dict[str, StreamCut]:
         """Return cuts by stream; refuse what is none of these streams' cuts."""

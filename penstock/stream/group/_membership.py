@@ -52,8 +52,8 @@ class LocalMembership:
             if checkpoint is not None and (passing or checkpoint == told):
                 coordinator.reach_checkpoint(reader.reader_id, places)
                 checkpoint = None
-            coordinator.come_back(reader)
-            coordinator.leave_lost(reader)
+            coordinator.losses.confirm(reader)
+            coordinator.losses.skip(reader)
             return Assignment(checkpoint, coordinator.rebalance(reader.reader_id, places))
 
     def record(self, places: Mapping[Key, int] | None, *, durable: bool = False) -> None:
@@ -76,7 +76,7 @@ class LocalMembership:
         """Note that the reader has said that these segments, or the stream, were lost before they were read."""
         with self._catalog.lock:
             if self._member.error is None:
-                self._coordinator.note_told(stream, segments)
+                self._coordinator.losses.note_reported(stream, segments)
 
     def leave(self, places: Mapping[Key, int]) -> None:
         """Leave the group, from these places."""
