@@ -34,7 +34,7 @@ from penstock.log import PlogSizes
 from penstock.model import Lag, Position, StreamCut
 from penstock.stream.catalog._group_state import lost_segments
 from penstock.stream.format._block import BlockHeader, pack_lengths
-from penstock.stream.group import _coordinator
+from penstock.stream.group import _losses
 from penstock.stream.group._membership import LocalMembership
 from penstock.stream.read._reader import READER_LEASE_S
 from penstock.testing import ManualClock
@@ -693,7 +693,7 @@ def test_a_group_is_not_reset_to_a_position_beyond_what_it_has_read_or_of_anothe
     store.create_stream(OTHER)
     put(store, b"a")
     store.scale_stream(STREAM, [0], [(0.0, 0.5), (0.5, 1.0)])
-    with pytest.raises(WrongCut, match="cover"):
+    with pytest.raises(WrongCut, match="every segment"):
         group.reset(Position.of({(STREAM, 1): 0}))
     with pytest.raises(WrongCut, match="does not read that stream"):
         group.reset(Position.of({(OTHER, 0): 0}))
@@ -900,7 +900,7 @@ def test_what_is_truncated_away_without_events_is_not_missed(store: Engine) -> N
 def test_lost_segments_are_looked_for_only_after_a_truncation(store: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
     """Otherwise every segment that ends would cost a look at all others."""
     look = Mock(wraps=lost_segments)
-    monkeypatch.setattr(_coordinator, "lost_segments", look)
+    monkeypatch.setattr(_losses, "lost_segments", look)
     store.create_stream(STREAM, segments=50)
     store.seal_stream(STREAM)
     with store.create_reader_group("g", [STREAM]).reader("r") as reader:

@@ -260,9 +260,9 @@ def test_a_set_of_segments_that_once_took_all_keys_is_a_cut(mixed: StreamState, 
 @pytest.mark.parametrize(
     ("places", "message"),
     [
-        ({0: 0}, "cover"),
-        ({}, "cover"),
-        ({0: 0, 1: 0, 4: 0}, "cover"),
+        ({0: 0}, "every segment"),
+        ({}, "every segment"),
+        ({0: 0, 1: 0, 4: 0}, "every segment"),
         ({0: 0, 99: 0}, "no segment 99"),
         ({4: 5, 1: 3}, "segment 1 comes before"),
     ],
