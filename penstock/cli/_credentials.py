@@ -12,6 +12,7 @@ from contextvars import ContextVar
 from typing import TYPE_CHECKING, Annotated, Any, Final, TypedDict, get_type_hints
 
 import typer
+from typer._click.core import ParameterSource
 from typer.core import TyperCommand
 
 from penstock.cli._store import StoreOption
@@ -87,8 +88,16 @@ class StoreCommand(TyperCommand):
         super().__init__(name, params=[*(params or []), *_options], **settings)
 
     def invoke(self, ctx: Context) -> object:
-        """Take the options away, then run the function."""
-        _note(**{option.name: ctx.params.pop(option.name) for option in _options})
+        """Take the options away, then run the function; for a folder they have no meaning.
+
+        The variables may be set for other commands, so only what stands on the command line is refused.
+        """
+        given = {option.name: ctx.params.pop(option.name) for option in _options}
+        if "://" not in ctx.params["store"]:
+            for option in _options:
+                if ctx.get_parameter_source(option.name) is ParameterSource.COMMANDLINE:
+                    raise BadArgument(f"{option.opts[0]} has no meaning for a folder: leave it out, or name a server")
+        _note(**given)
         return super().invoke(ctx)
 
 

@@ -174,3 +174,16 @@ def test_refusals_are_one_line_and_name_options(
         told = call("stream", "ls", "--store", server.address).err
         assert "the server speaks TLS: make --tls-ca a copy of its server.crt, or say --tls" in told
     assert list(users)
+
+
+@pytest.mark.parametrize("option", ["--user=anna", "--tls-ca=server.crt", "--tls", "--no-tls"])
+def test_options_of_a_server_are_refused_for_a_folder(
+    call: Call, plant: Path, monkeypatch: pytest.MonkeyPatch, option: str
+) -> None:
+    """Nothing would check who that is; variables may be set for other commands, and are left alone."""
+    result = call("stream", "ls", "--store", str(plant / "penstock-data"), option)
+    assert result.code == 2
+    assert "has no meaning for a folder" in result.err
+    monkeypatch.setenv("PENSTOCK_USER", "anna")
+    monkeypatch.setenv("PENSTOCK_TLS_CA", "server.crt")
+    assert call("stream", "ls", "--store", str(plant / "penstock-data")).code == 0

@@ -1,0 +1,114 @@
+"""The connections of the HTTP port: how long each may take, and which one is closed when there are too many.
+
+Settings of uvicorn bound the size of a head, the time between two requests and that of the shutdown. None bounds how
+long a head may take, or a whole request: a body may come without end, and an answer that nobody reads is never sent.
+Its limit of connections (``limit_concurrency``) refuses the newest request, so sockets that send nothing would keep
+everybody out; here the connection that has been silent for longest is closed first, and then the one with the oldest
+request.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from itertools import chain
+from typing import TYPE_CHECKING, Any, Final, cast
+
+import h11
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+from penstock.server._watch import Ledger, Watch
+
+if TYPE_CHECKING:
+    import asyncio
+
+    from penstock.server._config import Config
+    from penstock.server._limits import Limits
+
+__all__ = ["ConnectionTable"]
+
+
+class ConnectionTable:
+    """All connections: the silent ones, longest first, and those with a request, oldest first; each with its timer."""
+
+    def __init__(self, config: Config) -> None:
+        self.config: Final = config
+        self.silent: Final[dict[_Connection, asyncio.TimerHandle | None]] = {}  # None: uvicorn's own timer runs
+        self.busy: Final[dict[_Connection, asyncio.TimerHandle | None]] = {}
+        self._ledger: Ledger | None = None
+
+    @property
+    def protocol(self) -> type[H11Protocol]:
+        """What uvicorn makes for each connection."""
+        return cast("type[H11Protocol]", partial(_Connection, self))
+
+    def watch(self, port: int, limits: Limits) -> Watch:
+        """Watch the connections that are not here yet: with TLS, a handshake may take long before one is."""
+        self._ledger = Ledger()
+        return Watch(port, limits, self._ledger)
+
+    def add(self, connection: _Connection) -> None:
+        """Take in a connection; close another one if there are too many."""
+        peer = connection.transport.get_extra_info("peername")
+        if self._ledger is not None and peer is not None:
+            self._ledger.account("tcp:{}:{}".format(*peer)).add(0)
+        connection.wait_for_head()
+        if len(self) > self.config.max_connections:
+            others = (one for one in chain(self.silent, self.busy) if one is not connection)
+            next(others, connection).abort()
+
+    def __len__(self) -> int:
+        """How many there are."""
+        return len(self.silent) + len(self.busy)
+
+
+class _Connection(H11Protocol):
+    """A connection whose requests have to come, and to come to their end, in time."""
+
+    def __init__(self, table: ConnectionTable, **given: Any) -> None:  # noqa: ANN401 - what uvicorn gives
+        super().__init__(**given)
+        self._table = table
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        self._table.add(self)
+
+    def data_received(self, data: bytes) -> None:
+        super().data_received(data)
+        if self.conn.their_state is not h11.IDLE:
+            if self not in self._table.busy:
+                self._wait_for_end()
+        elif self._table.silent.get(self) is None:
+            self.wait_for_head()
+
+    def on_response_complete(self) -> None:
+        super().on_response_complete()
+        if self.conn.their_state is h11.IDLE and not self.transport.is_closing():
+            self._wait(self._table.silent, None)
+        elif not self.cycle.response_complete:  # another request has come meanwhile
+            self._wait_for_end()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._stop_waiting()
+        super().connection_lost(exc)
+
+    def abort(self) -> None:
+        """Close the connection, answered or not."""
+        self._stop_waiting()
+        self.transport.abort()
+
+    def wait_for_head(self) -> None:
+        """Give the head of a request its time."""
+        self._wait(self._table.silent, self._table.config.header_timeout_s)
+
+    def _wait_for_end(self) -> None:
+        self._wait(self._table.busy, self._table.config.idle_timeout_s)
+
+    def _wait(self, state: dict[_Connection, asyncio.TimerHandle | None], seconds: float | None) -> None:
+        """Be the newest in a state, for so long."""
+        self._stop_waiting()
+        state[self] = None if seconds is None else self.loop.call_later(seconds, self.abort)
+
+    def _stop_waiting(self) -> None:
+        for timer in (self._table.silent.pop(self, None), self._table.busy.pop(self, None)):
+            if timer is not None:
+                timer.cancel()
