@@ -1,26 +1,33 @@
-# Every target works from a fresh clone: .venv is made on first use, and again when the pins change.
+# Every target works from a fresh clone: .venv is made on first use, and again when the pins change. PYTHON=python3.13
+# names another Python, which gets an environment of its own beside it.
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
 
-BIN := .venv/bin
-READY := .venv/.ready
-CLASSES := .venv/spark.jsa
+VENV := .venv$(if $(PYTHON),-$(notdir $(PYTHON)))
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+CLASSES := $(VENV)/spark.jsa
+UNIT := tests/client tests/cpo tests/log tests/model tests/plog tests/stream tests/testing tests/test_ports.py \
+  tests/test_seeds.py tests/test_tidy.py
 
-.PHONY: help setup test explore lint format demo bench clean
+.PHONY: help setup check test explore lint format demo bench clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-setup: $(READY) ## Make .venv with everything in it
+setup: $(READY) ## Make .venv with everything in it (PYTHON=python3.13: .venv-python3.13)
 
 $(READY): pyproject.toml constraints.txt tools/setup.sh
-	@tools/setup.sh
+	@VENV=$(VENV) PYTHON=$(PYTHON) tools/setup.sh
 
 # Where this fails, tests only take longer.
 $(CLASSES): $(READY) tools/spark_classes.py
 	@echo "setup: making Spark start quicker (half a minute)"
 	-@SPARK_SUBMIT_OPTS="-XX:ArchiveClassesAtExit=$(CURDIR)/$@ -XX:+UseSerialGC -XX:TieredStopAtLevel=1" \
 	  $(BIN)/python tools/spark_classes.py 2>&1 | cat >/dev/null # which waits for Java, too
+
+check: lint ## Run the checks and the unit tests, for every change (a minute and a half)
+	@$(BIN)/pytest -q -n 2 -m "unit" $(UNIT)
 
 test: lint $(CLASSES) ## Run every check, then every test
 	@$(BIN)/pytest -q -n 2
@@ -51,5 +58,5 @@ bench: $(READY) ## Print the speed of everything next to the bare disk, Kafka, R
 	@$(BIN)/python -m bench.spark
 
 clean: ## Remove .venv and everything built
-	@rm -rf .venv dist .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache
+	@rm -rf .venv .venv-* dist .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +

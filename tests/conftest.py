@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -20,7 +21,7 @@ settings.load_profile("penstock")
 
 # Spark's tests are short: compiling to the end what runs once costs more than it brings. make test leaves an archive of
 # Java's classes, with which Spark starts twice as quickly.
-_CLASSES: Final = Path(__file__).parents[1] / ".venv" / "spark.jsa"
+_CLASSES: Final = Path(sys.prefix) / "spark.jsa"
 _SHARED: Final = f" -XX:SharedArchiveFile={_CLASSES} -Xlog:disable" if _CLASSES.exists() else ""
 for _name in ("SPARK_SUBMIT_OPTS", "SPARK_DAEMON_JAVA_OPTS"):
     os.environ.setdefault(_name, f"-XX:TieredStopAtLevel=1 -XX:+UseSerialGC{_SHARED}")

@@ -1,8 +1,10 @@
 #!/usr/bin/env bash
 # Make .venv ready for work: find or install Python and Java, then install Penstock with pinned packages.
 # The Makefile runs this when .venv/.ready is missing, or older than pyproject.toml or constraints.txt.
+# VENV names another folder than .venv, PYTHON the Python that it is made with.
 set -euo pipefail
 cd "$(dirname "$0")/.."
+venv=${VENV:-.venv}
 
 say() { echo "setup: $*" >&2; }
 
@@ -19,7 +21,7 @@ apt_install() {
 # Prints the first Python that is new enough and can make a venv.
 find_python() {
     local name
-    for name in python3 python3.14 python3.13 python3.12 python3.11; do
+    for name in ${PYTHON:-python3 python3.14 python3.13 python3.12 python3.11}; do
         if "$name" -c 'import ensurepip, sys, venv; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then
             echo "$name"
             return
@@ -30,7 +32,8 @@ find_python() {
 
 ensure_python() {
     find_python && return
-    may_install && apt_install python3 python3-venv && find_python && return
+    [[ -z ${PYTHON:-} ]] && may_install && apt_install python3 python3-venv && find_python && return
+    [[ -z ${PYTHON:-} ]] || say "$PYTHON is missing, is older than Python 3.11, or lacks its venv module"
     say "needs Python 3.11 or newer with its venv module: install python3 and python3-venv, then run make again"
     return 1
 }
@@ -43,18 +46,18 @@ ensure_java() {
 }
 
 ensure_venv() {
-    .venv/bin/python -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && return
+    "$venv/bin/python" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && return
     local python
     python=$(ensure_python)
-    say "making .venv with $("$python" --version)"
-    "$python" -m venv --clear .venv
+    say "making $venv with $("$python" --version)"
+    "$python" -m venv --clear "$venv"
 }
 
 # Penstock itself is built with the pinned backend, which pip's isolated builds would not honour; the packages it
 # needs come after it, since some of them must be built in isolation.
 install_packages() {
     say "installing packages (about a minute)"
-    local pip=(.venv/bin/python -m pip install -qq --disable-pip-version-check)
+    local pip=("$venv/bin/python" -m pip install -qq --disable-pip-version-check)
     "${pip[@]}" --constraint constraints.txt hatchling
     "${pip[@]}" --no-build-isolation --no-deps --editable .
     "${pip[@]}" --constraint constraints.txt 'penstock-stream[delta,dev,pipelines,server,spark]'
@@ -63,4 +66,4 @@ install_packages() {
 ensure_java
 ensure_venv
 install_packages
-touch .venv/.ready
+touch "$venv/.ready"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import count
@@ -16,11 +15,12 @@ from penstock.stream.segment import Logs
 from penstock.stream.segment._segment import Segment
 from penstock.testing import Fault, FaultyDisk, MemoryDisk, RecordingDisk
 from tests.log.harness import Published, RecordedOracle, leftovers
+from tests.sampling import EXPLORES, crash_states
 from tests.stream.harness import STREAM, store_on
 from tests.stream.large_harness import SMALL_CHUNK, events_of, make_limits_small, transaction_logs
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Sequence
 
     from penstock.cpo import Cpo
     from penstock.ports import Bytes
@@ -35,8 +35,6 @@ DIRECT: Final = 300
 """From which size on a block goes into its plog's own file, and not into the journal, where a test says so."""
 
 KEYS: Final = [f"key-{number}" for number in range(5)]
-EVERYTHING: Final = bool(os.environ.get("PENSTOCK_EXPLORE"))
-"""Every crash point, every call: that takes minutes; otherwise a fifth of the former, and a dozen of each kind."""
 
 
 @pytest.fixture(autouse=True)
@@ -239,13 +237,6 @@ def open_after(state: CrashState, cpo: Cpo, before: Sequence[object] = ()) -> No
         assert not leftovers(manager, state.disk), state.describe
 
 
-def some_states(disk: RecordingDisk, point: int) -> Iterator[CrashState]:
-    """Return a few of the disks that a power loss may leave: more often than not one that lost something."""
-    states = list(disk.crash_states(point, power_set_max=1))
-    chosen = {0, len(states) - 1, point * 7 % len(states)} if EVERYTHING else {point * 7 % len(states)}
-    return (states[index] for index in sorted(chosen))
-
-
 def fail_the_test(error: PenstockError) -> None:
     raise error
 
@@ -257,9 +248,8 @@ def test_a_crash_at_any_point_leaves_whole_transactions_and_whole_events() -> No
         Life(store, disk.note, fail_the_test).run()
     points = disk.crash_points()
     with open_cpo("memory:") as cpo:
-        for point in points if EVERYTHING else points[::5]:
-            for state in some_states(disk, point):
-                open_after(state, cpo)
+        for state in crash_states(disk):
+            open_after(state, cpo)
     assert len(points) > 1000, "the history has become too short to prove anything"
 
 
@@ -284,9 +274,8 @@ def test_a_crash_at_any_point_leaves_no_events_whose_transaction_is_unknown(size
             transaction.commit()
     points = disk.crash_points()
     with open_cpo("memory:") as cpo:
-        for point in points if EVERYTHING else points[::4]:
-            for state in some_states(disk, point):
-                check_known(state, cpo, begun)
+        for state in crash_states(disk):
+            check_known(state, cpo, begun)
     assert len(points) > 250, "the history has become too short to prove anything"
 
 
@@ -351,9 +340,8 @@ def test_a_crash_while_a_commit_is_finished_is_recovered_from(name: str, monkeyp
             check_events(events_of(store), {name}, "after the first crash")
     with open_cpo("memory:") as cpo:
         points = disk.crash_points()
-        for point in points if EVERYTHING else points[::2]:
-            for state in some_states(disk, point):
-                open_after(state, cpo, notes)
+        for state in crash_states(disk):
+            open_after(state, cpo, notes)
     assert len(points) > 30
 
 
@@ -388,7 +376,7 @@ def calls_of_a_life(call: Call) -> int:
 def test_any_call_may_fail_and_transactions_are_whole(call: Call, fault: Fault) -> None:
     """A commit that failed may have come about or not, in no segment or in all; what was said to be there is."""
     times = calls_of_a_life(call)
-    step = 1 if EVERYTHING else -(-times // 12)
+    step = 1 if EXPLORES else -(-times // 6)
     for number in range(1 + (times % step if fault is Fault.EIO else 0), times + 1, step):
         memory = MemoryDisk()
         disk = FaultyDisk(memory)

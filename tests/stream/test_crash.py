@@ -1,4 +1,4 @@
-"""Every crash point of a store's life, and every disk that a power loss may leave at each."""
+"""A power loss in a store's life: after every kind of operation in every step of it."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from penstock.errors import DataTruncated
 from penstock.model import EventPointer, StreamCut
 from penstock.testing import RecordingDisk
 from tests.log.harness import Published, RecordedOracle
+from tests.sampling import crash_states
 from tests.stream.harness import STREAM, event_of, numbers_of, store_on
 
 if TYPE_CHECKING:
@@ -180,21 +181,12 @@ def check_replay(store: Engine, state: CrashState, found: list[tuple[str, int]],
     assert {number for _, number in again} >= set(range(first, len(KEYS))), state.describe
 
 
-def some_states(disk: RecordingDisk, point: int) -> list[CrashState]:
-    """Return a few of the disks that a power loss may leave; that plogs survive them all is proved for plogs."""
-    states = list(disk.crash_states(point, power_set_max=1))
-    chosen = {0, len(states) - 1, point % len(states), point * 7 % len(states)}
-    return [states[index] for index in sorted(chosen)]
-
-
 def test_a_crash_at_any_point_of_a_store_loses_doubles_and_reorders_nothing() -> None:
     """Create, write, split, read, merge, truncate, seal, delete: whatever was under way, what was said holds."""
     disk = RecordingDisk()
     with open_cpo("memory:") as cpo, store_on(disk, RecordedOracle(cpo, disk), "begun", seed=1) as store:  # type: ignore[arg-type]
         Life(store, disk).run()
-    points = disk.crash_points()
     with open_cpo("memory:") as cpo:
-        for point in points:
-            for state in some_states(disk, point):
-                check(state, cpo)
-    assert len(points) > 300, "the history has become too short to prove anything"
+        for state in crash_states(disk):
+            check(state, cpo)
+    assert len(disk.crash_points()) > 300, "the history has become too short to prove anything"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
@@ -14,11 +13,12 @@ from penstock.errors import CommitUnfinished, NoSuchTransaction, PenstockError
 from penstock.stream.segment import Logs
 from penstock.testing import Fault, FaultyDisk, MemoryDisk, RecordingDisk
 from tests.log.harness import Published, RecordedOracle, leftovers
+from tests.sampling import EXPLORES, crash_states
 from tests.stream.harness import STREAM, store_on
 from tests.stream.large_harness import SMALL_CHUNK, events_of, make_limits_small, transaction_logs
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Sequence
 
     from penstock.cpo import Cpo
     from penstock.stream import Engine
@@ -27,8 +27,6 @@ if TYPE_CHECKING:
     from penstock.testing._faulty import Call
 
 KEYS: Final = [f"key-{number}" for number in range(5)]
-EVERYTHING: Final = bool(os.environ.get("PENSTOCK_EXPLORE"))
-"""Every crash point, every call: that takes minutes; otherwise some of them."""
 
 BATCHES: Final = [
     {"small": 30, "spilled": SMALL_CHUNK},
@@ -205,13 +203,6 @@ def open_after(state: CrashState, cpo: Cpo, before: Sequence[object] = ()) -> No
         assert not leftovers(manager, state.disk), state.describe
 
 
-def some_states(disk: RecordingDisk, point: int) -> Iterator[CrashState]:
-    """Return a few of the disks that a power loss may leave: more often than not one that lost something."""
-    states = list(disk.crash_states(point, power_set_max=1))
-    chosen = {0, len(states) - 1, point * 7 % len(states)} if EVERYTHING else {point * 7 % len(states)}
-    return (states[index] for index in sorted(chosen))
-
-
 def fail_the_test(error: PenstockError) -> None:
     raise error
 
@@ -224,9 +215,8 @@ def test_a_crash_at_any_point_leaves_whole_batches_with_their_numbers() -> None:
     points = disk.crash_points()
     assert len(points) > 500, "the history has become too short to prove anything"
     with open_cpo("memory:") as cpo:
-        for point in points if EVERYTHING else points[::15]:
-            for state in some_states(disk, point):
-                open_after(state, cpo)
+        for state in crash_states(disk):
+            open_after(state, cpo)
 
 
 class Stop(Exception):
@@ -255,9 +245,8 @@ def test_a_crash_while_a_batch_is_finished_is_recovered_from(monkeypatch: pytest
     with open_cpo("memory:") as cpo:
         points = second.crash_points()
         assert len(points) > 30
-        for point in points if EVERYTHING else points[::3]:
-            for state in some_states(second, point):
-                open_after(state, cpo, [*first.notes, Committed(0)])
+        for state in crash_states(second):
+            open_after(state, cpo, [*first.notes, Committed(0)])
 
 
 # Faults
@@ -284,7 +273,7 @@ def calls_of_a_life(call: Call) -> int:
 def test_any_call_may_fail_and_batches_are_whole(call: Call, fault: Fault) -> None:
     """What was said to be prepared or committed is, after the next start; and every batch is there once in the end."""
     times = calls_of_a_life(call)
-    step = 1 if EVERYTHING else -(-times // 10)
+    step = 1 if EXPLORES else -(-times // 6)
     for number in range(1 + (times % step if fault is Fault.EIO else 0), times + 1, step):
         memory = MemoryDisk()
         disk = FaultyDisk(memory)

@@ -1,0 +1,41 @@
+"""Which crash states are tried: a fixed sample in every run, all of them when exploring.
+
+The sample has a power loss after the first and the last operation of each kind in each step of a history. ``make
+explore`` tries every point, and more of the disks that a power loss may leave there.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Final
+
+from penstock.testing._operations import Note
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from penstock.testing import CrashState, RecordingDisk
+
+EXPLORES: Final = bool(os.environ.get("PENSTOCK_EXPLORE"))
+
+
+def crash_points(disk: RecordingDisk) -> list[int]:
+    """Return where to try a power loss: at two operations of each kind in each step, which ends with its note."""
+    if EXPLORES:
+        return list(disk.crash_points())
+    step, first, last = "", dict[tuple[str, str], int](), dict[tuple[str, str], int]()
+    for point, operation in enumerate(disk._record.operations, start=1):
+        kind = (step, type(operation).__name__)
+        first.setdefault(kind, point)
+        last[kind] = point
+        if isinstance(operation, Note):
+            step = f"{type(operation.payload).__name__} {getattr(operation.payload, 'name', '')}"
+    return sorted({*first.values(), *last.values()})
+
+
+def crash_states(disk: RecordingDisk) -> Iterator[CrashState]:
+    """Return the disks to try: at each point one, which more often than not has lost something, or three."""
+    for point in crash_points(disk):
+        states = list(disk.crash_states(point, power_set_max=1))
+        chosen = {0, point * 7 % len(states), len(states) - 1} if EXPLORES else {point * 7 % len(states)}
+        yield from (states[index] for index in sorted(chosen))
