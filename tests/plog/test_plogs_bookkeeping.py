@@ -1,11 +1,8 @@
-"""What a review of the plogs found, one test each."""
+"""What plogs remember of each plog while calls overlap: deletions, open files, acknowledged bytes."""
 
 from __future__ import annotations
 
-import os
-import signal
 import threading
-from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
 import pytest
@@ -17,7 +14,7 @@ from penstock.ports import OsDisk
 from penstock.testing import Fault, FaultyDisk, MemoryDisk
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
     from pathlib import Path
 
     from penstock.plog._journal import Ticket
@@ -27,14 +24,6 @@ if TYPE_CHECKING:
 def small_plogs(disk: Disk, *, open_files_max: int = 8) -> FilePlogs:
     """Return plogs whose journal turns often."""
     return FilePlogs(disk, journal_size=8192, direct_size_min=1024, open_files_max=open_files_max)
-
-
-@pytest.fixture
-def usual_interrupts() -> Iterator[None]:
-    """Ctrl-C raises KeyboardInterrupt, also where the tests run in the background and it would be ignored."""
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    yield
-    signal.signal(signal.SIGINT, before)
 
 
 class WatchedDisk(OsDisk):
@@ -62,57 +51,6 @@ class WatchedDisk(OsDisk):
                 datasync()
 
         return Watched()  # type: ignore[return-value]
-
-
-@pytest.mark.usefixtures("usual_interrupts")
-@pytest.mark.parametrize("size", [100, 5000], ids=["small", "large"])
-def test_ctrl_c_waits_for_the_sync_and_leaves_a_store_that_goes_on(tmp_path: Path, size: int) -> None:
-    """In a notebook one interrupts a loop and goes on with the same store; an interrupt is no failure of the disk."""
-    disk = WatchedDisk(tmp_path)
-    with small_plogs(disk) as plogs:
-        plog_id = plogs.create(size=20_000)
-        disk.before_datasync = lambda: os.kill(os.getpid(), signal.SIGINT)
-        with pytest.raises(KeyboardInterrupt):
-            plogs.append(plog_id, 0, bytes(size))
-        disk.before_datasync = lambda: None
-        assert plogs.info(plog_id).length == size
-        assert plogs.append(plog_id, size, bytes(size)) == 2 * size
-    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
-
-
-@pytest.mark.usefixtures("usual_interrupts")
-def test_ctrl_c_at_the_very_end_of_a_step_is_not_lost(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Who presses it once and sees nothing happen takes the program for stuck."""
-    plogs = small_plogs(MemoryDisk())
-    plog_id = plogs.create(size=1000)
-
-    def signal_late(number: int, handler: Callable[..., object]) -> None:
-        if handler is signal.default_int_handler:
-            os.kill(os.getpid(), signal.SIGINT)
-        signal.signal(number, handler)
-
-    late = SimpleNamespace(SIGINT=signal.SIGINT, getsignal=signal.getsignal, signal=signal_late)
-    monkeypatch.setattr("penstock.ports._signal", late)
-    with pytest.raises(KeyboardInterrupt):
-        plogs.append(plog_id, 0, b"data")
-    monkeypatch.undo()
-    assert plogs.append(plog_id, 4, b"more") == 8
-    plogs.close()
-
-
-@pytest.mark.usefixtures("usual_interrupts")
-def test_interrupts_of_other_threads_work_are_not_held(tmp_path: Path) -> None:
-    """Signals come to the main thread only; while another writes, Ctrl-C works as ever."""
-    disk = WatchedDisk(tmp_path)
-    with small_plogs(disk) as plogs:
-        plog_id = plogs.create(size=1000)
-        handlers: list[object] = []
-        disk.before_datasync = lambda: handlers.append(signal.getsignal(signal.SIGINT))
-        worker = threading.Thread(target=plogs.append, args=(plog_id, 0, b"data"))
-        worker.start()
-        worker.join()
-        disk.before_datasync = lambda: None
-    assert handlers == [signal.default_int_handler]
 
 
 def test_of_two_that_delete_a_plog_only_one_does(tmp_path: Path) -> None:
