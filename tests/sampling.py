@@ -1,4 +1,4 @@
-"""Which crash states are tried: a fixed sample in every run, all of them when exploring.
+"""Which crash states and failing calls are tried: a fixed sample in every run, all of them when exploring.
 
 The sample has a power loss after the first and the last operation of each kind in each step of a history. ``make
 explore`` tries every point, and more of the disks that a power loss may leave there.
@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Final
 
+from penstock.testing import Fault
 from penstock.testing._operations import Note
 
 if TYPE_CHECKING:
@@ -39,3 +40,9 @@ def crash_states(disk: RecordingDisk) -> Iterator[CrashState]:
         states = list(disk.crash_states(point, power_set_max=1))
         chosen = {0, point * 7 % len(states), len(states) - 1} if EXPLORES else {point * 7 % len(states)}
         yield from (states[index] for index in sorted(chosen))
+
+
+def failing_calls(count: int, fault: Fault) -> range:
+    """Return which of so many calls fail: about six of them, and other ones for each fault."""
+    step = 1 if EXPLORES else -(-count // 6)
+    return range(1 + (count % step if fault is Fault.EIO else 0), count + 1, step)

@@ -15,7 +15,7 @@ from penstock.stream.segment import Logs
 from penstock.stream.segment._segment import Segment
 from penstock.testing import Fault, FaultyDisk, MemoryDisk, RecordingDisk
 from tests.log.harness import Published, RecordedOracle, leftovers
-from tests.sampling import EXPLORES, crash_states
+from tests.sampling import crash_states, failing_calls
 from tests.stream.harness import STREAM, store_on
 from tests.stream.large_harness import SMALL_CHUNK, events_of, make_limits_small, transaction_logs
 
@@ -375,9 +375,7 @@ def calls_of_a_life(call: Call) -> int:
 @pytest.mark.parametrize("call", ["create", "pwritev", "datasync", "sync", "reserve", "truncate", "remove"])
 def test_any_call_may_fail_and_transactions_are_whole(call: Call, fault: Fault) -> None:
     """A commit that failed may have come about or not, in no segment or in all; what was said to be there is."""
-    times = calls_of_a_life(call)
-    step = 1 if EXPLORES else -(-times // 6)
-    for number in range(1 + (times % step if fault is Fault.EIO else 0), times + 1, step):
+    for number in failing_calls(calls_of_a_life(call), fault):
         memory = MemoryDisk()
         disk = FaultyDisk(memory)
         disk.fail(fault, on=call, call=number)

@@ -13,6 +13,7 @@ import pytest
 from penstock.cpo import open_cpo
 from penstock.errors import DiskFailed, DiskFull, PenstockError, WriterFailed
 from penstock.testing import Fault, FaultyDisk, ManualClock, MemoryDisk
+from tests.sampling import failing_calls
 from tests.stream.harness import STREAM, event_of, numbers_of, store_on
 
 if TYPE_CHECKING:
@@ -78,9 +79,8 @@ def calls_of_a_life(call: Call) -> int:
 @pytest.mark.parametrize("fault", Fault)
 @pytest.mark.parametrize("call", ["create", "pwritev", "datasync", "sync", "reserve", "truncate", "remove"])
 def test_any_call_may_fail_and_nothing_acknowledged_is_lost(call: Call, fault: Fault) -> None:
-    """Each call of each kind is tried; afterwards the store opens, holds what it should, and takes events."""
-    times = calls_of_a_life(call)
-    for number in range(1, times + 1):
+    """Calls of each kind are tried; afterwards the store opens, holds what it should, and takes events."""
+    for number in failing_calls(calls_of_a_life(call), fault):
         memory = MemoryDisk()
         disk = FaultyDisk(memory)
         disk.fail(fault, on=call, call=number)

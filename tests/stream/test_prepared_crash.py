@@ -13,7 +13,7 @@ from penstock.errors import CommitUnfinished, NoSuchTransaction, PenstockError
 from penstock.stream.segment import Logs
 from penstock.testing import Fault, FaultyDisk, MemoryDisk, RecordingDisk
 from tests.log.harness import Published, RecordedOracle, leftovers
-from tests.sampling import EXPLORES, crash_states
+from tests.sampling import crash_states, failing_calls
 from tests.stream.harness import STREAM, store_on
 from tests.stream.large_harness import SMALL_CHUNK, events_of, make_limits_small, transaction_logs
 
@@ -272,9 +272,7 @@ def calls_of_a_life(call: Call) -> int:
 @pytest.mark.parametrize("call", ["create", "pwritev", "datasync", "sync", "reserve", "truncate", "remove"])
 def test_any_call_may_fail_and_batches_are_whole(call: Call, fault: Fault) -> None:
     """What was said to be prepared or committed is, after the next start; and every batch is there once in the end."""
-    times = calls_of_a_life(call)
-    step = 1 if EXPLORES else -(-times // 6)
-    for number in range(1 + (times % step if fault is Fault.EIO else 0), times + 1, step):
+    for number in failing_calls(calls_of_a_life(call), fault):
         memory = MemoryDisk()
         disk = FaultyDisk(memory)
         disk.fail(fault, on=call, call=number)
