@@ -9,6 +9,8 @@ READY := $(VENV)/.ready
 CLASSES := $(VENV)/spark.jsa
 UNIT := tests/client tests/cpo tests/log tests/model tests/plog tests/stream tests/testing tests/test_ports.py \
   tests/test_seeds.py tests/test_tidy.py
+CRASHES := tests/plog/test_plogs_crash.py tests/plog/test_plogs_damage.py tests/stream/test_crash.py \
+  tests/stream/test_commit_crash.py tests/stream/test_prepared_crash.py tests/stream/test_faults.py
 
 .PHONY: help setup check test explore lint format demo bench clean
 
@@ -26,14 +28,14 @@ $(CLASSES): $(READY) tools/spark_classes.py
 	-@SPARK_SUBMIT_OPTS="-XX:ArchiveClassesAtExit=$(CURDIR)/$@ -XX:+UseSerialGC -XX:TieredStopAtLevel=1" \
 	  $(BIN)/python tools/spark_classes.py 2>&1 | cat >/dev/null # which waits for Java, too
 
-check: lint ## Run the checks and the unit tests, for every change (a minute and a half)
-	@$(BIN)/pytest -q -n 2 -m "unit" $(UNIT)
+check: lint ## Run the checks and the unit tests, while you work on a change
+	@$(BIN)/pytest -q -n 2 -k "not remote and not crash and not kill" $(UNIT)
 
 test: lint $(CLASSES) ## Run every check, then every test
 	@$(BIN)/pytest -q -n 2
 
-explore: $(READY) ## Run the random tests at length, with new seeds (an hour; PENSTOCK_LIVES=100 bounds it)
-	@PENSTOCK_EXPLORE=1 $(BIN)/pytest -q -o faulthandler_timeout=0 tests/explore
+explore: $(READY) ## Try every crash point and thousands of random lives (hours; PENSTOCK_LIVES=100 bounds the lives)
+	@PENSTOCK_EXPLORE=1 $(BIN)/pytest -q -n 2 -o faulthandler_timeout=0 tests/explore $(CRASHES)
 
 lint: $(READY) ## Run ruff, mypy and import-linter
 	@$(BIN)/ruff check .

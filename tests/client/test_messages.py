@@ -47,7 +47,7 @@ def test_values_of_the_model_arrive_as_such(value: object) -> None:
     assert unpack(pack({"one": [value]})) == {"one": [value]}
 
 
-@pytest.mark.parametrize("value", [object(), 1 << 64, -(1 << 63) - 1, "\ud800", {1, 2}, 1j], ids=repr)
+@pytest.mark.parametrize("value", [Ellipsis, 1 << 64, -(1 << 63) - 1, "\ud800", {1, 2}, 1j], ids=ascii)
 def test_an_argument_that_cannot_be_sent_reaches_the_operation_as_something_it_refuses(value: object) -> None:
     """So that a client hears the same error from the operation as it would in the same process."""
     (sent,) = unpack_call(pack([value]))

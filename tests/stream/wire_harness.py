@@ -21,7 +21,9 @@ if TYPE_CHECKING:
     from penstock.ports import Clock
     from penstock.stream import Engine
 
-INSIDE: Final = frozenset({"_logs", "_manager", "catalog", "cuts", "groups", "maintenance", "segments", "transactions"})
+INSIDE: Final = frozenset(
+    {"_logs", "_manager", "catalog", "cuts", "groups", "maintenance", "marks", "segments", "transactions", "writers"}
+)
 """Attributes of the engine that no client has: a test that needs one is skipped for the remote store."""
 
 
