@@ -183,7 +183,9 @@ def _note_places(session: Session, number: int, places: Any, returned: Any) -> N
 
 
 def _finish_segment(session: Session, number: int, stream: str, segment: int, place: int) -> None:
-    _reader(session, number).membership.finish_segment((stream, segment), place)
+    reader, key = _reader(session, number), (stream, segment)
+    reader.hear(reader.places(returned=False) | {key: place}, reader.places(returned=True) | {key: place})
+    reader.membership.finish_segment(key, place)
 
 
 def _note_told(session: Session, number: int, stream: str, segments: list[int]) -> None:
@@ -191,7 +193,9 @@ def _note_told(session: Session, number: int, stream: str, segments: list[int]) 
 
 
 def _leave(session: Session, number: int, places: Any) -> None:  # noqa: ANN401
-    _reader(session, number).membership.leave(places_of(places))
+    reader, found = _reader(session, number), places_of(places)
+    reader.hear(found)
+    reader.membership.leave(found)
 
 
 def _reader(session: Session, number: int) -> ClientReader:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from random import Random
 from typing import TYPE_CHECKING, Final
 
@@ -13,8 +13,9 @@ from penstock.errors import DataTruncated, DiskFailed, DiskFull, NoSuchStream, W
 from penstock.model import StreamCut
 from penstock.stream.read._reader import Reader
 from penstock.stream.segment._segment import Segment
-from tests.stream.harness import embedded_only
+from tests.stream.harness import embedded_only, inside
 from tests.stream.test_groups import OTHER, STREAM, killed, new_group, put, rest, take
+from tests.stream.wire_harness import come_to_rest
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -357,3 +358,41 @@ def test_who_comes_back_after_the_truncation_has_read_it(store: Engine) -> None:
     store.seal_stream(STREAM)
     assert rest(other) == rest(one) == []
     assert group.finished
+
+
+@pytest.mark.parametrize("leaves", [True, False])
+@pytest.mark.parametrize("is_read", [True, False])
+def test_what_a_reader_has_read_is_not_told_as_lost_because_another_looks_first(
+    store: Engine, monkeypatch: pytest.MonkeyPatch, *, is_read: bool, leaves: bool
+) -> None:
+    """A client says where it is only from time to time: for events that it has, an error would be a false alarm."""
+    monkeypatch.setattr(
+        "penstock.client._membership.RemoteMembership.report_if_due", lambda _: None
+    )  # it is not time yet
+    group = new_group(store, segments=2)
+    with group.reader("r1") as first, group.reader("r2") as second:
+        while [len(reader.places(returned=True)) for reader in (first, second)] != [1, 1]:
+            assert rest(first) + rest(second) == []
+        [(_, of_first)] = first.places(returned=True)
+        put(store, b"a", segment=of_first)
+        put(store, b"b", segment=1 - of_first)
+        if is_read:
+            assert next_event(first) == b"a"
+            assert first.read_next_event(timeout=0) is None
+        store.scale_stream(STREAM, [0, 1], [(0.0, 1.0)])
+        put(store, b"c", segment=2)
+        assert next_event(second) == b"b"
+        store.truncate_stream(STREAM, cut({2: 0}))
+        assert next_event(second) == b"c"
+        come_to_rest(store)
+        if leaves:
+            first.close()
+        with nullcontext() if is_read else pytest.raises(DataTruncated, match=f"{STREAM}:{of_first}@0 "):
+            assert rest(second if leaves else first) == []
+        assert inside(store).catalog.group("g").untold == {}
+
+
+def next_event(reader: Reader) -> bytes:
+    read = reader.read_next_event(timeout=10)
+    assert read is not None
+    return bytes(read.event)

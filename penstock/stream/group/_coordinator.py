@@ -283,6 +283,8 @@ class Coordinator:
             done = SegmentDone(self.name, reader_id, stream, segment, end, *followers(state, segment))
             self._commit(done, durable=bool(self.state.guests))
             self.alert(besides=reader_id)
+        else:
+            self.losses.settle_doubts(self.readers[reader_id])
 
     def places_now(self, *, returned: bool) -> Places:
         """Return the group's position, recorded or not; ``returned`` includes the events that readers returned last."""

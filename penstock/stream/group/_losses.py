@@ -2,6 +2,9 @@
 
 A loss stays in the group's state until a reader has raised it, so no crash and no closed reader hides it. Of several
 readers one reports a segment: the one that held it, or the next that asks the coordinator for its segments.
+
+A reader in another process may have read a lost segment since it last reported its position. Whether it has is decided
+when it next says where it is.
 """
 
 from __future__ import annotations
@@ -46,6 +49,8 @@ class Losses:
         self._reporters: dict[tuple[str, int | None], Member] = {}  # readers that are about to report a loss
         self._returned: dict[Key, tuple[Member, int]] = {}  # readers that were given all of a lost segment, up to there
 
+        self._in_doubt: dict[Key, tuple[Member, int]] = {}  # readers that may have read a lost segment, from there on
+
     @property
     def _state(self) -> GroupState:
         return self._catalog.group(self._group)
@@ -71,13 +76,18 @@ class Losses:
         missed = self._missed(stream, record, reader)
         returned = self._only_returned(stream.name, record, missed)
         together = {key[1]: place for places in (*missed.values(), returned) for key, place in places.items()}
+        doubted = {} if _has_gap(stream, record, self._state.ends[stream.name]) else _doubted(missed, reader)
         # If nothing was missed so far, the reader of the new segments finds out what was lost before their heads.
-        free = record.free if any(missed.values()) else dict.fromkeys(record.free, 0)
+        is_missed = any(places.keys() - doubted.keys() for places in missed.values())
+        free = record.free if is_missed else dict.fromkeys(record.free, 0)
         self._commit(msgspec.structs.replace(record, free=free, missed=together))
+        self._in_doubt |= doubted
         self._reporters |= {key: self._returned[key][0] for key in returned}
+        self._reporters |= {key: member for key, (member, _) in doubted.items()}
         for member, places in missed.items():
-            if member is not None and places:
-                self._assign(member, stream.name, {segment: place for (_, segment), place in places.items()})
+            certain = {key[1]: place for key, place in places.items() if key not in doubted}
+            if member is not None and certain:
+                self._assign(member, stream.name, certain)
 
     def _missed(
         self, stream: StreamState, record: SegmentsLost, reader: Member | None
@@ -116,6 +126,18 @@ class Losses:
                 del self._returned[key]
                 if places is None or places.get(key, 0) >= end:
                     self.note_reported(key[0], [key[1]])
+        self.settle_doubts(reader)
+
+    def settle_doubts(self, reader: Member) -> None:
+        """Drop losses that are none: the reader has just said where it is. It reports those that are."""
+        asked = {key: place for key, (member, place) in self._in_doubt.items() if member is reader}
+        unread = reader.missed(asked)
+        for key in asked:
+            del self._in_doubt[key]
+            if key in unread:
+                self._reporters.pop(key, None)
+            else:
+                self.note_reported(key[0], [key[1]])
 
     def _assign_unreported(self, reader: Member) -> None:
         """Let a reader report every loss that no other reader is about to report."""
@@ -156,6 +178,16 @@ class Losses:
 def _keys_of(stream: str, segments: Sequence[int]) -> list[tuple[str, int | None]]:
     """Return the keys of a loss: one for each segment, or one for the stream as a whole."""
     return [(stream, segment) for segment in segments] if segments else [(stream, None)]
+
+
+def _doubted(missed: Mapping[Member | None, Mapping[Key, int]], reader: Member | None) -> dict[Key, tuple[Member, int]]:
+    """Return what readers in other processes may have read since their last report; ``reader`` has just made one."""
+    return {
+        key: (member, place)
+        for member, places in missed.items()
+        if member is not None and member is not reader and member.is_remote
+        for key, place in places.items()
+    }
 
 
 def _has_gap(stream: StreamState, record: SegmentsLost, ends: Mapping[int, int]) -> bool:
