@@ -259,7 +259,7 @@ def test_a_prepared_transaction_that_nobody_ends_is_aborted_when_its_lease_is_ov
     store.maintain()
     assert len(transaction_logs(inside(store)._manager)) == 1, "maintenance has come by, and nobody has asked yet"
     assert (transaction.status, status_of(writer, late)) == ("aborted", "prepared")
-    with pytest.raises(TransactionEnded, match="within its lease"):
+    with pytest.raises(TransactionEnded, match="its lease expired"):
         transaction.write_event(b"more")
     clock.advance(30)  # and nobody keeps up the store
     with pytest.raises(NotPrepared, match=f"{late} is not prepared: it was aborted"):

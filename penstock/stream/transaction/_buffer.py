@@ -30,7 +30,7 @@ __all__ = ["Contents", "EventsAtPlace", "TransactionBuffer"]
 
 @dataclass(frozen=True, slots=True)
 class Contents:
-    """What goes into one block, and who wants to know where their event is: so far behind the block's beginning."""
+    """What goes into one block; ``outputs`` are the open events among it, with their offsets in the block."""
 
     count: int
     columns: int
@@ -40,17 +40,17 @@ class Contents:
 
 @dataclass(frozen=True, slots=True)
 class EventsAtPlace:
-    """Events that go to one place, in order; ``outputs`` with which of them each is."""
+    """Events of one key range, in order; ``outputs`` are the open events among them, with their index."""
 
     rows: Rows
     outputs: list[tuple[int, EventOutputStream]]
 
     def in_one(self) -> Contents:
-        """Return all of them for one block."""
+        """Return all events as the contents of one block."""
         return self._contents(0, len(self.rows))
 
     def blocks(self, size: int) -> Iterator[Contents]:
-        """Return them for blocks of at most ``size`` bytes, or of one event."""
+        """Return the events as the contents of blocks of at most ``size`` bytes, or of one event."""
         for first, last in pairwise(self.rows.block_marks(size)):
             yield self._contents(first, last)
 
@@ -66,12 +66,12 @@ class EventsAtPlace:
 
 
 class TransactionBuffer:
-    """Events that wait, in the order in which they came, each with its place in the key space."""
+    """The events of a transaction that are still in memory, in order, each with its position in the key space."""
 
     def __init__(self) -> None:
-        self.size = 0  # of the blocks that they will make, about
+        self.size = 0  # about the size of the blocks that they will fill
         self._count = 0
-        self._events: list[bytes] = []  # those that came last, one by one
+        self._events: list[bytes] = []  # the last ones, which were added one by one
         self._keys: list[bytes | None] = []
         self._headers: list[Headers | None] = []
         self._positions: list[float] = []
@@ -83,7 +83,7 @@ class TransactionBuffer:
         return self._count
 
     def add(self, event: bytes, attributes: Attributes, position: float, output: EventOutputStream | None) -> None:
-        """Add one event, and who wants to know where it will be."""
+        """Add one event; ``output`` gets its pointer when the transaction commits."""
         if output is not None:
             self._outputs.append((self._count, output))
         self._events.append(event)
@@ -94,7 +94,7 @@ class TransactionBuffer:
         self.size += len(event) + WORDS_SIZE + attributes.size
 
     def add_rows(self, rows: Rows, positions: npt.NDArray[np.float64]) -> None:
-        """Add many events."""
+        """Add a batch of events."""
         self._close_run()
         self._rows.append(rows)
         self._places.append(positions)

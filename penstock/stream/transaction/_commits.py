@@ -1,12 +1,12 @@
-"""Commits: what makes the events of a transaction part of a stream, all of them at once.
+"""Commits: they make the events of a transaction part of a stream, all at once.
 
-A small transaction is copied: one block a segment. If that is more than one block, the blocks stand in the catalog
-first, so that whoever opens the store after a crash appends those that are missing. A large one has logs of its own,
-which the segments take over: the catalog says which before they do, and they do it in one record. So afterwards all of
-these logs are there or none is, and the commit is done again, or is done.
+A small transaction is copied: one block a segment. If that is more than one block, the catalog records the blocks
+first, so that the next process that opens the store after a crash appends those that are missing. A large one has logs
+of its own, which the segments take over: the catalog says which before they do, and they do it in one record. So
+afterwards all of these logs are there or none is, and the commit is done again, or is done.
 
-Once the catalog says so, a commit has come about, even if the disk then refuses the rest. Nothing of it is shown until
-it is finished, which is tried again before anything else changes the stream's segments.
+Once the catalog has the record, the transaction is committed, even if the disk then refuses the rest. Readers see none
+of it until it is finished; finishing is retried before anything else changes the stream's segments.
 
 A transaction that began before its stream was scaled may have logs for a key range that no single segment has any more.
 Then the segments that have it now end, one with the old range takes the logs and ends, and others with the present
@@ -63,7 +63,7 @@ class Commits:
         self._catalog, self._segments, self._logs, self._clock = catalog, segments, logs, clock
 
     def copy(self, name: str, transaction: str, contents: Mapping[int, Contents]) -> dict[int, int]:
-        """Append a block to each of some segments, all or none; ``contents`` are what is in them.
+        """Append one block to each segment in ``contents``, all or none.
 
         Return where each block begins. The caller holds the catalog, and knows that these segments take events.
         """
@@ -125,7 +125,7 @@ class Commits:
                 return record, noted, block
 
     def _show(self, record: Committing, segments: Iterable[Segment]) -> None:
-        """Show readers what was committed, in all segments before anybody can ask where the stream ends."""
+        """Show readers the commit in all segments; the catalog's lock keeps the tail from being read in between."""
         for one in segments:
             one.show()
         self._catalog.settle(Committed(record.stream, record.transaction, implicit=record.implicit))
@@ -174,7 +174,7 @@ class Commits:
         return _places([one for one in targets if one is not None], parts, starts)
 
     def _take_over(self, record: Committing, parts: Mapping[int, Sequence[TransactionPart]] | None) -> dict[int, int]:
-        """Let segments take over what the record says, unless they have; return where each of them had ended.
+        """Let segments take over the logs of a record, unless they have already; return where each segment had ended.
 
         ``parts`` are None for who finds the record and knows nothing else.
         """
@@ -212,7 +212,7 @@ class Commits:
                 self._withhold(stream)
 
     def _doubt_newest(self) -> None:
-        """Take back the newest commit if its record was faster than its block; those before it were waited for."""
+        """Take back the newest commit if only its record survived the crash; the blocks of older ones are durable."""
         newest = self._catalog.newest_commit
         if newest is None or newest.segment == NO_SEGMENT:
             return
@@ -226,7 +226,7 @@ class Commits:
                 self._catalog.commit(Uncommitted(newest.stream, newest.transaction))
 
     def _withhold(self, stream: str) -> None:
-        """Show nothing of commits that are half there."""
+        """Hide commits of which only a part is there."""
         for record in self._under_way(stream):
             for copied in record.copied:
                 with suppress(PenstockError):
@@ -239,7 +239,7 @@ class Commits:
         return [record for record in self._catalog.commits.values() if record.stream == stream]
 
     def finish(self, stream: str) -> None:
-        """See through what a crash interrupted in a stream, or the disk refused; the caller holds the catalog."""
+        """Finish the commits of a stream that a crash or a full disk interrupted; the caller holds the catalog."""
         for record in self._under_way(stream):
             if not record.copied:
                 self._take_over(record, None)
@@ -253,7 +253,7 @@ class Commits:
 
 @contextmanager
 def _on_record(transaction: str) -> Iterator[None]:
-    """Tell who waits for a commit that is on record so, if the disk refuses the rest."""
+    """Raise ``CommitUnfinished`` if the disk refuses the rest of a commit that is on record."""
     try:
         yield
     except PenstockError as error:
@@ -263,7 +263,7 @@ def _on_record(transaction: str) -> Iterator[None]:
 def _append_all(
     segments: Mapping[int, Segment], blocks: Mapping[int, tuple[BlockHeader, *tuple[Bytes, ...]]]
 ) -> dict[int, PendingBlock]:
-    """Append the blocks of a commit that is on record; where that fails, nothing of it is shown."""
+    """Append the blocks of a commit that is on record; if that fails, readers see none of them."""
     pending: dict[int, PendingBlock] = {}
     try:
         for segment, block in blocks.items():
@@ -277,7 +277,7 @@ def _append_all(
 
 
 def _leave_unfinished(segments: Iterable[Segment], pending: Iterable[PendingBlock]) -> None:
-    """Show nothing of blocks some of which are there. Who finishes the commit has to find those, so they settle."""
+    """Hide blocks of which only some are durable; wait for all, because finishing the commit looks for them."""
     for block in pending:
         _failure(block)
     for segment in segments:
@@ -285,7 +285,7 @@ def _leave_unfinished(segments: Iterable[Segment], pending: Iterable[PendingBloc
 
 
 def _segment_with(state: StreamState, part: TransactionPart) -> int | None:
-    """Return the segment that has all of a part's key range; None if it was split."""
+    """Return the segment that covers the key range of a part; None if it was split since."""
     holders = [one.segment_id for one in state.current if one.low <= part.low and part.high <= one.high]
     return holders[0] if holders else None
 
@@ -295,7 +295,7 @@ def _overlapping(segments: Iterable[SegmentState], parts: Sequence[TransactionPa
 
 
 def _places(found: Sequence[int], parts: Sequence[TransactionPart], starts: Mapping[int, int]) -> list[tuple[int, int]]:
-    """Return segment and offset of each part: those of one segment follow each other."""
+    """Return segment and offset of each part; parts of one segment follow each other."""
     ends = dict(starts)
     places = []
     for target, part in zip(found, parts, strict=True):
@@ -305,7 +305,7 @@ def _places(found: Sequence[int], parts: Sequence[TransactionPart], starts: Mapp
 
 
 def _labels(segment: Segment, part: LoggedPart) -> Iterator[tuple[str, bytes]]:
-    """Return what a segment keeps of each log that it takes over: how many events come before it, and the time."""
+    """Yield the label of each log that a segment takes over: the number of events before it, and the commit time."""
     before, time_ms = segment.total, segment.next_ms()
     for log, count in zip(part.logs, part.counts, strict=True):
         yield log, SpliceLabel(before, time_ms).pack()
@@ -313,7 +313,7 @@ def _labels(segment: Segment, part: LoggedPart) -> Iterator[tuple[str, bytes]]:
 
 
 def _append_missing(segments: Mapping[int, Segment], parts: Iterable[CopiedPart]) -> None:
-    """Append the blocks of a commit that are not there, and wait for them.
+    """Append the missing blocks of a commit, and wait for them.
 
     Where one is refused, those before it are waited for, too: who tries again has to find them.
     """
@@ -338,7 +338,7 @@ def _failure(block: PendingBlock) -> PenstockError | None:
 
 
 def _append_again(segment: Segment, part: CopiedPart) -> PendingBlock | None:
-    """Append a block of a transaction, unless it is there; then it is one of the next behind where it was to be."""
+    """Append a block of a transaction, unless it is one of the blocks behind its recorded offset."""
     header = read_header(memoryview(part.block), where=segment.where, start=part.start)
     if any(map(partial(_is_same, header), segment.headers(part.start))):
         return None
@@ -346,5 +346,5 @@ def _append_again(segment: Segment, part: CopiedPart) -> PendingBlock | None:
 
 
 def _is_same(header: BlockHeader, there: BlockHeader) -> bool:
-    """Whether a block is the one that is there, with its keys or without."""
+    """Whether a stored block is the recorded one, with its keys or without."""
     return msgspec.structs.replace(there, before=0, time_ms=0, columns=header.columns) == header

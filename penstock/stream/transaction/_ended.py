@@ -1,4 +1,4 @@
-"""A transaction of which only its end is known."""
+"""A transaction that has ended."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["EndedTransaction"]
 
 
 class EndedTransaction:
-    """A transaction of which only its end is known: whatever it is asked for is too late."""
+    """A transaction of which only the outcome is known: every call but ``abort`` of an aborted one is refused."""
 
     def __init__(self, transaction: str, status: Status, why: str | None = None) -> None:
         self.id: Final = transaction

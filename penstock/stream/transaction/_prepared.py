@@ -1,4 +1,4 @@
-"""A prepared transaction, as any process sees it that has its id."""
+"""A prepared transaction, as seen by a process that has its id."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["PreparedTransaction"]
 
 
 class PreparedTransaction:
-    """A prepared transaction, by whoever has its id: it is committed or aborted, and takes no more events."""
+    """A prepared transaction: any process that has its id may commit or abort it; it takes no more events."""
 
     def __init__(self, transactions: Transactions, record: Prepared) -> None:
         self.id: Final = record.transaction
@@ -39,7 +39,7 @@ class PreparedTransaction:
             self._check()
 
     def commit(self, timestamp: int | None = None) -> None:
-        """Make all events part of the stream at once; with a ``timestamp`` the writer notes that time behind them."""
+        """Make all events part of the stream at once; the writer notes the ``timestamp``, if any, behind them."""
         self.commit_placed(timestamp)
 
     @uninterrupted
@@ -72,7 +72,7 @@ class PreparedTransaction:
         raise TransactionPrepared(self.id)
 
     def ping(self) -> None:
-        """Refuse: its lease does not begin anew."""
+        """Refuse: the lease of a prepared transaction is not renewed."""
         self._refuse()
 
     def write_event(self, event: object, key: str | bytes | None = None, *, headers: object = None) -> None:

@@ -1,4 +1,4 @@
-"""A commit that is a scale in passing, for key ranges that no single segment has any more.
+"""A commit that scales the stream on the way, for key ranges that no single segment covers any more.
 
 See ``_commits``: segments end, others with the old ranges take the logs of the transaction and end, and new ones with
 the present ranges go on.
@@ -23,7 +23,7 @@ __all__ = ["Roll", "TransactionPart"]
 
 @dataclass(slots=True)
 class TransactionPart:
-    """What a transaction has for one key range: logs, in order, with how many events each has, and what is in them.
+    """What a transaction wrote to one key range: its logs in order, with the number of events in each.
 
     ``headers`` are those of blocks that carry a writer's numbers.
     """
@@ -36,13 +36,13 @@ class TransactionPart:
     headers: list[BlockHeader] = field(default_factory=list)
 
     def add_log(self, name: str) -> None:
-        """Add a log, in which there is nothing yet."""
+        """Add an empty log."""
         self.logs.append(name)
         self.counts.append(0)
 
 
 class Roll:
-    """A scale in passing for parts that no segment can take: segments end, others take the parts, new ones go on.
+    """A scale for parts that no segment can take: segments end, others take the parts, new ones go on.
 
     All parts in the key space of an ending segment go this way, those that it could have taken, too. ``parts`` are by
     their place in the commit, and ``segments`` are those that take them.
@@ -82,18 +82,18 @@ class Roll:
             self.records.append(StreamScaled(state.name, ends, whole, now_ms, counts))
 
     def undo(self) -> None:
-        """Let the segments go on, because the change did not come about."""
+        """Let the segments take events again, because the commit failed."""
         for one in self._ending.values():
             one.reopen()
 
     def notify(self) -> None:
-        """Let readers know that segments have ended."""
+        """Wake the readers of segments that have ended."""
         for one in self._ending.values():
             one.notify()
 
 
 def _layers(parts: Mapping[int, TransactionPart]) -> list[list[list[int]]]:
-    """Return the places of parts in layers: in each, parts of one range together, and no others that overlap.
+    """Return the parts in layers: in each, parts of one range together, and no others that overlap.
 
     A part is in a later layer than those before it that overlap with it, unless they are of the same range.
     """
@@ -120,7 +120,7 @@ def _layers(parts: Mapping[int, TransactionPart]) -> list[list[list[int]]]:
 def _with_fillers(
     whole: Sequence[tuple[float, float]], wanted: Sequence[tuple[float, float]]
 ) -> list[tuple[float, float]]:
-    """Return the wanted ranges and, between them, the rest of the whole, in order."""
+    """Return the wanted ranges and, between them, the rest of the key space that ``whole`` covers, in order."""
     marks = sorted({mark for pair in (*whole, *wanted) for mark in pair})
     inside = [pair for pair in pairwise(marks) if any(a <= pair[0] < b for a, b in whole)]
     rest = [pair for pair in inside if not any(a <= pair[0] < b for a, b in wanted)]

@@ -1,4 +1,4 @@
-"""What transactions of every kind have in common."""
+"""What all kinds of transactions share: status, leases, timestamps."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Parts = list[tuple[int, int]]
 
 
 def check_timestamp(timestamp: object, writer_id: str | None) -> None:
-    """Refuse a time that cannot be, or that nobody would keep."""
+    """Refuse an invalid timestamp, or one without a writer id to keep it under."""
     if timestamp is None:
         return
     check_time("timestamp", timestamp)
@@ -25,6 +25,6 @@ def check_timestamp(timestamp: object, writer_id: str | None) -> None:
 
 
 def check_lease(lease: object) -> None:
-    """Refuse a lease that cannot be."""
+    """Refuse an invalid lease."""
     if not isinstance(lease, int | float) or not 0 < lease <= LEASE_MAX_S:
         raise BadArgument(f"a lease of {lease!r} s cannot be: from above 0 to {LEASE_MAX_S:g}")

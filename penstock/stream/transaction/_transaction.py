@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Transaction", "as_event"]
 
-_COPY_SIZE_MAX: Final = 256 << 10  # what is committed by copying it
+_COPY_SIZE_MAX: Final = 256 << 10  # larger ones are committed by taking over their logs
 
 
 class Transaction:
@@ -66,11 +66,11 @@ class Transaction:
         self._lock = threading.RLock()
         self._logs = TransactionLogs(transactions, stream, uid, self.id)
         self._buffer = TransactionBuffer()
-        self._writing = WeakSet[EventOutputStream]()  # of those that nobody has any more, nothing becomes
+        self._writing = WeakSet[EventOutputStream]()  # events that are open; one that was garbage-collected is aborted
         self._status: Status = "open"
-        self._prepared: PreparedTransaction | None = None  # then who ends it holds the catalog, not the lock
+        self._prepared: PreparedTransaction | None = None  # from then on the catalog's lock protects it, not this one
         self._why = ""
-        self._is_given_up = False  # by whoever has it, so that nobody need be told
+        self._is_given_up = False  # aborted by its own user: leaving the block raises nothing
         self._deadline = transactions.clock.elapsed() + lease
         transactions.marks.note_activity(stream, uid, writer_id)
 
@@ -93,7 +93,7 @@ class Transaction:
         return self._transactions.catalog.keeps_keys(self.stream)
 
     def ping(self) -> None:
-        """Let the lease begin anew, as writing does."""
+        """Renew the lease, as every write does."""
         with self._lock:
             self._check_open()
             self._deadline = self._transactions.clock.elapsed() + self._lease
@@ -102,7 +102,7 @@ class Transaction:
     def write_event(
         self, event: object, key: str | bytes | None = None, *, headers: GivenHeaders | None = None
     ) -> None:
-        """Add an event; nobody sees it before the commit."""
+        """Add an event; readers see it after the commit."""
         data = as_event(event if self._serialize is None else self._serialize(event))
         if len(data) > CHUNK_SIZE:
             with self.begin_write_event(key, headers=headers) as output:
@@ -139,7 +139,7 @@ class Transaction:
         self.add_rows(rows, np.full(len(rows), spare) if positions is None else positions)
 
     def add_rows(self, rows: Rows, positions: npt.NDArray[np.float64]) -> None:
-        """Add events, each with its place in the key space; if that fails the transaction is aborted, not half full."""
+        """Add events, each with its position in the key space; a failure aborts the transaction."""
         with self._lock:
             self.ping()
             try:
@@ -149,7 +149,7 @@ class Transaction:
                 raise
 
     def _add_all(self, rows: Rows, positions: npt.NDArray[np.float64]) -> None:
-        """Add events in their order; large ones go into logs of their own."""
+        """Add events in order; each large one goes into a log of its own."""
         done = 0
         large = np.flatnonzero(array_lengths(rows.events) > CHUNK_SIZE).tolist() if len(rows) else []
         for place in (*large, len(rows)):
@@ -163,17 +163,17 @@ class Transaction:
         if not len(rows):
             return
         if rows.events.nbytes > _COPY_SIZE_MAX:
-            self._spill()  # first, so that nothing is copied only to be in one array with these
+            self._spill()  # first: joining the arrays would copy these events
         self._buffer.add_rows(rows, positions)
         if self._buffer.size > _COPY_SIZE_MAX:
             self._spill()
 
     def _position_of(self, key: str | bytes | None) -> float:
-        """Return where a key belongs; events without one stay together."""
+        """Return the position of a key; events without a key share the one of the transaction's id."""
         return key_position(self.id if key is None else key)
 
     def _spill(self) -> None:
-        """Put what waits in memory into the transaction's logs; where that fails, nobody knows what is in them."""
+        """Write the buffer into the transaction's logs; a failure aborts, because the logs' content is unknown then."""
         buffer, self._buffer = self._buffer, TransactionBuffer()
         try:
             for part, events in buffer.by_place(self._logs.lows, keeps_keys=self._keeps_keys).items():
@@ -194,7 +194,7 @@ class Transaction:
         return self.begin_at(self._position_of(attributes.key), attributes)
 
     def begin_at(self, position: float, attributes: Attributes) -> EventOutputStream:
-        """Begin an event whose key belongs there."""
+        """Begin an event at a position in the key space."""
         with self._lock:
             self.ping()
             write = LargeWrite(self._logs.new_large_log, self._transactions.clock)
@@ -223,13 +223,13 @@ class Transaction:
             self._logs.add_output(part, self._logs.add_large(part, write, header, body), output)
 
     def _lose(self, output: EventOutputStream) -> None:
-        """Forget an event that was aborted; its log goes with the transaction."""
+        """Forget an event that was aborted; its log is deleted with those of the transaction."""
         with self._lock:
             self._writing.discard(output)
 
     @uninterrupted
     def prepare(self) -> None:
-        """Let it outlive this process and the store's owner: it takes no more events, and is committed or aborted.
+        """Prepare the commit: the transaction outlives this process and the store's owner, and takes no more events.
 
         Anybody may do that who has its id, alone or with others (:meth:`TransactionalWriter.commit_all`). Its lease
         begins anew, for the last time. Preparing again does nothing.
@@ -254,17 +254,17 @@ class Transaction:
                     )
                     self._status = "prepared"
             except BaseException:
-                if self._transactions.catalog.is_failed:  # then its logs may be wanted once the store is opened again
-                    self._end("aborted", "nobody knows whether it is prepared: open the store again")
+                if self._transactions.catalog.is_failed:  # the record may be durable: keep the logs for the next open
+                    self._end("aborted", "its outcome is unknown: open the store again")
                 raise
             self._logs.drop_unused()
 
     def note_end(self, status: Status, why: str) -> None:
-        """Note how it ended after it was prepared, whoever did it; the caller holds the catalog."""
+        """Note the outcome of a prepared transaction; the caller holds the catalog."""
         self._status, self._why = status, why
 
     def _check_closed(self) -> None:
-        """Refuse what has ended, or has events that are still being written."""
+        """Refuse a transaction that has ended, or that has open events."""
         self._check_open()
         if self._writing:
             raise BadArgument(f"transaction {self.id} has {len(self._writing)} events that are not closed")
@@ -308,7 +308,7 @@ class Transaction:
 
     @uninterrupted
     def abort(self) -> None:
-        """Drop all of it; aborting again does nothing."""
+        """Discard all events; aborting again does nothing."""
         with self._lock:
             if self._status == "committed":
                 raise TransactionEnded(self.id, reason=self._why)
@@ -318,13 +318,13 @@ class Transaction:
             self._abort("it was aborted")
 
     def abort_if_expired(self, now: float) -> None:
-        """Drop all of it if nobody has pinged for as long as the lease."""
+        """Abort if the lease has expired."""
         with self._lock:
             if now > self._deadline:
-                self._abort(f"nobody pinged it for {self._lease:g} s")
+                self._abort(f"its lease of {self._lease:g} s expired")
 
     def abort_if_open(self, why: str) -> None:
-        """Drop all of it, because nobody needs it any more."""
+        """Abort, unless it has ended."""
         with self._lock, suppress(PenstockError):
             self._abort(why)
 
@@ -352,7 +352,7 @@ class Transaction:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Commit, or abort; who prepared it leaves that to others."""
+        """Commit or abort; a prepared transaction is left as it is."""
         if error is not None:
             with suppress(PenstockError):
                 self.abort()
@@ -361,7 +361,7 @@ class Transaction:
 
 
 def as_event(event: object) -> bytes:
-    """Return an event as bytes; what is none is refused."""
+    """Return an event as bytes, or refuse it."""
     try:
         return event if type(event) is bytes else bytes(memoryview(event))  # type: ignore[arg-type]
     except TypeError:

@@ -40,14 +40,14 @@ class TransactionLogs:
         self._transactions, self._stream, self._implicit = transactions, stream, transaction is None
         self._transaction = transaction or transactions.new_id()
         self.uid: Final = uid
-        self._lock = threading.Lock()  # held while a log is made, which any thread that writes a large event may do
+        self._lock = threading.Lock()  # held while a log is created, by any thread that writes a large event
         self._is_dropped = False
         self._find_parts()
-        self._open: dict[int, LogStream] = {}  # which take small events, by part
+        self._open: dict[int, LogStream] = {}  # logs that take small events, by part
         self._last: dict[str, PendingLogAppend] = {}
-        self._extents: list[tuple[LogStream, BlockHeader, bytes]] = []  # to be written with the time of the commit
+        self._extents: list[tuple[LogStream, BlockHeader, bytes]] = []  # written at the commit, with its time
         self._names: list[str] = []
-        self._outputs: list[tuple[int, int, EventOutputStream]] = []  # of which part, where in it
+        self._outputs: list[tuple[int, int, EventOutputStream]] = []  # part, offset in it, output
 
     def _find_parts(self) -> None:
         with self._transactions.catalog.lock:
@@ -55,21 +55,21 @@ class TransactionLogs:
         self._lows = [part.low for part in self.parts]
 
     def stream_state(self) -> StreamState:
-        """Return the stream that the transaction is of, which may have gone since; the caller holds the catalog."""
+        """Return the stream of the transaction, if it still takes events; the caller holds the catalog."""
         state = self._transactions.catalog.stream(self._stream)
         if state.uid != self.uid:
-            raise NoSuchStream(self._stream)  # another one of the same name
+            raise NoSuchStream(self._stream)  # the name belongs to another stream now
         if state.sealed:
             raise StreamSealed(self._stream)
         return state
 
     @property
     def is_used(self) -> bool:
-        """Whether there is any log."""
+        """Whether the transaction has any log."""
         return bool(self._names)
 
     def new_log(self, sizes: PlogSizes | None = None) -> LogStream:
-        """Make a log that belongs to the transaction."""
+        """Create a log of the transaction."""
         with self._lock:
             if self._is_dropped:
                 raise TransactionEnded(self._transaction, reason="its logs are gone")
@@ -83,7 +83,7 @@ class TransactionLogs:
             return self._transactions.logs.new(name, sizes)
 
     def new_large_log(self) -> LogStream:
-        """Make a log for a large event: with few plogs, because each costs several syncs."""
+        """Create a log for a large event: with few plogs, because each costs several syncs."""
         return self.new_log(_LARGE_PLOGS)
 
     @property
@@ -92,7 +92,7 @@ class TransactionLogs:
         return self._lows
 
     def part_at(self, position: float) -> int:
-        """Return which part has a place in the key space."""
+        """Return the part that covers a position in the key space."""
         return bisect_right(self._lows, position) - 1
 
     def append(self, part: int, header: BlockHeader, *data: Bytes) -> int:
@@ -114,7 +114,7 @@ class TransactionLogs:
         return self._open[part]
 
     def add_output(self, part: int, offset: int, output: EventOutputStream) -> None:
-        """Note where in a part the event of an output is."""
+        """Note the offset of an output's event in a part."""
         self._outputs.append((part, offset, output))
 
     def add_large(self, part: int, write: LargeWrite, header: BlockHeader, columns: bytes) -> int:
@@ -140,7 +140,7 @@ class TransactionLogs:
         return offset
 
     def settle(self) -> list[TransactionPart]:
-        """See everything durable; return the parts that have anything."""
+        """Make everything durable; return the parts that have events."""
         while self._extents:
             log, header, extent = self._extents[0]
             self._last[log.name] = log.submit(header.pack_at(self._now_ms(), header.before), extent)
@@ -150,13 +150,13 @@ class TransactionLogs:
         return [part for part in self.parts if part.logs]
 
     def release(self) -> None:
-        """Give back the allocated size that was not used, because a commit may be long in coming."""
+        """Free the allocated size that is not used: the commit may be far away."""
         used = [log for part in self.parts for log in part.logs]
         for log in self._transactions.logs.existing(used):
             log.release()
 
     def commit(self) -> list[tuple[int, int]]:
-        """Make all of it part of the stream; return segment and offset of each part, and tell the outputs."""
+        """Commit all parts; return segment and offset of each, and set the pointers of the outputs."""
         used = self.settle()
         if not used:
             self._transactions.catalog.commit(Committed(self._stream, self._transaction))
@@ -169,7 +169,7 @@ class TransactionLogs:
         return places
 
     def place(self, places: Sequence[tuple[int, int]]) -> None:
-        """Tell the outputs where their events are; ``places`` are segment and offset of each part that has anything."""
+        """Set the pointers of the outputs; ``places`` are segment and offset of each part that has events."""
         used = [number for number, part in enumerate(self.parts) if part.logs]
         by_part = dict(zip(used, places, strict=True))
         for part, offset, output in self._outputs:
@@ -177,7 +177,7 @@ class TransactionLogs:
             output.place_at(EventPointer(self._stream, segment, start + offset))
 
     def commit_large(self, write: LargeWrite, header: BlockHeader, columns: bytes, position: float) -> EventPointer:
-        """Make one large event, all that there is, part of the stream; return where it is."""
+        """Commit a single large event; return its pointer."""
         try:
             with self._transactions.catalog.lock:
                 self._find_parts()  # the stream may have been scaled since
@@ -185,24 +185,24 @@ class TransactionLogs:
                 offset = self.add_large(part, write, header, columns)
                 [(segment, start)] = self.commit()
         except CommitUnfinished:
-            self._transactions.wake()  # which is going to finish it
+            self._transactions.wake()  # maintenance finishes the commit
             raise
         return EventPointer(self._stream, segment, start + offset)
 
     def abandon(self, write: LargeWrite) -> None:
-        """Let the log of an event be deleted some time later; takes no lock."""
+        """Let the log of an event be deleted later; takes no lock."""
         if write.log is not None:
             self._transactions.logs.abandon(write.log.name)
 
     def drop(self) -> None:
-        """Delete the logs that are there, and make no more; those of a commit that is on record stay."""
+        """Delete the logs, and create no more; those of a commit that is on record stay."""
         with self._lock:
             self._is_dropped = True
             if self._transaction not in self._transactions.catalog.commits:
                 self._transactions.logs.drop(self._names)
 
     def drop_unused(self) -> None:
-        """Delete the logs of events that were aborted, and make no more."""
+        """Delete the logs of aborted events, and create no more."""
         used = {log for part in self.parts for log in part.logs}
         with self._lock:
             self._is_dropped = True

@@ -30,7 +30,7 @@ __all__ = ["TransactionalWriter", "check_ids"]
 class TransactionalWriter:
     """Begins transactions; get one from :meth:`Store.transactional_writer`.
 
-    It is of the stream with this ``uid``: when that is deleted, another of the same name is none of its business.
+    It belongs to the stream with this ``uid``: if that is deleted, it refuses another stream of the same name.
     """
 
     def __init__(
@@ -49,11 +49,11 @@ class TransactionalWriter:
 
     @property
     def stream_uid(self) -> int:
-        """The number of its stream: another may get the name later."""
+        """The uid of its stream; another stream may get the name later."""
         return self._uid
 
     def begin(self, lease: float = 30.0) -> Transaction:
-        """Begin a transaction, which is aborted when nobody pings it, or writes, for ``lease`` seconds."""
+        """Begin a transaction; it is aborted after ``lease`` seconds without a ping or a write."""
         check_lease(lease)
         if self._closed:
             raise StoreClosed(f"the transactional writer of stream {self.stream!r}")
@@ -64,7 +64,7 @@ class TransactionalWriter:
         return transaction
 
     def get(self, transaction: str) -> Transaction | PreparedTransaction | EndedTransaction:
-        """Return a transaction by its id; of one that has ended, how."""
+        """Return a transaction by its id; one that has ended knows its outcome."""
         return self._transactions.get(transaction)
 
     @property
@@ -83,7 +83,7 @@ class TransactionalWriter:
     def _state(self) -> StreamState:
         state = self._transactions.catalog.stream(self.stream)
         if state.uid != self._uid:
-            raise NoSuchStream(self.stream)  # another one of the same name
+            raise NoSuchStream(self.stream)  # the name belongs to another stream now
         return state
 
     @uninterrupted
@@ -117,13 +117,13 @@ class TransactionalWriter:
         return is_new
 
     def _still_open(self, ids: Sequence[str]) -> list[Transaction]:
-        """Return what other transactions of this writer id are open; the caller holds the catalog."""
+        """Return the other open transactions of this writer id; the caller holds the catalog."""
         mine = (self.stream, self.writer_id)
         known = self._transactions.open.values()
         return [one for one in known if (one.stream, one.writer_id) == mine and one.id not in ids]
 
     def _abort_all(self, ids: Iterable[str], why: str) -> None:
-        """Abort those transactions of this stream that have not ended: what they hold is there already."""
+        """Abort transactions of this stream that have not ended: the number was committed before."""
         prepared, open_ones = self._transactions.catalog.prepared, self._transactions.open
         with self._transactions.catalog.lock:
             mine = [one for one in ids if self._is_mine(prepared.get(one) or open_ones.get(one))]
@@ -137,7 +137,7 @@ class TransactionalWriter:
         return found is not None and found.stream == self.stream
 
     def close(self) -> None:
-        """Begin no more transactions, and give no more time under this id; those that are open end by themselves."""
+        """Begin no more transactions, and note no more time under this id; open ones continue until they end."""
         self._closed = True
         if self.writer_id is not None:
             self._transactions.marks.shut_down(self.stream, self._uid, self.writer_id)
@@ -154,7 +154,7 @@ class TransactionalWriter:
 
 
 def check_ids(ids: Iterable[str], number: object, writer_id: str | None) -> list[str]:
-    """Return the ids of transactions as a list; what cannot be committed together, under this number, is refused."""
+    """Return the ids as a list; refuse ids, or a number, that cannot be committed together."""
     found = as_list("ids", ids, "transaction ids, texts")
     for one in found:
         check_kind("ids", one, str)

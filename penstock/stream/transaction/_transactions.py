@@ -1,4 +1,4 @@
-"""The transactions of a store: those that are open or prepared, and how the last ones ended.
+"""The transactions of a store: the open and prepared ones, and the outcomes of the last ones.
 
 A prepared transaction is a record in the catalog, and logs all of whose bytes are durable. Nothing else knows of it, so
 any process that has its id may commit or abort it, also after the store was opened again; when its time is up,
@@ -49,7 +49,7 @@ PREPARED_MAX: Final = 10_000  # transactions of a store
 
 
 class Transactions:
-    """The transactions of a store, with what they need of it. ``wake`` starts maintenance."""
+    """The transactions of a store, and the parts of the store that they use. ``wake`` starts maintenance."""
 
     def __init__(
         self,
@@ -74,21 +74,21 @@ class Transactions:
         return self._random.token(16).hex()
 
     def add(self, transaction: Transaction) -> None:
-        """Note that a transaction was begun."""
+        """Add a transaction that was begun."""
         with self.catalog.lock:
             self.catalog.check_open()
             self.open[transaction.id] = transaction
         self.wake()
 
     def forget(self, transaction: Transaction) -> None:
-        """Note that a transaction has ended."""
+        """Remove a transaction that has ended; keep its outcome."""
         with self.catalog.lock:
             self.open.pop(transaction.id, None)
             if transaction.status == "aborted":
                 self._note_aborted(transaction.id, transaction.why)
 
     def get(self, transaction: str) -> Transaction | PreparedTransaction | EndedTransaction:
-        """Return a transaction; of one that has ended, how."""
+        """Return a transaction; one that has ended knows its outcome."""
         check_kind("transaction", transaction, str)
         with self.catalog.lock:
             if transaction in self.open:
@@ -102,7 +102,7 @@ class Transactions:
             raise NoSuchTransaction(transaction)
 
     def _end_prepared(self, transaction: str, status: Status, why: str) -> None:
-        """Note how a prepared transaction has ended; the caller holds the catalog."""
+        """Note the outcome of a prepared transaction; the caller holds the catalog."""
         known = self.open.pop(transaction, None)
         self._leases.pop(transaction, None)
         if known is not None:
@@ -118,7 +118,7 @@ class Transactions:
     def prepare(
         self, *, transaction: str, stream: str, writer: str | None, lease: float, parts: list[TransactionPart]
     ) -> PreparedTransaction:
-        """Note that a transaction is prepared, all of whose bytes are durable; the caller holds the catalog."""
+        """Record a transaction as prepared, all of whose bytes are durable; the caller holds the catalog."""
         if len(self.catalog.prepared) >= PREPARED_MAX:
             raise TooManyPrepared(transaction, limit=PREPARED_MAX)
         found = [PreparedPart(part.low, part.high, part.logs, part.size, part.counts) for part in parts]
@@ -128,7 +128,7 @@ class Transactions:
         return PreparedTransaction(self, record)
 
     def _leases_left(self) -> dict[str, float]:
-        """Return until when, by the clock that nobody can set, the transactions may be prepared that are on record."""
+        """Return when the leases of the recorded prepared transactions expire, by the monotonic clock."""
         now, elapsed = self.clock.now(), self.clock.elapsed()
         return {
             one.transaction: elapsed + min(max(one.deadline_ms / 1000 - now, 0.0), LEASE_MAX_S)
@@ -136,14 +136,14 @@ class Transactions:
         }
 
     def expire_prepared(self, ids: Iterable[str]) -> None:
-        """Abort those of some transactions whose time is up."""
+        """Abort prepared transactions whose lease has expired."""
         with self.catalog.lock:
             now = self.clock.elapsed()
             late = [one for one in ids if one in self.catalog.prepared and now > self._leases[one]]
-            self.abort_prepared(late, "it was prepared, and nobody committed it within its lease")
+            self.abort_prepared(late, "it was prepared, and its lease expired")
 
     def abort_prepared(self, ids: Iterable[str], why: str) -> None:
-        """Abort those of some transactions that are prepared."""
+        """Abort transactions, if they are prepared."""
         with self.catalog.lock:
             records = [self.catalog.prepared[one] for one in ids if one in self.catalog.prepared]
             if records:
@@ -151,7 +151,7 @@ class Transactions:
                 self.drop_prepared(records, why)
 
     def drop_prepared(self, records: Sequence[Prepared], why: str) -> None:
-        """Clear away what is left of transactions that the catalog does not know any more."""
+        """Delete the logs of transactions that the catalog has removed, and note their outcome."""
         for one in records:
             self._end_prepared(one.transaction, "aborted", why)
         self.logs.drop([log for one in records for part in one.parts for log in part.logs])
@@ -185,9 +185,9 @@ class Transactions:
         try:
             return self.commits.take_over(commit, parts, *before)
         except CommitUnfinished:
-            self.wake()  # which is going to finish it
+            self.wake()  # maintenance finishes the commit
             raise
-        finally:  # what is on record has come about, however this ended
+        finally:  # a commit that is on record holds, even if this raised
             for one in ids:
                 if one not in self.catalog.prepared:
                     self._end_prepared(one, "committed", "it was committed")
@@ -195,7 +195,7 @@ class Transactions:
             self.drop_prepared(gone, f"others of {writer} were committed as number {number}")
 
     def _prepared(self, stream: str, transaction: str) -> Prepared:
-        """Return the record of a transaction; ``NotPrepared`` if it is not, or of another stream."""
+        """Return the record of a prepared transaction; ``NotPrepared`` if there is none in this stream."""
         record = self.catalog.prepared.get(transaction)
         if record is None:
             raise NotPrepared(transaction, reason=self._state_of(transaction))
@@ -204,7 +204,7 @@ class Transactions:
         return record
 
     def _state_of(self, transaction: str) -> str:
-        """Return the state of a transaction that is not prepared; an open one is not asked: it may wait for us."""
+        """Return the state of a transaction that is not prepared, without its lock: its thread may wait for ours."""
         if transaction in self.open:
             return "it is open"
         try:
@@ -213,7 +213,7 @@ class Transactions:
             return "there is none of this id"
 
     def _check_logs(self, stream: str, parts: Sequence[TransactionPart]) -> None:
-        """Refuse more logs than one commit can take over; and see that all of them are there."""
+        """Refuse more logs than one commit can take over, and logs that are missing."""
         logs = [log for part in parts for log in part.logs]
         if len(logs) > LOGS_MAX:
             raise BadArgument(
@@ -226,13 +226,13 @@ class Transactions:
             raise StreamCorrupt(f"stream {stream}", offset=None, reason=f"a prepared transaction has lost {min(gone)}")
 
     def _left_by(self, stream: str, writer: str | None, ids: Sequence[str]) -> list[Prepared]:
-        """Return what other prepared transactions a writer has: those of attempts that failed."""
+        """Return the other prepared transactions of a writer, which failed attempts left."""
         mine, chosen = (stream, writer), set(ids)
         records = self.catalog.prepared.values()
         return [one for one in records if (one.stream, one.writer) == mine and one.transaction not in chosen]
 
     def note_time(self, stream: str, uid: int, writer_id: str | None, time: int | None) -> None:
-        """Note a time behind a commit; if that fails it is committed all the same, and time waits for the next."""
+        """Note a time behind a commit; if that fails, the commit holds, and time waits for the next note."""
         if time is None or writer_id is None:
             return
         try:
