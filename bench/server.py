@@ -29,7 +29,7 @@ from penstock.embedded import open_store
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from penstock.client import Store
+    from penstock import Store
 
 BATCH, BATCHES, ROUNDS = 160_000, 6, 5  # of 100 B: 16 MB a batch
 TAIL_EVENTS = 20

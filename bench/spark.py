@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
     from pyspark.sql.types import StructType
 
-    from penstock.client import Store
+    from penstock import Store
 
 EVENT, EVENTS, ROUNDS = 100, 5_000_000, 5
 ROWS = 3_000_000  # that are written

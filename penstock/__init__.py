@@ -16,9 +16,13 @@ from penstock.model import (
     ByEventRate,
     BySize,
     ByTime,
+    Checkpoint,
     EventPointer,
     Fixed,
+    Lag,
+    NextCut,
     Position,
+    SegmentInfo,
     SegmentRange,
     StreamConfig,
     StreamCut,
@@ -32,28 +36,55 @@ if TYPE_CHECKING:
     import os
     from collections.abc import Mapping
 
-    from penstock.client import RemoteStore
-    from penstock.stream import Engine
+    from penstock.store import OpenTransaction, ReaderGroup, Store, Transaction, TransactionalWriter
+    from penstock.stream import (
+        Ack,
+        BatchAck,
+        EventInputStream,
+        EventOutputStream,
+        EventPointers,
+        EventRead,
+        Reader,
+        StreamWriter,
+    )
 
 __all__ = [
+    "Ack",
+    "BatchAck",
     "ByConsumption",
     "ByDataRate",
     "ByEventRate",
     "BySize",
     "ByTime",
+    "Checkpoint",
+    "EventInputStream",
+    "EventOutputStream",
     "EventPointer",
+    "EventPointers",
+    "EventRead",
     "Fixed",
+    "Lag",
+    "NextCut",
+    "OpenTransaction",
     "Position",
+    "Reader",
+    "ReaderGroup",
+    "SegmentInfo",
     "SegmentRange",
+    "Store",
     "StreamConfig",
     "StreamCut",
     "StreamInfo",
+    "StreamWriter",
     "TimeWindow",
+    "Transaction",
+    "TransactionalWriter",
     "Watermark",
     "__version__",
     "connect",
 ]
 
+_OF_STORE: Final = ("OpenTransaction", "ReaderGroup", "Store", "Transaction", "TransactionalWriter")
 _MAINTENANCE_INTERVAL_S: Final = 1.0
 
 
@@ -68,7 +99,7 @@ def connect(
     token: str | None = None,
     tls: bool | None = None,
     tls_ca: str | os.PathLike[str] | None = None,
-) -> Engine | RemoteStore:
+) -> Store:
     """Open a store: in a folder, which is made if it is not there, on a server, or in memory, at ``memory:``.
 
     A folder that another process has open is served by that process; when it ends, one of the others takes over by
@@ -123,3 +154,15 @@ def _refuse(kind: str, given: Mapping[str, object]) -> None:
     for name, value in given.items():
         if value is not None:
             raise BadArgument(f"{name} has no meaning for {kind}: leave it out")
+
+
+if not TYPE_CHECKING:  # or a name that is not there would be fine for type checkers
+
+    def __getattr__(name: str) -> object:
+        """Import the classes of stores, writers and readers at first use: importing penstock stays quick."""
+        if name not in __all__:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        from penstock import store, stream  # noqa: PLC0415
+
+        found = globals()[name] = getattr(store if name in _OF_STORE else stream, name)
+        return found

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from penstock.client import Store
+    from penstock import Store
     from penstock.model import EventPointer
 
 __all__ = ["EventPrinter", "first_events", "print_whole"]

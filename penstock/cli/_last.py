@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from penstock.client import Store
+    from penstock import Store
     from penstock.model import SegmentRange, StreamCut
 
 __all__ = ["even_shares", "last_events"]

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from penstock.client import Store
+    from penstock import Store
 
 __all__ = ["COLUMN_FORMATS", "save"]
 

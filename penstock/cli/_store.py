@@ -13,7 +13,7 @@ from penstock.errors import BadArgument
 from penstock.model import shown
 
 if TYPE_CHECKING:
-    from penstock.client import Store
+    from penstock import Store
     from penstock.model import StreamCut
 
 __all__ = ["STORE_DEFAULT", "StoreOption", "existing_store", "job_options", "new_store", "parse_place"]

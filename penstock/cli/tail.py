@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from penstock.client import Store
+    from penstock import Store
     from penstock.model import StreamCut
     from penstock.stream import Reader
 

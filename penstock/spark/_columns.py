@@ -37,7 +37,7 @@ from penstock.spark._json import JsonColumns
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from penstock.client import Store
+    from penstock import Store
     from penstock.spark._options import SourceOptions
 
 __all__ = ["CORRUPT", "Rows", "check_schema", "names_in", "schema_of"]

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from penstock.client import Store
+    from penstock import Store
     from penstock.model import StreamCut
 
 __all__ = ["ConsumerLease"]

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     )
     from pyspark.sql.streaming.query import StreamingQuery
 
-    from penstock.client import Store
+    from penstock import Store
 
 __all__ = ["forward_watermark", "note_watermark"]
 

@@ -10,7 +10,7 @@ from penstock.model import Position, StreamCut
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from penstock.client import Store
+    from penstock import Store
     from penstock.spark._options import Place, SourceOptions
 
 __all__ = ["check_order", "cut_at", "cuts_of", "streams_of"]

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql.types import StructType
 
-    from penstock.client import Store
+    from penstock import Store
     from penstock.spark._options import SinkOptions
     from penstock.stream.format import GivenHeaders
 

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.datasource import ReadLimit
     from pyspark.sql.types import StructType
 
-    from penstock.client import Store
+    from penstock import Store
     from penstock.model import NextCut, StreamCut
     from penstock.spark._options import SourceOptions
 

@@ -15,7 +15,7 @@ import penstock
 from penstock.errors import PenstockError, StoreUnreachable
 
 if TYPE_CHECKING:
-    from penstock.client import Store
+    from penstock import Store
     from penstock.spark._options import Address
 
 __all__ = ["PATIENCE_S", "open_at", "shared"]

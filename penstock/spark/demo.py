@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
-    from penstock.client import Store
+    from penstock import Store
     from penstock.stream import StreamWriter
 
 __all__ = ["STREAM", "WINDOW_S", "Reading", "Story", "tell"]

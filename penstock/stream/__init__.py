@@ -9,7 +9,7 @@ from penstock.stream.engine import Engine
 from penstock.stream.format import READ_SCHEMA
 from penstock.stream.group import ReaderGroup
 from penstock.stream.maintenance import MAINTENANCE_INTERVAL_S
-from penstock.stream.read import EventRead, Reader
+from penstock.stream.read import EventInputStream, EventRead, Reader
 from penstock.stream.time import MarkStatus
 from penstock.stream.transaction import PreparedTransaction, Transaction, TransactionalWriter
 from penstock.stream.write import EVENT_SIZE_MAX, Ack, BatchAck, DoneAck, EventOutputStream, EventPointers, StreamWriter
@@ -22,6 +22,7 @@ __all__ = [
     "BatchAck",
     "DoneAck",
     "Engine",
+    "EventInputStream",
     "EventOutputStream",
     "EventPointers",
     "EventRead",

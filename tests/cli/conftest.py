@@ -29,8 +29,8 @@ from penstock.spark import demo as story
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from penstock.client import RemoteStore
-    from penstock.stream import Engine
+    from penstock import Store
+
 
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
 Call = Callable[..., "Result"]
@@ -188,7 +188,7 @@ def _read(terminal: int) -> bytes:
 
 
 @pytest.fixture
-def shared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Engine | RemoteStore]:
+def shared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Store]:
     """A store that this test has open, too, while a command works on it."""
     with penstock.connect(tmp_path / "penstock-data") as store:
         monkeypatch.chdir(tmp_path)

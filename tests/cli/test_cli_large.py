@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from penstock.client import Store
+    from penstock import Store
     from penstock.stream import Engine
     from tests.cli.conftest import Call, CallOnTerminal, Run
 

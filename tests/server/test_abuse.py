@@ -133,7 +133,7 @@ def test_another_version_of_the_protocol_is_told_so(server: Server) -> None:
 def test_a_client_cannot_be_two_writers_at_once(server: Server) -> None:
     """Under the identity of another it would use the numbers of that one, which would not know."""
     with penstock.connect(server.address) as store:
-        call = store.connection.call  # type: ignore[union-attr]
+        call = store.connection.call  # type: ignore[attr-defined]
         with pytest.raises(BadArgument, match="not the identity"):
             call("writer.open", STREAM, "one", writer_hash("another"), "token", False, None)
         with pytest.raises(BadArgument, match="writer"):
@@ -143,7 +143,7 @@ def test_a_client_cannot_be_two_writers_at_once(server: Server) -> None:
 def test_a_client_cannot_give_time_without_an_id(server: Server) -> None:
     """It is kept under that."""
     with penstock.connect(server.address) as store:
-        call = store.connection.call  # type: ignore[union-attr]
+        call = store.connection.call  # type: ignore[attr-defined]
         number = call("writer.open", STREAM, None, bytes(16), "token", False, None)[0]
         with pytest.raises(BadArgument, match="with an id"):
             call("writer.mark", number, 1)

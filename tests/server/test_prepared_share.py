@@ -15,7 +15,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from penstock.stream import Engine
+    from penstock import Store
+
 
 TASK: Final = """
     import sys
@@ -48,7 +49,7 @@ def run_tasks(folder: Path, names: list[str], size: int) -> list[str]:
     return ids
 
 
-def names_of(store: Engine | RemoteStore) -> list[str]:
+def names_of(store: Store) -> list[str]:
     """Return whose events are there, in order, after seeing that those of each are all there, in order."""
     found = [event.split(b":")[:2] for event in events_of(store)]
     names = list(dict.fromkeys(name.decode() for name, _ in found))

@@ -21,6 +21,7 @@ from penstock.server._session import Session as ServerSession
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from penstock import Store
     from penstock.server._permissions import Visitor
     from penstock.server._reach import Proof
     from penstock.stream import Engine
@@ -73,7 +74,7 @@ def far(store: Engine) -> Iterator[RemoteStore]:
     service.shutdown()
 
 
-def write(store: Engine | RemoteStore, stream: str, events: list[bytes]) -> None:
+def write(store: Store, stream: str, events: list[bytes]) -> None:
     store.create_stream(stream, exist_ok=True)
     with store.writer(stream) as writer:
         writer.write_batch(events).result()

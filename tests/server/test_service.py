@@ -34,9 +34,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
+    from penstock import Store
     from penstock.client import RemoteStore
     from penstock.server._operations import Operation, Permission
-    from penstock.stream import Engine
 
 PASSWORD: Final = "correct horse"
 OWN, OTHER = "own/readings", "other/readings"
@@ -57,7 +57,7 @@ def serving(folder: Path, **settings: Any) -> Server:  # noqa: ANN401 - whatever
     return Server(Config(store=str(folder), port=0, http_port=0, **settings))
 
 
-def events_of(store: Engine | RemoteStore, stream: str) -> list[bytes]:
+def events_of(store: Store, stream: str) -> list[bytes]:
     return [event for batch in store.read(stream) for event in batch["event"].to_pylist()]
 
 

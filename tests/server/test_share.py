@@ -28,6 +28,7 @@ from tests.server.following import Following, Seen
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from penstock import Store
     from penstock.stream import Reader
 
 STREAM: Final = "plant/readings"
@@ -83,7 +84,7 @@ def owner(tmp_path: Path) -> Iterator[Process]:
     process.kill()
 
 
-def events_of(store: Engine | RemoteStore) -> list[bytes]:
+def events_of(store: Store) -> list[bytes]:
     return [event for batch in store.read(STREAM) for event in batch["event"].to_pylist()]
 
 

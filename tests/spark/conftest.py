@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from penstock.client import Store
+    from penstock import Store
 
 STREAM = "plant/readings"
 MAINTENANCE_INTERVAL_S = 0.05

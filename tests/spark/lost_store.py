@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
-    from penstock.client import Store
+    from penstock import Store
 
 __all__ = ["AFTER", "BEFORE", "WAIT_S", "Lost", "Reading", "Service"]
 

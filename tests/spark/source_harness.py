@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame, SparkSession
 
-    from penstock.client import Store
+    from penstock import Store
     from penstock.errors import PenstockError
 
 __all__ = ["STREAM", "load_table", "refused", "write_events"]

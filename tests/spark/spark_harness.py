@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
-    from penstock.client import Store
+    from penstock import Store
     from penstock.stream import StreamWriter
 
 __all__ = ["event_time", "load_stream", "note_all", "running", "write_at"]

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame, Row, SparkSession
 
-    from penstock.client import Store
+    from penstock import Store
 
 LARGE = bytes(range(256)) * 12_000  # 3 MiB: more than a row may have, unless one says so
 

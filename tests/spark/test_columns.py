@@ -28,7 +28,7 @@ from penstock.spark._options import source_options
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from penstock.client import Store
+    from penstock import Store
     from penstock.spark._options import SourceOptions
 
 STREAM = "plant/readings"

@@ -21,7 +21,7 @@ from penstock.stream.write import CHUNK_SIZE
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from penstock.client import Store
+    from penstock import Store
 
 CORRUPT = "_corrupt"
 STREAM = "plant/events"

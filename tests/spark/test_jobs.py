@@ -29,7 +29,7 @@ from tests.spark.spark_harness import note_all, write_at
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from penstock.client import Store
+    from penstock import Store
 
 OUT = "plant/out"
 TIME = "timestamp_millis(cast(get_json_object(cast(event AS string), '$.at') AS bigint))"

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-    from penstock.client import Store
+    from penstock import Store
 
 PUSH_FILTERS = "spark.sql.python.filterPushdown.enabled"
 

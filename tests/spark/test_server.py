@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame, SparkSession
 
-    from penstock.client import Store
+    from penstock import Store
 
 OUT: Final = "plant/out"
 EVENTS: Final = [b"%d" % number * 100 for number in range(2000)]

@@ -19,8 +19,7 @@ from tests.spark.spark_harness import note_all
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from penstock import StreamCut
-    from penstock.client import Store
+    from penstock import Store, StreamCut
 
 ALARMS = "plant/alarms"
 OFFICE = "office/alarms"

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame, SparkSession
 
-    from penstock.client import Store
+    from penstock import Store
 
 OUT = "plant/out"
 

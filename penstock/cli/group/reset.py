@@ -12,9 +12,8 @@ from penstock.errors import BadArgument
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from penstock.client import RemoteGroup, Store
+    from penstock import ReaderGroup, Store
     from penstock.model import Checkpoint, StreamCut
-    from penstock.stream import ReaderGroup
 
 EXAMPLE = "penstock group reset dashboard --to head"
 
@@ -46,7 +45,7 @@ def reset(
         typer.echo(f"{name}: reads on from {' '.join(cuts)}")
 
 
-def _places(store: "Store", group: "ReaderGroup | RemoteGroup", to: "Sequence[str]") -> "Checkpoint | list[StreamCut]":
+def _places(store: "Store", group: "ReaderGroup", to: "Sequence[str]") -> "Checkpoint | list[StreamCut]":
     from penstock.model import StreamCut
 
     if ":" in to[0] and not is_time(to[0]):
