@@ -89,6 +89,7 @@ def folder(tmp_path: Path) -> Iterator[Path]:
             os.kill(int(file.read_text()), signal.SIGTERM)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
 def test_every_block_runs(document: Path, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A newcomer copies these lines; the first one that fails is where most of them leave.

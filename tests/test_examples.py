@@ -14,6 +14,8 @@ from typing import Final
 import pyarrow.dataset as ds
 import pytest
 
+pytestmark = pytest.mark.long
+
 EXAMPLES: Final = Path(__file__).parent.parent / "examples"
 WINDOWS: Final = ("2026-11-01 08:00:00|      60", "2026-11-01 08:00:30|      60", "2026-11-01 08:01:00|      60")
 AGAIN: Final = ("2026-11-01 08:01:30|      60", "2026-11-01 08:02:00|      60", "2026-11-01 08:02:30|      60")

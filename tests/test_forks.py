@@ -21,6 +21,8 @@ from penstock.errors import DiskFailed, ForkedHandle, ForkedNetwork
 if TYPE_CHECKING:
     from pathlib import Path
 
+pytestmark = pytest.mark.long
+
 SECONDS_MAX: Final = 120
 
 COMMON: Final = """

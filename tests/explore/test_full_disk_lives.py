@@ -5,6 +5,8 @@ from __future__ import annotations
 from contextlib import ExitStack, suppress
 from typing import TYPE_CHECKING, Final
 
+import pytest
+
 from penstock.cpo import open_cpo
 from penstock.errors import CommitUnfinished, DiskFull, NoSuchTransaction, PenstockError, WriterFailed
 from penstock.log import MetadataManager, PlogSizes
@@ -21,6 +23,8 @@ if TYPE_CHECKING:
     from penstock.model import PlogId
     from penstock.stream import StreamWriter
     from tests.explore.conftest import Lives
+
+pytestmark = pytest.mark.long
 
 STREAM: Final = "plant/readings"
 KEYS: Final = "abcdef"

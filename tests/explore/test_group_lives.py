@@ -39,6 +39,8 @@ if TYPE_CHECKING:
     from penstock.stream import EventRead, Reader, ReaderGroup
     from tests.explore.conftest import Lives
 
+pytestmark = pytest.mark.long
+
 NAMES: Final = ("s/a", "s/b")
 KEYS: Final = "abcdef"
 SIZES: Final = PlogSizes(first=512, largest=2048)

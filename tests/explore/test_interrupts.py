@@ -12,6 +12,8 @@ import pytest
 if TYPE_CHECKING:
     from tests.explore.conftest import Lives
 
+pytestmark = pytest.mark.long
+
 LIFE: Final = Path(__file__).with_name("interrupted_life.py")
 INTERRUPTS: Final = 250  # a life
 

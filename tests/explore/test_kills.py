@@ -8,6 +8,8 @@ import sys
 import time
 from typing import TYPE_CHECKING, Any, Final
 
+import pytest
+
 from penstock.embedded import open_store
 from penstock.errors import NoSuchTransaction
 from tests.explore import killed_life
@@ -20,6 +22,8 @@ if TYPE_CHECKING:
     from penstock.stream import Engine
     from tests.explore.conftest import Lives
 
+
+pytestmark = pytest.mark.long
 
 KILLS: Final = 4  # of each folder
 

@@ -119,7 +119,7 @@ def commit_chunks(
         back += len(head) + len(data)
     write = _Chunks(log, size=sum(len(data) for data, _ in chunks), span=back)
     extent = pack_extent(write.size if size is None else size, write.span if span is None else span)
-    with patch.object(_transaction, "pack_extent", lambda *_: extent):
+    with patch.object(_transaction_logs, "pack_extent", lambda *_: extent):
         logs.commit_large(write, BlockHeader(kind=EXTENT, count=0, parts=0, time_ms=0), b"", 0.5)
     [first] = [block for block in blocks_of(store) if isinstance(block, Chunk) and block.number == 0]
     return EventPointer(STREAM, 0, first.start + BLOCK_HEADER_SIZE)

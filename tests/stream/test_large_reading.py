@@ -466,7 +466,7 @@ def test_a_reader_goes_on_behind_a_large_event_that_was_truncated_away(store: En
     """It had the event before its eyes already; that it is gone is told once, not for ever."""
     store.create_stream(STREAM)
     with store.writer(STREAM) as writer:
-        for event in (b"small", bytes(MIB), b"small, too"):
+        for event in (b"small", bytes(64 << 10), b"small, too"):
             writer.write_event(event, key="k").result()
         group = store.create_reader_group("g", [STREAM])
         with group.reader("r", max_event_size=2 * MIB) as reader:
