@@ -1,4 +1,4 @@
-"""The chart of the demo: when readings came, against when they were measured, as a page with one picture."""
+"""The chart of the demo, an HTML page: when readings arrived, against when they were measured."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ _PAGE: Final = """<!doctype html>
   th:first-child, td:first-child {{ text-align: left; }}
 </style>
 <h1>Which readings are late?</h1>
-<p>Every dot is a reading: left to right when it came, bottom to top when it was measured. A line is a watermark: what
-is measured below it counts as over, and a window of {window} seconds below it is closed. Spark's own watermark follows
-the latest reading at ten seconds' distance, and passes by those that wait behind a line that is down: <b>{lost:,} of
+<p>Every dot is a reading: the horizontal axis shows when it arrived, the vertical axis when it was measured. A line is
+a watermark: a reading below it is late, and a window of {window} seconds below it is closed. Spark's own watermark
+stays ten seconds behind the latest reading and overtakes the readings of the plant that is offline: <b>{lost:,} of
 {total:,} are lost</b>. The writers' watermark waits for them: <b>{exact_lost:,} are lost</b>.</p>
 <p><span class="key" style="background: var(--kept)"></span>counted by both
 <span class="key" style="background: var(--lost)"></span>lost with Spark's own watermark
@@ -53,7 +53,7 @@ the latest reading at ten seconds' distance, and passes by those that wait behin
 
 
 def chart(story: Story) -> str:
-    """Return the page."""
+    """Return the HTML page."""
     last = max(one.came for one in story.readings)
     step = len(story.readings) // _DOTS + 1
     shown = [one for one in story.readings if one.number % step == 0]
@@ -87,7 +87,7 @@ def _dot(place: tuple[float, float], last: float) -> str:
 
 
 def _points(line: Iterable[tuple[float, float]], last: float) -> str:
-    """Return a line that stays where it is until it rises."""
+    """Return the points of a step function."""
     points: list[str] = []
     before: float | None = None
     for came, at in line:
@@ -105,6 +105,6 @@ def _grid(last: float) -> Iterable[str]:
         yield f'<line class="grid" x1="{_LEFT}" x2="{_WIDTH - 10}" y1="{y:.1f}" y2="{y:.1f}"/>'
         yield f'<text x="{x:.1f}" y="{_HEIGHT - 22}" text-anchor="middle">{minute}</text>'
         yield f'<text x="{_LEFT - 8}" y="{y + 4:.1f}" text-anchor="end">{minute}</text>'
-    yield f'<text x="{_WIDTH / 2}" y="{_HEIGHT - 4}" text-anchor="middle">minute in which it came</text>'
+    yield f'<text x="{_WIDTH / 2}" y="{_HEIGHT - 4}" text-anchor="middle">minute of arrival</text>'
     turned = f'x="14" y="{_HEIGHT / 2}" transform="rotate(-90 14 {_HEIGHT / 2})"'
-    yield f'<text {turned} text-anchor="middle">minute of its own time</text>'
+    yield f'<text {turned} text-anchor="middle">minute of measurement</text>'

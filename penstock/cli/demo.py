@@ -1,4 +1,4 @@
-"""``penstock demo``: the main job, from nothing: writers, Spark with their watermark, an archive; and what it shows."""
+"""``penstock demo``: a whole pipeline: writers, Spark with their watermark, an archive and a chart."""
 
 import json
 import re
@@ -26,17 +26,22 @@ _LEFT = {_MARK, "data", "archive", "chart.html"}
 def demo(
     *,
     output: Annotated[
-        Path, typer.Option("--output", "-o", help="The folder for store, archive and chart; made anew.")
+        Path,
+        typer.Option(
+            "--output",
+            "-o",
+            help="The folder for the store, the archive and the chart; a previous demo in it is deleted.",
+        ),
     ] = Path("penstock-demo"),
     as_json: JsonOption = False,
 ) -> None:
-    """Three plants write readings late and out of order; Spark counts them by windows, and loses none. A minute."""
+    """Run a pipeline in a minute: readings arrive late and out of order, and Spark counts them without losing any."""
     from penstock.cli._chart import chart
     from penstock.spark import local_session
     from penstock.spark.demo import tell
 
     _make_anew(output)
-    with _said(quiet=as_json) as say:
+    with _status(quiet=as_json) as say:
         say("starting Spark")
         with local_session("demo") as spark:
             story = tell(spark, output.absolute(), say)  # Spark was started elsewhere, maybe
@@ -52,19 +57,19 @@ def demo(
 
 
 def _make_anew(folder: Path) -> None:
-    """Remove what an earlier demo has left; a folder with anything else in it stays as it is."""
+    """Remove an earlier demo; refuse a folder that holds anything else."""
     if folder.exists() and any(folder.iterdir()):
         names = {path.name for path in folder.iterdir()}
         if _MARK not in names or names - _LEFT:
-            raise FolderUnusable(str(folder), reason="it is not empty, and not of an earlier demo")
+            raise FolderUnusable(str(folder), reason="it is not empty and was not made by an earlier demo")
         shutil.rmtree(folder)
     folder.mkdir(parents=True, exist_ok=True)
     (folder / _MARK).touch()
 
 
 @contextmanager
-def _said(*, quiet: bool) -> "Iterator[Callable[[str], object]]":
-    """Say what is going on, on a terminal in one line that changes."""
+def _status(*, quiet: bool) -> "Iterator[Callable[[str], object]]":
+    """Yield a function that reports progress; on a terminal it updates one line."""
     from rich.console import Console
 
     console = Console(stderr=True, quiet=quiet)
@@ -75,15 +80,15 @@ def _said(*, quiet: bool) -> "Iterator[Callable[[str], object]]":
         yield status.update
 
 
-def _once(tell: "Callable[[str], object]") -> "Callable[[str], object]":
-    """Tell only what differs from the last by more than figures."""
+def _once(report: "Callable[[str], object]") -> "Callable[[str], object]":
+    """Skip a message that differs from the last one only in its figures."""
     last = ""
 
     def say(text: str) -> None:
         nonlocal last
         kind = re.sub(r"[\d.]+", "", text)
         if kind != last:
-            tell(text)
+            report(text)
         last = kind
 
     return say
@@ -112,7 +117,7 @@ def _print(story: "Story", figures: dict[str, int | float | bool], output: Path)
 
     total, windows = figures["events"], figures["windows"]
     table = Table()
-    for column, side in (("", "left"), ("counted", "right"), ("lost", "right"), ("windows right", "right")):
+    for column, side in (("", "left"), ("counted", "right"), ("lost", "right"), ("windows correct", "right")):
         table.add_column(column, justify=side)  # type: ignore[arg-type]
     for name, kind in (("with the writers' watermark", "exact"), (f"with Spark's own, {GUESS_S} s", "spark")):
         lost, right = figures[f"{kind}_lost"], figures[f"{kind}_right"]
@@ -122,14 +127,14 @@ def _print(story: "Story", figures: dict[str, int | float | bool], output: Path)
     console = Console(highlight=False, soft_wrap=True)  # paths and commands are there to be copied
     console.print(f"{total:,} readings of three plants, counted by Spark in windows of {WINDOW_S} s")
     console.print(table)
-    console.print("One line was down for two minutes: what it held back came long after the rest.")
-    console.print("Spark's own watermark took that for late; the writers had not called it over.")
+    console.print("One plant was offline for two minutes and sent its readings afterwards.")
+    console.print("Spark's own watermark dropped them as late; the writers' watermark waited.")
     console.print(f"Archived as Parquet: {story.archived:,} events, one of {LARGE_SIZE >> 20} MiB as a file, {whole}.")
     console.print()
-    for what, next_step in (
-        ("the picture", f"{output / 'chart.html'}"),
-        ("the archive", f"{output / 'archive'}"),
-        ("the stream", f"penstock tail plant/readings --windows --store {output / 'data'}"),
-        ("your own", "examples/pipeline.py, docs/spark.md"),
+    for label, place in (
+        ("chart", f"{output / 'chart.html'}"),
+        ("archive", f"{output / 'archive'}"),
+        ("stream", f"penstock tail plant/readings --windows --store {output / 'data'}"),
+        ("next steps", "examples/pipeline.py, docs/spark.md"),
     ):
-        console.print(f"{what:<12} [bold]{next_step}[/]")
+        console.print(f"{label:<12} [bold]{place}[/]")

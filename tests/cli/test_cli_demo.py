@@ -57,7 +57,7 @@ def test_a_folder_of_somebody_else_stays_as_it_is(call: Call, here: Path, monkey
     result = call("demo", "--output", "mine")
     assert (result.code, result.out) == (1, "")
     assert result.err.startswith("penstock: ")
-    assert "not of an earlier demo" in result.err
+    assert "not made by an earlier demo" in result.err
     assert result.err.count("\n") == 1
     assert [path.name for path in (here / "mine").iterdir()] == ["thesis.txt"]
     with penstock.connect(here / "data") as store:
