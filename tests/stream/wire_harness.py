@@ -6,6 +6,7 @@ import tempfile
 import threading
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
+from unittest.mock import patch
 
 import pytest
 from pyarrow import flight
