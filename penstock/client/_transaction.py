@@ -22,7 +22,7 @@ from penstock.model import check_many
 from penstock.ports import SystemClock
 from penstock.stream.format import Attributes, key_position, pack_positions
 from penstock.stream.transaction import EndedTransaction, as_event, check_ids, check_timestamp
-from penstock.stream.write import CHUNK_SIZE, EventOutputStream, LargeWrite, array_lengths, as_rows
+from penstock.stream.write import CHUNK_SIZE, EventOutputStream, LargeWrite, around_large, as_rows
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from penstock.stream.format import GivenHeaders
     from penstock.stream.serializers import Serializer
     from penstock.stream.transaction import Status
-    from penstock.stream.write import Rows
+    from penstock.stream.write import EventRows
 
 __all__ = ["RemoteTransaction", "RemoteTransactionalWriter"]
 
@@ -131,25 +131,22 @@ class RemoteTransaction:
                 self._is_broken = True
                 raise
 
-    def _send_all(self, rows: Rows, positions: npt.NDArray[np.float64]) -> None:
+    def _send_all(self, rows: EventRows, positions: npt.NDArray[np.float64]) -> None:
         """Send events in their order; large ones by themselves."""
         if not len(rows):
             self._call("batch", b"", b"", b"", 0, b"")  # which tells whether it is open at all
             return
-        done = 0
-        large = np.flatnonzero(array_lengths(rows.events) > CHUNK_SIZE).tolist()
-        for place in (*large, len(rows)):
-            self._send_some(rows.part(done, place), positions[done:place])
-            if place < len(rows):
-                with self._begin_at(float(positions[place]), rows.attributes(place)) as output:
-                    output.write(memoryview(rows.events[place].as_buffer()))
-            done = place + 1
+        for small, large in around_large(rows, CHUNK_SIZE):
+            self._send_some(rows.part(small.start, small.stop), positions[small])
+            if large is not None:
+                with self._begin_at(float(positions[large]), rows.attributes(large)) as output:
+                    output.write(rows.event(large))
 
-    def _send_some(self, rows: Rows, positions: npt.NDArray[np.float64]) -> None:
+    def _send_some(self, rows: EventRows, positions: npt.NDArray[np.float64]) -> None:
         """Send events none of which is large, as many in a message as would make a block."""
         if not len(rows):
             return
-        for first, last in pairwise(rows.block_marks(CHUNK_SIZE)):
+        for first, last in pairwise(rows.block_cuts(CHUNK_SIZE)):
             flags, (words, data, *columns) = rows.part(first, last).packed()
             places = pack_positions(positions[first:last])
             self._call("batch", words, bytes(data), places, flags, b"".join(columns))

@@ -9,7 +9,7 @@ import numpy as np
 from penstock.errors import BadArgument
 from penstock.stream import Transaction, TransactionalWriter
 from penstock.stream.format import Attributes, check_columns, check_position, unpack_columns, unpack_positions
-from penstock.stream.write import Rows, array_of, check_writer
+from penstock.stream.write import EventRows, array_of, check_writer
 
 if TYPE_CHECKING:
     from penstock.model import EventPointer
@@ -112,7 +112,7 @@ def write_batch(  # noqa: PLR0917 - as they are sent
         raise BadArgument(f"this is no batch ({error})") from error
     if len(positions) != len(lengths) or int(lengths.sum(dtype=np.int64)) != len(data):
         raise BadArgument("a batch whose events are not as long, or as many, as it says")
-    one.add_rows(Rows(array_of(lengths, data), keys, headers), positions)
+    one.add_rows(EventRows(array_of(lengths, data), keys, headers), positions)
 
 
 def begin_event(

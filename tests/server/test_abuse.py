@@ -165,8 +165,8 @@ def test_a_client_cannot_append_what_is_no_block(server: Server) -> None:
     with penstock.connect(server.address) as store:
         tail = store.tail(STREAM)
         writer = store.writer(STREAM)
-        header = BlockHeader(count=3, time_ms=0, writer=writer._writer, last=1, whole=1, floor=1)
-        block = writer._lanes[0].segment.submit(header, (1).to_bytes(4, "big"), b"too many bytes for one")
+        header = BlockHeader(count=3, time_ms=0, writer=writer._numbers.writer, last=1, whole=1, floor=1)
+        block = writer._lanes.open[0].segment.submit(header, (1).to_bytes(4, "big"), b"too many bytes for one")
         with pytest.raises(PenstockError, match="not as long"):
             block.result()
         assert store.tail(STREAM) == tail

@@ -30,7 +30,7 @@ from penstock.stream.format._columns import (
     unpack_columns,
 )
 from penstock.stream.format._keys import KEY_SIZE_MAX, key_bytes
-from penstock.stream.write._batch import Rows, as_rows
+from penstock.stream.write._batch import EventRows, as_rows
 
 KEY = st.none() | st.binary(max_size=20)
 NAME = st.text(st.characters(codec="utf-8"), max_size=8)
@@ -88,8 +88,8 @@ def test_part_of_a_batch_packs_as_if_it_were_alone(
     last = data.draw(st.integers(first + 1, len(rows)))
     keys, headers = [key for key, _ in rows], [one for _, one in rows]
     events = [b"e%d" % place for place in range(len(rows))]
-    whole = Rows(pa.array(events, pa.binary()), pa.array(keys, pa.binary()), headers_of_list(headers))
-    alone = Rows(
+    whole = EventRows(pa.array(events, pa.binary()), pa.array(keys, pa.binary()), headers_of_list(headers))
+    alone = EventRows(
         pa.array(events[first:last], pa.binary()),
         pa.array(keys[first:last], pa.binary()),
         headers_of_list(headers[first:last]),
@@ -146,7 +146,7 @@ def test_keys_are_dropped_from_a_block_and_nothing_else_is(
     parts = [b"".join(body)] if is_in_one else body
     header = BlockHeader(count=2, columns=flags, last=2)
     kept, *rest = without_keys(header, *parts)
-    plain_flags, plain = Rows(rows.events, None, rows.headers).packed()
+    plain_flags, plain = EventRows(rows.events, None, rows.headers).packed()
     assert (kept, b"".join(rest)) == (BlockHeader(count=2, columns=plain_flags, last=2), b"".join(plain))
     assert block_digest(header, *parts) == block_digest(kept, *rest), "a client finds its block all the same"
     assert without_keys(kept, *rest) == (kept, *rest)

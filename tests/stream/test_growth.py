@@ -17,7 +17,7 @@ from penstock.model import BySize, ByTime, StreamConfig
 from penstock.plog._block import BLOCK_HEADER_SIZE
 from penstock.plog._head import HEAD_SIZE
 from penstock.stream.format._block import Block
-from penstock.stream.write._writer import _KEY_BYTES_MAX
+from penstock.stream.write._lanes import KEY_BYTES_MAX
 from penstock.testing import ManualClock, MemoryDisk
 from tests.stream.harness import STREAM
 from tests.stream.large_harness import SIZES, settle, store_and_manager
@@ -307,7 +307,7 @@ def test_a_writer_remembers_a_bounded_number_of_bytes_of_keys(opened: tuple[Engi
     with store.writer(STREAM) as writer:
         for number in range(600):
             writer.write_event(b"", key=f"{number}".ljust(40_000))
-        assert 0 < sum(len(key) for key in writer._by_key if key is not None) <= _KEY_BYTES_MAX < 600 * 40_000
+        assert 0 < sum(len(key) for key in writer._lanes.by_key if key is not None) <= KEY_BYTES_MAX < 600 * 40_000
     assert sum(batch.num_rows for batch in store.read(STREAM)) == 600
 
 

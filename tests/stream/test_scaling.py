@@ -25,7 +25,9 @@ from penstock.stream.maintenance._scaling import (
     Meter,
     decide,
 )
-from penstock.stream.write._writer import StreamWriter
+from penstock.stream.write import _flush
+from penstock.stream.write._flush import Flusher
+from penstock.stream.write._place_again import place_again
 
 if TYPE_CHECKING:
     from penstock.stream import Engine
@@ -324,7 +326,7 @@ def test_scaling_again_and_again_does_not_starve_a_writer(monkeypatch: pytest.Mo
     """Segments that end whenever events were put into them, before they are sent, never take any."""
     with open_store("memory:") as store:
         store.create_stream("a/b")
-        writer, place_again = store.writer("a/b"), StreamWriter._place_again
+        writer = store.writer("a/b")
         scalers: list[threading.Thread] = []
         rounds = 0
 
@@ -332,17 +334,17 @@ def test_scaling_again_and_again_does_not_starve_a_writer(monkeypatch: pytest.Mo
             [segment] = store.stream("a/b").segments
             store.scale_stream("a/b", [segment.segment_id], [(0.0, 1.0)])
 
-        def place_and_scale(self: StreamWriter, rest: Any, more: Any) -> Any:  # noqa: ANN401
+        def place_and_scale(*args: Any, **options: Any) -> Any:  # noqa: ANN401
             nonlocal rounds
             rounds += 1
-            loads = place_again(self, rest, more)
+            loads = place_again(*args, **options)
             if len(scalers) < 5:
                 scalers.append(threading.Thread(target=scale))
                 scalers[-1].start()
                 scalers[-1].join(0.2)  # it ends the segments, if it is let
             return loads
 
-        monkeypatch.setattr(StreamWriter, "_place_again", place_and_scale)
+        monkeypatch.setattr(_flush, "place_again", place_and_scale)
         monkeypatch.setattr(writer, "_call_pump", lambda: None)
         ack = writer.write_event(b"x" * 100)
         scale()
@@ -357,20 +359,20 @@ def test_events_that_a_scale_moves_hold_back_who_writes_more(monkeypatch: pytest
     """They were taken out of the buffer, and are not on the disk: whoever counts only the buffer fills the memory."""
     with open_store("memory:") as store:
         store.create_stream("a/b")
-        writer, send = store.writer("a/b"), StreamWriter._send
+        writer, send = store.writer("a/b"), Flusher._send
         monkeypatch.setattr(writer, "_call_pump", lambda: None)
         sizes: list[int] = []
 
-        def write_and_send(self: StreamWriter, *args: Any, **options: Any) -> Any:  # noqa: ANN401
-            sizes.append(self._size)
+        def write_and_send(self: Flusher, *args: Any, **options: Any) -> Any:  # noqa: ANN401
+            sizes.append(self._lanes.size)
             if len(sizes) == 1:
                 writer.write_event(b"y" * 1000)
             return send(self, *args, **options)
 
-        monkeypatch.setattr(StreamWriter, "_send", write_and_send)
+        monkeypatch.setattr(Flusher, "_send", write_and_send)
         writer.write_event(b"x" * 100)
         store.scale_stream("a/b", [0], [(0.0, 1.0)])
         writer.flush()
         assert len(sizes) == 2
         assert sizes[1] > 1000
-        assert writer._size == 0
+        assert writer._lanes.size == 0

@@ -18,7 +18,7 @@ from penstock.stream.format._keys import key_positions, pack_positions, unpack_p
 from penstock.stream.serializers import StrSerializer
 from penstock.stream.transaction import _transaction_logs
 from penstock.stream.transaction._buffer import TransactionBuffer
-from penstock.stream.write._batch import Rows, array_of
+from penstock.stream.write._batch import EventRows, array_of
 from penstock.stream.write._large_write import EventOutputStream
 from tests.stream.harness import STREAM, inside
 from tests.stream.large_harness import SMALL_CHUNK, blocks_of, events_of, make_limits_small, pointers_of
@@ -211,7 +211,7 @@ def test_no_event_of_a_batch_is_touched_by_itself(store: Engine) -> None:
     def add(count: int) -> int:
         transaction = begin(inside(store))
         lengths, places = np.full(count, 10, ">u4"), key_positions(kinds * (count // 50))
-        found = calls_of(lambda: transaction.add_rows(Rows(array_of(lengths, bytes(10 * count))), places))
+        found = calls_of(lambda: transaction.add_rows(EventRows(array_of(lengths, bytes(10 * count))), places))
         transaction.commit()
         return found
 
@@ -243,7 +243,9 @@ def test_what_waits_is_cut_into_blocks_that_say_where_each_event_is(
     number = 0
     for turn, batch in enumerate(batches):
         if turn % 2 and batch:
-            waiting.add_rows(Rows(pa.array([event for event, _ in batch])), np.array([place for _, place in batch]))
+            waiting.add_rows(
+                EventRows(pa.array([event for event, _ in batch])), np.array([place for _, place in batch])
+            )
             number += len(batch)
             continue
         for event, place in batch:

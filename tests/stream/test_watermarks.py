@@ -28,6 +28,7 @@ from penstock.stream.segment._segment import PendingBlock, Segment
 from penstock.stream.time import _watermarks
 from penstock.stream.time._mark_log import MARK_LOG_SIZES
 from penstock.stream.time._marks import MarkStatus
+from penstock.stream.write._flush import Flusher
 from penstock.testing import ManualClock, MemoryDisk
 from tests.log.harness import GatedPlogs
 from tests.stream.harness import inside
@@ -630,7 +631,7 @@ def test_a_time_noted_while_a_segment_ends_is_marked_with_what_moves_on(
     store, writer = timed.store, timed.begin(10)
     writer.write_event(b"event", key="key")
     store.scale_stream(STREAM, [0], HALVES)
-    sent = type(writer)._send
+    sent = Flusher._send
     notes = iter([20])
 
     def send(self: Any, *args: Any, **options: Any) -> Any:  # noqa: ANN401
@@ -639,7 +640,7 @@ def test_a_time_noted_while_a_segment_ends_is_marked_with_what_moves_on(
             self.note_time(time)
         return rest
 
-    monkeypatch.setattr(type(writer), "_send", send)
+    monkeypatch.setattr(Flusher, "_send", send)
     writer.flush()
     timed.run_pass()
     assert timed.store.watermarks(STREAM)[-1] == at_tail(store, 20)

@@ -340,7 +340,7 @@ def test_a_callback_of_a_writer_that_is_fenced_may_open_a_writer(store: Engine) 
         store.writer(STREAM, "another").close()
         opened.set()
 
-    with first._flush_lock:  # so that the event still waits when the next writer comes
+    with first._flusher.flush_lock:  # so that the event still waits when the next writer comes
         first.write_event(b"waits").add_done_callback(open_another)
         second = threading.Thread(target=lambda: store.writer(STREAM, "w").close())
         second.start()

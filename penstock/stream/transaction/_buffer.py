@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from penstock.stream.format import BLOCK_HEADER_SIZE, LENGTH_SIZE, WORDS_SIZE, headers_of_list
-from penstock.stream.write import Rows, array_lengths, concat_rows, split
+from penstock.stream.write import EventRows, array_lengths, concat_rows, split
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -42,7 +42,7 @@ class Contents:
 class EventsAtPlace:
     """Events of one key range, in order; ``outputs`` are the open events among them, with their index."""
 
-    rows: Rows
+    rows: EventRows
     outputs: list[tuple[int, EventOutputStream]]
 
     def in_one(self) -> Contents:
@@ -51,7 +51,7 @@ class EventsAtPlace:
 
     def blocks(self, size: int) -> Iterator[Contents]:
         """Return the events as the contents of blocks of at most ``size`` bytes, or of one event."""
-        for first, last in pairwise(self.rows.block_marks(size)):
+        for first, last in pairwise(self.rows.block_cuts(size)):
             yield self._contents(first, last)
 
     def _contents(self, first: int, last: int) -> Contents:
@@ -75,7 +75,7 @@ class TransactionBuffer:
         self._keys: list[bytes | None] = []
         self._headers: list[Headers | None] = []
         self._positions: list[float] = []
-        self._rows: list[Rows] = []
+        self._rows: list[EventRows] = []
         self._places: list[npt.NDArray[np.float64]] = []
         self._outputs: list[tuple[int, EventOutputStream]] = []
 
@@ -93,7 +93,7 @@ class TransactionBuffer:
         self._count += 1
         self.size += len(event) + WORDS_SIZE + attributes.size
 
-    def add_rows(self, rows: Rows, positions: npt.NDArray[np.float64]) -> None:
+    def add_rows(self, rows: EventRows, positions: npt.NDArray[np.float64]) -> None:
         """Add a batch of events."""
         self._close_run()
         self._rows.append(rows)
@@ -105,7 +105,7 @@ class TransactionBuffer:
         if self._events:
             keys = None if self._keys.count(None) == len(self._keys) else pa.array(self._keys, pa.binary())
             headers = headers_of_list(self._headers) if any(self._headers) else None
-            self._rows.append(Rows(pa.array(self._events, pa.binary()), keys, headers))
+            self._rows.append(EventRows(pa.array(self._events, pa.binary()), keys, headers))
             self._places.append(np.array(self._positions))
             self._events, self._keys, self._headers, self._positions = [], [], [], []
 
@@ -119,7 +119,7 @@ class TransactionBuffer:
             return {}
         rows = concat_rows(self._rows)
         if not keeps_keys:
-            rows = Rows(rows.events, None, rows.headers)
+            rows = EventRows(rows.events, None, rows.headers)
         which = np.searchsorted(lows, np.concatenate(self._places), side="right") - 1
         return {
             place: EventsAtPlace(

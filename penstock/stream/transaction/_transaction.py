@@ -23,7 +23,7 @@ from penstock.stream.format import EXTENT, Attributes, BlockHeader, key_position
 from penstock.stream.transaction._buffer import TransactionBuffer
 from penstock.stream.transaction._status import check_timestamp
 from penstock.stream.transaction._transaction_logs import TransactionLogs
-from penstock.stream.write import CHUNK_SIZE, EventOutputStream, LargeWrite, array_lengths, as_rows
+from penstock.stream.write import CHUNK_SIZE, EventOutputStream, LargeWrite, around_large, as_rows
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from penstock.stream.transaction._prepared import PreparedTransaction
     from penstock.stream.transaction._status import Status
     from penstock.stream.transaction._transactions import Transactions
-    from penstock.stream.write import Rows
+    from penstock.stream.write import EventRows
 
 __all__ = ["Transaction", "as_event"]
 
@@ -138,7 +138,7 @@ class Transaction:
         rows, positions = as_rows(events, keys, headers, without=spare)
         self.add_rows(rows, np.full(len(rows), spare) if positions is None else positions)
 
-    def add_rows(self, rows: Rows, positions: npt.NDArray[np.float64]) -> None:
+    def add_rows(self, rows: EventRows, positions: npt.NDArray[np.float64]) -> None:
         """Add events, each with its position in the key space; a failure aborts the transaction."""
         with self._lock:
             self.ping()
@@ -148,18 +148,15 @@ class Transaction:
                 self._abort(f"a batch could not be added ({error})")
                 raise
 
-    def _add_all(self, rows: Rows, positions: npt.NDArray[np.float64]) -> None:
+    def _add_all(self, rows: EventRows, positions: npt.NDArray[np.float64]) -> None:
         """Add events in order; each large one goes into a log of its own."""
-        done = 0
-        large = np.flatnonzero(array_lengths(rows.events) > CHUNK_SIZE).tolist() if len(rows) else []
-        for place in (*large, len(rows)):
-            self._add_some(rows.part(done, place), positions[done:place])
-            if place < len(rows):
-                with self.begin_at(float(positions[place]), rows.attributes(place)) as output:
-                    output.write(memoryview(rows.events[place].as_buffer()))
-            done = place + 1
+        for small, large in around_large(rows, CHUNK_SIZE):
+            self._add_some(rows.part(small.start, small.stop), positions[small])
+            if large is not None:
+                with self.begin_at(float(positions[large]), rows.attributes(large)) as output:
+                    output.write(rows.event(large))
 
-    def _add_some(self, rows: Rows, positions: npt.NDArray[np.float64]) -> None:
+    def _add_some(self, rows: EventRows, positions: npt.NDArray[np.float64]) -> None:
         if not len(rows):
             return
         if rows.events.nbytes > _COPY_SIZE_MAX:

@@ -1,7 +1,7 @@
 """Writers: batches of events, lanes by segment, acknowledgements, large events on their way in."""
 
 from penstock.stream.write._acks import Ack, BatchAck, DoneAck, EventPointers
-from penstock.stream.write._batch import Rows, array_lengths, array_of, as_rows, concat_rows, split
+from penstock.stream.write._batch import EventRows, around_large, array_lengths, array_of, as_rows, concat_rows, split
 from penstock.stream.write._host import KnownWriter, OpenLane
 from penstock.stream.write._large_write import CHUNK_SIZE, EventOutputStream, LargeWrite
 from penstock.stream.write._pump import Pump
@@ -16,13 +16,14 @@ __all__ = [
     "DoneAck",
     "EventOutputStream",
     "EventPointers",
+    "EventRows",
     "KnownWriter",
     "LargeWrite",
     "OpenLane",
     "Pump",
-    "Rows",
     "StreamWriter",
     "Writers",
+    "around_large",
     "array_lengths",
     "array_of",
     "as_rows",

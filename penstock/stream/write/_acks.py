@@ -38,9 +38,9 @@ if TYPE_CHECKING:
 
     from penstock.ports import Bytes
     from penstock.stream.format import Headers
-    from penstock.stream.write._batch import Rows
+    from penstock.stream.write._batch import EventRows
 
-__all__ = ["Ack", "ArrayRun", "BatchAck", "DoneAck", "EventPointers", "ListRun", "Place", "Run"]
+__all__ = ["Ack", "ArrayRun", "BatchAck", "DoneAck", "EventPointers", "ListRun", "Place", "Run", "run_at"]
 
 _FIRST: Final = attrgetter("first")
 _logger: Final = logging.getLogger("penstock.stream")
@@ -157,7 +157,7 @@ class ListRun(Run, eq=False):
         self.size += size
         return size
 
-    def extend(self, rows: Rows, size: int) -> int:
+    def extend(self, rows: EventRows, size: int) -> int:
         """Add events that take so many bytes; return how many were there before."""
         first = len(self.events)
         if rows.headers is not None:
@@ -196,11 +196,19 @@ class ListRun(Run, eq=False):
 class ArrayRun(Run, eq=False, kw_only=True):
     """Events that came as an Arrow array."""
 
-    rows: Rows | None
+    rows: EventRows | None
 
     def let_go(self) -> None:
         """Keep nothing but where the events are."""
         self.rows = None
+
+
+def run_at(driver: Driver, pointer: EventPointer) -> Run:
+    """Return the run of one event that is durable already, at ``pointer``."""
+    run = Run(driver, pointer.stream, pointer.segment_id)
+    run.places.append(Place(0, pointer.offset - BLOCK_HEADER_SIZE, b""))
+    run.settle()
+    return run
 
 
 class Ack:

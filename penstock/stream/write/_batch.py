@@ -32,7 +32,8 @@ if TYPE_CHECKING:
     from penstock.ports import Bytes
 
 __all__ = [
-    "Rows",
+    "EventRows",
+    "around_large",
     "array_data",
     "array_ends",
     "array_lengths",
@@ -41,13 +42,13 @@ __all__ = [
     "as_keys",
     "as_rows",
     "concat_rows",
-    "cut_marks",
+    "cut_points",
     "split",
 ]
 
 
 @dataclass(frozen=True, slots=True)
-class Rows:
+class EventRows:
     """Events with their keys and headers; None where no event has any."""
 
     events: pa.BinaryArray
@@ -57,14 +58,18 @@ class Rows:
     def __len__(self) -> int:
         return len(self.events)
 
-    def part(self, first: int, last: int) -> Rows:
+    def part(self, first: int, last: int) -> EventRows:
         """Return some of them, without a copy."""
-        return Rows(self.events[first:last], _part(self.keys, first, last), _part(self.headers, first, last))
+        return EventRows(self.events[first:last], _part(self.keys, first, last), _part(self.headers, first, last))
 
-    def take(self, chosen: npt.NDArray[np.integer]) -> Rows:
+    def take(self, chosen: npt.NDArray[np.integer]) -> EventRows:
         """Return those that are chosen, in that order."""
         columns = (None if one is None else one.take(chosen) for one in (self.keys, self.headers))
-        return Rows(self.events.take(chosen), *columns)
+        return EventRows(self.events.take(chosen), *columns)
+
+    def event(self, index: int) -> memoryview:
+        """Return the bytes of one event, without a copy."""
+        return memoryview(self.events[index].as_buffer())
 
     def attributes(self, index: int) -> Attributes:
         """Return the key and the headers of one event."""
@@ -79,9 +84,9 @@ class Rows:
             sizes += header_sizes(self.headers)
         return sizes
 
-    def block_marks(self, size: int) -> list[int]:
+    def block_cuts(self, size: int) -> list[int]:
         """Return before which events to cut, and their number: blocks of at most ``size`` bytes, or of one event."""
-        return cut_marks(np.cumsum(self.sizes()), size=size)
+        return cut_points(np.cumsum(self.sizes()), size=size)
 
     def packed(self) -> tuple[int, list[Bytes]]:
         """Return the column flags of the block that they make, and its body."""
@@ -93,12 +98,12 @@ def _part(array: pa.Array | None, first: int, last: int) -> pa.Array | None:
     return None if array is None else array[first:last]
 
 
-def concat_rows(rows: Sequence[Rows]) -> Rows:
+def concat_rows(rows: Sequence[EventRows]) -> EventRows:
     """Return all of them in one."""
     if len(rows) == 1:
         return rows[0]
     lengths = list(map(len, rows))
-    return Rows(
+    return EventRows(
         pa.concat_arrays([one.events for one in rows]),
         _concat([one.keys for one in rows], lengths, pa.binary()),
         _concat([one.headers for one in rows], lengths, HEADERS_TYPE),
@@ -114,7 +119,7 @@ def _concat(arrays: Sequence[pa.Array | None], lengths: Sequence[int], kind: pa.
 
 def as_rows(
     events: object, keys: object, headers: object, *, without: float
-) -> tuple[Rows, npt.NDArray[np.float64] | None]:
+) -> tuple[EventRows, npt.NDArray[np.float64] | None]:
     """Return what a caller gives as a batch, checked, and the key position of each event; None if there are no keys.
 
     There is a key for each event, one for all, or none; ``without`` is the position of those without.
@@ -122,14 +127,14 @@ def as_rows(
     array = as_array(events)
     columns = None if headers is None else headers_column(headers, len(array))
     if keys is None:
-        return Rows(array, None, columns), None
+        return EventRows(array, None, columns), None
     if isinstance(keys, str | bytes):
         key = key_bytes(keys)
-        return Rows(array, pa.repeat(pa.scalar(key, pa.binary()), len(array)), columns), np.full(
+        return EventRows(array, pa.repeat(pa.scalar(key, pa.binary()), len(array)), columns), np.full(
             len(array), key_position(key)
         )
     stored, positions = as_keys(keys, len(array), without=without)
-    return Rows(array, stored, columns), positions
+    return EventRows(array, stored, columns), positions
 
 
 def as_array(events: object) -> pa.BinaryArray:
@@ -175,14 +180,23 @@ def as_keys(keys: object, count: int, *, without: float) -> tuple[pa.BinaryArray
     return pa.array([*encoded, None], pa.binary()).take(pa.array(which)), positions
 
 
-def split(rows: Rows, which: npt.NDArray[np.integer]) -> Iterator[tuple[int, npt.NDArray[np.integer], Rows]]:
+def split(rows: EventRows, which: npt.NDArray[np.integer]) -> Iterator[tuple[int, npt.NDArray[np.integer], EventRows]]:
     """Return each place that events go to, which of them do, and those; ``which`` is the place of each event."""
     for place in np.unique(which):
         chosen = np.flatnonzero(which == place)
         yield int(place), chosen, rows if len(chosen) == len(rows) else rows.take(chosen)
 
 
-def cut_marks(ends: npt.NDArray[np.int64], *, size: int) -> list[int]:
+def around_large(rows: EventRows, size_max: int) -> Iterator[tuple[slice, int | None]]:
+    """Return the events up to a size in slices, each with the index of the large event behind it; None at the end."""
+    start = 0
+    for large in np.flatnonzero(array_lengths(rows.events) > size_max).tolist():
+        yield slice(start, large), large
+        start = large + 1
+    yield slice(start, len(rows)), None
+
+
+def cut_points(ends: npt.NDArray[np.int64], *, size: int) -> list[int]:
     """Return before which events to cut, and their number: parts of at most ``size`` bytes, or of one event."""
     marks = [0]
     while marks[-1] < len(ends):

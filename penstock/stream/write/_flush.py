@@ -1,0 +1,230 @@
+"""Flushing: what waits in a writer's lanes becomes durable.
+
+One flush takes all lanes, appends one or more blocks to each segment and ends when all of them are durable, before the
+next one begins. So the durable events of each key, and of each writer's numbers, have no gaps, whatever happens.
+
+Two locks order it. The flush lock is held from the beginning of a flush to its end, and taken first. The lock of the
+lanes is never held while waiting, so events can be written while a flush is under way. Callbacks of acknowledgements
+run when neither is held, because they may write, or wait.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from contextlib import suppress
+from typing import TYPE_CHECKING, TypeVar
+
+from penstock.errors import NoSuchStream, StoreClosed, StreamSealed, WriterFailed, WriterFenced
+from penstock.ports import uninterrupted
+from penstock.stream.format import BlockHeader
+from penstock.stream.segment import SegmentEnded
+from penstock.stream.write._acks import Place
+from penstock.stream.write._place_again import place_again
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Sequence
+
+    from penstock.ports import Bytes
+    from penstock.stream.write._acks import Run
+    from penstock.stream.write._block_plan import BlockPlan
+    from penstock.stream.write._host import Pending, WriterHost
+    from penstock.stream.write._lanes import Lanes, Load
+    from penstock.stream.write._numbers import Numbers
+    from penstock.stream.write._writer import StreamWriter
+
+__all__ = ["Flusher"]
+
+T = TypeVar("T")
+
+
+class Flusher:
+    """Makes durable what waits in the lanes of one writer, and the time that the writer has noted behind it.
+
+    ``trouble`` is the reason why nothing can be written any more, None while all is well.
+    """
+
+    def __init__(self, writer: StreamWriter, host: WriterHost, lanes: Lanes, numbers: Numbers) -> None:
+        self._writer, self._host, self._lanes, self._numbers = writer, host, lanes, numbers
+        self.lock = threading.Lock()  # guards the lanes
+        self.flush_lock = threading.Lock()
+        self.trouble: BaseException | None = None
+        self._settled: deque[Run] = deque()  # whose callbacks are still to be called
+        self._noted_time: int | None = None  # to be marked behind the events before it
+        self._is_floor_stored = True  # whether the last block says how far the numbers are durable
+
+    def check(self) -> None:
+        """Raise what is wrong with the writer, if something is."""
+        if self.trouble is not None:
+            raise self.trouble
+
+    def note_time(self, time: int) -> None:
+        """Mark a time with the next flush; it counts as a byte that waits."""
+        with self.lock:
+            self.check()
+            if self._noted_time is None:
+                self._lanes.size += 1
+            self._noted_time = max(time, self._noted_time or 0)
+
+    def holding(self, step: Callable[[], T]) -> T:
+        """Take a step while no other thread flushes, then call the callbacks that have become due."""
+        try:
+            with self.flush_lock:
+                return step()
+        finally:
+            self.announce()
+
+    def with_empty_lanes(self, step: Callable[[], T]) -> T:
+        """Flush until nothing waits, then take a step; the caller holds the flush lock."""
+        while True:
+            with self.lock:
+                self.check()
+                if not self._lanes.size:
+                    return step()
+            self.flush()
+
+    def announce(self) -> None:
+        """Call the callbacks that are due; if an interrupt comes before that, the next call does, or the pump."""
+        if self._settled:
+            self._call_back()
+
+    @uninterrupted
+    def _call_back(self) -> None:
+        while self._settled:
+            with suppress(IndexError):  # another thread has taken it
+                self._settled.popleft().announce()
+
+    @uninterrupted
+    def flush(self) -> None:
+        """Make durable what waits; the caller holds the flush lock. Acknowledgements report errors, none is raised."""
+        runs: set[Run] = set()
+        with self.lock:
+            loads = self._lanes.take(runs)
+            time = self._take_time(None)
+        try:
+            time = self._send_all(loads, runs, time)
+        except BaseException as error:  # noqa: BLE001 - acknowledgements report it, whatever it was
+            self.fail(error, runs)
+            return
+        self._settle(runs)
+        if runs:
+            self._host.note_activity(self._writer)
+        if time is not None:
+            self._mark(time)
+
+    def _send_all(self, loads: list[Load], runs: set[Run], time: int | None) -> int | None:
+        """Make loads durable, wherever their segments end meanwhile; return the time to be marked behind them.
+
+        What is written meanwhile is taken along where a segment has ended: its runs are added to ``runs``.
+        """
+        numbers, lanes, is_anonymous = self._numbers, self._lanes, self._writer.writer_id is None
+        flush_last = numbers.give(_plans(loads))
+        # Blocks of the same flush that an earlier writer left must not be counted with these.
+        segments = len(loads) if flush_last > numbers.resume else 0
+        if loads:
+            self._is_floor_stored = bool(segments) or is_anonymous
+        unsent, taken_size = self._send(loads, flush_last, segments=segments), 0
+        while unsent:
+            with self._host.steady:  # or segments end again while events are put into them, and again
+                with self.lock:
+                    taken_size = lanes.size
+                    more = lanes.take(runs)
+                    lanes.size = taken_size  # a full buffer holds back writing threads as before
+                    time = self._take_time(time)
+                    flush_last = max(flush_last, numbers.give(_plans(more)))
+                    lanes.refresh()
+                    loads = place_again(lanes, unsent, more, numbers_given=numbers.are_given)
+                self._is_floor_stored = is_anonymous
+                unsent = self._send(loads, flush_last, segments=0)
+        with self.lock:
+            lanes.size -= taken_size
+        numbers.floor = flush_last
+        if not self._is_floor_stored:
+            with suppress(StreamSealed):  # then no writer goes on with these numbers
+                self._store_floor()
+        return time
+
+    def _take_time(self, before: int | None) -> int | None:
+        """Take the time that waits to be marked, or the one taken before; the caller holds the lock."""
+        time, self._noted_time = self._noted_time, None
+        return before if time is None else max(time, before or 0)
+
+    def _mark(self, time: int) -> None:
+        """Mark a time behind all that is durable, which is everything that was written before the time was noted."""
+        try:
+            self._host.mark_behind(self._writer, time)
+        except Exception as error:  # noqa: BLE001 - the next write raises it, whatever it was
+            self.fail(error)
+
+    def _send(self, loads: Sequence[Load], flush_last: int, *, segments: int) -> list[BlockPlan]:
+        """Append blocks and wait for them; return the plans whose segment has ended.
+
+        ``segments`` is how many segments the flush goes to; 0 if that must not be counted.
+        """
+        unsent: list[BlockPlan] = []
+        sent: list[tuple[BlockPlan, Bytes, Pending]] = []
+        for lane, plans in loads:
+            for plan in plans:
+                flush_segments = segments if plan is plans[-1] else 0
+                columns, body = plan.packed(keeps_keys=self._lanes.keeps_keys)
+                header = BlockHeader(
+                    columns=columns,
+                    parts=flush_segments,
+                    count=plan.count,
+                    writer=self._numbers.writer,
+                    last=plan.last_number,
+                    whole=flush_last if flush_segments else 0,
+                    floor=flush_last if flush_segments == 1 else self._numbers.floor,
+                )
+                try:
+                    sent.append((plan, body[0], lane.segment.submit(header, *body)))
+                except SegmentEnded:
+                    unsent += plans[plans.index(plan) :]
+                    break
+        for plan, words, pending in sent:
+            try:
+                pending.result()
+            except SegmentEnded:
+                unsent.append(plan)
+            else:
+                plan.run.places.append(Place(plan.first, pending.start, words))
+        return unsent
+
+    def _store_floor(self) -> None:
+        """Append a block without events that says how far the numbers are durable: those of the flush could not."""
+        floor = self._numbers.floor
+        header = BlockHeader(count=0, writer=self._numbers.writer, last=floor, whole=floor, floor=floor)
+        segment = self._lanes.open[0].segment
+        while not self._is_floor_stored:
+            try:
+                segment.submit(header).result()
+                self._is_floor_stored = True
+            except SegmentEnded:
+                uid, segments, _ = self._host.lanes(self._writer.stream)
+                if uid != self._lanes.uid:
+                    raise NoSuchStream(self._writer.stream) from None
+                segment = segments[0].segment
+
+    def note_floor(self, floor: int) -> None:
+        """Note that all events up to a number are durable and a block says so; the caller holds the flush lock."""
+        self._numbers.floor, self._is_floor_stored = floor, True
+        self._host.note_activity(self._writer)
+
+    def fail(self, error: BaseException, runs: Iterable[Run] = ()) -> None:
+        """Write no more, because later events would be out of order; events that wait fail with those of ``runs``."""
+        failed = set(runs)
+        with self.lock:
+            if self.trouble is None:
+                is_known = isinstance(error, StreamSealed | WriterFenced | NoSuchStream | StoreClosed)
+                self.trouble = error if is_known else WriterFailed(self._writer.stream, cause=error)
+            self._lanes.take(failed)
+        self._settle(failed, self.trouble)
+
+    def _settle(self, runs: Iterable[Run], error: BaseException | None = None) -> None:
+        for run in runs:
+            run.settle(error)
+        self._settled.extend(run for run in runs if run.callbacks)
+
+
+def _plans(loads: Iterable[Load]) -> Iterator[BlockPlan]:
+    return (plan for _, plans in loads for plan in plans)
