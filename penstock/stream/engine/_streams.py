@@ -1,7 +1,6 @@
-"""What changes streams as a whole: create, configure, scale, seal, truncate, delete; and their consumers.
+"""Changes of streams as a whole: create, configure, scale, seal, truncate, delete; and their consumers.
 
-``catalog.lock`` is held by whoever changes what there is; it is taken before the locks of segments, and after those of
-writers.
+Every change holds ``catalog.lock``, which is taken before the locks of segments, and after those of writers.
 """
 
 from __future__ import annotations
@@ -73,7 +72,7 @@ class Streams:
     def create(
         self, name: str, segments: int | None = None, config: StreamConfig | None = None, *, exist_ok: bool = False
     ) -> StreamInfo:
-        """Create a stream; with ``exist_ok``, one that is there stays as it is."""
+        """Create a stream; with ``exist_ok`` an existing one stays as it is."""
         check_stream_name(name)
         config = StreamConfig() if config is None else config
         check_kind("config", config, StreamConfig)
@@ -98,7 +97,7 @@ class Streams:
             return [self.info(name) for name in sorted(names)]
 
     def info(self, name: str) -> StreamInfo:
-        """Return what there is to know of a stream."""
+        """Return the state, size and configuration of a stream."""
         with self._catalog.lock:
             state = self._catalog.open_stream(name)
             tail = self._cuts.tail(name)
@@ -118,7 +117,7 @@ class Streams:
 
     @uninterrupted
     def update(self, name: str, config: StreamConfig) -> StreamInfo:
-        """Give a stream another configuration."""
+        """Replace the configuration of a stream."""
         check_kind("config", config, StreamConfig)
         with self._catalog.lock:
             if self._catalog.open_stream(name).sealed:
@@ -130,7 +129,7 @@ class Streams:
 
     @uninterrupted
     def scale(self, name: str, seal: Sequence[int], ranges: Sequence[tuple[float, float]]) -> StreamInfo:
-        """End some segments and go on in new ones that have the same key space: a split, a merge, or both."""
+        """Replace segments by new ones that cover the same key space: a split, a merge, or both."""
         seal, ranges = as_list("seal", seal, "segments, ints"), _as_ranges(ranges)
         for segment in seal:
             check_whole("seal", segment)
@@ -154,7 +153,7 @@ class Streams:
         return self.info(name)
 
     def _end_segments(self, state: StreamState, segments: Sequence[int], record: Any) -> None:  # noqa: ANN401
-        """End segments together with the record that says so; where that fails, they go on."""
+        """End segments together with the record of it; if that fails, they take events again."""
         self._transactions.commits.finish(state.name)
         ending = {segment: self._segments.get(state.name, segment) for segment in segments}
         try:
@@ -184,7 +183,7 @@ class Streams:
 
     @uninterrupted
     def truncate(self, name: str, cut: StreamCut) -> StreamInfo:
-        """Let the stream begin at ``cut``; what lies before is gone, and its plogs are freed."""
+        """Delete everything before ``cut``, and free the plogs there."""
         with self._catalog.lock:
             state = self._catalog.open_stream(name)
             self._cuts.check(cut, stream=name)
@@ -206,11 +205,11 @@ class Streams:
             self._segments.get(state.name, segment_id).notify()
         try:
             self._free_space(state)
-        except PenstockError as error:  # the stream begins at its new head all the same
+        except PenstockError as error:  # the truncation itself is durable
             _logger.warning("the space before the head of stream %s is freed later: %s", state.name, error)
 
     def _free_space(self, state: StreamState) -> None:
-        """Let go of the plogs that lie before the head of a stream."""
+        """Free the plogs that lie before the head of a stream."""
         for segment_id, offset in state.head.items():
             self._segments.get(state.name, segment_id).truncate(offset, count=state.head_counts.get(segment_id, 0))
         self._watermarks.truncate(state)
@@ -219,7 +218,7 @@ class Streams:
     def register_consumer(
         self, name: str, consumer: str, cut: StreamCut | None = None, *, lease_s: float | None = None
     ) -> None:
-        """Note that a consumer needs nothing before ``cut``, the head at first; retention by consumption goes by it.
+        """Register a consumer that needs nothing before ``cut``, by default the head; retention by consumption waits for it.
 
         With ``lease_s`` it is forgotten when it is not registered again for so many seconds.
         """
@@ -236,14 +235,14 @@ class Streams:
 
     @uninterrupted
     def unregister_consumer(self, name: str, consumer: str) -> None:
-        """Forget a consumer; one that is not registered is forgotten already."""
+        """Unregister a consumer; one that is not registered is no error."""
         check_name("consumer", consumer)
         with self._catalog.lock:
             if consumer in self._catalog.open_stream(name).consumers:
                 self._catalog.commit(ConsumerMoved(name, consumer, None))
 
     def consumers(self, name: str) -> dict[str, StreamCut]:
-        """Return who is registered as a consumer, and how far each has come."""
+        """Return the registered consumers with their positions."""
         with self._catalog.lock:
             known = self._catalog.open_stream(name).consumer_cuts()
             return {consumer: StreamCut.of(name, cut) for consumer, cut in known.items()}

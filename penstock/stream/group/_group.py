@@ -1,4 +1,4 @@
-"""Reader groups: readers that share the segments of some streams, each segment to one of them at a time."""
+"""Reader groups: readers that share the segments of streams; each segment is held by one reader at a time."""
 
 from __future__ import annotations
 
@@ -62,12 +62,12 @@ class ReaderGroup:
 
     @property
     def streams(self) -> tuple[str, ...]:
-        """The streams that it reads."""
+        """The streams that the group reads."""
         return tuple(self._catalog.group(self.name).streams)
 
     @property
     def position(self) -> tuple[StreamCut, ...]:
-        """How far its readers have come: a cut of each stream."""
+        """The position of the group: a cut of each stream."""
         with self._catalog.lock:
             return _as_cuts(self._groups.coordinator(self.name).places_now(returned=True))
 
@@ -84,7 +84,7 @@ class ReaderGroup:
         serializer: Serializer[Any] | None = None,
         max_event_size: int = EVENT_SIZE_DEFAULT,
     ) -> Reader:
-        """Open a reader. One of this name that a process left behind when it ended is replaced."""
+        """Open a reader; it replaces one of the same name whose process has ended."""
         check_name("reader", reader_id)
         if serializer is not None:
             check_method("serializer", serializer, "deserialize")
@@ -93,7 +93,7 @@ class ReaderGroup:
 
     @uninterrupted
     def join(self, make: Callable[[LocalMembership], AnyMember], claim: Claim | None = None) -> AnyMember:
-        """Give a new reader a membership in the group, or one that had it its own again."""
+        """Let a new reader join the group, or one that was a member rejoin it."""
         with self._catalog.lock:
             coordinator = self._groups.coordinator(self.name)
             silent = coordinator.expire(self._groups.clock.elapsed())
@@ -105,18 +105,18 @@ class ReaderGroup:
 
     @property
     def finished(self) -> bool:
-        """Whether it has read everything, up to its end or that of its streams, which are sealed."""
+        """Whether the group has read everything: up to its end, or to the end of its sealed streams."""
         with self._catalog.lock:
             return self._groups.coordinator(self.name).finished
 
     def readers(self) -> list[str]:
-        """Return the names of its readers."""
+        """Return the names of the readers."""
         with self._catalog.lock:
             return sorted(self._catalog.group(self.name).readers)
 
     @uninterrupted
     def reader_offline(self, reader_id: str, position: Position | None = None) -> None:
-        """End a reader that does not answer: others go on with its segments, from ``position`` if it is given.
+        """End a reader that does not answer: others continue with its segments, from ``position`` if it is given.
 
         Otherwise they go on from where it was last known to be. It is told at its next call.
         """
@@ -134,7 +134,7 @@ class ReaderGroup:
         let_go([] if reader is None else [reader])
 
     def _check_position(self, position: Position, held: Mapping[Key, int]) -> dict[Key, int]:
-        """Return a position in those segments that the reader still has; what was truncated away is not checked."""
+        """Return a checked position, in the segments that the reader still holds; truncated ones are not checked."""
         check_kind("position", position, Position)
         self._check_streams(position)
         places = {key: place for key, place in position.offsets.items() if key in held}
@@ -153,7 +153,7 @@ class ReaderGroup:
             raise WrongCut(", ".join(self.streams), foreign[0], reason=f"group {self.name!r} does not read that stream")
 
     def checkpoint(self, name: str, timeout: float | None = CHECKPOINT_TIMEOUT_S) -> Checkpoint:
-        """Have every reader come to a checkpoint; return where they were, once all have.
+        """Take a checkpoint: return the positions of all readers, once each has reached it.
 
         Each gets it from ``read_next_event`` in place of an event, and has come to it when it asks for the next.
         ``CheckpointFailed`` if that takes longer than ``timeout`` seconds.
@@ -170,7 +170,7 @@ class ReaderGroup:
                     break
         finally:
             missing = self._end_checkpoint(name, wake_up)
-        self._catalog.make_durable()  # after a failed sync its readers came to it in memory only
+        self._catalog.make_durable()  # after a failed sync its readers reached it in memory only
         found = self.checkpoints.get(name)
         if found is None:
             reason = f"{', '.join(missing)} did not come to it in time" if missing else "the group was reset"
@@ -191,7 +191,7 @@ class ReaderGroup:
 
     @uninterrupted
     def _end_checkpoint(self, name: str, wake_up: WakeUp) -> list[str]:
-        """Wait no more; return which readers have not come to the checkpoint, which is dropped then."""
+        """Stop waiting; return the readers that have not reached the checkpoint, which is dropped then."""
         with self._catalog.lock:
             coordinator = self._groups.at_work.get(self.name)
             if coordinator is None or coordinator.waiter is not wake_up:
@@ -202,7 +202,7 @@ class ReaderGroup:
 
     @uninterrupted
     def drop_checkpoint(self, name: str) -> None:
-        """Let who waits for a checkpoint wait no more."""
+        """Drop a checkpoint that is under way; its caller stops waiting."""
         with self._catalog.lock:
             coordinator = self._groups.at_work.get(self.name)
             if coordinator is not None and coordinator.waiter is not None and self._is_under_way(name):
@@ -216,7 +216,7 @@ class ReaderGroup:
 
     @uninterrupted
     def reset(self, to: GroupPlace | Position) -> None:
-        """Read on from a checkpoint, cuts, the head, a reader's position, or a time in milliseconds.
+        """Continue from a checkpoint, cuts, the head, a reader's position, or a time in milliseconds.
 
         A stream without a cut stays where it is, and so does a segment that is not in the position. All readers are
         ended, and are told so at their next call.
@@ -224,7 +224,7 @@ class ReaderGroup:
         with self._catalog.lock:
             state, coordinator = self._catalog.group(self.name), self._groups.coordinator(self.name)
             if isinstance(to, Position):
-                coordinator.losses.skip(None)  # what it has lost is neither in its place nor in the position
+                coordinator.losses.skip(None)  # lost segments are in no position
             now = coordinator.places_now(returned=False)
             if isinstance(to, str) and to == "head":
                 chosen = {stream: self._groups.cuts.head(stream) for stream in state.streams}
@@ -240,7 +240,7 @@ class ReaderGroup:
         let_go(ended)
 
     def _cuts_at(self, position: Position, now: Places) -> dict[str, StreamCut]:
-        """Return the cuts at a position in some segments, with the others where they are now."""
+        """Return the cuts at a position in some segments; the other segments stay where they are now."""
         self._check_streams(position)
         cuts = {}
         for given in position.cuts:
@@ -251,13 +251,13 @@ class ReaderGroup:
         return cuts
 
     def current_time_window(self, stream: str | None = None) -> TimeWindow | None:
-        """Return between which times the group is in a stream, the only one by default; None if nobody gave time."""
+        """Return the time window of the group in a stream, by default its only one; None if no writer noted time."""
         with self._catalog.lock:
             coordinator = self._groups.coordinator(self.name)
         return coordinator.time_window(stream)
 
     def lag(self) -> Lag:
-        """Return how far the group is behind the tail, or its end."""
+        """Return how far the group is behind the tail, or behind its end."""
         with self._catalog.lock:
             unread = list(self._unread())
         oldest = min((time_ms for *_, time_ms in unread), default=None)
@@ -265,7 +265,7 @@ class ReaderGroup:
         return Lag(events=sum(one[0] for one in unread), bytes=sum(one[1] for one in unread), seconds=seconds)
 
     def _unread(self) -> Iterator[tuple[int, int, int]]:
-        """Return of each segment how many events and bytes there are to read, and since when."""
+        """Yield the unread events and bytes of each segment, and the append time of the oldest."""
         state, places = self._catalog.group(self.name), self._groups.coordinator(self.name).places_now(returned=True)
         streams = [self._catalog.streams[name] for name in state.streams if name in self._catalog.streams]
         for lost in lost_segments(state, streams):
@@ -285,7 +285,7 @@ class ReaderGroup:
 
     @uninterrupted
     def delete(self) -> None:
-        """Delete the group; its readers are ended."""
+        """Delete the group and end its readers."""
         with self._catalog.lock:
             coordinator = self._groups.coordinator(self.name)
             self._catalog.commit(GroupDeleted(self.name))

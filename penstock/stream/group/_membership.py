@@ -28,11 +28,11 @@ class LocalMembership:
         self._coordinator, self._catalog = coordinator, coordinator.catalog
         self.clock: Final = coordinator.clock
         self.streams: Final = coordinator.streams
-        self.epoch = 0  # of the group, when the membership was taken
+        self.epoch = 0  # of the group, when the reader joined
         self._reader: Member | None = None
 
     def take(self, reader: Member, claim: Claim | None = None) -> None:
-        """Let a reader sit down; the caller holds the catalog's lock."""
+        """Let a reader join; the caller holds the catalog's lock."""
         self._coordinator.join(reader, claim)
         self._reader = reader
         self.epoch = self._coordinator.state.epoch
@@ -43,7 +43,7 @@ class LocalMembership:
         return self._reader
 
     def sync(self, places: Mapping[Key, int], *, told: str | None, passing: bool) -> Assignment | None:
-        """Come to a checkpoint that the reader was told of, or passes by; give and take segments."""
+        """Reach a checkpoint that the reader has returned, or passes by; release and take segments."""
         reader, coordinator = self._member, self._coordinator
         with self._catalog.lock:
             if reader.error is not None:
@@ -57,7 +57,7 @@ class LocalMembership:
             return Assignment(checkpoint, coordinator.rebalance(reader.reader_id, places))
 
     def record(self, places: Mapping[Key, int] | None, *, durable: bool = False) -> None:
-        """Note how far the reader has come, if it has, and take those offline who are silent."""
+        """Record the position of the reader, if it moved, and take silent readers offline."""
         with self._catalog.lock:
             if self._member.error is not None:
                 return
@@ -67,19 +67,19 @@ class LocalMembership:
         let_go(silent)
 
     def finish_segment(self, key: Key, place: int) -> None:
-        """Note that a segment is read to its end."""
+        """Record that a segment is read to its end."""
         with self._catalog.lock:
             if self._member.error is None:
                 self._coordinator.finish_segment(self._member.reader_id, key, place)
 
     def note_told(self, stream: str, segments: Sequence[int]) -> None:
-        """Note that the reader has said that these segments, or the stream, were lost before they were read."""
+        """Note that the reader has reported the loss of these segments, or of the stream."""
         with self._catalog.lock:
             if self._member.error is None:
                 self._coordinator.losses.note_reported(stream, segments)
 
     def leave(self, places: Mapping[Key, int]) -> None:
-        """Leave the group, from these places."""
+        """Leave the group; other readers continue from ``places``."""
         with self._catalog.lock:
             if self._member.error is None:
                 self._coordinator.leave(self._member, places)
@@ -90,7 +90,7 @@ class LocalMembership:
         return self._coordinator.segments.get(*key)
 
     def bounds_of(self, key: Key) -> tuple[int, int | None] | None:
-        """Return where a segment begins and ends; without the lock, which may be held for as long as the disk takes."""
+        """Return where a segment begins and ends; takes no lock, because its holder may wait for the disk."""
         stream, segment = key
         state = self._catalog.streams.get(stream)
         if state is None:
@@ -99,15 +99,15 @@ class LocalMembership:
         return None if one is None else (state.head.get(segment, 0), one.end)
 
     def end_of(self, key: Key) -> int | None:
-        """Return where the group ends in a segment, if it does not read on to the segment's own end."""
+        """Return where the group ends in a segment; None if it reads to the segment's own end."""
         return self._coordinator.end_of(key)
 
     def times_of(self, key: Key) -> MarkTimes:
-        """Return what tells the times of a segment's events."""
+        """Return the times of a segment's events, by watermarks."""
         return self._coordinator.times(*key)
 
     def time_window(self, stream: str | None) -> TimeWindow | None:
-        """Return between which times the group is."""
+        """Return the time window of the group."""
         return self._coordinator.time_window(stream)
 
     @property
@@ -117,5 +117,5 @@ class LocalMembership:
 
     @property
     def has_company(self) -> bool:
-        """Whether there are other readers, who might fall silent, or not come again."""
+        """Whether there are other readers, which might fall silent, or not return."""
         return len(self._coordinator.readers) > 1 or self._coordinator.is_waiting

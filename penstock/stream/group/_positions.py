@@ -1,4 +1,4 @@
-"""Positions: a thread makes durable how far readers have come, whatever the readers and the store are doing.
+"""Positions: a thread makes the positions of readers durable, independent of what readers and the store do.
 
 A reader that works on one event for a while does not call its group, and in a store where nothing else happens no other
 record takes its position to the disk. So this does not wait for either.
@@ -48,11 +48,11 @@ class Positions:
             try:
                 if not self.run_once():
                     return
-            except Exception as error:  # noqa: BLE001 - the next run tries again, and whoever reads is told
+            except Exception as error:  # noqa: BLE001 - the next run tries again
                 _logger.warning("the positions of readers could not be recorded: %s", error)
 
     def run_once(self) -> bool:
-        """Make all positions durable; return whether there are still readers, and a disk that takes them."""
+        """Make all positions durable; return whether to go on: there are readers, and the disk has not failed."""
         catalog = self._catalog
         with catalog.lock:
             groups = [group for group in self._coordinators.values() if group.readers and not catalog.is_failed]

@@ -1,4 +1,8 @@
-"""Maintenance: what streams need done from time to time, by the store's clock."""
+"""Maintenance: the background work of a store, once every interval of its clock.
+
+One thread finishes commits, aborts expired transactions, writes watermarks, scales and truncates streams, and merges
+small plogs. A task that fails is logged and tried again with the next run; the others still run.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +34,7 @@ _logger: Final = logging.getLogger("penstock.stream")
 
 
 class ChangesStreams(Protocol):
-    """What maintenance does to streams."""
+    """The changes that maintenance makes to streams."""
 
     def scale(self, name: str, seal: Sequence[int], ranges: Sequence[tuple[float, float]]) -> object:
         """End some segments and go on in new ones that have the same key space."""
@@ -43,7 +47,7 @@ class ChangesStreams(Protocol):
 
 
 class Maintenance:
-    """Scales and truncates the streams of a store; its thread runs only while there is a stream that wants it."""
+    """The maintenance of one store; its thread runs only while there is something to maintain."""
 
     def __init__(
         self,
@@ -68,7 +72,7 @@ class Maintenance:
         self._meters: dict[int, dict[int, Meter]] = {}  # by stream and segment
 
     def wake(self, *, is_due: bool = False) -> None:
-        """Start the thread if it is wanted; with ``is_due`` it begins with what was not done while nobody was there."""
+        """Start the thread if there is work for it; with ``is_due`` the first run begins at once."""
         if self._is_running or not self._is_wanted():  # before the lock: the caller may hold the catalog
             return
         with self._lock:
@@ -107,7 +111,7 @@ class Maintenance:
             _attempt("a run", self.run_once)
 
     def run_once(self) -> None:
-        """Do for every stream what its configuration asks for, and clear away what was given up; one run at a time."""
+        """Do one maintenance run; a second caller waits for the first."""
         with self._running:
             self._run()
 
@@ -138,7 +142,7 @@ class Maintenance:
             self._transactions.commits.finish(name)
 
     def _write_watermarks(self, names: Iterable[str]) -> None:
-        """Write the next watermarks: those of all streams are submitted first, so that they share a sync."""
+        """Write the next watermarks; all streams submit theirs first, so that they share a sync."""
         watermarks = self._watermarks
         begun: list[tuple[str, Callable[[], None]]] = []
 
@@ -158,7 +162,7 @@ class Maintenance:
             _attempt(f"{what} of stream {name}", partial(self._do, task, name))
 
     def _merge(self, name: str, segment_id: int) -> None:
-        """Merge small plogs of a segment; the catalog is held only while they take each other's place."""
+        """Merge small plogs of a segment; the catalog is held only while the merged plog replaces them."""
         catalog = self._catalog
         self._segments.small_plogs.discard(
             (name, segment_id)
@@ -208,7 +212,7 @@ class Maintenance:
             self._streams.truncate(state.name, StreamCut.of(state.name, cut))
 
     def _event_border(self, state: StreamState, segment: int, offset: int) -> int:
-        """Return where a segment can be cut: not inside a large event, but before it."""
+        """Return the last offset up to ``offset`` where a segment can be cut: not inside a large event."""
         border = self._segments.get(state.name, segment).event_border(offset)
         return max(border, state.head.get(segment, 0))
 
@@ -246,7 +250,7 @@ def _is_scaled(state: StreamState) -> bool:
 
 
 def _attempt(what: str, task: Callable[[], object]) -> None:
-    """Do something; where that fails, it is tried again with the next run, and nothing else is left undone for it."""
+    """Run a task; log its failure, so that the other tasks run, and the next run tries it again."""
     try:
         task()
     except PenstockError as error:

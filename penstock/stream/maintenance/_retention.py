@@ -1,6 +1,6 @@
-"""Retention: where to cut a stream so that the oldest of it goes.
+"""Retention: where to truncate a stream so that its oldest events are deleted.
 
-Room comes back by whole plogs, so a stream is cut where a plog begins, or at the end of a segment that takes no more
+Space is freed by whole plogs, so a stream is cut where a plog begins, or at the end of a segment that takes no more
 events. In each part of the key space only what comes first may go. A cut therefore starts at the stream's head and
 moves on in each segment; where segments have come to their ends, those that followed them take their place, all at
 once if they hang together. The plog that takes events stays; so that it never holds much, it is small where little is
@@ -43,21 +43,21 @@ class PlogStarts(Protocol):
 
 
 class SegmentView(Protocol):
-    """What is to be known of a segment."""
+    """What retention needs to know of a segment."""
 
     @property
     def tail(self) -> int:
-        """How long it is."""
+        """Where the segment ends now."""
 
     def plog_starts(self) -> PlogStarts:
-        """Where each of its plogs begins; nothing if it was never written to."""
+        """Return where each plog begins; nothing if the segment was never written to."""
 
     def time_at(self, offset: int) -> int:
-        """When the block that holds the byte at ``offset`` was appended."""
+        """Return when the block that holds the byte at ``offset`` was appended."""
 
 
 def by_time(state: StreamState, view: Callable[[int], SegmentView], *, older_than_ms: int, now_ms: int) -> Cut | None:
-    """Return the cut before which everything is older; None if nothing can go."""
+    """Return the cut before which everything is older; None if nothing can be deleted."""
     return _new_head(state, _Ages(state, view, now_ms).cut(older_than_ms))
 
 
@@ -88,7 +88,7 @@ def by_size(state: StreamState, view: Callable[[int], SegmentView], *, size_byte
 def by_consumption(
     state: StreamState, view: Callable[[int], SegmentView], cuts: Sequence[Mapping[int, int]]
 ) -> Cut | None:
-    """Return the cut before which nobody needs anything; ``cuts`` are how far each consumer has come.
+    """Return the cut that all consumers have passed; ``cuts`` are their positions.
 
     None if nothing can go, or if there is no consumer. One that has come less far than the head needs all there is. One
     that is at the end of a segment needs the segment, because that says where to go on.

@@ -10,7 +10,7 @@ A stream has never more than ``SEGMENTS_MAX`` segments, and a merge never leaves
 has fewer has its widest segment split, whatever it takes. A segment with less than ``WIDTH_MIN`` of the key space is
 not split: what makes it hot is a single key, and that cannot be spread.
 
-Measurements are not stored. A new segment, one that nobody looked at for longer than a window, and every segment
+Measurements are not stored. A new segment, one without a sample for longer than a window, and every segment
 after a restart or when the clock was set back are measured afresh, and left alone until there is a whole window.
 """
 
@@ -52,7 +52,7 @@ class _Sample(NamedTuple):
 
 
 class Meter:
-    """What one segment took of late. Sample it more often than once a window."""
+    """Measures the load of one segment; needs a sample at least once a window."""
 
     __slots__ = ("_samples",)
 
@@ -60,7 +60,7 @@ class Meter:
         self._samples: list[_Sample] = []
 
     def sample(self, now: float, *, events: int, size: int) -> None:
-        """Note how many events, and bytes, the segment has taken so far."""
+        """Add a sample: how many events and bytes the segment has taken so far."""
         new, samples = _Sample(now, events, size), self._samples
         if samples and not _follows(samples[-1], new):
             samples.clear()
@@ -72,7 +72,7 @@ class Meter:
         assert len(samples) <= SAMPLES_MAX
 
     def rate(self, unit: Unit, end: float) -> float | None:
-        """Return what the segment took a second in the window before ``end``; None if that was not wholly measured."""
+        """Return the load per second in the window before ``end``; None if the window was not measured completely."""
         start = end - WINDOW_S
         if not self._samples or self._samples[0].time > start:
             return None
@@ -106,7 +106,7 @@ class Decision:
 def decide(
     state: StreamState, meters: Mapping[int, Meter], now: float, *, clock_time: float | None = None
 ) -> Decision | None:
-    """Return the change that a stream needs now, if it needs one; ``meters`` are by segment.
+    """Return the split or merge that a stream needs now, if any; ``meters`` are by segment.
 
     ``now`` is what they were sampled by, and ``clock_time`` the time as the stream remembers it, if that is another.
     """
@@ -165,7 +165,7 @@ def _coolest_merge(
 
 
 def _highest_together(one: _Rate, other: _Rate, now: float) -> float | None:
-    """Return the most that two segments took together in any of the last windows; None if one was not measured."""
+    """Return the highest load of two segments together in the last windows; None if one was not measured."""
     highest = 0.0
     for window in reversed(range(_MERGE_WINDOWS)):  # the first is the one that a new segment lacks
         a, b = one(now - window * WINDOW_S), other(now - window * WINDOW_S)
