@@ -218,7 +218,7 @@ class Streams:
     def register_consumer(
         self, name: str, consumer: str, cut: StreamCut | None = None, *, lease_s: float | None = None
     ) -> None:
-        """Register a consumer that needs nothing before ``cut``, by default the head; retention by consumption waits for it.
+        """Register a consumer that needs nothing before ``cut``, the head by default; retention by consumption waits.
 
         With ``lease_s`` it is forgotten when it is not registered again for so many seconds.
         """
