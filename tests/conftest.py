@@ -34,12 +34,15 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 os.environ["PENSTOCK_OWNER_IDLE_S"] = "2"
 
 _ON_SPARK: Final = ("tests/spark/", "tests/cli/test_cli_commands", "tests/cli/test_cli_demo", "tests/cli/test_cli_jobs")
+_ON_CLUSTER: Final = "tests/spark/test_cluster.py"
 
 
 class _Scheduler(LoadScopeScheduling):  # type: ignore[misc]
-    """Assigns tests one by one, except that those which share a Spark all go to one process, which starts with them."""
+    """Assigns tests one by one, except that those which share a Spark, or a cluster, go to one process, and first."""
 
     def _split_scope(self, nodeid: str) -> str:
+        if nodeid.startswith(_ON_CLUSTER):
+            return "cluster"
         return "spark" if nodeid.startswith(_ON_SPARK) else nodeid
 
     def schedule(self) -> None:
