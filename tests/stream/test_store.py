@@ -341,7 +341,7 @@ def test_a_cut_that_is_not_the_streams_is_refused(store: Engine) -> None:
     for text, reason in (
         ("plant/other:0@0,1@0", "plant/other"),
         (f"{STREAM}:0@0,9@0", "no segment 9"),
-        (f"{STREAM}:0@0", "key space"),
+        (f"{STREAM}:0@0", "every segment"),
         (f"{STREAM}:0@0,1@{tail[1] + 1}", "ends at"),
         (f"{STREAM}:0@{tail[0] - 1},1@0", "begins or ends"),
     ):
