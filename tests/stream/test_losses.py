@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from contextlib import nullcontext, suppress
 from random import Random
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
 from penstock.embedded import open_store
 from penstock.errors import DataTruncated, DiskFailed, DiskFull, NoSuchStream, WrongCut
 from penstock.model import StreamCut
-from penstock.stream.read._reader import Reader
+from penstock.stream.read import _batches
+from penstock.stream.read._batches import batch_of
+from penstock.stream.read._held_segments import HeldSegments
 from penstock.stream.segment._segment import Segment
 from tests.stream.harness import embedded_only, inside
 from tests.stream.test_groups import OTHER, STREAM, killed, new_group, put, rest, take
@@ -22,6 +24,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from penstock.stream import Engine
+    from penstock.stream.read import Reader
 
 
 def in_batches(reader: Reader) -> list[bytes]:
@@ -219,15 +222,15 @@ def test_an_error_while_a_batch_is_put_together_skips_nothing(
     group = new_group(store, segments=2)
     put(store, b"a", b"b", segment=0)
     put(store, b"c", segment=1)
-    times_of: Callable[..., object] = Reader._times_of
+    times_of: Callable[..., object] = HeldSegments.times_of
     errors = [error]
 
-    def fail_once(reader: Reader, key: object) -> object:
+    def fail_once(held: HeldSegments, key: object) -> object:
         if errors:
             raise errors.pop()
-        return times_of(reader, key)
+        return times_of(held, key)
 
-    monkeypatch.setattr(Reader, "_times_of", fail_once)
+    monkeypatch.setattr(HeldSegments, "times_of", fail_once)
     with group.reader("r") as reader:
         with pytest.raises(type(error)):
             reader.read_batch(timeout=0)
@@ -243,16 +246,15 @@ def test_a_stream_that_is_deleted_while_a_batch_is_put_together_costs_no_event_o
         store.create_stream(name)
     put(store, b"a")
     put(store, b"b", stream=OTHER)
-    as_batch: Callable[..., object] = Reader._as_batch
     deletions = [OTHER]
 
-    def delete_before(reader: Reader, pieces: object) -> object:
+    def delete_before(*args: Any) -> object:  # noqa: ANN401
         for name in [deletions.pop()] if deletions else []:
             store.seal_stream(name)
             store.delete_stream(name)
-        return as_batch(reader, pieces)
+        return batch_of(*args)
 
-    monkeypatch.setattr(Reader, "_as_batch", delete_before)
+    monkeypatch.setattr(_batches, "batch_of", delete_before)
     with store.create_reader_group("g", [STREAM, OTHER]).reader("r") as reader:
         with pytest.raises(NoSuchStream):
             in_batches(reader)

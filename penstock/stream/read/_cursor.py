@@ -29,9 +29,8 @@ if TYPE_CHECKING:
     from penstock.stream.read._membership import Membership
     from penstock.stream.segment import ReadableSegment, WakeUp
 
-    Piece = tuple[
-        Key, Block | LargeBlock, int, int, npt.NDArray[np.int64]
-    ]  # of which segment, block, from, up to, all offsets
+    BatchPart = tuple[Key, Block | LargeBlock, int, int, npt.NDArray[np.int64]]
+    """Events of one block: the segment, the block, from which event, up to which, and the offsets of all of them."""
 
 __all__ = ["UNREADABLE", "Cursor", "first_with_events"]
 
@@ -116,12 +115,12 @@ class Cursor:
             raise
 
     def _go_on_at(self, offset: int) -> None:
-        """NextCut over what cannot be read; the segment may begin even later now."""
+        """Step over what cannot be read; the segment may begin even later now."""
         self.block, self._blocks = None, iter(())
         self._pass_to(max(offset, self.head() or 0))
 
     def skip_unreadable(self, block: LargeBlock) -> None:
-        """NextCut over a large event that cannot be read."""
+        """Step over a large event that cannot be read."""
         self._go_on_at(block.large.end)
 
     def _fetch(self) -> bool:
@@ -191,7 +190,7 @@ class Cursor:
         self.reached = self.place if reached is None else reached
 
     def skip_large(self, block: Block | LargeBlock, limit: int) -> EventTooLarge:
-        """NextCut over the next event, which is too large; return the error that tells."""
+        """Step over the next event, which is too large; return the error that tells."""
         index = self.first
         size = int(block.bounds[index + 1] - block.bounds[index])
         pointer = EventPointer(*self.key, block.offset_of(index))
@@ -205,7 +204,7 @@ class Cursor:
         self.advance(index + 1)
         return block, index
 
-    def cut(self, block: Block | LargeBlock, budget: int, *, at_least_one: bool) -> Piece | None:
+    def cut(self, block: Block | LargeBlock, budget: int, *, at_least_one: bool) -> BatchPart | None:
         """Return as many of the next events as there is budget for; None if that is none."""
         first, stop, offsets = self.first, self.stop, block.offsets()
         if offsets[stop] - offsets[first] > budget:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import repeat
 from operator import length_hint
 from typing import TYPE_CHECKING, Any, Final
 
@@ -10,14 +11,14 @@ import msgspec
 from penstock.model import EventPointer, Position
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from penstock.stream.catalog import Key
     from penstock.stream.format import Block, Headers
     from penstock.stream.read._cursor import Cursor
     from penstock.stream.read._large_read import LargeBlock
 
-__all__ = ["EventRead", "Milestone", "Page", "Trail"]
+__all__ = ["EventRead", "Milestone", "Page", "Trail", "guarded"]
 
 
 class EventRead(msgspec.Struct, frozen=True, eq=False, gc=False):
@@ -127,10 +128,11 @@ class Page:
         """Which event comes next."""
         return self.stop - length_hint(self.indexes)
 
-    def events(self) -> Sequence[bytes]:
-        """Return all of them."""
+    def reads(self, deserialize: Callable[[bytes], Any] | None) -> Iterator[EventRead]:
+        """Return what the reader returns for each of them."""
         events = self.block.events(self.start)
-        return events if self.stop == self.block.count else events[: self.stop - self.start]
+        events = events if self.stop == self.block.count else events[: self.stop - self.start]
+        return map(EventRead, self.indexes, repeat(self), events if deserialize is None else map(deserialize, events))
 
     @property
     def timestamp(self) -> int:
@@ -157,3 +159,15 @@ class Page:
         """Return how far the reader has come with an event."""
         moves = dict(self._trail.moves[: self._mark])
         return Position.of(self._trail.base | moves | {self.cursor.key: self.block.offset_of(index + 1)})
+
+
+def guarded(deserialize: Callable[[bytes], Any]) -> Callable[[bytes], Any]:
+    """Return a deserializer that cannot end an iteration: the events behind would be lost."""
+
+    def checked(data: bytes) -> Any:  # noqa: ANN401 - whatever the serializer makes of it
+        try:
+            return deserialize(data)
+        except StopIteration as error:
+            raise RuntimeError("the serializer raised StopIteration") from error
+
+    return checked

@@ -307,7 +307,7 @@ class EventInputStream(io.RawIOBase):
         return self._offset
 
     def skip(self, count: int) -> int:
-        """NextCut over bytes, at no cost; return how many there were."""
+        """Step over bytes, at no cost; return how many there were."""
         if index(count) < 0:
             raise BadArgument(f"cannot skip {count} bytes")
         before = min(self._offset, self.size)

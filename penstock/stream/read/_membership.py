@@ -43,7 +43,7 @@ class Member(Protocol):
         """Why it reads no more."""
 
     def attend(self) -> None:
-        """Assignment at the group before the next event."""
+        """Look at the group before the next event."""
 
     def stop(self, error: PenstockError) -> None:
         """Read no more; ``error`` says why."""

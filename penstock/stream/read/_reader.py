@@ -9,37 +9,33 @@ What a reader returned counts as read when it comes back for more, or is closed.
 from __future__ import annotations
 
 import time
-from collections import deque
-from itertools import groupby, repeat
-from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Final, TypeVar
-
-import numpy as np
-import pyarrow as pa
 
 from penstock import forks
 from penstock.deadlines import TimeIsOver, within
-from penstock.errors import DataTruncated, NoSuchStream, PenstockError
-from penstock.model import EventPointer, Position, StreamCut, check_timeout, check_whole
+from penstock.errors import PenstockError
+from penstock.model import EventPointer, Position, check_timeout, check_whole
 from penstock.ports import interruptible, uninterrupted
-from penstock.stream.format import READ_SCHEMA
-from penstock.stream.read._arrow import event_columns, joined
-from penstock.stream.read._cursor import UNREADABLE, Cursor
-from penstock.stream.read._event_read import EventRead, Milestone, Page, Trail
+from penstock.stream.read._batches import BatchReads
+from penstock.stream.read._cursor import UNREADABLE
+from penstock.stream.read._event_read import EventRead, Milestone, Page, Trail, guarded
+from penstock.stream.read._held_segments import HeldSegments
 from penstock.stream.read._large_read import LargeBlock, file_of
+from penstock.stream.read._losses import Losses
 from penstock.stream.segment import WakeUp
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping
     from types import TracebackType
     from typing import Self
 
+    import pyarrow as pa
+
     from penstock.model import TimeWindow
     from penstock.stream.catalog import Key
-    from penstock.stream.read._cursor import Piece
+    from penstock.stream.read._cursor import Cursor
     from penstock.stream.read._large_read import EventInputStream
     from penstock.stream.read._membership import Membership
-    from penstock.stream.segment import Times
     from penstock.stream.serializers import Serializer
 
 __all__ = ["BATCH_SIZE_DEFAULT", "EVENT_SIZE_DEFAULT", "READER_LEASE_S", "EventRead", "Reader"]
@@ -51,12 +47,7 @@ EVENT_SIZE_DEFAULT: Final = 1 << 20
 BATCH_SIZE_DEFAULT: Final = 8 << 20
 _RECORD_EVERY_S: Final = 1.0
 _LOOK_AROUND_EVERY_S: Final = READER_LEASE_S / 6  # how soon a waiting reader notices that another is silent
-_ALONE_SIZE_MIN: Final = 256 << 10  # a block of this size is a batch of its own: nothing is copied
 _MOVES_MAX: Final = 64
-_BATCH_SCHEMA: Final = READ_SCHEMA.set(0, READ_SCHEMA.field("event").with_nullable(nullable=False))
-_STREAMS_SCHEMA: Final = _BATCH_SCHEMA.append(
-    pa.field("stream", pa.dictionary(pa.int32(), pa.string()), nullable=False)
-)
 
 
 class Reader:
@@ -70,18 +61,16 @@ class Reader:
         forks.guard(self)
         self.reader_id: Final = reader_id
         self._membership, self._clock = membership, membership.clock
-        self._deserialize = None if serializer is None else _checked(serializer.deserialize)
+        self._deserialize = None if serializer is None else guarded(serializer.deserialize)
         self._event_size_max = max_event_size
         self._wake_up = WakeUp()
         self._attention = True
         self._reads: Iterator[EventRead] = iter(())
         self._page: Page | None = None
-        self._cursors: dict[Key, Cursor] = {}
-        self._ready: deque[Cursor] = deque()  # of which something may be read, in turn
-        self._touched: set[Cursor] = set()  # what was returned of them does not count yet
-        self._times: dict[Key, Times] = {}
+        self._held = HeldSegments(membership, self._wake_up)
         self._trail = Trail({})
-        self._losses: deque[PenstockError] = deque()  # to be told, one a call
+        self._losses = Losses(membership)
+        self._batches = BatchReads(membership, self._held, self._next_cursor, event_size_max=max_event_size)
         self._told: str | None = None  # the checkpoint that was returned last
         self.error: PenstockError | None = None  # why it reads no more
         self._recorded = self._seen = self._clock.elapsed()
@@ -114,7 +103,7 @@ class Reader:
         if page is not None:
             page.cursor.advance(page.index - 1)
             self._close_page()
-            self._put_last(page.cursor)
+            self._held.put_last(page.cursor)
 
     def read_batch(self, max_bytes: int = BATCH_SIZE_DEFAULT, timeout: float | None = None) -> pa.RecordBatch | None:
         """Return the next events as bytes; None when ``timeout`` seconds are over, or there is nothing more to come.
@@ -178,7 +167,7 @@ class Reader:
     # What the group calls, from any thread
 
     def attend(self) -> None:
-        """Assignment at the group before the next event."""
+        """Look at the group before the next event."""
         self._attention = True
         self._wake_up.notify()
 
@@ -191,34 +180,27 @@ class Reader:
         """Return of segments that are gone those that it has not read to the end, and where it was."""
         places, found = self.places(returned=True), {}
         for key, recorded in lost.items():
-            cursor, place = self._cursors.get(key), places.get(key, recorded)
+            cursor, place = self._held.cursors.get(key), places.get(key, recorded)
             if cursor is None or place < cursor.limit:
                 found[key] = place
         return found
 
-    def hear(self, cursor: Cursor) -> None:
-        """Note that something happened to a segment."""
-        self._put_last(cursor)
-        self._wake_up.notify()
-
     def miss(self, error: PenstockError) -> None:
         """Tell that something was truncated away, or deleted, before it was read."""
-        self._losses.append(error)
+        self._losses.add(error)
         self.attend()
 
     def let_go(self) -> None:
         """Be woken by no segment any more."""
-        for cursor in list(self._cursors.values()):
-            cursor.segment.unwatch(cursor.wake_up)
+        self._held.unwatch()
 
     def places(self, *, returned: bool) -> dict[Key, int]:
         """Return how far it has come, with what it returned last or without."""
-        page = self._page
-        found = {one.key: one.reached if returned else one.place for one in list(self._cursors.values())}
-        if page is not None and page.cursor.key in found:
+        page, places = self._page, self._held.places(returned=returned)
+        if page is not None and page.cursor.key in places:
             index = page.index if returned else max(page.index - 1, page.counted)
-            found[page.cursor.key] = page.block.offset_of(index)
-        return found
+            places[page.cursor.key] = page.block.offset_of(index)
+        return places
 
     def is_silent(self, now: float) -> bool:
         """Whether nobody has called it for as long as the lease.
@@ -238,7 +220,8 @@ class Reader:
 
     def _in_time(self, step: Callable[[float | None], T | None], timeout: float | None) -> T | None:
         """Do what may take time, but no more than there is; an interrupt on the way back loses nothing."""
-        deadline, self._is_returning = _deadline(timeout), False
+        check_timeout("timeout", timeout)
+        deadline, self._is_returning = None if timeout is None else time.monotonic() + timeout, False
         try:
             return self._seen_alive(step, deadline)
         except BaseException:
@@ -267,9 +250,7 @@ class Reader:
         """Return again what was taken since the last call, and the checkpoint, too."""
         self._close_page()
         self._told, self._attention = None, True
-        for cursor in self._touched:
-            cursor.go_back()
-            self._put_last(cursor)
+        self._held.go_back()
 
     def _next_read(self, deadline: float | None) -> EventRead | None:
         while True:
@@ -289,7 +270,7 @@ class Reader:
         while True:
             self._settle(passing=True)
             self._close_page()
-            batch = self._gathered(max_bytes)
+            batch = self._batches.next(max_bytes)
             if batch is not None:
                 return batch
             if not self._attention and not self._wait(deadline):
@@ -306,9 +287,9 @@ class Reader:
                 return None
 
     def _open_stream(self, cursor: Cursor) -> EventInputStream:
-        self._touched.add(cursor)
+        self._held.touched.add(cursor)
         block, index = cursor.take()
-        self._put_last(cursor)
+        self._held.put_last(cursor)
         return file_of(block, index, EventPointer(*cursor.key, block.offset_of(index)))
 
     def _tell(self, checkpoint: str) -> EventRead:
@@ -316,125 +297,32 @@ class Reader:
         return EventRead(0, Milestone(checkpoint, Position.of(self.places(returned=True))), None)
 
     def _next_cursor(self, *, first: bool = True) -> Cursor | None:
-        """Return the next segment with something to read, in turn; None if there is none, or one is over.
-
-        If it is not the ``first`` of a batch, an error only ends the batch, and comes again with the next one.
-        """
-        while self._ready:
-            cursor = self._ready.popleft()
-            cursor.is_ready = False  # before it is looked at: what comes now rings again
-            if self._cursors.get(cursor.key) is not cursor:
-                continue
-            before = cursor.place, cursor.reached
-            try:
-                if cursor.load(self._event_size_max) is not None:
-                    return cursor
-                is_over = cursor.is_over()
-            except BaseException as error:
-                self._put_last(cursor)
-                if first or not isinstance(error, PenstockError):
-                    raise
-                cursor.go_back(*before)
-                return None
-            if is_over:
-                self._finish(cursor)
-                return None
+        """Return the next segment with something to read; None if there is none, or one is read to its end."""
+        cursor, is_over = self._held.next(self._event_size_max, first=first)
+        if cursor is None or not is_over:
+            return cursor
+        self._finish(cursor)
         return None
-
-    def _put_last(self, cursor: Cursor) -> None:
-        """Let a segment have its turn after the others; any thread may call it."""
-        if not cursor.is_ready:
-            cursor.is_ready = True
-            self._ready.append(cursor)
 
     def _open_page(self, cursor: Cursor) -> None:
         """Have the events of a block ready to be returned one by one."""
         block = cursor.block
         assert block is not None, "only what was loaded is read"
-        self._put_last(cursor)
-        self._touched.add(cursor)
+        self._held.put_last(cursor)
+        self._held.touched.add(cursor)
         if cursor.stop == cursor.first:
             raise cursor.skip_large(block, self._event_size_max)
         page = Page(cursor, block, self._trail)
         try:
-            events = page.events()
+            self._reads = page.reads(self._deserialize)
         except UNREADABLE:
             if isinstance(block, LargeBlock):
                 cursor.skip_unreadable(block)
             raise
-        values = events if self._deserialize is None else map(self._deserialize, events)
         self._page = page
-        self._reads = map(EventRead, page.indexes, repeat(page), values)
 
     def _close_page(self) -> None:
         self._page, self._reads = None, iter(())
-
-    def _gathered(self, max_bytes: int) -> pa.RecordBatch | None:
-        """Return the next batch; whatever happens on the way to it, nothing is left out."""
-        pieces: list[Piece] = []
-        try:
-            self._gather(pieces, max_bytes)
-            return self._as_batch(pieces) if pieces else None
-        except BaseException as error:
-            if not _is_about_one_event(error, pieces):
-                for cursor in self._touched:
-                    cursor.go_back()
-                    self._put_last(cursor)
-            raise
-
-    def _as_batch(self, pieces: Sequence[Piece]) -> pa.RecordBatch:
-        """Return the events as a batch; without a copy where they are of one block."""
-        counts = [stop - start for _, _, start, stop, _ in pieces]
-        runs = [  # of each segment in its turn, all blocks together
-            (key, np.concatenate([places[start:stop] for _, _, start, stop, places in some]))
-            for key, some in groupby(pieces, itemgetter(0))
-        ]
-        times = [self._times_of(key).of(offsets) for key, offsets in runs]
-        columns = [
-            *event_columns([(block, start, stop) for _, block, start, stop, _ in pieces]),
-            pa.array(np.repeat([segment for (_, segment), *_ in pieces], counts)),
-            pa.array(np.concatenate([offsets for _, offsets in runs])),
-            joined(times),
-        ]
-        streams = self._membership.streams
-        if len(streams) == 1:
-            return pa.record_batch(columns, _BATCH_SCHEMA)
-        numbers = np.array([streams.index(stream) for (stream, _), *_ in pieces], np.int32)
-        columns.append(pa.DictionaryArray.from_arrays(np.repeat(numbers, counts), pa.array(streams)))
-        return pa.record_batch(columns, _STREAMS_SCHEMA)
-
-    def _times_of(self, key: Key) -> Times:
-        if key not in self._times:
-            self._times[key] = self._membership.times_of(key)
-        return self._times[key]
-
-    def _gather(self, pieces: list[Piece], max_bytes: int) -> None:
-        """Find what the next batch is made of: blocks or parts of them, of one segment after another."""
-        budget = max_bytes
-        while budget > 0 and (piece := self._next_piece(budget, first=not pieces)) is not None:
-            pieces.append(piece)
-            _, block, start, stop, offsets = piece
-            budget = 0 if block.size >= _ALONE_SIZE_MIN else budget - int(offsets[stop] - offsets[start])
-
-    def _next_piece(self, budget: int, *, first: bool) -> Piece | None:
-        cursor = self._next_cursor(first=first)
-        block = None if cursor is None else cursor.block
-        if cursor is None or block is None:
-            return None
-        self._touched.add(cursor)
-        is_large = cursor.stop == cursor.first
-        is_alone = isinstance(block, LargeBlock) or block.size >= _ALONE_SIZE_MIN
-        piece = None
-        if not is_large and (first or not is_alone):
-            piece = cursor.cut(block, budget, at_least_one=first)
-        if piece is None and not first:
-            cursor.is_ready = True
-            self._ready.appendleft(cursor)  # first of the next batch
-            return None
-        self._put_last(cursor)
-        if is_large:
-            raise cursor.skip_large(block, self._event_size_max)
-        return piece
 
     # Keeping in step with the group
 
@@ -451,15 +339,13 @@ class Reader:
         self._check_online()
         checkpoint = self._look_at_group(passing=passing) if self._attention else None
         if self._losses:
-            raise self._told_loss()
+            raise self._next_loss()
         return checkpoint
 
     @uninterrupted
-    def _told_loss(self) -> PenstockError:
-        """Return what is to be told next; the group knows then that it was."""
+    def _next_loss(self) -> PenstockError:
         self._attention = True
-        self._membership.note_told(*_lost_part(self._losses[0]))
-        return self._losses.popleft()
+        return self._losses.next()
 
     def _count_returned(self) -> None:
         page = self._page
@@ -469,13 +355,14 @@ class Reader:
                 self._close_page()
             page.cursor.advance(index)
             page.counted = index
-        for cursor in self._touched:
+        held = self._held
+        for cursor in held.touched:
             cursor.place = cursor.reached
             self._trail.moves.append((cursor.key, cursor.reached))
-            self._put_last(cursor)  # only now it may be over
+            held.put_last(cursor)  # only now it may be over
             self._is_dirty = True
-        self._touched = set() if self._page is None else {self._page.cursor}
-        if len(self._trail.moves) > _MOVES_MAX + len(self._cursors):
+        held.touched = set() if self._page is None else {self._page.cursor}
+        if len(self._trail.moves) > _MOVES_MAX + len(held.cursors):
             self._trail = Trail(self.places(returned=True))
 
     def _commit_returned(self, _: float | None) -> None:
@@ -506,43 +393,30 @@ class Reader:
         if assignment is None:
             return None
         self._told = None
-        for key in assignment.passed & self._cursors.keys():
+        for key in assignment.passed & self._held.cursors.keys():
             self._remove_cursor(key)
         self._follow(assignment.held)
         return assignment.checkpoint
 
     def _follow(self, held: dict[Key, int]) -> None:
         """Read those segments that the reader holds, and no others."""
-        if held.keys() == self._cursors.keys():
+        known = self._held.cursors.keys()
+        if held.keys() == known:
             return
-        for key in self._cursors.keys() - held.keys():
+        for key in known - held.keys():
             self._remove_cursor(key)
-        for key in sorted(held.keys() - self._cursors.keys()):
-            self._add_cursor(key, held[key])
-        self._trail = Trail(self.places(returned=True))
-
-    def _remove_cursor(self, key: Key) -> None:
-        cursor = self._cursors.pop(key)
-        self._times.pop(key, None)
-        cursor.segment.unwatch(cursor.wake_up)
-        self._touched.discard(cursor)
-        if self._page is not None and self._page.cursor is cursor:
-            self._close_page()
-
-    def _add_cursor(self, key: Key, place: int) -> None:
         try:
-            segment = self._membership.segment(key)
-        except KeyError:
-            self._attention = True  # look again: it was truncated away since
+            if not self._held.follow(held):
+                self._attention = True  # ask again: a segment was truncated away since
         except PenstockError:
             self._attention = True
             raise
-        else:
-            cursor = Cursor(self._membership, key, segment, place=place, end=self._membership.end_of(key))
-            cursor.wake_up = _SegmentBell(self, cursor)
-            segment.watch(cursor.wake_up)
-            self._cursors[key] = cursor
-            self._put_last(cursor)
+        self._trail = Trail(self.places(returned=True))
+
+    def _remove_cursor(self, key: Key) -> None:
+        cursor = self._held.remove(key)
+        if self._page is not None and self._page.cursor is cursor:
+            self._close_page()
 
     @uninterrupted
     def _finish(self, cursor: Cursor) -> None:
@@ -554,7 +428,7 @@ class Reader:
             try:
                 self._membership.finish_segment(cursor.key, cursor.place)
             except BaseException:
-                self._put_last(cursor)  # and it is told again
+                self._held.put_last(cursor)  # so that it is finished again
                 raise
         self._remove_cursor(cursor.key)
 
@@ -562,7 +436,7 @@ class Reader:
         """Wait until something happens; False if the time is over, or nothing more is to come."""
         if self._membership.finished:
             return False
-        if self._ready or self._attention:
+        if self._held.has_ready or self._attention:
             return True  # something came meanwhile
         patience = [] if deadline is None else [deadline - time.monotonic()]
         if patience and patience[0] <= 0:
@@ -573,49 +447,3 @@ class Reader:
             patience.append(_LOOK_AROUND_EVERY_S)
         interruptible(lambda: self._wake_up.wait(min(patience, default=None)))
         return True
-
-
-class _SegmentBell(WakeUp):
-    """Rings for one segment, so that a reader of very many need not look at all of them."""
-
-    __slots__ = ("_cursor", "_reader")
-
-    def __init__(self, reader: Reader, cursor: Cursor) -> None:
-        super().__init__()
-        self._reader, self._cursor = reader, cursor
-
-    def notify(self) -> None:
-        """Wake the reader, and tell it why."""
-        self._reader.hear(self._cursor)
-
-
-def _is_about_one_event(error: BaseException, pieces: Sequence[Piece]) -> bool:
-    """Whether an error says what is wrong with an event, which the reader has passed by: large ones are alone."""
-    if not pieces:
-        return isinstance(error, PenstockError)
-    return isinstance(error, UNREADABLE) and isinstance(pieces[0][1], LargeBlock)
-
-
-def _lost_part(error: PenstockError) -> tuple[str, list[int]]:
-    """Return of which stream the segments are that were lost; none if it is all of the stream."""
-    if isinstance(error, DataTruncated) and isinstance(error.place, StreamCut):
-        return error.place.stream, list(error.place.offsets)
-    assert isinstance(error, NoSuchStream), "nothing else is lost"
-    return error.stream, []
-
-
-def _deadline(timeout: float | None) -> float | None:
-    check_timeout("timeout", timeout)
-    return None if timeout is None else time.monotonic() + timeout
-
-
-def _checked(deserialize: Callable[[bytes], Any]) -> Callable[[bytes], Any]:
-    """Let no serializer end an iteration: the events behind would be lost."""
-
-    def checked(data: bytes) -> Any:  # noqa: ANN401 - whatever the serializer makes of it
-        try:
-            return deserialize(data)
-        except StopIteration as error:
-            raise RuntimeError("the serializer raised StopIteration") from error
-
-    return checked
