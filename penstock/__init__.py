@@ -36,10 +36,12 @@ if TYPE_CHECKING:
     import os
     from collections.abc import Mapping
 
+    from penstock.server import FlightService
     from penstock.store import OpenTransaction, ReaderGroup, Store, Transaction, TransactionalWriter
     from penstock.stream import (
         Ack,
         BatchAck,
+        Engine,
         EventInputStream,
         EventOutputStream,
         EventPointers,
@@ -137,14 +139,21 @@ def connect(
         return open_store(address, maintenance_interval_s=maintenance_interval_s)
     _refuse("a folder", for_server)
     from penstock.errors import BadArgument  # noqa: PLC0415
-    from penstock.server._share import open_owned, open_shared  # noqa: PLC0415
+    from penstock.local import open_owned, open_shared  # noqa: PLC0415
 
     folder = Path(address).absolute()
     if exclusive and not own:
         raise BadArgument("exclusive means that this process owns the folder: leave out own=False")
     if exclusive:
-        return open_owned(folder, maintenance_interval_s=maintenance_interval_s, alone=True)
-    return open_shared(folder, maintenance_interval_s=maintenance_interval_s, own=own)
+        return open_owned(folder, maintenance_interval_s=maintenance_interval_s, serve=serve_folder, exclusive=True)
+    return open_shared(folder, maintenance_interval_s=maintenance_interval_s, own=own, serve=serve_folder)
+
+
+def serve_folder(store: Engine, location: str) -> FlightService:
+    """Start the Flight service of a store for other processes of this machine; most owners never need it."""
+    from penstock.server import FlightService  # noqa: PLC0415
+
+    return FlightService(store, location)
 
 
 def _refuse(kind: str, given: Mapping[str, object]) -> None:

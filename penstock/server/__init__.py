@@ -1,22 +1,49 @@
-"""The server: a store, open to other processes.
+"""The server: a store, open to other processes and machines.
 
-The command line reads :class:`Config` at every start, so the rest is imported when it is asked for.
+:func:`run` serves a store over Arrow Flight, with users, TLS, health and metrics, until a signal ends it.
+:class:`FlightService` is the data plane alone; the owner of a folder starts one for other processes of its machine.
+A name is imported at first use: commands that only need a few of them stay quick.
 """
 
-from typing import TYPE_CHECKING
-
-from penstock.server._config import Config, load_config
+from importlib import import_module
+from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
+    from penstock.server._config import Config, load_config
+    from penstock.server._listen import listen
     from penstock.server._run import Server, run
+    from penstock.server._service import FlightService
+    from penstock.server._tls import load_certificate
+    from penstock.server._users import USERS_FILE, Users
 
-__all__ = ["Config", "Server", "load_config", "run"]
+__all__ = [
+    "USERS_FILE",
+    "Config",
+    "FlightService",
+    "Server",
+    "Users",
+    "listen",
+    "load_certificate",
+    "load_config",
+    "run",
+]
 
+_MODULES: Final = {
+    "USERS_FILE": "_users",
+    "Config": "_config",
+    "FlightService": "_service",
+    "Server": "_run",
+    "Users": "_users",
+    "listen": "_listen",
+    "load_certificate": "_tls",
+    "load_config": "_config",
+    "run": "_run",
+}
 
-def __getattr__(name: str) -> object:
-    """Import the server itself."""
-    if name not in __all__:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from penstock.server import _run  # noqa: PLC0415
+if not TYPE_CHECKING:
 
-    return getattr(_run, name)
+    def __getattr__(name: str) -> object:
+        """Import a name at first use."""
+        if name not in _MODULES:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        return getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)

@@ -14,21 +14,20 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from penstock.errors import BadArgument, NoSuchStream
+from penstock.local import ACCESS_PROBE_PREFIX
 from penstock.plog import folder_place
 
 if TYPE_CHECKING:
     from penstock.server._session import Session
 
-__all__ = ["Proof", "end_proof", "remove_proofs", "show_proof"]
-
-_PREFIX: Final = "reach-"
+__all__ = ["Proof", "end_proof", "show_proof"]
 
 
 class Proof:
     """A file for one session, next to the plogs; there is one at most."""
 
     def __init__(self, folder: Path, session_id: str) -> None:
-        self.path: Final = folder / (_PREFIX + blake2b(session_id.encode(), digest_size=16).hexdigest())
+        self.path: Final = folder / (ACCESS_PROBE_PREFIX + blake2b(session_id.encode(), digest_size=16).hexdigest())
         self.content: Final = secrets.token_bytes(32)
         fd = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644)
         try:
@@ -73,10 +72,3 @@ def end_proof(session: Session, number: int) -> None:
     """Remove a file that was made for a client."""
     session.get(number, Proof).abandon()
     session.drop(number)
-
-
-def remove_proofs(folder: Path) -> None:
-    """Remove what an owner has left that was killed."""
-    for path in folder.glob(f"plogs/{_PREFIX}*"):
-        with suppress(OSError):
-            path.unlink()

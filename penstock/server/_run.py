@@ -7,7 +7,6 @@ durable. A second signal does not wait for that.
 from __future__ import annotations
 
 import logging
-import resource
 import signal
 import sys
 from contextlib import ExitStack, contextmanager
@@ -16,6 +15,7 @@ from pathlib import Path
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Final, Protocol
 
+from penstock.local import open_owned, raise_file_limit
 from penstock.ports import SystemClock
 from penstock.server._addresses import names_of
 from penstock.server._limits import Limits
@@ -34,7 +34,6 @@ if TYPE_CHECKING:
 
 __all__ = ["Server", "run"]
 
-_OPEN_FILES: Final = 1 << 20
 _logger: Final = logging.getLogger("penstock.server")
 
 
@@ -86,14 +85,6 @@ def stop_signals() -> Iterator[Callable[[], str]]:
         restore()
 
 
-def raise_file_limit() -> None:
-    """Let the process have many files and connections open, as far as the system lets it."""
-    now, most = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = _OPEN_FILES if most == resource.RLIM_INFINITY else min(_OPEN_FILES, most)
-    if now != resource.RLIM_INFINITY and now < wanted:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, most))
-
-
 class Server:
     """A store and its two ports, for as long as the block lasts."""
 
@@ -129,11 +120,12 @@ class Server:
         from penstock.server._health import Health  # noqa: PLC0415 - heavy, as are those below
         from penstock.server._http import HttpServer, new_app  # noqa: PLC0415
         from penstock.server._metrics import new_registry  # noqa: PLC0415
-        from penstock.server._share import open_owned  # noqa: PLC0415
+        from penstock.server._service import FlightService  # noqa: PLC0415
 
         config, folder = self._config, Path(self._config.store).absolute()
         listen(config.host, config.port).close()  # gRPC would share a port that somebody has
-        store = parts.enter_context(open_owned(folder, maintenance_interval_s=config.maintenance_interval_s))
+        interval_s = config.maintenance_interval_s
+        store = parts.enter_context(open_owned(folder, maintenance_interval_s=interval_s, serve=FlightService))
         certificate, users = _certificate(config, folder), _users(config, folder)
         http = HttpServer(config, certificate)
         parts.callback(http.shutdown)

@@ -248,11 +248,6 @@ class FlightService(flight.FlightServerBase):  # type: ignore[misc]
         finally:
             self._end(session)
 
-    @property
-    def clients(self) -> int:
-        """How many clients are connected."""
-        return len(self._sessions)
-
     def _begin(self, session: Session, user: str | None) -> None:
         with self._lock:
             if self._is_over:

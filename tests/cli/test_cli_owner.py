@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+import penstock
 from penstock.server import Config, Server
-from penstock.server._share import open_shared
-from tests.server.owners import is_running, owner_of, wait_until
+from tests.local.owners import is_running, owner_of, wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -48,14 +48,14 @@ def tail(folder: Path, environment: dict[str, str]) -> Iterator[subprocess.Popen
 def test_ctrl_z_on_a_command_stops_nobody_else(folder: Path, tail: subprocess.Popen[bytes]) -> None:
     """Who looks at a stream and presses Ctrl-Z must not stop those who write it."""
     os.killpg(tail.pid, signal.SIGSTOP)
-    with open_shared(folder, maintenance_interval_s=1, own=False) as store, store.writer(STREAM) as writer:
+    with penstock.connect(folder, own=False) as store, store.writer(STREAM) as writer:
         assert writer.write_event(b"written").result(timeout=30)
     assert owner_of(folder) != tail.pid
 
 
 def test_ctrl_c_on_a_command_leaves_its_owner_process(folder: Path, tail: subprocess.Popen[bytes]) -> None:
     """It is not in the group of processes that a terminal interrupts."""
-    with open_shared(folder, maintenance_interval_s=1, own=False) as store:
+    with penstock.connect(folder, own=False) as store:
         owner = owner_of(folder)
         os.killpg(tail.pid, signal.SIGINT)
         assert tail.wait(30) == 130
@@ -79,7 +79,7 @@ def test_an_owner_process_holds_no_terminal_pipe_or_folder(folder: Path, run: Ru
 
 def test_a_command_of_a_stopped_owner_says_what_to_do(folder: Path, run: Run) -> None:
     """Also which process it is: the terminal with the Ctrl-Z may be covered by others."""
-    with open_shared(folder, maintenance_interval_s=1, own=False) as store:
+    with penstock.connect(folder, own=False) as store:
         store.tail(STREAM)
         owner = owner_of(folder)
         os.kill(owner, signal.SIGSTOP)

@@ -15,13 +15,13 @@ from typing import TYPE_CHECKING
 import pytest
 
 from penstock.errors import AddressUnusable, NotAuthenticated
+from penstock.local import raise_file_limit
 from penstock.ports import SystemClock
 from penstock.server._config import Config
 from penstock.server._health import Health
 from penstock.server._http import HttpServer, new_app
 from penstock.server._listen import listen
 from penstock.server._metrics import new_registry
-from penstock.server._run import raise_file_limit
 from penstock.server._tls import own_certificate
 from penstock.server._users import Users
 

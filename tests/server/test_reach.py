@@ -85,7 +85,7 @@ def events_of(store: RemoteStore, stream: str = STREAM) -> list[bytes]:
 
 
 def proofs(folder: Path) -> list[Path]:
-    return list(folder.glob("data/plogs/reach-*"))
+    return list(folder.glob("data/plogs/access-probe-*"))
 
 
 def see(monkeypatch: pytest.MonkeyPatch, change: Callable[[str, list[Any]], tuple[str, list[Any]]]) -> None:
@@ -287,7 +287,7 @@ def test_a_client_leaves_one_file_at_most_and_none_when_it_is_gone(far: RemoteSt
 def test_files_of_an_owner_that_was_killed_are_removed(tmp_path: Path) -> None:
     """Nobody else ever would."""
     penstock.connect(tmp_path / "data").close()
-    (tmp_path / "data" / "plogs" / "reach-0123").write_bytes(b"left")
+    (tmp_path / "data" / "plogs" / "access-probe-0123").write_bytes(b"left")
     penstock.connect(tmp_path / "data").close()
     assert proofs(tmp_path) == []
 

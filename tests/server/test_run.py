@@ -18,8 +18,9 @@ import pytest
 
 import penstock
 from penstock.errors import AddressUnusable, CertificateUnusable, StoreLocked, UsersCorrupt
+from penstock.local import raise_file_limit
 from penstock.server import Config, Server, _run
-from penstock.server._run import raise_file_limit, stop_signals
+from penstock.server._run import stop_signals
 from penstock.server._users import Users
 from tests.server.recorded_service import RecordedService
 

@@ -155,7 +155,7 @@ def test_whoever_owns_the_store_is_killed_and_another_takes_over(cluster: Cluste
     with job("copy", cluster.master, filled, gates.folder) as process:
         until(process, lambda: len(gates.waiting()) == 2 and plogs(filled) >= before + 4)  # two for each transaction
         owner = owner_of(filled)
-        assert b"penstock.server._keeper" in Path(f"/proc/{owner}/cmdline").read_bytes()
+        assert b"penstock.local._owner_process" in Path(f"/proc/{owner}/cmdline").read_bytes()
         os.kill(owner, signal.SIGKILL)
         gates.open()
         assert process.wait() == 0

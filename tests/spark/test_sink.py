@@ -71,7 +71,7 @@ def test_tasks_do_not_own_the_folder_they_write_to(spark: SparkSession, folder: 
         penstock.connect(folder, exclusive=True)
     number = int(locked.value.owner.split()[1])
     command = Path(f"/proc/{number}/cmdline").read_bytes().split(b"\0")
-    assert b"penstock.server._keeper" in command
+    assert b"penstock.local._owner_process" in command
     assert os.getsid(number) == number, "it does not end with Spark's processes"
     os.kill(number, signal.SIGTERM)  # or it would be there for some seconds
     with penstock.connect(folder) as store:

@@ -1,8 +1,9 @@
-"""Owners of a folder that are stopped, as by Ctrl-Z: the system takes what clients send, and no answer ever comes.
+"""Owners of a folder that are stopped, as by Ctrl-Z: the system accepts what clients send, and no answer ever comes.
 
-gRPC waits for such an owner for ever, and offers no way to break off a call. So a client looks every second at what the
-owner's process is doing. If that has been stopped for some seconds, the client's connections are shut down; from there
-on it is as if the owner had been killed, but that nobody can take the folder over: whoever calls is told what to do.
+gRPC waits for such an owner for ever, and offers no way to break off a call. So a client checks the state of the
+owner's process every second. When that was stopped for some seconds, the client shuts its connections down. From then
+on it is as if the owner had been killed, but no process can take the folder over: calls raise ``OwnerStopped``, which
+says what to do.
 """
 
 from __future__ import annotations
@@ -21,30 +22,28 @@ from penstock.errors import OwnerStopped
 
 __all__ = ["OwnerWatch", "answer_of", "peer_of"]
 
-_LOOK_S: Final = 1.0
-_LOOKS: Final = 5  # that find the owner stopped before its clients hang up
-_SETTLE_S: Final = (
-    0.5  # without an answer before an owner that is stopped counts as such: a debugger may stop it briefly
-)
+_CHECK_S: Final = 1.0
+_CHECKS: Final = 5  # in a row that find the owner stopped, before its clients hang up
+_SETTLE_S: Final = 0.5  # without an answer, before a stopped owner counts as such: a debugger may stop it briefly
 _CREDENTIALS: Final = struct.Struct("iII")  # process, user and group
 _logger: Final = logging.getLogger("penstock.client")
 
 
-def answer_of(door: socket.socket, folder: Path, *, timeout: float) -> bytes:
+def answer_of(owner: socket.socket, folder: Path, *, timeout: float) -> bytes:
     """Return what the owner of a folder sends; ``OwnerStopped`` if it is stopped."""
     deadline = time.monotonic() + timeout
-    door.settimeout(_SETTLE_S)
+    owner.settimeout(_SETTLE_S)
     while True:
         try:
-            return door.recv(1024)
+            return owner.recv(1024)
         except TimeoutError:
-            _check(peer_of(door), folder)
+            _check(peer_of(owner), folder)
             if time.monotonic() > deadline:
                 raise
 
 
 def peer_of(connected: socket.socket) -> int:
-    """Return which process listens at the other side of a socket; 0 if that is in another container."""
+    """Return the process at the other side of a socket; 0 if that is in another container."""
     found = connected.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
     pid: int = _CREDENTIALS.unpack(found)[0]
     return pid
@@ -64,7 +63,7 @@ def _is_stopped(pid: int) -> bool:
 
 
 class OwnerWatch:
-    """Looks, while a client is connected to a folder's owner, whether that is stopped."""
+    """Checks, while a client is connected to a folder's owner, whether that is stopped."""
 
     def __init__(self, folder: Path, service: str) -> None:
         self._folder, self._service = folder, service
@@ -73,7 +72,7 @@ class OwnerWatch:
         self._thread: threading.Thread | None = None
 
     def start(self, owner: int) -> None:
-        """Look at this process from now on."""
+        """Watch this process from now on."""
         self._owner = owner
         if self._thread is None and owner != os.getpid():
             self._thread = threading.Thread(target=self._work, name="penstock-owner-watch", daemon=True)
@@ -84,21 +83,21 @@ class OwnerWatch:
         _check(self._owner, self._folder)
 
     def _work(self) -> None:
-        looks = 0
-        while not self._over.wait(_LOOK_S):
-            looks = looks + 1 if _is_stopped(self._owner) else 0
-            if looks == _LOOKS:
+        stopped = 0
+        while not self._over.wait(_CHECK_S):
+            stopped = stopped + 1 if _is_stopped(self._owner) else 0
+            if stopped == _CHECKS:
                 _logger.warning("%s", OwnerStopped(str(self._folder), pid=self._owner))
                 _shut_down(self._service)
 
     def close(self) -> None:
-        """Look no more."""
+        """End the watch."""
         self._over.set()
 
 
 def _shut_down(service: str) -> None:
-    """Break off all connections of this process to a socket."""
+    """Shut down all connections of this process to a socket."""
     for name in os.listdir("/proc/self/fd"):
-        with suppress(OSError), socket.socket(fileno=os.dup(int(name))) as one:  # what is no socket is refused
-            if one.family == socket.AF_UNIX and one.getpeername() == service:
-                one.shutdown(socket.SHUT_RDWR)
+        with suppress(OSError), socket.socket(fileno=os.dup(int(name))) as sock:  # only sockets are accepted
+            if sock.family == socket.AF_UNIX and sock.getpeername() == service:
+                sock.shutdown(socket.SHUT_RDWR)

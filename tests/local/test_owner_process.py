@@ -16,33 +16,33 @@ import penstock
 from penstock.client import RemoteStore
 from penstock.errors import BadArgument, FolderUnusable, StoreLocked, StoreUnreachable
 from penstock.stream import Engine
-from tests.server.owners import is_running, owner_of, wait_until
+from tests.local.owners import is_running, owner_of, wait_until
 
 STREAM = "plant/readings"
 
 
-def keep(folder: Path, seconds: str = "0.1") -> subprocess.Popen[bytes]:
-    command = [sys.executable, "-m", "penstock.server._keeper", str(folder), seconds]
+def own(folder: Path, seconds: str = "0.1") -> subprocess.Popen[bytes]:
+    command = [sys.executable, "-m", "penstock.local._owner_process", str(folder), seconds]
     return subprocess.Popen(command, stdout=subprocess.PIPE)
 
 
-def test_a_folder_is_kept_while_somebody_is_there(tmp_path: Path) -> None:
-    """What is prepared needs nobody, and the folder is free soon after the last client."""
+def test_the_owner_process_stays_while_a_client_is_connected(tmp_path: Path) -> None:
+    """A prepared transaction needs no client, and the folder is free soon after the last one."""
     with penstock.connect(tmp_path) as store:
         store.create_stream(STREAM)
-    with keep(tmp_path) as keeper:
-        assert keeper.stdout is not None
-        assert keeper.stdout.readline() == b"mine\n"
+    with own(tmp_path) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"owner\n"
         with penstock.connect(tmp_path, own=False) as store:
             assert isinstance(store, RemoteStore)
             transaction = store.transactional_writer(STREAM).begin()
             transaction.write_event(b"event")
-            with keep(tmp_path) as other:
+            with own(tmp_path) as other:
                 assert other.stdout is not None
                 assert other.stdout.readline() == b"locked\n"
                 assert other.wait(30) == 0, "one is enough"
             transaction.prepare()
-        assert keeper.wait(30) == 0
+        assert process.wait(30) == 0
     with penstock.connect(tmp_path, exclusive=True) as store:
         store.transactional_writer(STREAM).get(transaction.id).commit()
         assert sum(map(len, store.read(STREAM))) == 1
@@ -60,7 +60,7 @@ def test_why_a_folder_cannot_be_owned_is_told_at_once(tmp_path: Path) -> None:
         other.tail(STREAM)
 
 
-def test_who_does_not_own_a_folder_starts_who_does(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_client_that_does_not_own_a_folder_starts_an_owner(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """At first, and when the owner ends; several at once start one."""
     monkeypatch.setenv("PENSTOCK_OWNER_IDLE_S", "0.1")
     with penstock.connect(tmp_path) as owner:
@@ -75,7 +75,7 @@ def test_who_does_not_own_a_folder_starts_who_does(tmp_path: Path, monkeypatch: 
             with pytest.raises(StoreLocked) as locked:
                 penstock.connect(tmp_path, exclusive=True)
             number = locked.value.owner.split()[1]
-            assert b"penstock.server._keeper" in Path(f"/proc/{number}/cmdline").read_bytes()
+            assert b"penstock.local._owner_process" in Path(f"/proc/{number}/cmdline").read_bytes()
     with penstock.connect(tmp_path, own=False) as store:
         assert sum(map(len, store.read(STREAM))) == 4
 
@@ -90,9 +90,9 @@ def test_a_folder_without_a_store_is_told_of(tmp_path: Path) -> None:
 
 
 def test_a_folder_that_nobody_uses_is_left(tmp_path: Path) -> None:
-    """A keeper without tasks does not hold others up."""
-    with keep(tmp_path) as keeper:
-        assert keeper.wait(30) == 0
+    """An owner process without clients does not hold others up."""
+    with own(tmp_path) as process:
+        assert process.wait(30) == 0
     with penstock.connect(tmp_path, exclusive=True):
         pass
 
@@ -132,17 +132,17 @@ def test_sigterm_ends_an_owner_process_in_order(tmp_path: Path) -> None:
     """That is how a user gets rid of one; it leaves no sockets behind."""
     with penstock.connect(tmp_path) as store:
         store.create_stream(STREAM)
-    with keep(tmp_path, "600") as keeper:
-        assert keeper.stdout is not None
-        keeper.stdout.readline()
-        keeper.terminate()
-        assert keeper.wait(30) == 0
+    with own(tmp_path, "600") as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        process.terminate()
+        assert process.wait(30) == 0
     assert not (tmp_path / "owner.sock").exists()
 
 
 def test_an_owner_of_another_user_is_told_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its socket is closed to others, and no second owner can help."""
-    monkeypatch.setattr("penstock.server._share._FolderFinder.patience_s", 0.1)
+    monkeypatch.setattr("penstock.local._finder.OwnerFinder.patience_s", 0.1)
 
     def refuse(*_: object) -> None:
         raise PermissionError(errno.EACCES, "Permission denied")

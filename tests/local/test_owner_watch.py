@@ -14,8 +14,8 @@ import pytest
 import penstock
 from penstock.client import _connection
 from penstock.errors import OwnerStopped, StoreUnreachable
-from penstock.server import _stopped
-from tests.server.owners import owner_of, wait_until
+from penstock.local import _owner_watch
+from tests.local.owners import owner_of, wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -26,9 +26,9 @@ STREAM = "plant/readings"
 
 @pytest.fixture(autouse=True)
 def quick_looks(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Assignment more often than every second."""
-    monkeypatch.setattr(_stopped, "_LOOK_S", 0.02)
-    monkeypatch.setattr(_stopped, "_SETTLE_S", 0.02)
+    """Check more often than every second."""
+    monkeypatch.setattr(_owner_watch, "_CHECK_S", 0.02)
+    monkeypatch.setattr(_owner_watch, "_SETTLE_S", 0.02)
 
 
 @contextmanager

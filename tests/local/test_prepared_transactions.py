@@ -9,7 +9,7 @@ import pytest
 import penstock
 from penstock.client import RemoteStore
 from penstock.errors import BadArgument, NoSuchTransaction
-from tests.server.test_share import OWNER, STREAM, Process, events_of
+from tests.local.test_sharing import OWNER, STREAM, Process, events_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -1,0 +1,83 @@
+"""The files that sharing puts into the folder of a store.
+
+owner.sock            the owner socket: the owner listens there while the store is open
+flight/sock           the socket of the Flight service, in a folder that only its user may enter
+plogs/access-probe-*  files by which clients find out whether they have direct access to the plogs
+"""
+
+from __future__ import annotations
+
+import os
+from contextlib import suppress
+from functools import cache
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+__all__ = [
+    "ACCESS_PROBE_PREFIX",
+    "make_service_folder",
+    "owner_socket",
+    "owner_socket_inode",
+    "remove_access_probes",
+    "remove_sockets",
+    "service_socket",
+]
+
+ACCESS_PROBE_PREFIX: Final = "access-probe-"
+_OWNER_SOCKET: Final = "owner.sock"
+_SERVICE_FOLDER: Final = "flight"  # a folder of its own: gRPC makes a socket that all users of the machine may use
+_SERVICE_SOCKET: Final = f"{_SERVICE_FOLDER}/sock"
+_PATH_MAX: Final = 100  # the path of a socket may have 107 bytes
+
+
+def owner_socket(folder: Path) -> str:
+    """Return the path of the owner socket."""
+    return f"{_short(folder)}/{_OWNER_SOCKET}"
+
+
+def service_socket(folder: Path) -> str:
+    """Return the path of the socket of the Flight service."""
+    return f"{_short(folder)}/{_SERVICE_SOCKET}"
+
+
+@cache
+def _short(folder: Path) -> str:
+    """Return a path of the folder that is short enough for a socket; a folder with a long path is kept open for it."""
+    assert folder.is_absolute(), "a relative path names another folder after a change of directory"
+    path = str(folder)
+    if len(os.fsencode(path)) + len(_SERVICE_SOCKET) < _PATH_MAX:
+        return path
+    return f"/proc/self/fd/{os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)}"
+
+
+def make_service_folder(folder: Path) -> None:
+    """Make the folder of the service's socket, closed to other users."""
+    service = folder / _SERVICE_FOLDER
+    service.mkdir(0o700, exist_ok=True)
+    service.chmod(0o700)  # also if it existed
+
+
+def owner_socket_inode(folder: Path) -> int | None:
+    """Return the inode of the owner socket; None if there is none."""
+    try:
+        return os.stat(owner_socket(folder)).st_ino
+    except OSError:
+        return None
+
+
+def remove_sockets(folder: Path) -> None:
+    """Remove the sockets of an owner that has ended, or was killed."""
+    for name in (_OWNER_SOCKET, _SERVICE_SOCKET):
+        with suppress(FileNotFoundError, NotADirectoryError):
+            (folder / name).unlink()
+    with suppress(FileNotFoundError):
+        (folder / _SERVICE_FOLDER).rmdir()
+
+
+def remove_access_probes(folder: Path) -> None:
+    """Remove the access probes that an owner left when it was killed."""
+    for path in folder.glob(f"plogs/{ACCESS_PROBE_PREFIX}*"):
+        with suppress(OSError):
+            path.unlink()
