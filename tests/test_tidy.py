@@ -68,6 +68,38 @@ def test_no_file_names_a_package_registry_or_this_machine(pattern: re.Pattern[st
     assert not found, "\n".join(found)
 
 
+def test_no_module_imports_a_private_module_of_another_package() -> None:
+    """What a package exports is what others may rely on; the rest of it may change by itself."""
+    found = [
+        f"{file.relative_to(ROOT)} {name}"
+        for file in python_files("penstock")
+        for node in ast.walk(ast.parse(file.read_text()))
+        for name in _imported(node)
+        if _is_private_elsewhere(name, file)
+    ]
+    assert not found, "\n".join(found)
+
+
+def _imported(node: ast.AST) -> list[str]:
+    """Return what an import names: of ``from x import y``, x.y, which may be a module, too."""
+    if isinstance(node, ast.Import):
+        return [name.name for name in node.names]
+    if isinstance(node, ast.ImportFrom) and node.module:
+        return [f"{node.module}.{name.name}" for name in node.names]
+    return []
+
+
+def _is_private_elsewhere(name: str, file: Path) -> bool:
+    """Whether a name lies in a private module, of a package that the file is not in."""
+    parts = name.split(".")
+    private = next((place for place, part in enumerate(parts) if re.match("_[a-z]", part)), None)
+    if parts[0] != "penstock" or private is None:
+        return False
+    folder = ROOT.joinpath(*parts[:private])
+    is_module = folder.joinpath(f"{parts[private]}.py").exists() or folder.joinpath(parts[private]).is_dir()
+    return is_module and folder not in file.parents
+
+
 def test_every_public_name_exists() -> None:
     """`from penstock.x import *` and the documentation rely on `__all__`."""
     for module_info in pkgutil.walk_packages(penstock.__path__, "penstock."):

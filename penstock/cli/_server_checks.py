@@ -35,7 +35,7 @@ def check_server() -> list[Check]:
 
 
 def _check_ports(config: Config) -> Check:
-    from penstock.server._listen import listen
+    from penstock.server import listen
 
     try:
         for port in (config.port, config.http_port):
@@ -56,7 +56,7 @@ def _check_certificate(config: Config) -> Check:
         return Check(name=name, status="ok", found="one is made with the first start")
     try:
         from penstock.ports import SystemClock
-        from penstock.server._tls import load_certificate
+        from penstock.server import load_certificate
 
         expires = load_certificate(cert, Path(config.tls_key or own / "server.key"), clock=SystemClock()).expires
     except ImportError as error:

@@ -17,10 +17,8 @@ import pyarrow as pa
 from pyarrow import flight
 
 from penstock import forks
-from penstock.client._byte_budget import ByteBudget
 from penstock.client._files import PlogFiles
 from penstock.client._reasons import without_context
-from penstock.client._wire import BUSY, END, HERE, NOT_BEGUN, PROTOCOL, pack, unpack, unpack_error
 from penstock.deadlines import TimeIsOver, do_held, limit, time_left
 from penstock.errors import (
     ForkedHandle,
@@ -32,6 +30,7 @@ from penstock.errors import (
     StoreUnreachable,
 )
 from penstock.ports import interruption_point, uninterrupted
+from penstock.wire import BUSY, END, HERE, NOT_BEGUN, PROTOCOL, ByteBudget, pack, unpack, unpack_error
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any, Final
 from penstock.client._connection import ConnectionLost
 from penstock.client._segment import RemoteTimes
 from penstock.client._task import Task
-from penstock.client._wire import unpack_error
 from penstock.deadlines import do_held
 from penstock.errors import ReaderOffline, StoreClosed
 from penstock.stream.read import READER_LEASE_S, Assignment
+from penstock.wire import unpack_error
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

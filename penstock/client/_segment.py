@@ -6,14 +6,13 @@ import threading
 from typing import TYPE_CHECKING, Final
 
 from penstock.client._connection import ConnectionLost
-from penstock.client._newest import Newest
-from penstock.client._wire import cell
 from penstock.deadlines import TimeIsOver, time_left
 from penstock.errors import PlogCorrupt
 from penstock.plog import LocatedBlocks
 from penstock.stream.format import read_block
 from penstock.stream.segment import READ_SIZE
 from penstock.stream.time import NO_TIMES, Steps, times_column
+from penstock.wire import Newest, cell
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

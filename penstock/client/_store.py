@@ -18,7 +18,6 @@ from penstock.client._group import RemoteGroup, as_cuts
 from penstock.client._segment import RemoteSegment, RemoteTimes
 from penstock.client._task import Task
 from penstock.client._transaction import RemoteTransactionalWriter
-from penstock.client._wire import ARE_YOU_THERE, HERE
 from penstock.client._writer import RemoteHost
 from penstock.deadlines import TimeIsOver, do_held
 from penstock.errors import BadArgument, DataTruncated, PenstockError
@@ -28,6 +27,7 @@ from penstock.stream.group import POSITIONS_EVERY_S
 from penstock.stream.read import EVENT_SIZE_DEFAULT, event_at, file_at, read_part
 from penstock.stream.segment import WakeUp
 from penstock.stream.write import Pump, StreamWriter, check_writer
+from penstock.wire import ARE_YOU_THERE, HERE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence

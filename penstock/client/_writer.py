@@ -18,13 +18,12 @@ import pyarrow as pa
 from pyarrow import flight
 
 from penstock.client._connection import ConnectionLost, translated
-from penstock.client._small_block import LEFT_SIZE, SmallBlock
 from penstock.client._task import Task
-from penstock.client._wire import APPENDS, BLOCKS_MAX, ENDED, column_of, pack, unpack, unpack_error
 from penstock.errors import NoSuchStream
 from penstock.stream.format import BLOCK_HEADER_SIZE, block_digest
 from penstock.stream.segment import SegmentEnded, writer_hash
 from penstock.stream.write import OpenLane
+from penstock.wire import APPENDS, BLOCKS_MAX, ENDED, LEFT_SIZE, SmallBlock, column_of, pack, unpack, unpack_error
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -10,6 +10,6 @@ from penstock.log._manager import MetadataManager
 from penstock.log._merging import RUN_MIN
 from penstock.log._protocols import LogPosition
 from penstock.log._sizes import PlogSizes
-from penstock.log._stream import LogStream
+from penstock.log._stream import LogStream, PendingLogAppend, PlogStarts
 
-__all__ = ["RUN_MIN", "LogPosition", "LogStream", "MetadataManager", "PlogSizes"]
+__all__ = ["RUN_MIN", "LogPosition", "LogStream", "MetadataManager", "PendingLogAppend", "PlogSizes", "PlogStarts"]

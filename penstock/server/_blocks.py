@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 
-from penstock.client._newest import Newest
-from penstock.client._wire import column_of
 from penstock.stream.segment import READ_SIZE
+from penstock.wire import Newest, column_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from pyarrow import flight
 
-from penstock.client._wire import BUSY
+from penstock.wire import BUSY
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from pyarrow import flight
 
-from penstock.client._wire import BUSY, pack_error
 from penstock.errors import NotAuthenticated, NotPermitted, ServerError
 from penstock.stream import PreparedTransaction, Transaction
+from penstock.wire import BUSY, pack_error
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

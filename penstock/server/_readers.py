@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from penstock.client._wire import pack_error
 from penstock.stream.read import READER_LEASE_S
+from penstock.wire import pack_error
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

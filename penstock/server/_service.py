@@ -16,7 +16,6 @@ import pyarrow as pa
 from pyarrow import flight
 
 from penstock import forks
-from penstock.client._wire import END, HERE, NOT_BEGUN, PROTOCOL, pack, pack_error, unpack_call
 from penstock.errors import BadArgument, NoSuchStream, PenstockError, ServerError
 from penstock.server import _plain as plain
 from penstock.server._blocks import BLOCKS, Blocks
@@ -28,14 +27,15 @@ from penstock.server._session import Session, SessionOver
 from penstock.server._watch import Ledger, Rounds, Watch, close_all
 from penstock.server._writers import ClientWriter
 from penstock.stream import READ_SCHEMA
+from penstock.wire import END, HERE, NOT_BEGUN, PROTOCOL, pack, pack_error, unpack_call
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from contextlib import AbstractContextManager
 
-    from penstock.client._byte_budget import ByteBudget
     from penstock.server._permissions import Guard
     from penstock.stream import Engine
+    from penstock.wire import ByteBudget
 
 __all__ = ["FlightService"]
 

@@ -16,10 +16,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 from pyarrow import flight
 
-from penstock.client._byte_budget import ByteBudget
-from penstock.client._wire import ARE_YOU_THERE, pack
 from penstock.errors import BadArgument, PenstockError
 from penstock.stream.segment import WakeUp
+from penstock.wire import ARE_YOU_THERE, ByteBudget, pack
 
 if TYPE_CHECKING:
     from collections.abc import Callable

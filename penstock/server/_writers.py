@@ -12,8 +12,6 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 import numpy as np
 
-from penstock.client._small_block import LEFT_SIZE, SmallBlock
-from penstock.client._wire import APPENDS, BLOCKS_MAX, ENDED, cell, pack_error, pack_plain
 from penstock.errors import BadArgument, NoSuchStream, PenstockError, StoreClosed, WriterFenced
 from penstock.stream.format import (
     EVENTS,
@@ -26,6 +24,7 @@ from penstock.stream.format import (
 )
 from penstock.stream.segment import NumbersTaken, SegmentEnded
 from penstock.stream.write import LargeWrite
+from penstock.wire import APPENDS, BLOCKS_MAX, ENDED, LEFT_SIZE, SmallBlock, cell, pack_error, pack_plain
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -14,12 +14,12 @@ from pyarrow import flight
 
 import penstock
 from penstock.client import RemoteStore
-from penstock.client._wire import PROTOCOL, pack, unpack, unpack_error
 from penstock.errors import BadArgument, PenstockError, ServerError
 from penstock.local import raise_file_limit
 from penstock.server import Config, Server
 from penstock.stream.format._block import BlockHeader
 from penstock.stream.segment._writer_table import writer_hash
+from penstock.wire import PROTOCOL, pack, unpack, unpack_error
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

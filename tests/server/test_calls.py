@@ -11,10 +11,10 @@ import pyarrow as pa
 import pytest
 from pyarrow import flight
 
-from penstock.client._wire import BUSY
 from penstock.server._calls import Calls
 from penstock.server._limits import UNLIMITED, Limits
 from penstock.server._service import FlightService
+from penstock.wire import BUSY
 
 if TYPE_CHECKING:
     from penstock.stream import Engine

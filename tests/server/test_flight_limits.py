@@ -13,11 +13,11 @@ import pytest
 from pyarrow import flight
 
 import penstock
-from penstock.client._wire import PROTOCOL, pack, unpack
 from penstock.errors import AddressUnusable, BadArgument
 from penstock.server import Config, Server
 from penstock.server._service import FlightService
 from penstock.server._users import USERS_FILE, Users
+from penstock.wire import PROTOCOL, pack, unpack
 from tests.server.apart import memory_peak, server_apart
 from tests.server.http2 import Call
 

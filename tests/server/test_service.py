@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any, Final
 import pytest
 
 import penstock
-from penstock.client._wire import END
 from penstock.errors import (
     BadArgument,
     NoSuchStream,
@@ -28,6 +27,7 @@ from penstock.model import EventPointer
 from penstock.server import Config, Server
 from penstock.server._operations import OPERATIONS
 from penstock.server._users import USERS_FILE, Users
+from penstock.wire import END
 from tests.server.following import Following, Seen
 
 if TYPE_CHECKING:

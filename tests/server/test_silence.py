@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 
-from penstock.client._wire import ARE_YOU_THERE, unpack
 from penstock.errors import BadArgument
 from penstock.server._limits import Limits
 from penstock.server._permissions import EVERYBODY
 from penstock.server._service import FlightService
 from penstock.server._session import Session
 from penstock.testing import ManualClock
+from penstock.wire import ARE_YOU_THERE, unpack
 
 if TYPE_CHECKING:
     from penstock.stream import Engine

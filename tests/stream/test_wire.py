@@ -11,9 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from penstock.client._connection import Connection, ConnectionLost, Session
-from penstock.client._small_block import SmallBlock
 from penstock.client._store import RemoteStore
-from penstock.client._wire import pack_error, unpack_error
 from penstock.client._writer import RemoteHost
 from penstock.embedded import open_store
 from penstock.errors import (
@@ -33,6 +31,7 @@ from penstock.model import EventPointer, StreamCut
 from penstock.server._writers import ClientWriter
 from penstock.stream.read._reader import READER_LEASE_S
 from penstock.stream.transaction import Transaction, TransactionalWriter
+from penstock.wire import SmallBlock, pack_error, unpack_error
 from tests.log.harness import SECONDS_MAX
 from tests.stream.harness import STREAM
 from tests.stream.large_harness import events_of, make_limits_small

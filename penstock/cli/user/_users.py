@@ -12,7 +12,7 @@ from penstock.cli._output import fail
 from penstock.errors import BadArgument
 
 if TYPE_CHECKING:
-    from penstock.server._users import Users
+    from penstock.server import Users
 
 __all__ = [
     "FolderOption",
@@ -38,7 +38,7 @@ def open_users(store: str) -> Users:
 
     A folder that is not there is refused: a name that was mistyped looks like one without users.
     """
-    from penstock.server._users import USERS_FILE, Users
+    from penstock.server import USERS_FILE, Users
 
     if "://" in store or store == "memory:":
         raise BadArgument(f"{store} is no folder: users are changed on the machine that has the store")

@@ -67,8 +67,7 @@ from penstock.stream.format import (
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from penstock.log import LogStream
-    from penstock.log._stream import PendingLogAppend
+    from penstock.log import LogStream, PendingLogAppend
     from penstock.stream.format import Record
 
 __all__ = ["COMMITTED_MAX", "Catalog", "CatalogState"]

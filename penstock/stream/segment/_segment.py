@@ -34,9 +34,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
     from contextlib import AbstractContextManager
 
-    from penstock.log import LogStream, MetadataManager, PlogSizes
-    from penstock.log._protocols import LogPosition
-    from penstock.log._stream import PendingLogAppend, PlogStarts
+    from penstock.log import LogPosition, LogStream, MetadataManager, PendingLogAppend, PlogSizes, PlogStarts
     from penstock.plog import LocatedBlocks
     from penstock.ports import Bytes, Clock
     from penstock.stream.format import AnyBlock

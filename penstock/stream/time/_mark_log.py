@@ -17,8 +17,7 @@ from penstock.model import StreamCut, Watermark
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from penstock.log import LogStream
-    from penstock.log._stream import PendingLogAppend
+    from penstock.log import LogStream, PendingLogAppend
 
 __all__ = ["MARK_LOG_SIZES", "Border", "MarkLog", "pack_watermark", "unpack_watermark"]
 

@@ -22,7 +22,7 @@ from penstock.stream.time._marks import WriterMark, bound_of, compare, judge, le
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
 
-    from penstock.log._stream import PendingLogAppend
+    from penstock.log import PendingLogAppend
     from penstock.model import TimeWindow
     from penstock.ports import Clock
     from penstock.stream.catalog import Catalog, StreamState

@@ -42,7 +42,7 @@ from penstock.stream.transaction._roll import Roll
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-    from penstock.log._stream import PendingLogAppend
+    from penstock.log import PendingLogAppend
     from penstock.ports import Bytes, Clock
     from penstock.stream.catalog import Catalog, SegmentState, StreamState
     from penstock.stream.format import Record

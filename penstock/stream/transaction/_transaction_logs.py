@@ -18,8 +18,7 @@ from penstock.stream.transaction._roll import TransactionPart
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from penstock.log import LogStream
-    from penstock.log._stream import PendingLogAppend
+    from penstock.log import LogStream, PendingLogAppend
     from penstock.ports import Bytes
     from penstock.stream.catalog import StreamState
     from penstock.stream.transaction._transactions import Transactions

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.client._small_block import SMALL_SIZE_MAX, SmallBlock
 from penstock.errors import BadArgument
 from penstock.stream.format._block import BLOCK_HEADER_SIZE, BlockHeader
+from penstock.wire import SMALL_SIZE_MAX, SmallBlock
 
 HEADER = BlockHeader(count=1, time_ms=1_700_000_000_000, writer=bytes(range(16)), last=7, whole=7, floor=6).pack()
 

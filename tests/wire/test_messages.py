@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock import errors, model
-from penstock.client._wire import pack, pack_error, pack_plain, unpack, unpack_call, unpack_error
 from penstock.errors import BadArgument, DataTruncated, NoSuchStream, PenstockError, ServerError
 from penstock.model import EventPointer, SegmentRange, StreamConfig, StreamCut, Watermark
+from penstock.wire import pack, pack_error, pack_plain, unpack, unpack_call, unpack_error
 
 PLAIN = (
     st.none()

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.client._wire import cell, column_of
 from penstock.errors import BadArgument
+from penstock.wire import cell, column_of
 
 
 @given(st.binary())

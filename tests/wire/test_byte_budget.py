@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import threading
 
-from penstock.client._byte_budget import ByteBudget
 from penstock.server._service import _UnderWay
+from penstock.wire import ByteBudget
 
 
 def test_there_is_room_up_to_the_limit() -> None:

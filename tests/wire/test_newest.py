@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.client import _newest as newest
 from penstock.client._connection import ConnectionLost
-from penstock.client._newest import Newest
+from penstock.wire import Newest
+from penstock.wire import _newest as newest
 from tests.log.harness import SECONDS_MAX
 
 if TYPE_CHECKING:

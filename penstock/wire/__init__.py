@@ -1,0 +1,55 @@
+"""The protocol between clients and the server: what both sides send, and how they limit it.
+
+Calls and their answers are Flight actions with MessagePack in them, blocks are Flight messages. A refusal says whether
+the server is too busy (``BUSY``) or the session is over (``NOT_BEGUN``); in both cases it has done nothing. Both sides
+keep the newest blocks of a followed segment (:class:`Newest`), and bound what is under way (:class:`ByteBudget`).
+"""
+
+from penstock.wire._byte_budget import ByteBudget
+from penstock.wire._newest import NEWEST_SIZE, Newest
+from penstock.wire._small_block import LEFT_SIZE, SMALL_SIZE_MAX, SmallBlock
+from penstock.wire._values import (
+    APPENDS,
+    ARE_YOU_THERE,
+    BLOCKS_MAX,
+    BUSY,
+    END,
+    ENDED,
+    HERE,
+    NOT_BEGUN,
+    PROTOCOL,
+    cell,
+    column_of,
+    pack,
+    pack_error,
+    pack_plain,
+    unpack,
+    unpack_call,
+    unpack_error,
+)
+
+__all__ = [
+    "APPENDS",
+    "ARE_YOU_THERE",
+    "BLOCKS_MAX",
+    "BUSY",
+    "END",
+    "ENDED",
+    "HERE",
+    "LEFT_SIZE",
+    "NEWEST_SIZE",
+    "NOT_BEGUN",
+    "PROTOCOL",
+    "SMALL_SIZE_MAX",
+    "ByteBudget",
+    "Newest",
+    "SmallBlock",
+    "cell",
+    "column_of",
+    "pack",
+    "pack_error",
+    "pack_plain",
+    "unpack",
+    "unpack_call",
+    "unpack_error",
+]
