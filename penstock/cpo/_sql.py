@@ -167,7 +167,7 @@ class _SqlRows:
             raise self._damaged("the root is missing")
         found = _root.format_of(entry.value)
         if found != _root.FORMAT:
-            raise FormatUnknown(self._path, found=f"cpo format {found}", known=f"cpo format {_root.FORMAT}")
+            raise FormatUnknown(self._path, actual=f"cpo format {found}", known=f"cpo format {_root.FORMAT}")
         return entry
 
     def _replace(self, key: str, new: Entry | None) -> None:

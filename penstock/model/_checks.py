@@ -1,7 +1,7 @@
-"""What arguments are asked for: one check for each kind of value, with an error that names the argument.
+"""Checks of arguments: one for each kind of value, with an error that names the argument and says what to use.
 
-Any object may be asked about, so a caller without a type checker is told, too. A bool is no number here, although
-Python takes it for one; and a text is no list, although Python takes it for one of letters.
+The checks take any object, so a caller without a type checker gets a ``BadArgument`` too. A bool is not a number here,
+and a str is not a list of letters, although Python treats them so.
 """
 
 from __future__ import annotations
@@ -29,52 +29,52 @@ _SHOWN_MAX: Final = 200
 
 
 def shown(value: object) -> str:
-    """Return a value as a message shows it: not all of a large one, and something even of one that has no text."""
+    """Return a value as messages show it: cut off if it is long, its type if it has no ``repr``."""
     try:
         text = repr(value)
-    except Exception:  # noqa: BLE001 - an int of too many digits has none, nor need other people's objects
+    except Exception:  # noqa: BLE001 - an int of too many digits has no repr, and neither need a caller's object
         text = f"<{type(value).__name__}>"
     return text if len(text) <= _SHOWN_MAX else f"{text[:_SHOWN_MAX]}..."
 
 
 def check_whole(what: str, figure: object, *, least: int = 0, most: int = FIGURE_MAX) -> None:
-    """Refuse what is no int from ``least`` to ``most``; nothing else is read back where one was stored."""
+    """Require an int from ``least`` to ``most``, since nothing else would be read back where one was stored."""
     if type(figure) is not int or not least <= figure <= most:
-        wanted = f"an int, {least} or more" if most == FIGURE_MAX else f"an int from {least} to {most}"
-        raise BadArgument(f"{what} cannot be {shown(figure)}: give {wanted}")
+        limits = f"of at least {least:,}" if most == FIGURE_MAX else f"from {least:,} to {most:,}"
+        raise BadArgument(f"invalid {what} {shown(figure)}: use a whole number {limits}")
 
 
 def check_positive(what: str, figure: object) -> None:
-    """Refuse what is no int or float above 0."""
+    """Require an int or a float above 0."""
     if type(figure) not in (int, float) or not 0 < figure <= FIGURE_MAX:  # type: ignore[operator]
-        raise BadArgument(f"{what} cannot be {shown(figure)}: give a figure above 0, an int or a float")
+        raise BadArgument(f"invalid {what} {shown(figure)}: use a number above 0")
 
 
 def check_timeout(what: str, seconds: object) -> None:
-    """Refuse what is no time to wait; any number is one, and so is None, for as long as it takes."""
+    """Require a timeout: any number of seconds, or None to wait without a limit."""
     if seconds is not None and (type(seconds) not in (int, float) or seconds != seconds):  # noqa: PLR0124 - NaN
-        raise BadArgument(f"{what} cannot be {shown(seconds)}: give seconds, an int or a float, or None")
+        raise BadArgument(f"invalid {what} {shown(seconds)}: use a number of seconds, or None for no limit")
 
 
 def check_kind(what: str, value: object, kind: type) -> None:
-    """Refuse what is not of a class."""
+    """Require an instance of a class."""
     if not isinstance(value, kind):
-        raise BadArgument(f"{what} cannot be {shown(value)}: it is no {kind.__name__}")
+        raise BadArgument(f"invalid {what} {shown(value)}: use a value of type {kind.__name__}")
 
 
 def check_method(what: str, value: object, method: str) -> None:
-    """Refuse what does not have a method; a class has it, and its objects are meant."""
+    """Require an object that has a method; a class that defines the method is not such an object."""
     if isinstance(value, type) or not callable(getattr(value, method, None)):
-        raise BadArgument(f"{what} cannot be {shown(value)}: give an object with the method {method}()")
+        raise BadArgument(f"invalid {what} {shown(value)}: use an object with a method {method}()")
 
 
 def check_many(what: str, values: object, of: str) -> None:
-    """Refuse what is no list, nor anything else that gives values one by one; ``of`` says what they are."""
+    """Require a list or another iterable that is not text, bytes or a mapping; ``of`` names its elements."""
     if isinstance(values, str | bytes | bytearray | memoryview | Mapping) or not isinstance(values, Iterable):
-        raise BadArgument(f"{what} cannot be {shown(values)}: give a list of {of}")
+        raise BadArgument(f"invalid {what} {shown(values)}: use a list of {of}")
 
 
 def as_list(what: str, values: Iterable[T], of: str) -> list[T]:
-    """Return values that came in any form as a list; ``of`` says what they are."""
+    """Return the values of any iterable as a list; ``of`` names its elements."""
     check_many(what, values, of)
     return list(values)

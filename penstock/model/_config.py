@@ -1,4 +1,4 @@
-"""How a stream is kept: scaling, retention, tags. These values are stored as they are."""
+"""The configuration of a stream: scaling, retention, tags. Its values are stored as they are."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Fixed(msgspec.Struct, tag="fixed", frozen=True):
 
 
 class ByEventRate(msgspec.Struct, tag="event-rate", frozen=True):
-    """Segments split when one takes more than ``target`` events a second, into at most ``factor``, and merge again."""
+    """Split a segment above ``target`` events a second into at most ``factor`` segments; merge idle ones."""
 
     target: float
     factor: int = 2
@@ -50,7 +50,7 @@ class ByEventRate(msgspec.Struct, tag="event-rate", frozen=True):
 
 
 class ByDataRate(msgspec.Struct, tag="data-rate", frozen=True):
-    """Segments split when one takes more than ``target`` bytes a second, into at most ``factor``, and merge again."""
+    """Split a segment above ``target`` bytes a second into at most ``factor`` segments; merge idle ones."""
 
     target: float
     factor: int = 2
@@ -61,7 +61,7 @@ class ByDataRate(msgspec.Struct, tag="data-rate", frozen=True):
 
 
 class ByTime(msgspec.Struct, tag="time", frozen=True):
-    """What is older than ``seconds`` is truncated away."""
+    """Truncate events that are older than ``seconds``."""
 
     seconds: float
 
@@ -70,7 +70,7 @@ class ByTime(msgspec.Struct, tag="time", frozen=True):
 
 
 class BySize(msgspec.Struct, tag="size", frozen=True):
-    """The oldest is truncated away while the stream has more than ``size_bytes``."""
+    """Truncate the oldest events while the stream has more than ``size_bytes``."""
 
     size_bytes: int
 
@@ -79,9 +79,9 @@ class BySize(msgspec.Struct, tag="size", frozen=True):
 
 
 class ByConsumption(msgspec.Struct, tag="consumption", frozen=True):
-    """What every reader group and registered consumer of the stream has passed is truncated away.
+    """Truncate events that every reader group and every registered consumer of the stream has read.
 
-    A stream without any keeps everything.
+    A stream without groups and consumers keeps all its events.
     """
 
 
@@ -90,7 +90,7 @@ Retention = ByTime | BySize | ByConsumption
 
 
 class StreamConfig(msgspec.Struct, frozen=True, kw_only=True):
-    """How a stream is kept; without ``keep_keys`` keys only decide which segment takes an event, and are not stored."""
+    """The configuration of a stream; without ``keep_keys``, keys only select an event's segment and are not stored."""
 
     scaling: Scaling = Fixed()
     retention: Retention | None = None
@@ -100,9 +100,9 @@ class StreamConfig(msgspec.Struct, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         if not isinstance(self.scaling, Scaling):
-            raise BadArgument(f"scaling cannot be {shown(self.scaling)}: use Fixed, ByEventRate or ByDataRate")
+            raise BadArgument(f"invalid scaling {shown(self.scaling)}: use Fixed, ByEventRate or ByDataRate")
         if self.retention is not None and not isinstance(self.retention, Retention):
-            raise BadArgument(f"retention cannot be {shown(self.retention)}: use ByTime, BySize, ByConsumption or None")
+            raise BadArgument(f"invalid retention {shown(self.retention)}: use ByTime, BySize, ByConsumption or None")
         check_positive("timestamp_aggregation_timeout", self.timestamp_aggregation_timeout)
         _check_tags(self.tags)
         check_kind("keep_keys", self.keep_keys, bool)
@@ -112,7 +112,7 @@ def _check_tags(tags: object) -> None:
     listed = list(tags) if isinstance(tags, tuple | list) else [None]
     if len(listed) > _TAGS_MAX or not all(map(_is_tag, listed)):
         raise BadArgument(
-            f"tags cannot be {shown(tags)}: give at most {_TAGS_MAX} texts of 1 to {_TAG_SIZE_MAX} characters"
+            f"invalid tags {shown(tags)}: use a list of at most {_TAGS_MAX} texts of 1 to {_TAG_SIZE_MAX} characters"
         )
 
 
@@ -127,5 +127,5 @@ def _check_rate(scaling: ByEventRate | ByDataRate) -> None:
 
 
 def check_segments(segments: object, what: str = "segments") -> None:
-    """Refuse a number of segments that no stream can have."""
+    """Require a number of segments that a stream can have."""
     check_whole(what, segments, least=1, most=SEGMENTS_MAX)

@@ -1,4 +1,4 @@
-"""What the store tells of its streams and groups."""
+"""Descriptions of streams and groups, as the store returns them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["Checkpoint", "Lag", "SegmentInfo", "StreamInfo"]
 
 @dataclass(frozen=True, slots=True)
 class SegmentInfo:
-    """One segment that takes events: those whose key lies from ``low`` up to ``high``."""
+    """A segment that takes events: those whose key hashes to ``low`` or above and below ``high``."""
 
     segment_id: int
     low: float
@@ -22,10 +22,10 @@ class SegmentInfo:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StreamInfo:
-    """A stream as it is now; ``segments`` are those that take events, none once the stream is sealed.
+    """The state of a stream; ``segments`` are those that take events, none once the stream is sealed.
 
-    ``uid`` tells it from another of the same name, before or after it. ``events`` and ``size_bytes`` are what there is
-    between its head and its tail.
+    ``uid`` distinguishes the stream from an earlier or a later stream of the same name. ``events`` and ``size_bytes``
+    count the events between its head and its tail.
     """
 
     name: str
@@ -42,7 +42,7 @@ class StreamInfo:
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """Where all readers of a group were at one moment: a cut of each of its streams."""
+    """The positions of all readers of a group at one moment: a cut of each of its streams."""
 
     name: str
     group: str
@@ -51,9 +51,9 @@ class Checkpoint:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lag:
-    """How far a group is behind: events not read yet, their bytes, and for how long the oldest has been there.
+    """How far a group is behind: the unread events, their bytes, and the age of the oldest one.
 
-    ``bytes`` are those that are stored, block headers included; once every event is read there are none.
+    ``bytes`` counts stored bytes, block headers included; it is 0 once every event is read.
     """
 
     events: int

@@ -1,4 +1,4 @@
-"""Places in a stream: of one event, and across all segments."""
+"""Places in a stream: the pointer to an event, the cut across all segments, the position of a reader."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _PLACE: Final = re.compile(r"([0-9]{1,18})@([0-9]{1,18})")
 
 @dataclass(frozen=True, slots=True, order=True)
 class EventPointer:
-    """Where one event is. ``str()`` gives ``scope/name:segment@offset``, :meth:`parse` reads it."""
+    """The place of an event. ``str()`` gives ``scope/name:segment@offset``, :meth:`parse` reads it."""
 
     stream: str
     segment_id: int
@@ -30,15 +30,15 @@ class EventPointer:
     def __post_init__(self) -> None:
         segment_id, offset = self.segment_id, self.offset
         if type(segment_id) is type(offset) is int and segment_id >= 0 <= offset and type(self.stream) is str:
-            return  # here, because one is made for every event that somebody asks about
+            return  # the quick way: every event that is read or written gets a pointer
         _check_place(self.stream, segment_id, offset)
 
     @classmethod
     def parse(cls, text: str) -> EventPointer:
-        """Read what ``str()`` wrote."""
+        """Parse the text that ``str()`` gives."""
         stream, places = _parse(text, "event pointer")
         if len(places) != 1:
-            raise BadArgument(f"{shown(text)} is no event pointer: it names more than one place")
+            raise BadArgument(f"invalid event pointer {shown(text)}: use one segment@offset, not several")
         return cls(stream, *places[0])
 
     def __str__(self) -> str:
@@ -59,7 +59,7 @@ class StreamCut:
         check_kind("stream", self.stream, str)
         if not _is_tuple(self.places, _is_place):
             raise BadArgument(
-                f"places cannot be {shown(self.places)}, that is no StreamCut: give pairs of segment and offset, ints"
+                f"invalid places {shown(self.places)} of a StreamCut: use a tuple of pairs of ints, segment and offset"
             )
 
     @classmethod
@@ -71,7 +71,7 @@ class StreamCut:
 
     @classmethod
     def parse(cls, text: str) -> StreamCut:
-        """Read what ``str()`` wrote."""
+        """Parse the text that ``str()`` gives."""
         return cls(*_parse(text, "stream cut"))
 
     @property
@@ -85,20 +85,20 @@ class StreamCut:
 
 @dataclass(frozen=True, slots=True)
 class Position:
-    """How far a reader has come in each of the segments it reads, by stream. ``str()`` is read by :meth:`parse`."""
+    """A reader's offset in each segment it reads, by stream. :meth:`parse` reads the text that ``str()`` gives."""
 
     cuts: tuple[StreamCut, ...]
 
     def __post_init__(self) -> None:
         if not _is_tuple(self.cuts, lambda cut: isinstance(cut, StreamCut)):
-            raise BadArgument(f"cuts cannot be {shown(self.cuts)}: give a tuple of StreamCuts")
+            raise BadArgument(f"invalid cuts {shown(self.cuts)}: use a tuple of StreamCuts")
 
     @classmethod
     def of(cls, offsets: Mapping[tuple[str, int], int]) -> Position:
         """Return the position at these offsets, by stream and segment."""
         check_kind("offsets", offsets, Mapping)
         if not all(map(_is_pair, offsets)):
-            raise BadArgument(f"offsets cannot be {shown(offsets)}: give offsets by stream and segment")
+            raise BadArgument(f"invalid offsets {shown(offsets)}: use a mapping from (stream, segment) to offset")
         streams: dict[str, dict[int, int]] = {}
         for (stream, segment), offset in offsets.items():
             streams.setdefault(stream, {})[segment] = offset
@@ -106,11 +106,11 @@ class Position:
 
     @classmethod
     def parse(cls, text: str) -> Position:
-        """Read what ``str()`` wrote."""
+        """Parse the text that ``str()`` gives."""
         cuts = [StreamCut.parse(part) for part in str(text).split(";")] if text != "" else []
         streams = {cut.stream: cut for cut in cuts}
         if len(streams) != len(cuts):
-            raise BadArgument(f"{shown(text)} is no position: it names a stream twice")
+            raise BadArgument(f"invalid position {shown(text)}: name each stream once")
         return cls(tuple(streams[stream] for stream in sorted(streams)))
 
     @property
@@ -124,7 +124,7 @@ class Position:
 
 @dataclass(frozen=True, slots=True)
 class SegmentRange:
-    """A part of one segment, from an offset up to another: what one of many parallel readers reads."""
+    """A part of one segment, from ``start`` up to ``end``: the share of one of many parallel readers."""
 
     stream: str
     segment_id: int
@@ -137,12 +137,12 @@ class SegmentRange:
 
     @property
     def size(self) -> int:
-        """How many bytes it is."""
+        """The size in bytes."""
         return self.end - self.start
 
 
 def _check_place(stream: object, segment_id: object, offset: object, what: str = "offset") -> None:
-    """Refuse what is no place in a stream."""
+    """Require a stream, a segment and an offset of the right types."""
     check_kind("stream", stream, str)
     check_whole("segment_id", segment_id)
     check_whole(what, offset)
@@ -157,7 +157,7 @@ def _is_pair(value: object) -> TypeGuard[tuple[object, object]]:
 
 
 def _is_place(place: object) -> bool:
-    """Whether it is a segment and an offset: plain integers, because nothing else is read back once it is stored."""
+    """Return whether it is a segment and an offset: plain ints, since nothing else would be read back once stored."""
     return _is_pair(place) and all(type(part) is int and 0 <= part <= FIGURE_MAX for part in place)
 
 
@@ -165,9 +165,9 @@ def _parse(text: object, what: str) -> tuple[str, tuple[tuple[int, int], ...]]:
     stream, _, rest = text.partition(":") if isinstance(text, str) else ("", "", "")
     places = [_PLACE.fullmatch(place) for place in rest.split(",")]
     if not all(places):
-        raise BadArgument(f"{shown(text)} is no {what}: it has the form scope/name:segment@offset")
+        raise BadArgument(f"invalid {what} {shown(text)}: use the form scope/name:segment@offset")
     check_stream_name(stream)
-    found = sorted((int(match[1]), int(match[2])) for match in places if match)
-    if len(dict(found)) != len(found):
-        raise BadArgument(f"{shown(text)} is no {what}: it names a segment twice")
-    return stream, tuple(found)
+    pairs = sorted((int(match[1]), int(match[2])) for match in places if match)
+    if len(dict(pairs)) != len(pairs):
+        raise BadArgument(f"invalid {what} {shown(text)}: name each segment once")
+    return stream, tuple(pairs)

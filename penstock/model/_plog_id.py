@@ -1,4 +1,4 @@
-"""The name of a plog."""
+"""The id of a plog: cluster, group and a random uid."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ UID_SIZE: Final = 16
 
 @dataclass(frozen=True, slots=True, order=True)
 class PlogId:
-    """Which plog: the cluster and the group that keep it, and a random identifier that is its own alone.
+    """The id of a plog: the cluster and the group of servers that store it, and a random uid of its own.
 
-    From the id alone a client knows whom to ask. ``str()`` gives ``cluster/group/uid``, :meth:`parse` reads it.
+    The id alone tells a client which servers to ask. ``str()`` gives ``cluster/group/uid``, :meth:`parse` reads it.
     """
 
     cluster: str
@@ -31,24 +31,24 @@ class PlogId:
         check_name("cluster", self.cluster)
         check_name("group", self.group)
         if not _UID.fullmatch(str(self.uid)):
-            raise BadArgument(f"{self.uid!r} is no plog uid: it is 32 lower-case hexadecimal digits")
+            raise BadArgument(f"invalid plog uid {self.uid!r}: use 32 lower-case hexadecimal digits")
 
     @classmethod
     def new(cls, *, cluster: str, group: str, random: Random) -> PlogId:
-        """Return an id that nobody has had before."""
+        """Return a new id, unique because it is random."""
         return cls(cluster, group, random.token(UID_SIZE).hex())
 
     @classmethod
     def parse(cls, text: str) -> PlogId:
-        """Read what ``str()`` wrote."""
+        """Parse the text that ``str()`` gives."""
         parts = text.split("/")
         if len(parts) != 3:
-            raise BadArgument(f"{text!r} is no plog id: it has the form cluster/group/uid")
+            raise BadArgument(f"invalid plog id {text!r}: use the form cluster/group/uid")
         return cls(*parts)
 
     @property
     def uid_bytes(self) -> bytes:
-        """The uid as it is stored."""
+        """The uid as stored: 16 bytes."""
         return bytes.fromhex(self.uid)
 
     def __hash__(self) -> int:

@@ -1,4 +1,4 @@
-"""Time as writers give it: whole milliseconds, since 1970 unless a stream's writers count from somewhere else."""
+"""Times as writers note them: whole milliseconds, since 1970 unless a stream's writers count from another start."""
 
 from __future__ import annotations
 
@@ -13,24 +13,24 @@ from penstock.model._places import StreamCut
 __all__ = ["TIME_MAX", "NextCut", "Place", "TimeWindow", "Watermark", "as_time", "check_time"]
 
 Place = StreamCut | datetime | int | Literal["head", "tail"]
-"""A cut, a time at which events were appended, or the beginning or the end of what there is."""
+"""A cut, a time at which events were appended, or the head or the tail of the stream."""
 
-TIME_MAX: Final = 253_402_300_799_999  # the end of the year 9999: what is later was given in other units
+TIME_MAX: Final = 253_402_300_799_999  # the end of the year 9999: a later time was given in other units
 
 
 def check_time(what: str, time: object) -> None:
-    """Refuse what is no time; one that is far too late would hold for ever, because time does not go back."""
+    """Require a time. A time far in the future would stay in force for ever, because a watermark never goes back."""
     if type(time) is not int or not 0 <= time <= TIME_MAX:
-        raise BadArgument(f"{what} cannot be {shown(time)}: give whole milliseconds, from 0 to {TIME_MAX}")
+        raise BadArgument(f"invalid {what} {shown(time)}: use whole milliseconds from 0 to {TIME_MAX}")
 
 
 def as_time(what: str, time: object) -> int:
-    """Return a time in milliseconds since 1970; a datetime without a zone is local time. What is no time is refused."""
+    """Return a datetime or an int as milliseconds since 1970; a datetime without a zone is local time."""
     if isinstance(time, datetime):
         try:
             time = int(time.timestamp() * 1000)
         except (OverflowError, ValueError, OSError):
-            raise BadArgument(f"{what} cannot be {shown(time)}: it is too far away") from None
+            raise BadArgument(f"invalid {what} {shown(time)}: use a time from 1970 to 9999") from None
     check_time(what, time)
     assert isinstance(time, int)
     return time
@@ -38,7 +38,7 @@ def as_time(what: str, time: object) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Watermark:
-    """What writers have promised: all that they had written when they noted ``lower`` lies before ``cut``.
+    """A promise of the writers: all that they had written when they noted ``lower`` lies before ``cut``.
 
     ``lower`` is the lowest time that any of them had noted last, ``upper`` the highest.
     """
@@ -50,12 +50,12 @@ class Watermark:
 
 @dataclass(frozen=True, slots=True)
 class TimeWindow:
-    """Between which times a reader is: everything up to ``lower`` was read.
+    """The times between which a reader is: it has read everything up to ``lower``.
 
     ``upper`` is the latest time that any writer had noted when the next watermark was made. A writer may have written
-    events that are later than all it has noted, so some of after ``upper`` may have been read.
+    events that are later than every time it has noted, so the reader may have read some events from after ``upper``.
 
-    ``lower`` is None before the first watermark, ``upper`` behind the last one.
+    ``lower`` is None before the first watermark, ``upper`` after the last one.
     """
 
     lower: int | None
@@ -64,7 +64,7 @@ class TimeWindow:
 
 @dataclass(frozen=True, slots=True)
 class NextCut:
-    """Where the next batch of a stream ends, and the time that the writers have promised there, if any."""
+    """The end of the next batch of a stream, and the time that the writers have promised there, if any."""
 
     cut: StreamCut
     time: int | None

@@ -38,7 +38,7 @@ def prepare_folder(disk: Disk, *, journal_size: int) -> None:
         elif names <= _DRAFTS:
             _make(disk, leftovers=names, journal_size=journal_size)
         else:
-            raise FormatUnknown(disk.where(), found="a folder with other files", known=_FORMAT_TEXT.decode().strip())
+            raise FormatUnknown(disk.where(), actual="a folder with other files", known=_FORMAT_TEXT.decode().strip())
     except OSError as error:
         fault = refusal(disk.where(), error)
         if isinstance(fault, DiskFull):
@@ -52,7 +52,7 @@ def _check_format(disk: Disk) -> None:
     file.close()
     if text != _FORMAT_TEXT:
         found = text.decode(errors="replace").strip()
-        raise FormatUnknown(disk.where(_FORMAT_NAME), found=found, known=_FORMAT_TEXT.decode().strip())
+        raise FormatUnknown(disk.where(_FORMAT_NAME), actual=found, known=_FORMAT_TEXT.decode().strip())
 
 
 def _make(disk: Disk, *, leftovers: set[str], journal_size: int) -> None:

@@ -90,7 +90,11 @@ def test_wrong_usage_exits_with_2(call: Call, arguments: str) -> None:
 @pytest.mark.parametrize(
     ("error", "code", "message"),
     [
-        (StoreLocked("data", owner="process 7"), 1, "the folder data is in use by process 7: close that one first"),
+        (
+            StoreLocked("data", owner="process 7"),
+            1,
+            "the folder data is in use by process 7: close the store there",
+        ),
         (BadArgument("no name"), 2, "no name"),
         (FileNotFoundError(2, "No such file", "x.txt"), 1, "x.txt: No such file"),
         (OSError(28, "No space left"), 1, "No space left"),

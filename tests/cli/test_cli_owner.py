@@ -90,7 +90,7 @@ def test_a_command_of_a_stopped_owner_says_what_to_do(folder: Path, run: Run) ->
     assert result.returncode == 1
     assert result.stderr == (
         f"penstock: cannot reach the store at {folder}: its owner, process {owner}, is stopped (Ctrl-Z?): "
-        f"let it go on with kill -CONT {owner}, or end it with kill -KILL {owner}\n"
+        f"resume it with kill -CONT {owner}, or end it with kill -KILL {owner}\n"
     )
 
 

@@ -263,12 +263,12 @@ def test_terminal_gets_tables_and_human_figures(call_on_terminal: CallOnTerminal
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ("--retention-size 0", "--retention-size cannot be 0: give an int, 1 or more"),
-        ("--retention-time 0s", "--retention-time cannot be 0.0: give a figure above 0, an int or a float"),
+        ("--retention-size 0", "invalid --retention-size 0: use a whole number of at least 1"),
+        ("--retention-time 0s", "invalid --retention-time 0.0: use a number above 0"),
         ("--retention-time 1x", "--retention-time cannot be '1x': give a number and ms, s, m, h, d or w, like 7d"),
-        ("--scale-events 0", "--scale-events cannot be 0.0: give a figure above 0, an int or a float"),
-        ("--scale-bytes 0", "--scale-bytes cannot be 0: give a figure above 0, an int or a float"),
-        ("--segments 0", "--segments cannot be 0: give an int from 1 to 10000"),
+        ("--scale-events 0", "invalid --scale-events 0.0: use a number above 0"),
+        ("--scale-bytes 0", "invalid --scale-bytes 0: use a number above 0"),
+        ("--segments 0", "invalid --segments 0: use a whole number from 1 to 10,000"),
         ("--retention-size 1MB --retention-time 1d", "--retention-time and --retention-size contradict each other"),
     ],
 )

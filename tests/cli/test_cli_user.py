@@ -98,7 +98,7 @@ def test_removed_user_is_gone(call: Call, users: Users) -> None:
     assert call("user", "rm", "anna").code == 0
     assert list(users) == []
     result = call("user", "rm", "anna")
-    assert (result.code, result.err) == (1, "penstock: there is no user 'anna': add one with penstock user add\n")
+    assert (result.code, result.err) == (1, "penstock: no user 'anna': add the user with penstock user add\n")
 
 
 def test_token_is_printed_and_nothing_else(call: Call, users: Users) -> None:

@@ -160,4 +160,4 @@ def test_a_newer_format_is_refused_and_named(path: Path) -> None:
     write_row(path, Entry("", 100, b"\x92\x02\xa3new"))
     with pytest.raises(FormatUnknown) as raised:
         open_cpo(f"sqlite:{path}")
-    assert (raised.value.found, raised.value.known) == ("cpo format 2", "cpo format 1")
+    assert (raised.value.actual, raised.value.known) == ("cpo format 2", "cpo format 1")

@@ -59,7 +59,7 @@ def test_who_opens_a_store_of_a_stopped_owner_is_told_at_once(folder: Path, *, o
         with stopped(owner), pytest.raises(OwnerStopped) as told:
             penstock.connect(folder, own=own)
         assert told.value.pid == owner
-        assert f"process {owner}, is stopped (Ctrl-Z?): let it go on with kill -CONT {owner}" in str(told.value)
+        assert f"process {owner}, is stopped (Ctrl-Z?): resume it with kill -CONT {owner}" in str(told.value)
         client.tail(STREAM)
 
 

@@ -71,7 +71,7 @@ def test_a_figure_that_cannot_be_is_refused(make: Callable[[Any], object], figur
 @pytest.mark.parametrize("size", [1e9, 1.5])
 def test_a_size_is_whole(size: int) -> None:
     """A stored float would be refused when it is read, and with it the whole catalog."""
-    with pytest.raises(BadArgument, match="give an int"):
+    with pytest.raises(BadArgument, match="use a whole number"):
         BySize(size)
 
 
@@ -79,7 +79,7 @@ def test_a_size_is_whole(size: int) -> None:
 def test_a_number_of_segments_that_cannot_be_is_refused(count: int) -> None:
     """The message says how many there can be."""
     for make in (Fixed, lambda least: ByEventRate(1, min_segments=least), lambda least: ByDataRate(1, 2, least)):
-        with pytest.raises(BadArgument, match=f"from 1 to {SEGMENTS_MAX}"):
+        with pytest.raises(BadArgument, match="from 1 to 10,000"):
             make(count)
 
 

@@ -334,7 +334,7 @@ def test_folder_of_another_format_is_refused_and_left_alone(folder: Path, text: 
     with pytest.raises(FormatUnknown) as caught:
         open_plogs(f"file:{folder}")
     assert str(folder / "FORMAT") in str(caught.value)
-    assert caught.value.found == text.strip()
+    assert caught.value.actual == text.strip()
     assert "format 1" in caught.value.known
     assert snapshot(folder) == before
 

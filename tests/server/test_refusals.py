@@ -135,7 +135,7 @@ def test_a_user_that_is_missing_wrong_or_past(place: Place) -> None:
     assert "has to know who you are: give user and password, or a token" in told(place.plain, NotAuthenticated)
     wrong = told(place.plain, NotAuthenticated, user="anna", password="x")
     assert wrong == told(place.plain, NotAuthenticated, user="nobody", password="secret")
-    assert wrong == "user or password is wrong: give others, or ask an administrator"
+    assert wrong == "user or password is wrong: correct them, or ask an administrator"
     assert "the token is not known here" in told(place.plain, NotAuthenticated, token="nonsense")
     assert "the token is not known here" in told(place.plain, NotAuthenticated, token=place.expired[:-1])
     expired = told(place.plain, NotAuthenticated, token=place.expired)

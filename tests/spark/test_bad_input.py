@@ -125,7 +125,7 @@ def test_a_cut_of_another_stream(spark: SparkSession, store: Store, folder: Path
     write_events(store, [b"event"] * 3)
     with refused(BadArgument, "a cut of stream 'plant/other', which is not read"):
         load_table(spark, folder, start="plant/other:0@0,1@0").collect()
-    with refused(WrongCut, "is no cut of stream", "segment"):
+    with refused(WrongCut, "invalid cut", "segment"):
         run(load_stream(spark, folder, STREAM, start=f"{STREAM}:0@3,1@3"), tmp_path / "c")
 
 

@@ -1,0 +1,221 @@
+"""The errors that Penstock raises on purpose, as one tree.
+
+::
+
+    PenstockError
+    ├── BadArgument (ValueError)   the call itself is wrong; nothing was changed
+    ├── FolderUnusable             the folder cannot be created, read or written
+    ├── StoreLocked                another process owns the folder
+    ├── JobRunning                 another process runs the job with this checkpoint
+    ├── FormatUnknown              a newer Penstock wrote the folder, or it is not a folder of Penstock
+    ├── DiskFull                   no space left; acknowledged data is safe, nothing else was kept
+    ├── DiskFailed                 a write or a sync failed; after a failed sync the store stops
+    ├── StoreClosed                used after close()
+    ├── ForkedHandle               a forked child process used a handle of its parent
+    ├── ForkedNetwork              gRPC was running when this process was forked
+    ├── StoreUnreachable           no process serves the store, even after waiting
+    │   └── OwnerStopped           the process that owns the folder is suspended, as by Ctrl-Z
+    ├── ServerError                the server failed, or gave an answer that this version does not understand
+    │   ├── ServerBusy             the server is overloaded, also after several attempts
+    │   └── LoginsBusy             the server checks as many passwords at once as it can
+    ├── NotAuthenticated           the server does not accept the credentials
+    ├── NotPermitted               the user lacks a permission
+    ├── NoSuchUser, UserExists     the server has no such user, or already has one
+    ├── BadConfig (BadArgument)    a setting of the server is invalid; the error names its source and its key
+    ├── AddressUnusable            the server cannot listen at this address
+    ├── CertificateUnusable        a certificate or its key is missing, damaged, expired or not ours
+    ├── CorruptData                stored bytes fail their check
+    │   ├── PlogCorrupt
+    │   ├── JournalCorrupt
+    │   ├── MetadataCorrupt
+    │   ├── CpoCorrupt
+    │   ├── StreamCorrupt
+    │   └── UsersCorrupt
+    ├── PlogError                  a plog refused the call; nothing was changed
+    │   ├── NoSuchPlog, PlogExists, PlogSealed, AppendTooLarge, WrongOffset, PlogFull, ReadOutOfRange
+    ├── LogError                   a log stream refused the call or failed
+    │   ├── NoSuchLog, WrongPosition, NotInLog, LogFenced
+    ├── CpoError                   the control plane oracle refused the call
+    │   ├── CasConflict, LeaseHeld, LeaseLost, NoSuchCluster, ClusterExists, CpoUnavailable
+    └── StreamError                a stream, a writer, a reader or a group refused the call; nothing was changed
+        ├── NoSuchStream, StreamExists, StreamSealed, StreamNotSealed, WrongCut, DataTruncated
+        ├── NoSuchEvent, EventTooLarge, NotDecodable, EventMalformed, WriterFenced, WriterFailed
+        ├── EventClosed (ValueError), EventAborted
+        ├── NoSuchTransaction, TransactionEnded, TransactionPrepared (TransactionEnded), CommitUnfinished
+        ├── NotPrepared, TooManyPrepared
+        ├── NoSuchGroup, GroupExists, NoSuchReader, ReaderInUse, ReaderOffline, CheckpointFailed
+"""
+
+from penstock.errors._base import BadArgument, PenstockError
+from penstock.errors._cpo import (
+    CasConflict,
+    ClusterExists,
+    CpoError,
+    CpoUnavailable,
+    LeaseHeld,
+    LeaseLost,
+    NoSuchCluster,
+)
+from penstock.errors._group import (
+    CheckpointFailed,
+    GroupExists,
+    NoSuchGroup,
+    NoSuchReader,
+    ReaderInUse,
+    ReaderOffline,
+)
+from penstock.errors._plog import (
+    AppendTooLarge,
+    LogError,
+    LogFenced,
+    NoSuchLog,
+    NoSuchPlog,
+    NotInLog,
+    PlogError,
+    PlogExists,
+    PlogFull,
+    PlogSealed,
+    ReadOutOfRange,
+    WrongOffset,
+    WrongPosition,
+)
+from penstock.errors._server import (
+    AddressUnusable,
+    BadConfig,
+    CertificateUnusable,
+    ForkedNetwork,
+    LoginsBusy,
+    NoSuchUser,
+    NotAuthenticated,
+    NotPermitted,
+    OwnerStopped,
+    ServerBusy,
+    ServerError,
+    StoreUnreachable,
+    UserExists,
+)
+from penstock.errors._store import (
+    CorruptData,
+    CpoCorrupt,
+    DiskFailed,
+    DiskFull,
+    FolderUnusable,
+    ForkedHandle,
+    FormatUnknown,
+    JobRunning,
+    JournalCorrupt,
+    MetadataCorrupt,
+    PlogCorrupt,
+    StoreClosed,
+    StoreLocked,
+    StreamCorrupt,
+    UsersCorrupt,
+)
+from penstock.errors._stream import (
+    DataTruncated,
+    EventAborted,
+    EventClosed,
+    EventMalformed,
+    EventTooLarge,
+    NoSuchEvent,
+    NoSuchStream,
+    NotDecodable,
+    StreamError,
+    StreamExists,
+    StreamNotSealed,
+    StreamSealed,
+    WriterFailed,
+    WriterFenced,
+    WrongCut,
+)
+from penstock.errors._transaction import (
+    CommitUnfinished,
+    NoSuchTransaction,
+    NotPrepared,
+    TooManyPrepared,
+    TransactionEnded,
+    TransactionPrepared,
+)
+
+__all__ = [
+    "AddressUnusable",
+    "AppendTooLarge",
+    "BadArgument",
+    "BadConfig",
+    "CasConflict",
+    "CertificateUnusable",
+    "CheckpointFailed",
+    "ClusterExists",
+    "CommitUnfinished",
+    "CorruptData",
+    "CpoCorrupt",
+    "CpoError",
+    "CpoUnavailable",
+    "DataTruncated",
+    "DiskFailed",
+    "DiskFull",
+    "EventAborted",
+    "EventClosed",
+    "EventMalformed",
+    "EventTooLarge",
+    "FolderUnusable",
+    "ForkedHandle",
+    "ForkedNetwork",
+    "FormatUnknown",
+    "GroupExists",
+    "JobRunning",
+    "JournalCorrupt",
+    "LeaseHeld",
+    "LeaseLost",
+    "LogError",
+    "LogFenced",
+    "LoginsBusy",
+    "MetadataCorrupt",
+    "NoSuchCluster",
+    "NoSuchEvent",
+    "NoSuchGroup",
+    "NoSuchLog",
+    "NoSuchPlog",
+    "NoSuchReader",
+    "NoSuchStream",
+    "NoSuchTransaction",
+    "NoSuchUser",
+    "NotAuthenticated",
+    "NotDecodable",
+    "NotInLog",
+    "NotPermitted",
+    "NotPrepared",
+    "OwnerStopped",
+    "PenstockError",
+    "PlogCorrupt",
+    "PlogError",
+    "PlogExists",
+    "PlogFull",
+    "PlogSealed",
+    "ReadOutOfRange",
+    "ReaderInUse",
+    "ReaderOffline",
+    "ServerBusy",
+    "ServerError",
+    "StoreClosed",
+    "StoreLocked",
+    "StoreUnreachable",
+    "StreamCorrupt",
+    "StreamError",
+    "StreamExists",
+    "StreamNotSealed",
+    "StreamSealed",
+    "TooManyPrepared",
+    "TransactionEnded",
+    "TransactionPrepared",
+    "UserExists",
+    "UsersCorrupt",
+    "WriterFailed",
+    "WriterFenced",
+    "WrongCut",
+    "WrongOffset",
+    "WrongPosition",
+]
+
+for _name in __all__:
+    globals()[_name].__module__ = __name__  # a traceback names an error as users import it

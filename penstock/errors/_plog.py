@@ -1,0 +1,126 @@
+"""Errors of plogs, and of the log streams over them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from penstock.errors._base import PenstockError
+
+if TYPE_CHECKING:
+    from penstock.model import PlogId
+
+__all__ = [
+    "AppendTooLarge",
+    "LogError",
+    "LogFenced",
+    "NoSuchLog",
+    "NoSuchPlog",
+    "NotInLog",
+    "PlogError",
+    "PlogExists",
+    "PlogFull",
+    "PlogSealed",
+    "ReadOutOfRange",
+    "WrongOffset",
+    "WrongPosition",
+]
+
+
+class PlogError(PenstockError):
+    """A plog refused the call; nothing was changed."""
+
+
+class NoSuchPlog(PlogError):
+    """No plog has this id: it was never created, or it was deleted."""
+
+    def __init__(self, plog_id: PlogId) -> None:
+        super().__init__(f"no plog {plog_id}: it was never created here, or it was deleted")
+        self.plog_id = plog_id
+
+
+class PlogExists(PlogError):
+    """A plog with this id exists."""
+
+    def __init__(self, plog_id: PlogId) -> None:
+        super().__init__(f"plog {plog_id} exists: create it under another id")
+        self.plog_id = plog_id
+
+
+class PlogSealed(PlogError):
+    """The plog takes no more appends; the process that sealed it owns the log now."""
+
+    def __init__(self, plog_id: PlogId, *, sealed_offset: int) -> None:
+        super().__init__(f"plog {plog_id} is sealed at {sealed_offset}: reopen the log to continue")
+        self.plog_id, self.sealed_offset = plog_id, sealed_offset
+
+
+class AppendTooLarge(PlogError):
+    """The append is larger than the limit for one append."""
+
+    def __init__(self, *, size: int, limit: int) -> None:
+        super().__init__(f"an append of {size} bytes is above the limit of {limit}: split it")
+        self.size, self.limit = size, limit
+
+
+class WrongOffset(PlogError):
+    """The append is not at the plog's current offset: there was another append, or an earlier one was lost."""
+
+    def __init__(self, plog_id: PlogId, *, offset: int, expected: int) -> None:
+        super().__init__(f"plog {plog_id} ends at {expected}, not at {offset}: append at {expected}")
+        self.plog_id, self.offset, self.expected = plog_id, offset, expected
+
+
+class PlogFull(PlogError):
+    """The append does not fit into the plog's fixed size."""
+
+    def __init__(self, plog_id: PlogId, *, free: int, size: int) -> None:
+        super().__init__(f"plog {plog_id} has {free} bytes left, {size} do not fit: continue in a new plog")
+        self.plog_id, self.free, self.size = plog_id, free, size
+
+
+class ReadOutOfRange(PlogError):
+    """The read goes past the last acknowledged byte."""
+
+    def __init__(self, plog_id: PlogId, *, offset: int, size: int, length: int) -> None:
+        super().__init__(
+            f"plog {plog_id} has {length} bytes, a read of {size} at {offset} goes past the end: read less"
+        )
+        self.plog_id, self.offset, self.size, self.length = plog_id, offset, size, length
+
+
+class LogError(PenstockError):
+    """A log stream refused the call or failed."""
+
+
+class NoSuchLog(LogError):
+    """The partition has no log of this name."""
+
+    def __init__(self, name: str, *, partition: str) -> None:
+        super().__init__(f"partition {partition} has no log {name!r}: it was deleted, or spliced into another log")
+        self.name, self.partition = name, partition
+
+
+class WrongPosition(LogError):
+    """The log does not end where the append expected it to; nothing was written."""
+
+    def __init__(self, name: str, *, expected: object, tail: object) -> None:
+        super().__init__(f"log {name!r} ends at {tail}, not at {expected}: read up to there, then append there")
+        self.name, self.expected, self.tail = name, expected, tail
+
+
+class NotInLog(LogError):
+    """The plog is not, or no longer, part of the log."""
+
+    def __init__(self, name: str, plog_id: PlogId) -> None:
+        super().__init__(
+            f"plog {plog_id} is not part of log {name!r}: it was truncated away, or belongs to another log"
+        )
+        self.name, self.plog_id = name, plog_id
+
+
+class LogFenced(LogError):
+    """The log, or its whole partition, has a new owner; data that was not acknowledged is not in it."""
+
+    def __init__(self, log: str) -> None:
+        super().__init__(f"{log} has a new owner: open it again to continue")
+        self.log = log

@@ -1,0 +1,122 @@
+"""Errors of a store that another process serves, and of the server itself."""
+
+from __future__ import annotations
+
+from penstock.errors._base import BadArgument, PenstockError
+
+__all__ = [
+    "AddressUnusable",
+    "BadConfig",
+    "CertificateUnusable",
+    "ForkedNetwork",
+    "LoginsBusy",
+    "NoSuchUser",
+    "NotAuthenticated",
+    "NotPermitted",
+    "OwnerStopped",
+    "ServerBusy",
+    "ServerError",
+    "StoreUnreachable",
+    "UserExists",
+]
+
+
+class ForkedNetwork(PenstockError):
+    """This process was forked from a process in which gRPC ran; gRPC would hang here."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "this process was forked from a process in which gRPC ran, so it cannot use a store over the network "
+            "or through its owner: start it by spawn or forkserver, or close the store before the fork"
+        )
+
+
+class StoreUnreachable(PenstockError):
+    """No process serves the store, even after waiting."""
+
+    def __init__(self, address: str, *, reason: str) -> None:
+        super().__init__(f"cannot reach the store at {address}: {reason}")
+        self.address, self.reason = address, reason
+
+
+class OwnerStopped(StoreUnreachable):
+    """The process that owns the folder is suspended, as by Ctrl-Z, and does not answer."""
+
+    def __init__(self, address: str, *, pid: int) -> None:
+        reason = (
+            f"its owner, process {pid}, is stopped (Ctrl-Z?): "
+            f"resume it with kill -CONT {pid}, or end it with kill -KILL {pid}"
+        )
+        super().__init__(address, reason=reason)
+        self.pid = pid
+
+
+class ServerError(PenstockError):
+    """The server failed, or gave an answer that this version does not understand."""
+
+
+class ServerBusy(ServerError):
+    """The server is overloaded, also after several attempts."""
+
+
+class LoginsBusy(ServerError):
+    """The server checks as many passwords at once as it can; it did not check this one."""
+
+    def __init__(self) -> None:
+        super().__init__("the server is busy checking other passwords: try again, or use a token")
+
+
+class NotAuthenticated(PenstockError):
+    """The server does not accept the credentials; it does not say whether the user or the password is wrong."""
+
+    def __init__(self, reason: str = "user or password is wrong: correct them, or ask an administrator") -> None:
+        super().__init__(reason)
+        self.reason = reason
+
+
+class NotPermitted(PenstockError):
+    """The user lacks a permission."""
+
+    def __init__(self, user: str, *, act: str, advice: str) -> None:
+        super().__init__(f"user {user} may not {act}: {advice}")
+        self.user, self.act = user, act
+
+
+class NoSuchUser(PenstockError):
+    """The server has no user of this name."""
+
+    def __init__(self, user: str) -> None:
+        super().__init__(f"no user {user!r}: add the user with penstock user add")
+        self.user = user
+
+
+class UserExists(PenstockError):
+    """The server already has a user of this name."""
+
+    def __init__(self, user: str) -> None:
+        super().__init__(f"user {user!r} exists: choose another name, or replace the password")
+        self.user = user
+
+
+class BadConfig(BadArgument):
+    """A setting of the server is invalid; nothing was started."""
+
+    def __init__(self, where: str, key: str, *, reason: str) -> None:
+        super().__init__(f"{where}: {key}: {reason}")
+        self.where, self.key, self.reason = where, key, reason
+
+
+class AddressUnusable(PenstockError):
+    """The server cannot listen at this address."""
+
+    def __init__(self, address: str, *, reason: str) -> None:
+        super().__init__(f"cannot listen at {address}: {reason}; choose another port, or stop the program that uses it")
+        self.address, self.reason = address, reason
+
+
+class CertificateUnusable(PenstockError):
+    """A certificate or its key is missing, damaged, expired or not ours."""
+
+    def __init__(self, path: str, *, reason: str) -> None:
+        super().__init__(f"cannot serve with the certificate or key {path}: {reason}")
+        self.path, self.reason = path, reason
