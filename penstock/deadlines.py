@@ -1,7 +1,7 @@
-"""Until when what is asked of another process may take: as long as the call that asks for it, and a moment more.
+"""Deadlines of requests to another process: the timeout of the call that makes them, and a moment more.
 
-The deadline belongs to the thread. So whatever a reader asks on its way to the next event keeps to the time that the
-reader was given, and nobody in between has to hand it on.
+The deadline belongs to the thread. So every request that a reader makes on its way to the next event keeps to the
+timeout of that read, and no function in between has to pass it on.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ __all__ = ["ANSWER_SLACK_S", "TimeIsOver", "do_held", "limit", "time_left", "wit
 T = TypeVar("T")
 
 _INTERRUPTIBLE_EVERY_S: Final = 0.05
-_LONG_S: Final = 1e6  # what is longer is never: neither locks nor gRPC take any figure
-ANSWER_SLACK_S: Final = 1.0  # who may not wait at all is still answered, unless nobody is there
+_LONG_S: Final = 1e6  # longer timeouts count as none: neither locks nor gRPC take every number
+ANSWER_SLACK_S: Final = 1.0  # a call that may not wait at all still gets an answer, if the other process is there
 
 
 class TimeIsOver(Exception):
-    """There was no answer in time; whether what was asked for is done is not known, and asked again the next time."""
+    """No answer came in time; it is unknown whether the request was done, and the next call asks again."""
 
 
 class _Deadline(threading.local):
@@ -39,7 +39,7 @@ _deadline: Final = _Deadline()
 
 @contextmanager
 def within(until: float | None) -> Iterator[None]:
-    """Let everything that this thread asks for be over at a time of the monotonic clock; None is never."""
+    """Set the deadline of this thread's requests, by the monotonic clock; None for no deadline."""
     before, now = _deadline.until, time.monotonic()
     _deadline.until = None if until is None or until - now > _LONG_S else max(until, now)
     try:
@@ -49,13 +49,13 @@ def within(until: float | None) -> Iterator[None]:
 
 
 def limit() -> float:
-    """Return until when an answer may take, by the monotonic clock."""
+    """Return the time, by the monotonic clock, by which an answer must be there."""
     until = _deadline.until
     return math.inf if until is None else until + ANSWER_SLACK_S
 
 
 def time_left() -> float | None:
-    """Return how long an answer may take; None is for ever."""
+    """Return the seconds that an answer may take; None for no limit."""
     until = limit()
     return None if until == math.inf else max(until - time.monotonic(), 0.0)
 
@@ -67,9 +67,9 @@ class _Lock(Protocol):
 
 @uninterrupted
 def do_held(lock: _Lock, step: Callable[[], T], until: float | None = None) -> T:
-    """Do something while holding a lock that somebody may have who waits for another process.
+    """Run a step while holding a lock whose present holder may be waiting for another process.
 
-    ``TimeIsOver`` if that takes longer than ``until``, or than this thread may ask. Who waits can be interrupted.
+    ``TimeIsOver`` if the lock is not free by ``until``, or by this thread's deadline. The wait can be interrupted.
     """
     until = limit() if until is None else until
     while not lock.acquire(timeout=min(max(until - time.monotonic(), 0.0), _INTERRUPTIBLE_EVERY_S)):

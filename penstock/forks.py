@@ -1,14 +1,15 @@
-"""Forks: what a process has open is of no use to a child that is forked from it.
+"""Forks: a forked child process must not use the handles of its parent.
 
-The child gets a copy of every handle, with locks as they were, held perhaps by threads that it does not have; what is
-outside of memory (the folder's lock, files, sockets, a database) it shares. So in the child
+The child has a copy of every handle, with locks perhaps held by threads that the child does not have. It shares all
+that is outside of memory: the folder's lock, files, sockets, a database. So in the child
 
-- every guarded handle refuses whatever it is asked for (``ForkedHandle``); closing it does nothing;
-- what others would notice is given back (``give_back_in_child``), so that the folder is free when its owner ends;
-- nothing is freed: that would close, cancel or roll back what the parent is using.
+- every method of a guarded handle raises ``ForkedHandle``, except ``close``, which does nothing;
+- resources that other processes would notice are released (``give_back_in_child``), so that the folder is free as soon
+  as its owner ends;
+- nothing is finalized, since that would close, cancel or roll back what the parent is using.
 
-Handles cost nothing for that while they are used: in the child, they change their class. gRPC does not survive a fork
-at all. A child of a process in which it ran cannot use it, and is told so instead of hanging (``check_network``).
+This costs nothing while a handle is used: in the child, the handle changes its class. gRPC does not survive a fork.
+In a child of a process in which gRPC ran, ``check_network`` raises ``ForkedNetwork`` where gRPC would hang.
 """
 
 from __future__ import annotations
@@ -32,12 +33,12 @@ __all__ = ["check_network", "drop_sockets", "guard", "is_network_lost"]
 
 _FLIGHT: Final = "pyarrow._flight"
 _GRPC_THREADS: Final = ("grpc", "event_engine", "lifeguard")
-_GRPC_ENDS_S: Final = 0.05  # it takes 3 ms to end behind its last user
+_GRPC_ENDS_S: Final = 0.05  # gRPC ends about 3 ms after its last user
 _PAUSE_S: Final = 0.001
 
 
 class _Process:
-    """What is known of this process."""
+    """The guarded handles of this process, and the state of gRPC in it."""
 
     def __init__(self) -> None:
         self.pid = os.getpid()
@@ -50,38 +51,38 @@ _process: Final = _Process()
 
 
 def guard(handle: object) -> None:
-    """Let a handle be of no use in children that are forked from here on."""
+    """Make a handle raise ``ForkedHandle`` in every child forked from now on."""
     _process.handles.add(handle)
 
 
 def is_network_lost() -> bool:
-    """Whether gRPC ran in a process that this one was forked from."""
+    """Return whether this process was forked from one in which gRPC ran."""
     return _process.is_network_lost
 
 
 def check_network() -> None:
-    """Refuse to use gRPC where it would hang."""
+    """Raise ``ForkedNetwork`` where gRPC would hang."""
     if _process.is_network_lost:
         raise ForkedNetwork
 
 
 def drop_sockets(names: Container[object]) -> None:
-    """Give back every socket with one of these addresses, also those of gRPC; their descriptors stay in use."""
+    """Close every socket with one of these addresses, also those of gRPC; their descriptors stay in use."""
     null = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
     for fd in map(int, os.listdir("/proc/self/fd")):
-        with suppress(OSError):  # it is none, or gone
-            found = socket.socket(fileno=fd)
+        with suppress(OSError):  # not a socket, or already closed
+            candidate = socket.socket(fileno=fd)
             try:
-                is_ours = found.getsockname() in names
+                is_ours = candidate.getsockname() in names
             finally:
-                found.detach()
+                candidate.detach()
             if is_ours:
                 os.dup2(null, fd, inheritable=False)
     os.close(null)
 
 
 def _before_fork() -> None:
-    """Look whether gRPC runs; one that is about to end is waited for."""
+    """Note whether gRPC runs; wait a moment for it if it is about to end."""
     deadline = time.monotonic() + _GRPC_ENDS_S
     while (runs := _FLIGHT in sys.modules and _runs_grpc()) and time.monotonic() < deadline:
         time.sleep(_PAUSE_S)
@@ -96,7 +97,7 @@ def _thread_name(task: str) -> str:
     try:
         with open(f"/proc/self/task/{task}/comm") as comm:
             return comm.read()
-    except OSError:  # it has just ended
+    except OSError:  # the thread has just ended
         return ""
 
 
@@ -117,7 +118,7 @@ def _in_child() -> None:
 
 @cache
 def _refusing(kind: Any, owner: int) -> Any:  # noqa: ANN401 - classes
-    """Return a class whose objects were of ``kind`` in the process ``owner``."""
+    """Return the class that objects of ``kind`` get in a child of the process ``owner``."""
 
     def refuse(self: object, name: str) -> object:
         if name.startswith("__") or name == "close":
@@ -128,7 +129,7 @@ def _refusing(kind: Any, owner: int) -> Any:  # noqa: ANN401 - classes
         raise ForkedHandle(kind.__name__, owner=owner)
 
     def nothing(*_: object) -> None:
-        """Leave to the parent what is the parent's."""
+        """Do nothing: the handle is the parent's."""
 
     methods = {"close": nothing, "__exit__": nothing, "__del__": nothing}
     metaclass: Any = type(kind)

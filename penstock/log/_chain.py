@@ -11,9 +11,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    import threading
+
     from penstock.model import PlogId
 
-__all__ = ["LogChain", "PlogRange"]
+__all__ = ["LogChain", "PlogRange", "PlogStarts"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,3 +156,20 @@ class LogChain:
 
     def _length(self, index: int) -> int:
         return self._ends[index] - (self._ends[index - 1] if index else self.start)
+
+
+class PlogStarts:
+    """Where each plog of a log begins, in order; the log may go on meanwhile, the plogs stay those it had."""
+
+    __slots__ = ("_chain", "_lock", "_numbers")
+
+    def __init__(self, chain: LogChain, lock: threading.Lock) -> None:
+        self._chain, self._lock = chain, lock
+        self._numbers = chain.numbers
+
+    def __len__(self) -> int:
+        return len(self._numbers)
+
+    def __getitem__(self, index: int) -> int:
+        with self._lock:
+            return self._chain.start_of_number(self._numbers[index])

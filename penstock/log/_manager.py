@@ -15,12 +15,13 @@ from typing import TYPE_CHECKING, Final, TypeVar
 from penstock import forks
 from penstock.errors import BadArgument, LogFenced, NoSuchLog, PenstockError, StoreClosed
 from penstock.log._actions import Delete, ReadAll
+from penstock.log._appends import FENCED
 from penstock.log._host import Host
 from penstock.log._partition import append_records, open_partition
 from penstock.log._protocols import Splicing, create_log, replace_plogs, splice_logs
 from penstock.log._records import Drop, decode_records
 from penstock.log._sizes import PlogSizes
-from penstock.log._stream import FENCED, LogStream
+from penstock.log._stream import LogStream
 from penstock.model import check_name
 from penstock.ports import uninterrupted
 
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
 
     from penstock.cpo import Cpo
     from penstock.log._actions import Steps
-    from penstock.log._protocols import Tail
+    from penstock.log._protocols import LogTail
     from penstock.log._records import Record
     from penstock.model import PlogId
     from penstock.plog import PendingAppend, Plogs
@@ -142,7 +143,7 @@ class MetadataManager:
     def _splice(
         self,
         plan: Mapping[LogStream, Sequence[LogStream]],
-        tails: Mapping[LogStream, Tail],
+        tails: Mapping[LogStream, LogTail],
         labels: Mapping[LogStream, bytes],
         held: ExitStack,
     ) -> None:

@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 
 __all__ = [
     "LogPosition",
+    "LogTail",
     "Splicing",
-    "Tail",
     "create_log",
     "ensure_next",
     "record_switch",
@@ -50,7 +50,7 @@ class LogPosition:
 
 
 @dataclass(slots=True)
-class Tail:
+class LogTail:
     """Where a log's appends go: the active plog, and the pre-allocated one behind it once it is there.
 
     ``start`` is where in the log the active plog begins; ``written`` counts appends that are under way, too;
@@ -83,10 +83,10 @@ class Tail:
         """Whether the log ends at ``position``; the end of one plog is the beginning of the next."""
         return position == self.position or (self.written == 0 and position == self.before)
 
-    def moved(self, plog_id: PlogId) -> Tail:
+    def moved(self, plog_id: PlogId) -> LogTail:
         """Return the tail after a switch to the pre-allocated plog."""
         assert self.next_size, "the pre-allocated plog is there before it is switched to"
-        return Tail(plog_id, self.next_size, self.end, 0, before=self.position)
+        return LogTail(plog_id, self.next_size, self.end, 0, before=self.position)
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,8 +94,8 @@ class Splicing:
     """A log, where it ends, and the logs that it is to take over, with their ends and labels, in order."""
 
     name: str
-    tail: Tail
-    sources: Sequence[tuple[str, Tail, bytes]]
+    tail: LogTail
+    sources: Sequence[tuple[str, LogTail, bytes]]
 
 
 def create_log(partition: Partition, name: str) -> Steps[None]:
@@ -108,7 +108,7 @@ def create_log(partition: Partition, name: str) -> Steps[None]:
     yield from append_records(partition, [init])
 
 
-def recover_tail(partition: Partition, name: str, *, fence: bool) -> Steps[Tail]:
+def recover_tail(partition: Partition, name: str, *, fence: bool) -> Steps[LogTail]:
     """Find out where a log ends; with ``fence``, let nobody append there any more.
 
     The pre-allocated plog may hold bytes that were written before their switch was recorded. They were never
@@ -124,7 +124,7 @@ def recover_tail(partition: Partition, name: str, *, fence: bool) -> Steps[Tail]
         length, is_open = (yield from seal(chain.active, size=active.size)), False
     next_size = yield from _recover_next(partition, name, fence=fence)
     before = LogPosition(*chain.last_sealed) if chain.last_sealed else None
-    return Tail(chain.active, active.size, chain.active_start, length, before, open=is_open, next_size=next_size)
+    return LogTail(chain.active, active.size, chain.active_start, length, before, open=is_open, next_size=next_size)
 
 
 def _recover_next(partition: Partition, name: str, *, fence: bool) -> Steps[int]:
@@ -148,7 +148,7 @@ def _replace_next(partition: Partition, name: str) -> Steps[None]:
     yield from append_records(partition, [Next(name, str((yield NewId())))])
 
 
-def ensure_next(partition: Partition, name: str, tail: Tail, *, room: int) -> Steps[None]:
+def ensure_next(partition: Partition, name: str, tail: LogTail, *, room: int) -> Steps[None]:
     """Pre-allocate the plog behind the active one, large enough for an append of ``room``.
 
     Where the disk has no room for as much as it should have, the smallest that does will do. One that is there already
@@ -184,7 +184,7 @@ def _create_next(partition: Partition, name: str, size: int) -> Steps[None]:
         yield Create(chain.next, size)
 
 
-def _need_chain(partition: Partition, name: str, tail: Tail) -> LogChain:
+def _need_chain(partition: Partition, name: str, tail: LogTail) -> LogChain:
     """Return the chain that ``tail`` is the tail of: the log may have been deleted since, even created anew."""
     chain = partition.metadata.logs.get(name)
     if chain is None or chain.active != tail.plog_id:
@@ -192,7 +192,7 @@ def _need_chain(partition: Partition, name: str, tail: Tail) -> LogChain:
     return chain
 
 
-def record_switch(partition: Partition, name: str, *, old: Tail, new: Tail) -> Steps[None]:
+def record_switch(partition: Partition, name: str, *, old: LogTail, new: LogTail) -> Steps[None]:
     """Make a switch part of the log; until then nothing in the new plog may be acknowledged."""
     _need_chain(partition, name, old)
     yield Drain()
@@ -202,7 +202,7 @@ def record_switch(partition: Partition, name: str, *, old: Tail, new: Tail) -> S
     yield from append_records(partition, [record])
 
 
-def release_log(partition: Partition, name: str, tail: Tail) -> Steps[None]:
+def release_log(partition: Partition, name: str, tail: LogTail) -> Steps[None]:
     """Give back the allocated size of a log that takes no more appends for now: seal its end, drop the plog behind it.
 
     Nothing is under way in it. An append that comes all the same finds the end sealed, as after a fence, and switches.
@@ -217,7 +217,7 @@ def release_log(partition: Partition, name: str, tail: Tail) -> Steps[None]:
 
 
 def replace_plogs(
-    partition: Partition, name: str, first: PlogId, count: int, *, source: str, tail: Tail
+    partition: Partition, name: str, first: PlogId, count: int, *, source: str, tail: LogTail
 ) -> Steps[bool]:
     """Let the one plog of another log take the place of some of this one, whose blocks it holds; return whether it did.
 
@@ -232,7 +232,7 @@ def replace_plogs(
     return True
 
 
-def splice_logs(partition: Partition, plan: Sequence[Splicing]) -> Steps[list[Tail]]:
+def splice_logs(partition: Partition, plan: Sequence[Splicing]) -> Steps[list[LogTail]]:
     """Put all of some logs behind what others have, in one append of records, and let the former end.
 
     Nothing is under way in any of them. A log's own active plog is sealed, too, unless it is empty: then it simply
@@ -252,7 +252,7 @@ def splice_logs(partition: Partition, plan: Sequence[Splicing]) -> Steps[list[Ta
     return tails
 
 
-def _splice_into(partition: Partition, one: Splicing, records: list[Record]) -> Steps[Tail]:
+def _splice_into(partition: Partition, one: Splicing, records: list[Record]) -> Steps[LogTail]:
     """Seal what has to be sealed for one log to take over others; add the records that say so."""
     chain, tail = _need_chain(partition, one.name, one.tail), one.tail
     active, next_id = chain.active, chain.next

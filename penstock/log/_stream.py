@@ -15,9 +15,7 @@ from __future__ import annotations
 import threading
 from contextlib import nullcontext
 from itertools import accumulate
-from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
-
-import msgspec
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from penstock import forks
 from penstock.errors import (
@@ -29,13 +27,13 @@ from penstock.errors import (
     NotInLog,
     PenstockError,
     PlogCorrupt,
-    PlogSealed,
     ReadOutOfRange,
-    WrongOffset,
     WrongPosition,
 )
+from penstock.log._appends import FENCED, NextAppend, PendingLogAppend, PlogSwitch
+from penstock.log._chain import PlogStarts
 from penstock.log._merging import find_run
-from penstock.log._protocols import LogPosition, ensure_next, record_switch, recover_tail, release_log
+from penstock.log._protocols import LogPosition, ensure_next, recover_tail, release_log
 from penstock.log._records import Truncate
 from penstock.plog import APPEND_SIZE_MAX
 from penstock.ports import uninterrupted
@@ -48,107 +46,14 @@ if TYPE_CHECKING:
 
     from penstock.log._chain import LogChain, PlogRange
     from penstock.log._manager import MetadataManager
-    from penstock.log._protocols import Tail
+    from penstock.log._protocols import LogTail
     from penstock.model import PlogId
     from penstock.plog import LocatedBlocks, PendingAppend, PlogInfo
     from penstock.ports import Bytes
 
-__all__ = ["FENCED", "LogStream", "NextAppend", "PendingLogAppend", "PlogStarts"]
+__all__ = ["LogStream"]
 
 T = TypeVar("T")
-FENCED: Final = (PlogSealed, WrongOffset, NoSuchPlog)  # somebody else was at a plog that is this log's alone
-
-
-class _Switch:
-    """A switch under way: recorded once, by whoever needs it first."""
-
-    def __init__(
-        self, manager: MetadataManager, name: str, *, old: Tail, new: Tail, last: PendingAppend | None
-    ) -> None:
-        self._manager, self._name, self._old, self._new, self._last = manager, name, old, new, last
-        self._lock = threading.Lock()
-        self._error: PenstockError | None = None
-        self.is_done = False
-
-    def complete(self) -> bool:
-        """Return when the switch is recorded, True if this call did it; raise if it could not be, now or before."""
-        with self._lock:
-            if self._error is not None:
-                raise self._error
-            if self.is_done:
-                return False
-            try:
-                steps = record_switch(self._manager.partition, self._name, old=self._old, new=self._new)
-                self._manager.run(steps, drain=self._last)
-            except FENCED as error:
-                self._error = LogFenced(f"log {self._name!r}")
-                raise self._error from error
-            except PenstockError as error:
-                self._error = error
-                raise
-            self.is_done = True
-            return True
-
-
-class PendingLogAppend(msgspec.Struct, eq=False):
-    """An append under way, from ``start`` to ``end``, counted from the log's first byte."""
-
-    log: LogStream
-    tail: Tail
-    start: int
-    end: int
-    pending: PendingAppend
-    switch: _Switch | None
-
-    @property
-    def position(self) -> LogPosition:
-        """Where it ends, by plog."""
-        return LogPosition(self.tail.plog_id, self.end - self.tail.start)
-
-    @property
-    def is_certain(self) -> bool:
-        """Whether it becomes part of the log unless the whole store stops: there is no switch to be recorded."""
-        return self.switch is None or self.switch.is_done
-
-    @uninterrupted
-    def result(self) -> int:
-        """Wait until it is durable; return where in the log it ends."""
-        try:
-            self.pending.result()
-            if self.switch is not None and not self.switch.is_done:
-                self.log.complete(self.switch)
-        except PenstockError as error:
-            self.log.give_up(self.tail, error)
-            raise
-        return self.end
-
-
-class NextAppend(NamedTuple):
-    """Where an append is going to be, by plog and counted from the log's first byte.
-
-    ``in_order`` says that it is durable only if everything is that was submitted before it, to whichever log.
-    """
-
-    position: LogPosition
-    start: int
-    in_order: bool
-
-
-class PlogStarts:
-    """Where each plog of a log begins, in order; the log may go on meanwhile, the plogs stay those it had."""
-
-    __slots__ = ("_chain", "_lock", "_numbers")
-
-    def __init__(self, chain: LogChain, lock: threading.Lock) -> None:
-        self._chain, self._lock = chain, lock
-        self._numbers = chain.numbers
-
-    def __len__(self) -> int:
-        return len(self._numbers)
-
-    def __getitem__(self, index: int) -> int:
-        with self._lock:
-            return self._chain.start_of_number(self._numbers[index])
 
 
 class LogStream:
@@ -160,8 +65,8 @@ class LogStream:
         self._plogs = manager.plogs
         self.lock: Final = threading.Lock()  # held by who appends, until its place is taken
         self.next_lock: Final = threading.Lock()
-        self._tail: Tail | None = None
-        self._switch: _Switch | None = None
+        self._tail: LogTail | None = None
+        self._switch: PlogSwitch | None = None
         self._last: PendingAppend | None = None
         self._failed = self._deleted = False
 
@@ -169,7 +74,7 @@ class LogStream:
         """Whether it is, or was, one of the manager's logs."""
         return self._manager is manager
 
-    def move_to(self, tail: Tail | None) -> None:
+    def move_to(self, tail: LogTail | None) -> None:
         """Go on elsewhere, or nowhere, after a splice; the caller holds the lock."""
         self._tail, self._last = tail, None
 
@@ -209,25 +114,25 @@ class LogStream:
             tail.written += size
             return PendingLogAppend(self, tail, start, start + size, pending, self._switch)
 
-    def complete(self, switch: _Switch) -> None:
+    def complete(self, switch: PlogSwitch) -> None:
         """Record a switch, unless somebody else did."""
         if switch.complete():
             self._manager.spawn(self.prepare_next)
 
-    def give_up(self, tail: Tail, error: PenstockError) -> None:
+    def give_up(self, tail: LogTail, error: PenstockError) -> None:
         """Note that an append failed; raise what it means to the log, if that is more than the error says."""
         with self.lock:
             self.fail(tail)
         if isinstance(error, FENCED):
             raise LogFenced(f"log {self.name!r}") from error
 
-    def fail(self, tail: Tail) -> None:
+    def fail(self, tail: LogTail) -> None:
         """Find out anew where the log ends before the next append; the caller holds the lock."""
         if self._tail is tail:
             self._tail = self._switch = self._last = None
             self._failed = True
 
-    def _current_tail(self) -> Tail:
+    def _current_tail(self) -> LogTail:
         """Return where the log ends, finding it out if need be; the caller holds the lock."""
         self._manager.check_open()
         self._check_there()
@@ -244,18 +149,18 @@ class LogStream:
         if self._deleted:
             raise NoSuchLog(self.name, partition=self._manager.partition.name)
 
-    def _begin_switch(self, tail: Tail, size: int) -> Tail:
+    def _begin_switch(self, tail: LogTail, size: int) -> LogTail:
         if self._switch is not None:
             self._complete_before(tail, self._switch)
         with self.next_lock, self._manager.lock:
             self._manager.run(ensure_next(self._manager.partition, self.name, tail, room=size))
             with self._manager.chains:
                 new = tail.moved(self._chain().next)
-        self._switch = _Switch(self._manager, self.name, old=tail, new=new, last=self._last)
+        self._switch = PlogSwitch(self._manager, self.name, old=tail, new=new, last=self._last)
         self._tail, self._last = new, None
         return new
 
-    def _complete_before(self, tail: Tail, switch: _Switch) -> None:
+    def _complete_before(self, tail: LogTail, switch: PlogSwitch) -> None:
         """Record a switch before the next one begins, so that there is never more than one to undo."""
         try:
             switch.complete()
@@ -460,7 +365,7 @@ class LogStream:
             self.quiet_tail()
         self._manager.spawn(self.prepare_next)
 
-    def quiet_tail(self) -> Tail:
+    def quiet_tail(self) -> LogTail:
         """Wait until nothing is under way; the caller holds the lock, so nothing new begins."""
         tail = self._current_tail()
         try:

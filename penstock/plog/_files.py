@@ -10,16 +10,14 @@ Locks are taken in this order: a plog, then the table or the journal. None is he
 
 from __future__ import annotations
 
-import threading
-from collections import OrderedDict
 from contextlib import contextmanager, nullcontext, suppress
-from itertools import accumulate, islice
+from itertools import accumulate
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
 from penstock import forks
-from penstock.errors import BadArgument, DiskFailed, NoSuchPlog, PlogCorrupt, PlogExists, PlogSealed, StoreClosed
+from penstock.errors import BadArgument, DiskFailed, NoSuchPlog, PlogCorrupt, PlogExists, PlogSealed
 from penstock.model import PlogId
 from penstock.plog._block import BLOCK_HEADER_SIZE, block_matches, pack_block_header
 from penstock.plog._faults import refusal
@@ -28,18 +26,16 @@ from penstock.plog._head import (
     BIRTH_SIZE,
     HEAD_SIZE,
     STATE_POSITION,
-    Identity,
     State,
     is_unborn,
-    names_match,
     pack_new_head,
 )
 from penstock.plog._journal import Journal, read_journal
 from penstock.plog._journal_record import DELETE, WRITE
 from penstock.plog._located import LocatedBlocks
-from penstock.plog._open_plog import OpenPlog
-from penstock.plog._replay import is_certain, load_replica, remove_if_there, replay, write_rest_again
+from penstock.plog._replay import remove_if_there, replay
 from penstock.plog._replica import PLOG_SIZE_DEFAULT, PLOG_SIZE_MAX, PlogInfo, Replica
+from penstock.plog._table import PlogTable
 from penstock.ports import SystemRandom, uninterrupted, write_all
 
 if TYPE_CHECKING:
@@ -51,6 +47,7 @@ if TYPE_CHECKING:
 
     from penstock.plog._interface import PendingAppend
     from penstock.plog._journal import Ticket
+    from penstock.plog._open_plog import OpenPlog
     from penstock.plog._replica import BlockSlice
     from penstock.plog._sync_times import SyncTimes
     from penstock.ports import Bytes, Disk, File, Random
@@ -60,7 +57,6 @@ __all__ = ["DIRECT_SIZE_MIN", "JOURNAL_SIZE", "OPEN_FILES_MAX", "FilePlogs"]
 JOURNAL_SIZE: Final = 8 << 20
 DIRECT_SIZE_MIN: Final = 128 << 10
 OPEN_FILES_MAX: Final = 256
-_EVICTIONS_MAX: Final = 8  # tried at a time, so that no call has to close many files
 _CLUSTER: Final = "local"
 _GROUP: Final = "main"
 
@@ -88,18 +84,13 @@ class FilePlogs:
         assert journal_size > 4 * direct_size_min, "a journal has room for several of its largest records"
         self._disk = disk
         self._random = random or SystemRandom()
-        self._direct_size_min, self._open_files_max = direct_size_min, open_files_max
-        self._table_lock = threading.Lock()
-        self._plogs: dict[PlogId, OpenPlog] = {}
-        self._opened: OrderedDict[PlogId, OpenPlog] = OrderedDict()  # those with an open file, least used first
-        self._latest: OpenPlog | None = None  # which of them was used last
-        self._sweep_at = 2 * open_files_max
+        self._direct_size_min = direct_size_min
         forks.guard(self)
-        self._closed = False
         disk.lock()
         try:
             prepare_folder(disk, journal_size=journal_size)
             self._journal = self._recover()
+            self._table = PlogTable(disk, self._journal, open_files_max=open_files_max)
         except BaseException:
             disk.close()
             raise
@@ -133,7 +124,7 @@ class FilePlogs:
         if not 0 < size <= PLOG_SIZE_MAX or size != int(size):
             raise BadArgument(f"a plog of {size!r} bytes cannot be: the size is from 1 to {PLOG_SIZE_MAX}")
         plog_id = plog_id or self.new_id()
-        with self._entered(plog_id) as plog:
+        with self._table.entered(plog_id) as plog:
             self._journal.check_running()
             if plog.replica is not None or plog.deletion is not None:
                 raise PlogExists(plog_id)
@@ -181,9 +172,9 @@ class FilePlogs:
         """Append without waiting; ``data`` must not change before the result is there."""
         body: list[Bytes] = [part if type(part) is bytes else memoryview(part).cast("B") for part in data]
         size = sum(map(len, body))
-        plog = self._enter(plog_id)
+        plog = self._table.enter(plog_id)
         try:
-            replica = self._need(plog)
+            replica = self._table.need(plog)
             if plog.fence is not None:
                 raise PlogSealed(plog_id, sealed_offset=plog.fence)
             replica.check_append(offset, size)
@@ -196,14 +187,14 @@ class FilePlogs:
                 plog.last = self._submit_small(plog, replica, b"".join(body))
             return plog.last
         finally:
-            self._leave(plog)
+            self._table.leave(plog)
 
     def _goes_direct(self, plog: OpenPlog, replica: Replica, size: int) -> bool:
         return size >= self._direct_size_min or plog.unsynced_end > replica.acked
 
     def keeps_order(self, plog_id: PlogId, size: int) -> bool:
         """Whether an append of this size, now, would go into the journal, behind all that was submitted before."""
-        with self._loaded(plog_id) as (plog, replica):
+        with self._table.loaded(plog_id) as (plog, replica):
             return not self._goes_direct(plog, replica, size)
 
     def _submit_small(self, plog: OpenPlog, replica: Replica, body: bytes) -> PendingAppend:
@@ -271,13 +262,13 @@ class FilePlogs:
     @uninterrupted
     def views(self, plog_id: PlogId, offset: int, size: int) -> list[memoryview]:
         """Return ``size`` bytes at ``offset`` as they were appended, piece by piece, without a copy."""
-        with self._loaded(plog_id) as (plog, replica):
+        with self._table.loaded(plog_id) as (plog, replica):
             return self._slices_read(plog, replica, replica.slices(offset, size))
 
     @uninterrupted
     def blocks(self, plog_id: PlogId, offset: int, size: int) -> list[tuple[int, memoryview]]:
         """Return every append that holds any of ``size`` bytes at ``offset``, whole, with the offset it begins at."""
-        with self._loaded(plog_id) as (plog, replica):
+        with self._table.loaded(plog_id) as (plog, replica):
             offset, size = replica.widen(offset, size)
             views = self._slices_read(plog, replica, replica.slices(offset, size))
         starts = accumulate(map(len, views), initial=offset)
@@ -286,7 +277,7 @@ class FilePlogs:
     @uninterrupted
     def locate(self, plog_id: PlogId, offset: int, size: int) -> LocatedBlocks:
         """Return where those appends are, so that another process can read them from the file."""
-        with self._loaded(plog_id) as (plog, replica):
+        with self._table.loaded(plog_id) as (plog, replica):
             offset, size = replica.widen(offset, size)
             slices = list(replica.slices(offset, size))
             self._flushed(plog)
@@ -321,7 +312,7 @@ class FilePlogs:
     def seal(self, plog_id: PlogId, offset: int) -> int:
         """Let the plog take no more appends; return its length: the smaller of ``offset`` and what it holds."""
         with self._quiet(plog_id, fence=offset) as plog:
-            replica = self._need(plog)
+            replica = self._table.need(plog)
             length = replica.check_seal(offset)
             if not replica.sealed:
                 self._journal.check_running()
@@ -348,7 +339,7 @@ class FilePlogs:
     @uninterrupted
     def info(self, plog_id: PlogId) -> PlogInfo:
         """Return length, whether sealed, and size."""
-        with self._loaded(plog_id) as (_, replica):
+        with self._table.loaded(plog_id) as (_, replica):
             return replica.info()
 
     @uninterrupted
@@ -358,7 +349,7 @@ class FilePlogs:
             self._journal.check_running()
             if plog.deletion is not None and not plog.deletion.done:
                 raise NoSuchPlog(plog_id)  # once it is done and the file is still there, removing it had failed
-            if plog.replica is None and not self._has_file(plog):
+            if plog.replica is None and not self._table.has_file(plog):
                 raise NoSuchPlog(plog_id)
             ticket = plog.deletion = self._record(plog, kind=DELETE, position=0, parts=(), offset=0)
         ticket.result()
@@ -367,7 +358,7 @@ class FilePlogs:
                 plog.remove_file()
             except OSError as error:
                 raise refusal(self._disk.where(plog.name), error) from error
-            self._forget(plog)
+            self._table.forget(plog)
 
     def where(self, plog_id: PlogId) -> str:
         """Return the path of the plog's file, whether it is there or not."""
@@ -376,11 +367,9 @@ class FilePlogs:
     @uninterrupted
     def close(self) -> None:
         """Make every file durable by itself and let go of the folder."""
-        with self._table_lock:
-            if self._closed:
-                return
-            self._closed = True
-            plogs = list(self._plogs.values())
+        plogs = self._table.close()
+        if plogs is None:
+            return
         for plog in plogs:
             with plog.lock:  # who is at work on it comes to an end, and nobody begins any more
                 replica = plog.replica
@@ -406,25 +395,10 @@ class FilePlogs:
             self.close()
 
     @contextmanager
-    def _entered(self, plog_id: PlogId) -> Iterator[OpenPlog]:
-        """Hold the plog's lock; its file may not have been read yet, or not be there at all."""
-        plog = self._enter(plog_id)
-        try:
-            yield plog
-        finally:
-            self._leave(plog)
-
-    @contextmanager
-    def _loaded(self, plog_id: PlogId) -> Iterator[tuple[OpenPlog, Replica]]:
-        """Hold the lock of a plog that is there."""
-        with self._entered(plog_id) as plog:
-            yield plog, self._need(plog)
-
-    @contextmanager
     def _quiet(self, plog_id: PlogId, *, fence: int) -> Iterator[OpenPlog]:
         """Hold the lock of a plog with no append under way; while we wait for that, new ones are refused."""
         while True:
-            with self._entered(plog_id) as plog:
+            with self._table.entered(plog_id) as plog:
                 plog.fence = None
                 if plog.last is None or plog.replica is None or plog.replica.written == plog.replica.acked:
                     yield plog
@@ -436,116 +410,3 @@ class FilePlogs:
             except BaseException:
                 plog.fence = None
                 raise
-
-    def _enter(self, plog_id: PlogId) -> OpenPlog:
-        if not isinstance(plog_id, PlogId):
-            raise BadArgument(f"{plog_id!r} is no PlogId")
-        while True:
-            with self._table_lock:
-                if self._closed:
-                    raise StoreClosed(f"the plog folder {self._disk.where()}")
-                plog = self._plogs.get(plog_id)
-                if plog is None:
-                    plog = self._plogs[plog_id] = OpenPlog(plog_id, self._disk)
-            plog.lock.acquire()
-            if not plog.forgotten and not self._closed:
-                return plog
-            plog.lock.release()
-
-    def _leave(self, plog: OpenPlog) -> None:
-        if plog.replica is None:
-            self._forget(plog)
-        opened = plog.file is not None
-        plog.lock.release()
-        if opened and self._latest is not plog:
-            self._note_use(plog)
-
-    def _note_use(self, plog: OpenPlog) -> None:
-        """Put the plog behind all others with open files; close what was not used for long, forget what is closed."""
-        with self._table_lock:
-            if self._plogs.get(plog.plog_id) is not plog:
-                return
-            self._latest = plog
-            self._opened[plog.plog_id] = plog
-            self._opened.move_to_end(plog.plog_id)
-            surplus = len(self._opened) - self._open_files_max
-            candidates = list(islice(self._opened.values(), _EVICTIONS_MAX)) if surplus > 0 else []
-            for candidate in candidates:
-                self._opened.move_to_end(candidate.plog_id)  # one that cannot be closed must not be in the way for ever
-            sweeps = len(self._plogs) > self._sweep_at
-            if sweeps:
-                candidates += [other for other in self._plogs.values() if other.file is None]
-                self._sweep_at = 2 * len(self._plogs)  # nobody sweeps meanwhile
-        for candidate in candidates:
-            if candidate.lock.acquire(blocking=False):
-                try:
-                    self._evict(candidate)
-                finally:
-                    candidate.lock.release()
-        if sweeps:  # not before there are twice as many as could not be forgotten, or every call would try them all
-            self._sweep_at = 2 * max(len(self._plogs), self._open_files_max)
-
-    def _evict(self, plog: OpenPlog) -> None:
-        """Close the file, and forget the plog if nothing of it is still to be written; the caller holds its lock."""
-        if not plog.is_idle or plog.deletion is not None or plog.forgotten:
-            return
-        try:
-            plog.flush()
-        except OSError:
-            return  # whoever needs this plog will be told; who called needs another
-        plog.close_file()
-        with self._table_lock:
-            self._opened.pop(plog.plog_id, None)
-            self._latest = None
-        if not plog.dirty and not plog.is_behind:
-            self._forget(plog)
-
-    def _need(self, plog: OpenPlog) -> Replica:
-        replica = None if plog.deletion is not None else plog.replica or self._load(plog)
-        if replica is None:
-            raise NoSuchPlog(plog.plog_id)
-        return replica
-
-    def _load(self, plog: OpenPlog) -> Replica | None:
-        """Read the plog's file, if it has one."""
-        path = self._disk.where(plog.name)
-        try:
-            file = plog.open_file()
-            replica = load_replica(path, plog.plog_id, file)
-            if replica is None or replica.known is None or not names_match(plog.plog_id, file.view(0, HEAD_SIZE)):
-                return None
-            if not is_certain(file, replica):
-                write_rest_again(file, replica)
-                self._sync(path, file)
-        except FileNotFoundError:
-            return None
-        except OSError as error:
-            raise refusal(path, error) from error
-        plog.replica, plog.room = replica, file.size()
-        return replica
-
-    def _sync(self, path: str, file: File) -> None:
-        try:
-            file.datasync()
-        except OSError as error:
-            raise self._journal.stop(error, path) from error
-
-    def _has_file(self, plog: OpenPlog) -> bool:
-        """Whether there is a file of this plog, be it damaged."""
-        try:
-            head = plog.open_file().view(0, HEAD_SIZE)
-        except FileNotFoundError:
-            return False
-        except OSError as error:
-            raise refusal(self._disk.where(plog.name), error) from error
-        return Identity.unpack(head) is None or names_match(plog.plog_id, head)
-
-    def _forget(self, plog: OpenPlog) -> None:
-        """Drop what is known of a plog; the caller holds its lock. Another may have taken its place in the table."""
-        plog.close_file()
-        plog.forgotten = True
-        with self._table_lock:
-            self._latest = None
-            for table in (self._plogs, self._opened):
-                if table.get(plog.plog_id) is plog:
-                    del table[plog.plog_id]

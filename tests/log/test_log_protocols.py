@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from penstock.log._actions import Action, Steps
     from penstock.log._metadata import Metadata
     from penstock.log._partition import Partition
-    from penstock.log._protocols import Tail
+    from penstock.log._protocols import LogTail
 
 ID: Final = PlogId("local", "main", "0" * 32)
 
@@ -133,13 +133,13 @@ def forced(partition: Partition) -> Partition:
     return partition
 
 
-def tail_of(world: World, partition: Partition, name: str, *, fence: bool = False) -> Tail:
+def tail_of(world: World, partition: Partition, name: str, *, fence: bool = False) -> LogTail:
     tail = world.run(recover_tail(partition, name, fence=fence))
     tail.written = world.plogs.info(tail.plog_id).length
     return tail  # type: ignore[no-any-return]
 
 
-def begun_switch(world: World, partition: Partition, data: bytes = b"behind the switch") -> tuple[Tail, Tail]:
+def begun_switch(world: World, partition: Partition, data: bytes = b"behind the switch") -> tuple[LogTail, LogTail]:
     """Write into the pre-allocated plog of the log ``long`` as an append does whose switch is not recorded yet."""
     old = tail_of(world, partition, "long")
     world.run(ensure_next(partition, "long", old, room=1))

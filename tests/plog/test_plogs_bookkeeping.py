@@ -129,22 +129,22 @@ def test_plogs_that_are_done_with_are_forgotten() -> None:
             plog_id = plogs.create(size=100)
             plogs.append(plog_id, 0, bytes(100))
             plogs.seal(plog_id, 100)
-        assert len(plogs._plogs) < 100
+        assert len(plogs._table._plogs) < 100
 
 
 def test_plogs_that_cannot_be_forgotten_yet_are_not_tried_by_every_call(monkeypatch: pytest.MonkeyPatch) -> None:
     """Their records fill the journal for long; to go through thousands of them each time takes milliseconds."""
     plogs = FilePlogs(MemoryDisk(), open_files_max=8)
-    tried, evict = list[OpenPlog](), plogs._evict
+    tried, evict = list[OpenPlog](), plogs._table._evict
 
     def counted_evict(plog: OpenPlog) -> None:
         tried.append(plog)
         evict(plog)
 
-    monkeypatch.setattr(plogs, "_evict", counted_evict)
+    monkeypatch.setattr(plogs._table, "_evict", counted_evict)
     for _ in range(300):
         plogs.append(plogs.create(size=100), 0, b"data")
-    assert len(plogs._plogs) == 300
+    assert len(plogs._table._plogs) == 300
     assert len(tried) < 10 * 300
     plogs.close()
 
@@ -156,7 +156,7 @@ def test_appends_that_nobody_waits_for_do_not_keep_all_other_files_open() -> Non
             plogs.submit(plogs.create(size=5000), 0, bytes(2000))
         for _ in range(50):
             plogs.append(plogs.create(size=100), 0, b"data")
-        assert len(plogs._opened) <= 8 + 8
+        assert len(plogs._table._opened) <= 8 + 8
 
 
 def test_bytes_acknowledged_by_two_syncs_at_once_stay_acknowledged(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -89,7 +89,7 @@ def test_ctrl_c_at_the_very_end_of_a_step_is_not_lost(monkeypatch: pytest.Monkey
         signal.signal(number, handler)
 
     late = SimpleNamespace(SIGINT=signal.SIGINT, getsignal=signal.getsignal, signal=signal_late)
-    monkeypatch.setattr("penstock.ports._signal", late)
+    monkeypatch.setattr("penstock.ports._interruption._signal", late)
     with pytest.raises(KeyboardInterrupt):
         plogs.append(plog_id, 0, b"data")
     monkeypatch.undo()

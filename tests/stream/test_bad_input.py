@@ -176,7 +176,7 @@ DOORS: list[tuple[str, Callable[[Doors, Any], object], str, Sequence[object]]] =
     (
         "reset",
         lambda d, bad: d.group.reset(bad),
-        "^to cannot",
+        "^invalid to ",
         [None, "", "noon", True, [None], NO_CHECKPOINT],
     ),
     (

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from penstock.cpo import Cpo
-    from penstock.log._stream import PendingLogAppend
+    from penstock.log import PendingLogAppend
     from penstock.stream import Engine
     from penstock.stream.format._block import BlockHeader
     from penstock.stream.segment._segment import PendingBlock

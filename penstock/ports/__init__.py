@@ -1,0 +1,30 @@
+"""Ports: the few ways in which Penstock touches the world.
+
+The code that makes decisions is written against these protocols. The classes here do the real thing; those in
+``penstock.testing`` simulate it, record it, or fail. :func:`uninterrupted` and its relatives decide when a signal may
+interrupt the main thread.
+"""
+
+from penstock.ports._clock import Clock, Random, SystemClock, SystemRandom
+from penstock.ports._disk import Bytes, Disk, File, write_all
+from penstock.ports._interruption import interruptible, interruption_point, opened, uninterrupted
+from penstock.ports._os_disk import OsDisk, OsFile, map_file, owner_name
+
+__all__ = [
+    "Bytes",
+    "Clock",
+    "Disk",
+    "File",
+    "OsDisk",
+    "OsFile",
+    "Random",
+    "SystemClock",
+    "SystemRandom",
+    "interruptible",
+    "interruption_point",
+    "map_file",
+    "opened",
+    "owner_name",
+    "uninterrupted",
+    "write_all",
+]
