@@ -201,7 +201,7 @@ def test_write_all_gives_up_on_a_disk_that_takes_nothing() -> None:
     """Trying the same again forever would hang the store."""
     disk = FaultyDisk(MemoryDisk())
     disk.shorten(0, call=None)
-    with pytest.raises(OSError, match="took no byte"):
+    with pytest.raises(OSError, match="wrote nothing"):
         write_all(disk.create("journal-0"), [b"data"], 0)
 
 

@@ -434,7 +434,7 @@ def test_refused_write_stops_nothing(disk: FaultyDisk, plogs: FilePlogs) -> None
     """An error before the sync is known to have changed nothing."""
     plogs.create(plog_id=A, size=2000)
     disk.fail(Fault.EIO, on="pwritev", name="a" * 32 + ".plog")
-    with pytest.raises(DiskFailed, match="nothing was kept") as caught:
+    with pytest.raises(DiskFailed, match="nothing was written") as caught:
         plogs.append(A, 0, bytes(400))
     assert not caught.value.stopped
     assert plogs.append(A, 0, b"data") == 4
