@@ -10,7 +10,7 @@ from penstock.deadlines import TimeIsOver, time_left
 from penstock.errors import PlogCorrupt
 from penstock.plog import LocatedBlocks
 from penstock.stream.format import read_block
-from penstock.stream.segment import READ_SIZE
+from penstock.stream.segment import READ_SIZE, is_border
 from penstock.stream.time import NO_TIMES, Steps, times_column
 from penstock.wire import Newest, cell
 
@@ -137,9 +137,7 @@ class RemoteSegment:
 
     def is_border(self, offset: int) -> bool:
         """Whether an event begins or ends there, or the segment does."""
-        if offset in (0, self.tail):
-            return True
-        return any(block.index_at(offset) is not None for block in self.blocks(offset, size=1))
+        return is_border(self, offset)
 
     def hear(self, news: News | None) -> None:
         """Note what the server told."""

@@ -287,7 +287,7 @@ def test_the_encoding_of_a_small_event_is_unchanged(store: Engine) -> None:
     with store.writer(STREAM) as writer:
         pointer = writer.write_event(bytes.fromhex("12345678")).result()
     assert pointer is not None
-    [(_, view)] = inside(store).segments.get(STREAM, 0)._log.blocks(0, 10)  # type: ignore[union-attr]
+    [(_, view)] = inside(store).segments.get(STREAM, 0)._log.opened.blocks(0, 10)  # type: ignore[union-attr]
     assert frame_of(bytes(view)) == "00000004" + "12345678"
     assert pointer.offset == BLOCK_HEADER_SIZE
 

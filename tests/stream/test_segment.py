@@ -14,7 +14,8 @@ from penstock.errors import AppendTooLarge, DiskFailed
 from penstock.log import LogStream, MetadataManager, PlogSizes
 from penstock.plog import APPEND_SIZE_MAX, FilePlogs
 from penstock.stream.format._block import BLOCK_HEADER_SIZE, WRITERS, Block, BlockHeader, read_header
-from penstock.stream.segment._segment import _TABLE_EVERY_BLOCKS, _TABLE_EVERY_BYTES, Segment, SegmentEnded
+from penstock.stream.segment._segment import Segment, SegmentEnded
+from penstock.stream.segment._segment_writers import TABLE_EVERY_BLOCKS, TABLE_EVERY_BYTES
 from penstock.stream.segment._wake_up import WakeUp
 from penstock.stream.segment._writer_table import WriterTable, writer_hash
 from penstock.testing import Fault, FaultyDisk, ManualClock, MemoryDisk
@@ -241,7 +242,7 @@ def test_a_table_is_written_every_few_megabytes(world: World) -> None:
         world.read.clear()
         table = world.segment(manager).writers()
     assert (table.last(W1, None), table.last(W3, None)) == (30, 77)
-    assert world.read["bytes"] < 2 * (_TABLE_EVERY_BYTES + 2 * MIB)
+    assert world.read["bytes"] < 2 * (TABLE_EVERY_BYTES + 2 * MIB)
     assert world.inherits == 1
 
 
@@ -250,14 +251,14 @@ def test_a_table_is_written_every_few_thousand_blocks(world: World) -> None:
     world.sizes = PlogSizes()
     with world.open() as segment:
         write(segment, b"", writer=W3, last=77)
-        pending = [submit(segment, b"", last=number + 1) for number in range(5 * _TABLE_EVERY_BLOCKS)]
+        pending = [submit(segment, b"", last=number + 1) for number in range(5 * TABLE_EVERY_BLOCKS)]
         pending[-1].result()
     with world.manager() as manager:
         assert len(tables_in(manager)) == 4
         world.read.clear()
         table = world.segment(manager).writers()
-    assert (table.last(W1, None), table.last(W3, None)) == (5 * _TABLE_EVERY_BLOCKS, 77)
-    assert world.read["blocks"] < 3 * _TABLE_EVERY_BLOCKS
+    assert (table.last(W1, None), table.last(W3, None)) == (5 * TABLE_EVERY_BLOCKS, 77)
+    assert world.read["blocks"] < 3 * TABLE_EVERY_BLOCKS
 
 
 def test_the_distance_to_the_last_table_is_known_after_a_restart(world: World) -> None:
@@ -270,7 +271,7 @@ def test_the_distance_to_the_last_table_is_known_after_a_restart(world: World) -
         assert len(tables_in(manager)) == 2
     for _ in range(2):
         with world.open() as segment:
-            pending = [submit(segment, b"", last=21) for _ in range(_TABLE_EVERY_BLOCKS // 2 + 2)]
+            pending = [submit(segment, b"", last=21) for _ in range(TABLE_EVERY_BLOCKS // 2 + 2)]
             pending[-1].result()
     with world.manager() as manager:
         assert len(tables_in(manager)) == 3

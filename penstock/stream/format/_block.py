@@ -372,6 +372,11 @@ class Chunk:
         if self.back > start or (self.back == 0) != (self.number == 0):
             raise StreamCorrupt(where, offset=start, reason="a chunk that does not follow from the one before it")
 
+    @property
+    def event_start(self) -> int:
+        """Where the first chunk of the event begins."""
+        return self.start - self.back
+
     def index_at(self, offset: int) -> int | None:
         """Return 0 where the event begins or ends; None: it does neither there."""
         begins = self.number == 0 and offset in (self.start, self.start + BLOCK_HEADER_SIZE)

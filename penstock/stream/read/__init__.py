@@ -1,8 +1,8 @@
 """Readers: cursors, Arrow batches, bounded reads, large events on their way out."""
 
-from penstock.stream.read._bounded_read import part_marks, read_part
+from penstock.stream.read._bounded_read import range_cuts, read_part
 from penstock.stream.read._cursor import first_with_events
-from penstock.stream.read._large_read import EventInputStream, event_at, event_ends, file_at
+from penstock.stream.read._event_files import EventInputStream, event_at, event_ends, file_at
 from penstock.stream.read._membership import Assignment, Member, Membership
 from penstock.stream.read._next_cut import CutBudget, next_cut_through
 from penstock.stream.read._reader import EVENT_SIZE_DEFAULT, READER_LEASE_S, EventRead, Reader
@@ -24,6 +24,6 @@ __all__ = [
     "file_at",
     "first_with_events",
     "next_cut_through",
-    "part_marks",
+    "range_cuts",
     "read_part",
 ]

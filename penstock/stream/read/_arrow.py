@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
-    from penstock.stream.read._large_read import LargeBlock
+    from penstock.stream.segment import LargeBlock
 
 __all__ = ["Slice", "carried", "event_columns", "event_offsets", "joined"]
 

@@ -13,7 +13,7 @@ from penstock.errors import PenstockError
 from penstock.stream.format import READ_SCHEMA
 from penstock.stream.read._arrow import event_columns, joined
 from penstock.stream.read._cursor import UNREADABLE
-from penstock.stream.read._large_read import LargeBlock
+from penstock.stream.segment import LargeBlock
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -9,9 +9,9 @@ import pyarrow as pa
 
 from penstock.errors import BadArgument, DataTruncated, LogError, NoSuchEvent
 from penstock.model import EventPointer
-from penstock.stream.format import READ_SCHEMA, Block, Chunk, Extent
+from penstock.stream.format import READ_SCHEMA, Block, Chunk
 from penstock.stream.read._arrow import carried, event_columns, event_offsets
-from penstock.stream.read._large_read import LargeBlock, LargeEvent
+from penstock.stream.segment import LargeBlock, LargeEvent, block_at, scan
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from penstock.stream.read._arrow import Slice
     from penstock.stream.segment import ReadableSegment, Times
 
-__all__ = ["part_marks", "read_part"]
+__all__ = ["range_cuts", "read_part"]
 
 
 def read_part(
@@ -37,12 +37,14 @@ def read_part(
         before = offset
         slices: list[Slice] = []
         large: LargeBlock | None = None
-        for block in _blocks(segment, part, offset):
-            large = _large_event(segment, part, block)
-            if large is not None:
+        for block in _page(segment, part, offset):
+            if isinstance(block, LargeBlock):
+                large = block
                 break
             if isinstance(block, Block):
                 slices += _slices(block, part, offset)
+            elif isinstance(block, Chunk):
+                raise NoSuchEvent(EventPointer(part.stream, part.segment_id, offset))
             offset = min(block.end, part.end)
         if slices:
             yield _as_batch(times, slices, part.segment_id)
@@ -55,25 +57,16 @@ def read_part(
             raise _truncated(part, offset)
 
 
-def _blocks(segment: ReadableSegment, part: SegmentRange, offset: int) -> Iterator[AnyBlock]:
-    """Return the next blocks; an error that tells if they were truncated away since the part was cut."""
+def _page(segment: ReadableSegment, part: SegmentRange, offset: int) -> Iterator[AnyBlock | LargeBlock]:
+    """Return the next blocks and large events; ``DataTruncated`` if they were truncated away since the part was cut."""
     try:
-        yield from segment.blocks(offset, end=part.end)
+        yield from scan(segment, part.stream, part.segment_id, offset, end=part.end)
     except (BadArgument, LogError) as error:
         raise _truncated(part, offset) from error
 
 
 def _truncated(part: SegmentRange, offset: int) -> DataTruncated:
     return DataTruncated(EventPointer(part.stream, part.segment_id, offset), head="a later place")
-
-
-def _large_event(segment: ReadableSegment, part: SegmentRange, block: AnyBlock) -> LargeBlock | None:
-    """Return the large event that a block begins."""
-    if isinstance(block, Extent) and block.end < part.end:
-        return LargeBlock.of(segment, part.stream, part.segment_id, block)
-    if isinstance(block, Chunk):
-        return LargeBlock.of(segment, part.stream, part.segment_id, block)
-    return None
 
 
 def _slices(block: Block, part: SegmentRange, offset: int) -> list[Slice]:
@@ -103,14 +96,15 @@ def _placed(offsets: npt.NDArray[np.int64], times: Times, segment_id: int) -> li
     return [pa.array(np.full(len(offsets), segment_id, np.int64)), pa.array(offsets), times.of(offsets)]
 
 
-def part_marks(segment: ReadableSegment, low: int, high: int, *, size: int) -> Iterator[int]:
+def range_cuts(segment: ReadableSegment, low: int, high: int, *, size: int) -> Iterator[int]:
     """Return where to cut a span into parts of about ``size`` bytes: where blocks begin, never inside an event."""
     place = low
     while place + size < high:
-        block = next(segment.blocks(place + size, size=1))
+        block = block_at(segment, place + size)
+        assert block is not None, "the span ends behind it"
         begin, end = block.start, block.end
         if isinstance(block, Chunk):
-            begin -= block.back
+            begin = block.event_start
             end = LargeEvent(segment, "", 0, begin, None).end if begin <= place else begin
         place = begin if begin > place else end
         if place < high:

@@ -16,8 +16,8 @@ from penstock.errors import (
     StreamCorrupt,
 )
 from penstock.model import EventPointer
-from penstock.stream.format import Block, Chunk, Extent
-from penstock.stream.read._large_read import LargeBlock
+from penstock.stream.format import Block
+from penstock.stream.segment import LargeBlock, large_event
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -99,20 +99,16 @@ class Cursor:
             return None  # truncated away at this very moment
         if block is None or isinstance(block, Block):
             return block
-        is_rest = isinstance(block, Chunk) and block.number > 0  # of an event whose beginning could not be read
-        if is_rest or (isinstance(block, Extent) and self.end is not None and block.end >= self.end):
-            self._pass_to(block.end)
-            return None
-        return self._large_block(block)
-
-    def _large_block(self, block: Chunk | Extent) -> LargeBlock:
-        """Return the large event that a block begins; its chunks are passed by."""
-        self._blocks = iter(())
         try:
-            return LargeBlock.of(self.segment, *self.key, block)
+            large = large_event(self.segment, *self.key, block, end=self.end)
         except UNREADABLE:
             self._go_on_at(block.end)  # what an extent cannot tell, the chunks can
             raise
+        if large is None:  # a chunk of an event whose beginning could not be read, or an extent at the end
+            self._pass_to(block.end)
+        else:
+            self._blocks = iter(())  # its chunks are passed by
+        return large
 
     def _go_on_at(self, offset: int) -> None:
         """Step over what cannot be read; the segment may begin even later now."""

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from penstock.stream.format import Block, Chunk, Extent
-from penstock.stream.read._large_read import LargeEvent
+from penstock.stream.format import Block, Chunk
+from penstock.stream.segment import LargeBlock, block_at, scan
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -100,10 +100,11 @@ def _border(segment: ReadableSegment, place: int, target: int, end: int) -> int:
     """Return the last place up to ``target`` where an event begins or ends; not before ``place``."""
     if target >= end:
         return end
-    block = next(segment.blocks(target, size=1))
+    block = block_at(segment, target)
+    assert block is not None, "the segment goes on up to the end"
     found = block.start
     if isinstance(block, Chunk):
-        found -= block.back
+        found = block.event_start
     elif isinstance(block, Block):
         offsets = block.offsets()
         index = int(np.searchsorted(offsets, target, "right")) - 1
@@ -114,13 +115,11 @@ def _border(segment: ReadableSegment, place: int, target: int, end: int) -> int:
 def _first_end(segment: ReadableSegment, place: int, end: int) -> int:
     """Return where the first event from a place on ends."""
     while place < end:
-        block = next(segment.blocks(place, size=1))
-        if not isinstance(block, Block):
-            return _large(segment, block).end
-        first = block.index_at(place) or 0
-        if first < block.count:
-            return block.offset_of(first + 1)
-        place = block.end
+        for block in scan(segment, "", 0, place, end=end, size=1):
+            first = block.index_at(place) or 0
+            if isinstance(block, Block | LargeBlock) and first < block.count:
+                return block.offset_of(first + 1)
+            place = block.end
     return end
 
 
@@ -128,9 +127,9 @@ def _count(segment: ReadableSegment, place: int, stop: int, most: int) -> tuple[
     """Return how far ``most`` events reach, at most up to ``stop``, and how many they are."""
     count = 0
     while place < stop and count < most:
-        for block in segment.blocks(place, end=stop):
+        for block in scan(segment, "", 0, place, end=stop):
             if not isinstance(block, Block):
-                place, count = _large(segment, block).end, count + 1
+                place, count = block.end, count + isinstance(block, LargeBlock)
                 break
             first = block.index_at(place) or 0
             last = block.index_at(stop) if stop < block.end else block.count
@@ -141,9 +140,3 @@ def _count(segment: ReadableSegment, place: int, stop: int, most: int) -> tuple[
             if count >= most:
                 break
     return place, count
-
-
-def _large(segment: ReadableSegment, block: Extent | Chunk) -> LargeEvent:
-    """Return the large event that begins with a block."""
-    start, extent = (block.end, block) if isinstance(block, Extent) else (block.start - block.back, None)
-    return LargeEvent(segment, "", 0, start, extent)

@@ -18,11 +18,11 @@ from penstock.model import EventPointer, Position, check_timeout, check_whole
 from penstock.ports import interruptible, uninterrupted
 from penstock.stream.read._batches import BatchReads
 from penstock.stream.read._cursor import UNREADABLE
+from penstock.stream.read._event_files import file_of
 from penstock.stream.read._event_read import EventRead, Milestone, Page, Trail, guarded
 from penstock.stream.read._held_segments import HeldSegments
-from penstock.stream.read._large_read import LargeBlock, file_of
 from penstock.stream.read._losses import Losses
-from penstock.stream.segment import WakeUp
+from penstock.stream.segment import LargeBlock, WakeUp
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from penstock.model import TimeWindow
     from penstock.stream.catalog import Key
     from penstock.stream.read._cursor import Cursor
-    from penstock.stream.read._large_read import EventInputStream
+    from penstock.stream.read._event_files import EventInputStream
     from penstock.stream.read._membership import Membership
     from penstock.stream.serializers import Serializer
 

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 from penstock.errors import BadArgument, DataTruncated
 from penstock.model import EventPointer, NextCut, SegmentRange, StreamCut, check_kind, check_whole
-from penstock.stream.read._bounded_read import part_marks, read_part
-from penstock.stream.read._large_read import event_at, file_at
+from penstock.stream.read._bounded_read import range_cuts, read_part
+from penstock.stream.read._event_files import event_at, file_at
 from penstock.stream.read._next_cut import CutBudget, next_cut_through
 from penstock.stream.time import bound_of
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from penstock.model import Place
     from penstock.stream.catalog import Catalog, StreamState
-    from penstock.stream.read._large_read import EventInputStream
+    from penstock.stream.read._event_files import EventInputStream
     from penstock.stream.segment import Cuts, Segments
     from penstock.stream.time import CutFinder, MarkTimes, Watermarks
 
@@ -94,7 +94,7 @@ class StreamReads:
                 cuts = (
                     ()
                     if approx_bytes is None
-                    else part_marks(self._segments.of(state, segment), low, high, size=approx_bytes)
+                    else range_cuts(self._segments.of(state, segment), low, high, size=approx_bytes)
                 )
                 parts += [SegmentRange(name, segment, a, b) for a, b in pairwise([low, *cuts, high]) if a < b]
         return parts

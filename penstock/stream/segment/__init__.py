@@ -1,19 +1,25 @@
 """One segment over one log: append, scan, find the tail, wake up those who wait for the next block."""
 
 from penstock.stream.segment._cuts import Cuts
+from penstock.stream.segment._large_event import FRAME_SIZE, LargeBlock, LargeEvent, carried_by
 from penstock.stream.segment._logs import CATALOG_LOG, Logs, segment_log, watermark_log
 from penstock.stream.segment._plog_sizes import PLOGS_KEPT, plog_sizes
 from penstock.stream.segment._readable import READ_SIZE, ReadableSegment, Times
-from penstock.stream.segment._segment import NumbersTaken, PendingBlock, Segment, SegmentEnded
+from penstock.stream.segment._scan import block_at, is_border, large_event, scan
+from penstock.stream.segment._segment import PendingBlock, Segment, SegmentEnded
+from penstock.stream.segment._segment_writers import NumbersTaken
 from penstock.stream.segment._segments import Segments
 from penstock.stream.segment._wake_up import WakeUp
 from penstock.stream.segment._writer_table import WriterTable, durable_number, highest_number, inherit, writer_hash
 
 __all__ = [
     "CATALOG_LOG",
+    "FRAME_SIZE",
     "PLOGS_KEPT",
     "READ_SIZE",
     "Cuts",
+    "LargeBlock",
+    "LargeEvent",
     "Logs",
     "NumbersTaken",
     "PendingBlock",
@@ -24,10 +30,15 @@ __all__ = [
     "Times",
     "WakeUp",
     "WriterTable",
+    "block_at",
+    "carried_by",
     "durable_number",
     "highest_number",
     "inherit",
+    "is_border",
+    "large_event",
     "plog_sizes",
+    "scan",
     "segment_log",
     "watermark_log",
     "writer_hash",

@@ -1,7 +1,10 @@
-"""A segment at work: blocks in at the end, blocks out from anywhere, and who waits for the next one.
+"""A segment at work: blocks in at the end, blocks out from anywhere, and readers that wait for the next one.
 
-Its log is created with the first event, so a segment that was never written to costs nothing. What was acknowledged is
-``tail`` bytes long; a reader sees that and nothing beyond.
+What was acknowledged is ``tail`` bytes long; a reader sees that and nothing beyond. While a commit is only half there,
+the segment is frozen: the tail stays where it is, although blocks still come.
+
+``_segment_log`` has the log below it, ``_segment_writers`` what writers have written here, ``_lookup`` finds places by
+time and by count, ``_scan`` finds where events begin.
 """
 
 from __future__ import annotations
@@ -10,25 +13,20 @@ import threading
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Final
 
-import msgspec
-
-from penstock.errors import NoSuchLog, PenstockError
+from penstock.errors import PenstockError
 from penstock.stream.format import (
-    BLOCK_HEADER_SIZE,
-    CHUNK,
-    WRITERS,
-    Block,
     BlockHeader,
-    Chunk,
-    Extent,
     SpliceLabel,
-    block_digest,
     read_block,
     read_header,
     without_keys,
 )
+from penstock.stream.segment._lookup import Lookup
+from penstock.stream.segment._pending_block import PendingBlock, SegmentEnded
 from penstock.stream.segment._readable import READ_SIZE
-from penstock.stream.segment._writer_table import WriterTable
+from penstock.stream.segment._scan import event_border, is_border
+from penstock.stream.segment._segment_log import SegmentLog
+from penstock.stream.segment._segment_writers import SegmentWriters, find_block
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -39,48 +37,11 @@ if TYPE_CHECKING:
     from penstock.ports import Bytes, Clock
     from penstock.stream.format import AnyBlock
     from penstock.stream.segment._wake_up import WakeUp
+    from penstock.stream.segment._writer_table import WriterTable
 
-__all__ = ["NumbersTaken", "PendingBlock", "Segment", "SegmentEnded"]
+__all__ = ["PendingBlock", "Segment", "SegmentEnded"]
 
-_TABLE_EVERY_BYTES: Final = 8 << 20
-_TABLE_EVERY_BLOCKS: Final = 4096
-_SEGMENT_AS_BLOCKS: Final = 512  # to go back to another segment takes as long as to read so many blocks
-_ASKED_MAX: Final = 8
 _CLOCK_BACK_MAX_MS: Final = 60_000
-_FIRST_LOOK: Final = 256 << 10  # how far back the last table is looked for at first
-
-
-class SegmentEnded(Exception):
-    """The segment takes no more blocks; its successors do."""
-
-
-class NumbersTaken(Exception):
-    """There are other events under the numbers of a block: its writer was not the only one with its id."""
-
-
-class PendingBlock(msgspec.Struct, eq=False):
-    """A block under way; ``start`` is its offset."""
-
-    segment: Segment
-    pending: PendingLogAppend
-    start: int
-
-    def result(self) -> None:
-        """Return when it is durable, and readers see it."""
-        self.segment.finish(self.pending)
-
-    @property
-    def end(self) -> int:
-        """Where it ends."""
-        return self.pending.end
-
-    def wait(self) -> int:
-        """Return where it ends, when it is durable; nobody sees it yet. The caller holds the segment, or is alone."""
-        try:
-            return self.pending.result()
-        except PenstockError:
-            self.segment.give_up(self.pending)
-            raise
 
 
 class Segment:
@@ -99,34 +60,20 @@ class Segment:
         keeps_keys: bool = True,
         head: tuple[int, int] = (0, 0),
     ) -> None:
-        self._manager, self._log_name, self.where, self._inherit = manager, log_name, where, inherit
-        self._clock, self._sizes, self._keeps_keys = clock, sizes, keeps_keys
-        self._head = head  # where the segment begins now, and how many of its events lie before
+        self.where, self._clock, self._keeps_keys = where, clock, keeps_keys
+        self._log = SegmentLog(manager, log_name, where=where, sizes=sizes)
+        self._writers = SegmentWriters(self._log, inherit)
+        self._lookup = Lookup(self._log, head)
         self._lock = threading.Lock()
-        self._log: LogStream | None = None
-        self._table: WriterTable | None = None
         self._last: PendingLogAppend | None = None
-        self._table_at = -1  # where the last table of writers is, if there is one
-        self._bytes_since = self._blocks_since = 0  # since then
         self._watchers: list[WakeUp] = []
-        self._asked: dict[int, int] = {}  # the last places whose time was asked for, and these times
-        self._counted = (-1, 0)  # the last place whose count was asked for, and that count
         self._total = 0  # events in the log, with those under way; known while the table is
         self._last_ms = -1  # when the last block was appended; -1: not known yet
         self._is_frozen = False
         self.ended = end is not None
         self.events = 0  # appended since the store was opened; what automatic scaling goes by
         self.bytes = 0
-        self.tail = end if end is not None else self._find_tail()
-
-    def _find_tail(self) -> int:
-        log = self._existing_log()
-        return 0 if log is None else log.length
-
-    def _existing_log(self) -> LogStream | None:
-        if self._log is None and self._manager.has_log(self._log_name):
-            self._log = self._manager.log(self._log_name, sizes=self._sizes)
-        return self._log
+        self.tail = end if end is not None else self._log.length
 
     def configure(self, sizes: PlogSizes, *, keeps_keys: bool) -> None:
         """Store keys from the next block on, or store none; let the plogs from the next one on have other sizes.
@@ -135,27 +82,15 @@ class Segment:
         """
         with self._lock:
             self._keeps_keys = keeps_keys
-            is_smaller = self._sizes is not None and sizes.largest < self._sizes.largest
-            self._sizes = sizes
-            log = self._existing_log()
-            if log is not None:
-                self._manager.log(self._log_name, sizes=sizes)
-        if log is not None and is_smaller:
+            is_to_roll = self._log.resize(sizes)
+        if is_to_roll:
             with suppress(PenstockError):  # then the plogs that are there are filled first
-                log.roll()
-
-    def _log_with_data(self) -> LogStream:
-        """Return the log of a segment that has data; ``NoSuchLog`` if it was truncated away, or its stream deleted."""
-        log = self._existing_log()
-        if log is None:
-            raise NoSuchLog(self._log_name, partition=self._manager.partition.name)
-        return log
+                self._log.roll()
 
     @property
     def start(self) -> int:
         """Where the first plog that is left begins."""
-        log = self._existing_log()
-        return 0 if log is None else log.start
+        return self._log.start
 
     def submit(self, header: BlockHeader, *parts: Bytes) -> PendingBlock:
         """Append a block without waiting; ``SegmentEnded`` if there are successors to write to."""
@@ -175,17 +110,20 @@ class Segment:
 
     def _keep_table_near(self) -> None:
         """Write the table of writers if the last one is too far away to be found quickly."""
-        table = self._table or self._learn_table()
-        if self._bytes_since > _TABLE_EVERY_BYTES or self._blocks_since > _TABLE_EVERY_BLOCKS:
-            self._last = self._submit_table(table)
+        self._table()
+        if self._writers.is_far:
+            self._last = self._submit_table()
+
+    def _table(self) -> WriterTable:
+        """Return the table of writers; the caller holds the segment."""
+        return self._writers.table or self._learn_table()
 
     def submit_held(self, header: BlockHeader, *parts: Bytes, expected: LogPosition | None = None) -> PendingBlock:
         """Append a block without waiting; the caller holds the segment, and may say where its log has to end.
 
         It gets the time of now, and keeps its keys if the stream does, whatever its writer knows of that.
         """
-        if self._table is None:
-            self._learn_table()
+        self._table()
         if not self._keeps_keys:
             header, *kept = without_keys(header, *parts)
             parts = tuple(kept)
@@ -193,7 +131,7 @@ class Segment:
             head = header.pack_at(self.next_ms(), self._total)
             pending = self._last = self.own_log().submit(head, *parts, expected=expected)
         except BaseException:
-            self._table = None  # nobody knows what is in the log now: read it again
+            self._writers.table = None  # what is in the log now is not known: read it again
             raise
         self._note(header, blocks=1, size=pending.end - pending.start)
         self._total += header.events
@@ -202,7 +140,7 @@ class Segment:
     @property
     def total(self) -> int:
         """How many events there are, with those under way; the caller holds the segment."""
-        return self._count_all() if self._table is None else self._total
+        return self._lookup.count_all() if self._writers.table is None else self._total
 
     def next_ms(self) -> int:
         """Return the time of what is appended now; the caller holds the segment.
@@ -211,21 +149,15 @@ class Segment:
         before, and nothing would ever be old enough to go.
         """
         if self._last_ms < 0:
-            self._last_ms = self._find_last_ms()
+            self._last_ms = self._lookup.last_time()
         now_ms = int(self._clock.now() * 1000)
         if not 0 < self._last_ms - now_ms <= _CLOCK_BACK_MAX_MS:
             self._last_ms = now_ms
         return self._last_ms
 
-    def _find_last_ms(self) -> int:
-        log = self._existing_log()
-        return 0 if log is None or log.length <= log.start else self._block_time(log.length - 1)[1]
-
     def own_log(self) -> LogStream:
         """Return the segment's log, which is made now if it was not there; the caller holds the segment."""
-        if self._log is None:
-            self._log = self._manager.log(self._log_name, sizes=self._sizes)
-        return self._log
+        return self._log.created()
 
     def take_over(self, headers: Iterable[BlockHeader] | None, *, events: int, size: int) -> None:
         """Note that the segment's log has taken over others with these blocks of writers; the caller holds it.
@@ -233,7 +165,7 @@ class Segment:
         Without ``headers`` nobody knows which: they are read.
         """
         if headers is None:
-            self._table = None
+            self._writers.table = None
         elif not self.ended:
             for header in headers:
                 self._note(header, blocks=0, size=0)
@@ -244,16 +176,14 @@ class Segment:
 
     def _note(self, header: BlockHeader | None, *, blocks: int, size: int) -> None:
         if header is not None:
-            (self._table or self._learn_table()).note(header)
+            self._table().note(header)
             self.events += header.count
-        self._bytes_since += size
-        self._blocks_since += blocks
+        self._writers.note_size(blocks=blocks, size=size)
         self.bytes += size
 
-    def _submit_table(self, table: WriterTable) -> PendingLogAppend:
-        self._bytes_since = self._blocks_since = 0
-        pending = self.own_log().submit(table.pack(self.next_ms(), self._total))
-        self._table_at = pending.start
+    def _submit_table(self) -> PendingLogAppend:
+        pending = self.own_log().submit(self._writers.pack(self.next_ms(), self._total))
+        self._writers.stored_at = pending.start
         return pending
 
     def finish(self, pending: PendingLogAppend) -> None:
@@ -267,8 +197,8 @@ class Segment:
         self.show(end)
 
     def give_up(self, pending: PendingLogAppend) -> None:
-        """Note that a block failed: nobody knows what is in the log now; the caller holds the segment."""
-        self._table = None
+        """Note that a block failed, so what is in the log now is not known; the caller holds the segment."""
+        self._writers.table = None
         if self._last is pending:
             self._last = None  # it is over, and who wrote it is told: nobody else need fail because of it
 
@@ -285,11 +215,11 @@ class Segment:
     @property
     def written(self) -> int:
         """Where it ends, with what readers do not see yet because a commit is only half there."""
-        return max(self.tail, self._find_tail()) if self._is_frozen else self.tail
+        return max(self.tail, self._log.length) if self._is_frozen else self.tail
 
     def hold_back(self) -> None:
         """Show no more than there is: what the segment was made for is still to come; the caller holds it."""
-        self.tail = min(self.tail, self._find_tail())
+        self.tail = min(self.tail, self._log.length)
 
     def freeze(self, end: int | None = None) -> None:
         """Show nothing beyond ``end``, or that comes from here on, because a commit is only half there.
@@ -313,12 +243,11 @@ class Segment:
     def keep_table(self, *, before: int) -> None:
         """Write the table of writers, durably, if what it was read from lies ``before`` and is about to be gone."""
         with self._lock:
-            table = self._table or self._learn_table()
-            if self._table_at >= before or not (table.own or table.inherited):
+            table = self._table()
+            if self._writers.stored_at >= before or not (table.own or table.inherited):
                 return
             assert not self.ended, "a segment with successors leaves the table to them"
-            self.own_log()
-            pending = self._last = self._submit_table(table)
+            pending = self._last = self._submit_table()
         self.finish(pending)
 
     def end(self) -> int:
@@ -332,10 +261,7 @@ class Segment:
 
     def release(self) -> None:
         """Give back the allocated size that no block has used, because no more come; where that fails, it is kept."""
-        log = self._existing_log()
-        if log is not None:
-            with suppress(PenstockError):
-                log.release()
+        self._log.release()
 
     def reopen(self) -> None:
         """Take blocks again: the change that was to end the segment did not come about."""
@@ -349,98 +275,53 @@ class Segment:
     def forget_writer(self, writer: bytes) -> None:
         """Give the place of a writer that never comes again to others."""
         with self._lock:
-            if self._table is not None:
-                self._table.own.pop(writer, None)
+            if self._writers.table is not None:
+                self._writers.table.own.pop(writer, None)
 
     def find_block(self, writer: bytes, *, last: int, count: int, digest: bytes) -> int | None:
         """Return where a block of a writer is, by the number of its last event and its digest; None if it is not here.
 
         ``NumbersTaken`` if there are other events under its numbers.
         """
-        entry, log = self.writers().own.get(writer), self._existing_log()
-        if entry is None or log is None or entry.last <= last - count:
+        entry = self.writers().own.get(writer)
+        if entry is None or entry.last <= last - count:
             return None
-        end = log.length
-        while end > log.start:
-            blocks = list(log.blocks(max(log.start, end - _FIRST_LOOK), end))
-            for start, view in reversed(blocks):
-                header = read_header(view, where=self.where, start=start)
-                if header.writer == writer and header.last <= last:
-                    if header.last == last and block_digest(header, view[BLOCK_HEADER_SIZE:]) == digest:
-                        return start
-                    if header.last > last - count:
-                        raise NumbersTaken
-                    return None
-            end = blocks[0][0]
-        return None
+        return find_block(self._log, writer, last=last, count=count, digest=digest)
 
     def has_block(self, writer: bytes, *, end: int) -> bool:
         """Whether a block of this writer ends there."""
         if not 0 < end <= self.tail:
             return False
-        start, view = self._view_at(end - 1)
+        start, view, _ = self._log.block_at(end - 1)
         return start + len(view) == end and read_header(view, where=self.where, start=start).writer == writer
 
     def writers(self) -> WriterTable:
         """Return the table of writers; it changes as blocks come."""
         with self._lock:
-            return self._table or self._learn_table()
+            return self._table()
 
     def hand_on(self) -> tuple[WriterTable, int, int]:
-        """Return the table of writers for who follows, and how many blocks and bytes lie behind the last stored one."""
+        """Return the table of writers for a successor, and how many blocks and bytes lie behind the last stored one."""
         with self._lock:
-            table = self._table or self._learn_table()
-            return table, self._blocks_since + _SEGMENT_AS_BLOCKS, self._bytes_since
-
-    def _learn_table(self) -> WriterTable:
-        """Find out which writers there are, once nothing is under way."""
-        if self._last is not None:
-            with suppress(PenstockError):  # who wrote it is told; here it only has to be over
-                self._last.result()
-        self._table, self._total = self._read_table(), self._count_all()
-        return self._table
-
-    def _count_all(self) -> int:
-        log = self._existing_log()
-        return self._head[1] if log is None or log.length <= log.start else self._count_behind(log.length)
+            return self._table(), *self._writers.behind()
 
     def has_table(self) -> bool:
-        """Whether the table of writers is known, or stands in the segment, so that none has to be inherited."""
+        """Whether the table of writers is known, or stored in the segment, so that none has to be inherited."""
         with self._lock:
-            return self._table is not None or self._find_table()[0] is not None
+            if self._writers.table is not None:
+                return True
+            is_stored, end = self._writers.is_stored()
+            self._see(end)
+            return is_stored
 
-    def _read_table(self) -> WriterTable:
-        """Read the last table in the segment, or inherit one, and take in the blocks behind it."""
-        table, headers = self._find_table()
-        if table is None:
-            table = self._inherit()
-            self._blocks_since += table.blocks_behind
-            self._bytes_since += table.bytes_behind
-        for header in reversed(headers):
-            table.note(header)
-        return table
-
-    def _find_table(self) -> tuple[WriterTable | None, list[BlockHeader]]:
-        """Find the last table in the segment, reading backwards; return it with the headers behind it, last first."""
-        log = self._existing_log()
-        low = end = 0 if log is None else log.length
-        look, headers = _FIRST_LOOK, list[BlockHeader]()
-        table, self._table_at = None, -1
-        while log is not None and low > log.start and table is None:
-            blocks = list(log.blocks(max(log.start, low - look), low))
-            low, look = blocks[0][0], 2 * look
-            for start, view in reversed(blocks):
-                header = read_header(view, where=self.where, start=start)
-                if header.kind == WRITERS:
-                    table, self._table_at = WriterTable.unpack(header, view, where=self.where, start=start), start
-                    break
-                if header.kind == CHUNK and header.floor:
-                    low = start - header.floor  # where the large event begins: what lies between is all chunks
-                    break
-                headers.append(header)
-        self._blocks_since, self._bytes_since = len(headers), end - max(self._table_at, 0)
-        self._see(end)
-        return table, headers
+    def _learn_table(self) -> WriterTable:
+        """Read the table of writers, once nothing is under way."""
+        if self._last is not None:
+            with suppress(PenstockError):  # its writer reports it; here it only has to be over
+                self._last.result()
+        self._see(self._writers.read())
+        self._total = self._lookup.count_all()
+        return self._table()
 
     def blocks(self, offset: int, *, end: int | None = None, size: int = READ_SIZE) -> Iterator[AnyBlock]:
         """Return the blocks from the one that holds ``offset`` on, as far as they were acknowledged.
@@ -457,104 +338,65 @@ class Segment:
         With each comes when it became part of the segment, if it was written before that, in a transaction; else 0.
         """
         stop = min(self.tail, end)
-        found = iter(()) if offset >= stop else self._log_with_data().labelled_blocks(offset, stop)
+        found = iter(()) if offset >= stop else self._log.with_data().labelled_blocks(offset, stop)
         return ((start, view, _commit_ms(label)) for start, view, label in found)
 
     def locate(self, offset: int, end: int) -> list[tuple[int, int, LocatedBlocks]]:
         """Return where the blocks are that hold any byte from ``offset`` to ``end``, by plog, as :meth:`views` does."""
-        stop, log = min(self.tail, end), self._existing_log()
+        stop, log = min(self.tail, end), self._log.opened
         found = [] if log is None or offset >= stop else log.locate(offset, stop)
         return [(start, _commit_ms(label), located) for start, label, located in found]
 
     def headers(self, offset: int) -> Iterator[BlockHeader]:
         """Return the headers of all blocks from ``offset`` on that are durable, shown or not."""
-        log = self._existing_log()
-        end = 0 if log is None else log.length
+        log, end = self._log.opened, self._log.length
         if log is not None and offset < end:
             for start, view in log.blocks(offset, end):
                 yield read_header(view, where=self.where, start=start)
 
     def is_border(self, offset: int) -> bool:
         """Whether an event begins or ends there, or the segment does."""
-        if offset in (0, self.tail):
-            return True
-        return any(block.index_at(offset) is not None for block in self.blocks(offset, size=1))
+        return is_border(self, offset)
 
     def event_border(self, offset: int) -> int:
         """Return where the large event that goes on at ``offset`` begins, with its extent; if none does, ``offset``."""
-        block = self._block_at(offset)
-        if not isinstance(block, Chunk):
-            return offset
-        before = self._block_at(block.start - block.back - 1)
-        return before.start if isinstance(before, Extent) else block.start - block.back
-
-    def _block_at(self, offset: int) -> AnyBlock | None:
-        return next(self.blocks(offset, size=1), None) if offset >= self.start else None
+        return event_border(self, offset, low=self.start)
 
     def truncate(self, offset: int, *, count: int = 0) -> None:
         """Free what lies before ``offset``, and these are so many events, as far as it fills whole plogs."""
-        self._head = offset, count
-        log = self._existing_log()
-        if log is not None and log.start < offset:
-            log.truncate(log.plog_at(offset))
+        self._lookup.head = offset, count
+        self._log.truncate(offset)
 
     def roll(self, *, older_than_ms: int, now_ms: int) -> None:
         """Let blocks go into a new plog if the last one begins with one that is older: then all of it can go.
 
         Also if that one is from the future: what follows says how old it is.
         """
-        log = self._existing_log()
-        if log is None or self.ended:
+        if self.ended or self._log.opened is None:
             return
-        start = log.plog_starts()[-1]
+        start = self._log.plog_starts()[-1]
         if start < self.tail and not older_than_ms <= self.time_at(start) <= now_ms:
-            log.roll()
+            self._log.roll()
 
     def merge_plogs(self, *, guard: AbstractContextManager[object], span_ms: int | None = None) -> None:
         """Merge small plogs; with ``span_ms`` only such as begin in the same of the spans that time is divided into.
 
         ``guard`` is held whenever the plogs change.
         """
-        log = self._existing_log()
-        if log is None:
-            return
 
         def span(start: int) -> int:
             return self.time_at(start) // span_ms if span_ms else 0
 
-        largest = (self._sizes or self._manager.partition.sizes).largest
-        while (found := log.small_plogs(largest=largest, group=span if span_ms else None)) is not None:
-            log.merge(*found, guard=guard, rewrite=self._without_label)
-
-    def _without_label(self, view: memoryview, label: bytes) -> tuple[Bytes, ...]:
-        """Return a block that is copied into another plog, with what the label of the first says of it."""
-        if not label:
-            return (view,)
-        header, spliced = read_header(view, where=self.where, start=0), SpliceLabel.unpack(label)
-        return header.pack_at(spliced.time_ms, spliced.events + header.before), view[BLOCK_HEADER_SIZE:]
+        self._log.merge_plogs(guard=guard, group=span if span_ms else None)
 
     def plog_starts(self) -> Sequence[int] | PlogStarts:
         """Return where each plog begins, in order; nothing is copied."""
-        log = self._existing_log()
-        return () if log is None else log.plog_starts()
+        return self._log.plog_starts()
 
     def time_at(self, offset: int) -> int:
-        """Return when the byte at ``offset`` became part of the segment, in milliseconds since 1970.
-
-        The last answers are remembered, because retention asks for the same again and again until it is old enough.
-        """
+        """Return when the byte at ``offset`` became part of the segment, in milliseconds since 1970."""
         assert offset < self.tail, "readers see what was acknowledged, and nothing beyond"
-        found = self._asked.get(offset)
-        if found is None:
-            found = self._block_time(offset)[1]
-            self._asked = {**(self._asked if len(self._asked) < _ASKED_MAX else {}), offset: found}
-        return found
-
-    def _block_time(self, offset: int) -> tuple[tuple[int, int], int]:
-        """Return where the block at ``offset`` begins and ends, and when it became part of the segment."""
-        start, view, label = self._labelled_view_at(offset)
-        header = read_header(view, where=self.where, start=start)
-        return (start, start + len(view)), header.time_ms if label is None else label.time_ms
+        return self._lookup.time_at(offset)
 
     def offset_at_time(self, time_ms: int, *, low: int) -> int:
         """Return where the first block from ``low`` on begins that is not older than a time; the end if all are.
@@ -562,60 +404,12 @@ class Segment:
         Blocks are in the order of their times, unless the clock was set back: then it is one of the places where the
         blocks before are older.
         """
-        low, high = max(low, self.start), self.tail
-        while low < high:
-            (start, end), found_ms = self._block_time((low + high) // 2)
-            if found_ms < time_ms:
-                low = end
-            else:
-                high = max(start, low)
-        return self.event_border(low) if low < self.tail else low
+        offset = self._lookup.offset_at_time(time_ms, low=max(low, self.start), high=self.tail)
+        return self.event_border(offset) if offset < self.tail else offset
 
     def count_before(self, offset: int) -> int:
-        """Return how many events of the segment lie before ``offset``, where one begins or ends; gone ones count, too.
-
-        It takes one read. The last answer is remembered, because those who ask how much there is ask for the head.
-        """
-        counted = self._counted
-        if counted[0] == offset:
-            return counted[1]
-        if offset <= self._head[0]:
-            return self._head[1]
-        known = self._count_before(offset)
-        if self.ended or offset < self.tail:  # a tail that moves would only push out what stays
-            self._counted = (offset, known)
-        return known
-
-    def _count_before(self, offset: int) -> int:
-        log = self._existing_log()
-        assert log is not None, "what was acknowledged is in a log"
-        if offset >= log.length:
-            return self._count_behind(offset)
-        start, view, label = self._labelled_view_at(offset)
-        base = 0 if label is None else label.events
-        block = read_block(view, where=self.where, start=start)
-        if isinstance(block, Chunk):  # the extent before it was counted already
-            return base + read_header(view, where=self.where, start=start).before - 1
-        return base + block.before + ((block.index_at(offset) or 0) if isinstance(block, Block) else 0)
-
-    def _count_behind(self, offset: int) -> int:
-        """Return how many events lie before a place where a block ends."""
-        start, view, label = self._labelled_view_at(offset - 1)
-        header = read_header(view, where=self.where, start=start)
-        return (0 if label is None else label.events) + header.before + header.events
-
-    def _labelled_view_at(self, offset: int) -> tuple[int, memoryview, SpliceLabel | None]:
-        """Return the block that holds the byte at ``offset``, where it begins, and the label that it has there."""
-        log = self._existing_log()
-        assert log is not None, "what was acknowledged is in a log"
-        start, view, label = next(log.labelled_blocks(offset, offset + 1))
-        return start, view, SpliceLabel.unpack(label) if label else None
-
-    def _view_at(self, offset: int) -> tuple[int, memoryview]:
-        """Return the block that holds the byte at ``offset``, and where it begins."""
-        log = self._existing_log()
-        assert log is not None, "what was acknowledged is in a log"
-        return next(log.blocks(offset, offset + 1))
+        """Return how many events lie before ``offset``, where one begins or ends; events that are gone count, too."""
+        return self._lookup.count_before(offset, is_final=self.ended or offset < self.tail)
 
     def watch(self, wake_up: WakeUp) -> None:
         """Notify the wake-up whenever there is something new."""

@@ -1,0 +1,125 @@
+"""The table of writers of one segment: kept in memory while blocks come, and stored in the segment now and then.
+
+After a restart it is read again: the last stored table, found by reading backwards, and the blocks behind it. A segment
+without one begins with what its predecessors hand on. The caller of each of its methods holds the segment.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from penstock.stream.format import BLOCK_HEADER_SIZE, CHUNK, WRITERS, BlockHeader, block_digest, read_header
+from penstock.stream.segment._writer_table import WriterTable
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from penstock.stream.segment._segment_log import SegmentLog
+
+__all__ = ["TABLE_EVERY_BLOCKS", "TABLE_EVERY_BYTES", "NumbersTaken", "SegmentWriters", "find_block"]
+
+TABLE_EVERY_BYTES: Final = 8 << 20
+TABLE_EVERY_BLOCKS: Final = 4096
+_SEGMENT_AS_BLOCKS: Final = 512  # to go back to another segment takes as long as to read so many blocks
+_FIRST_LOOK: Final = 256 << 10  # how far back the last table is looked for at first
+
+
+class NumbersTaken(Exception):
+    """There are other events under the numbers of a block: its writer was not the only one with its id."""
+
+
+class SegmentWriters:
+    """The table of writers of one segment; ``table`` is None until it is read, and after an append failed.
+
+    ``stored_at`` is where the last stored table is, -1 if there is none. ``inherit`` returns the table that the
+    segment begins with.
+    """
+
+    def __init__(self, log: SegmentLog, inherit: Callable[[], WriterTable]) -> None:
+        self._log, self._inherit = log, inherit
+        self.table: WriterTable | None = None
+        self.stored_at = -1
+        self._bytes_since = self._blocks_since = 0  # since the last stored table
+
+    def note(self, header: BlockHeader) -> None:
+        """Take in a block."""
+        assert self.table is not None, "it is read before a block is appended"
+        self.table.note(header)
+
+    def note_size(self, *, blocks: int, size: int) -> None:
+        """Count blocks that were appended."""
+        self._bytes_since += size
+        self._blocks_since += blocks
+
+    @property
+    def is_far(self) -> bool:
+        """Whether the last stored table is too far away to be found quickly."""
+        return self._bytes_since > TABLE_EVERY_BYTES or self._blocks_since > TABLE_EVERY_BLOCKS
+
+    def pack(self, time_ms: int, events: int) -> bytes:
+        """Return the block that stores the table, behind so many events of the segment."""
+        assert self.table is not None, "only a table that is known is stored"
+        self._bytes_since = self._blocks_since = 0
+        return self.table.pack(time_ms, events)
+
+    def behind(self) -> tuple[int, int]:
+        """Return how many blocks and bytes a successor has to read to know this table."""
+        return self._blocks_since + _SEGMENT_AS_BLOCKS, self._bytes_since
+
+    def read(self) -> int:
+        """Read the last stored table, or inherit one, and take in the blocks behind it; return where those end."""
+        table, headers, end = self._find()
+        if table is None:
+            table = self._inherit()
+            self.note_size(blocks=table.blocks_behind, size=table.bytes_behind)
+        for header in reversed(headers):
+            table.note(header)
+        self.table = table
+        return end
+
+    def is_stored(self) -> tuple[bool, int]:
+        """Return whether the segment has a stored table, and where its last durable block ends."""
+        table, _, end = self._find()
+        return table is not None, end
+
+    def _find(self) -> tuple[WriterTable | None, list[BlockHeader], int]:
+        """Find the last stored table, reading backwards; return it, the headers behind it, last first, and the end."""
+        log, where = self._log.opened, self._log.where
+        low = end = 0 if log is None else log.length
+        look, headers = _FIRST_LOOK, list[BlockHeader]()
+        table, self.stored_at = None, -1
+        while log is not None and low > log.start and table is None:
+            blocks = list(log.blocks(max(log.start, low - look), low))
+            low, look = blocks[0][0], 2 * look
+            for start, view in reversed(blocks):
+                header = read_header(view, where=where, start=start)
+                if header.kind == WRITERS:
+                    table, self.stored_at = WriterTable.unpack(header, view, where=where, start=start), start
+                    break
+                if header.kind == CHUNK and header.floor:
+                    low = start - header.floor  # where the large event begins: what lies between is all chunks
+                    break
+                headers.append(header)
+        self._blocks_since, self._bytes_since = len(headers), end - max(self.stored_at, 0)
+        return table, headers, end
+
+
+def find_block(segment_log: SegmentLog, writer: bytes, *, last: int, count: int, digest: bytes) -> int | None:
+    """Return where a block of a writer is, by the number of its last event and its digest; None if it is not here.
+
+    ``NumbersTaken`` if there are other events under its numbers.
+    """
+    log = segment_log.opened
+    end = 0 if log is None else log.length
+    while log is not None and end > log.start:
+        blocks = list(log.blocks(max(log.start, end - _FIRST_LOOK), end))
+        for start, view in reversed(blocks):
+            header = read_header(view, where=segment_log.where, start=start)
+            if header.writer == writer and header.last <= last:
+                if header.last == last and block_digest(header, view[BLOCK_HEADER_SIZE:]) == digest:
+                    return start
+                if header.last > last - count:
+                    raise NumbersTaken
+                return None
+        end = blocks[0][0]
+    return None
