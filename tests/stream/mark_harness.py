@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from penstock.model import StreamConfig, StreamCut
 from penstock.stream.catalog._stream_state import StreamState
-from penstock.stream.format._records import StreamCreated, StreamScaled, StreamTruncated
+from penstock.stream.format import StreamCreated, StreamScaled, StreamTruncated
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

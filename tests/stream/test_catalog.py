@@ -14,7 +14,7 @@ from penstock.log import MetadataManager, PlogSizes
 from penstock.model import StreamConfig
 from penstock.plog import FilePlogs
 from penstock.stream.catalog._catalog import Catalog
-from penstock.stream.format._records import StreamCreated, StreamStopped
+from penstock.stream.format import StreamCreated, StreamStopped
 from penstock.testing import MemoryDisk
 from tests.log.harness import GatedPlogs
 from tests.stream.large_harness import settle

@@ -12,7 +12,7 @@ from penstock.errors import StoreClosed, StoreLocked
 from penstock.log import PlogSizes
 from penstock.model import StreamConfig
 from penstock.stream.catalog import _catalog
-from penstock.stream.catalog._catalog import _parts
+from penstock.stream.catalog._catalog_log import snapshot_appends
 from tests.stream.test_writer import STREAM
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ def test_a_snapshot_that_is_cut_short_does_not_count(folder: Path, monkeypatch: 
     with open_store(folder, sizes=sizes) as store:
         for number in range(1500):
             store.create_stream(f"a/s{number}", config=StreamConfig(tags=("x" * 250,)))
-        monkeypatch.setattr(_catalog, "_parts", lambda state: [next(iter(_parts(state)))])
+        monkeypatch.setattr(_catalog, "snapshot_appends", lambda state: [next(iter(snapshot_appends(state)))])
         monkeypatch.setattr(type(store.catalog._log), "truncate", lambda *_: None)
         store.catalog._write_snapshot()
         monkeypatch.undo()

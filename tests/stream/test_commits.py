@@ -9,7 +9,7 @@ import pytest
 
 from penstock.cpo import open_cpo
 from penstock.errors import CommitUnfinished, CorruptData, DiskFull, NoSuchTransaction
-from penstock.stream.format._records import Committed, decode_records
+from penstock.stream.format import Committed, decode_records
 from penstock.stream.segment._segment import Segment
 from penstock.testing import ManualClock, MemoryDisk
 from tests.stream.harness import STREAM
@@ -156,7 +156,7 @@ def test_large_events_by_themselves_do_not_drive_transactions_out_of_memory(
     cpo: Cpo, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Nobody knows their ids, so nobody asks for them; those of transactions are asked for after a restart."""
-    monkeypatch.setattr("penstock.stream.catalog._catalog.COMMITTED_MAX", 2)
+    monkeypatch.setattr("penstock.stream.catalog._catalog_state.COMMITTED_MAX", 2)
     disk = MemoryDisk()
     with store_and_manager(disk, cpo) as (store, _):
         store.create_stream(STREAM)

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from penstock.model import StreamConfig, StreamCut
-from penstock.stream.catalog._group_state import CHECKPOINTS_MAX, GroupState, followers, lost_segments, nested
+from penstock.stream.catalog._group_state import CHECKPOINTS_MAX, GroupState, lost_segments, nested
 from penstock.stream.catalog._stream_state import StreamState
-from penstock.stream.format._records import (
+from penstock.stream.format import (
     CheckpointBegun,
     CheckpointDropped,
     CheckpointReached,
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from penstock.stream.catalog._group_state import Key
-    from penstock.stream.format._records import GroupRecord
+    from penstock.stream.format import GroupRecord
 
 GROUP: Final = "g"
 A: Final = "plant/a"
@@ -69,7 +69,7 @@ def new_group(stream: StreamState, *, ends: dict[int, int] | None = None, reader
 
 
 def done(stream: StreamState, segment: int, end: int, reader: str = "r1") -> SegmentDone:
-    return SegmentDone(GROUP, reader, stream.name, segment, end, *followers(stream, segment))
+    return SegmentDone(GROUP, reader, stream.name, segment, end, *map(sorted, stream.succession(segment)))
 
 
 def check_is_cut(stream: StreamState, places: Mapping[int, int]) -> None:
@@ -87,7 +87,7 @@ def later_cut(
         for segment, place in found.items():
             found[segment] = dice.randint(place, max(place, limit.get(segment, tails[stream.name, segment])))
         segment = dice.choice(sorted(found))
-        old, new = followers(stream, segment)
+        old, new = stream.succession(segment)
         if new and set(old) <= found.keys() - limit.keys():
             found = {one: place for one, place in found.items() if one not in old} | dict.fromkeys(new, 0)
     return found
@@ -230,7 +230,9 @@ class GroupMachine(RuleBasedStateMachine):
                 self.note(reader, {key: end})
                 name, segment = key
                 self.passed.add(key)
-                self.apply(SegmentDone(GROUP, reader, name, segment, end, *followers(self.streams[name], segment)))
+                self.apply(
+                    SegmentDone(GROUP, reader, name, segment, end, *map(sorted, self.streams[name].succession(segment)))
+                )
 
     def settle(self, reader: str) -> None:
         share = self.state.share(reader)

@@ -28,9 +28,8 @@ from penstock.errors import (
 )
 from penstock.model import StreamConfig
 from penstock.stream import PreparedTransaction
-from penstock.stream.catalog._catalog import CatalogState
-from penstock.stream.format._keys import key_position
-from penstock.stream.format._records import (
+from penstock.stream.catalog._catalog_state import CatalogState
+from penstock.stream.format import (
     Committing,
     LoggedPart,
     NumberFull,
@@ -41,6 +40,7 @@ from penstock.stream.format._records import (
     decode_records,
     encode_records,
 )
+from penstock.stream.format._keys import key_position
 from penstock.testing import Fault, FaultyDisk, MemoryDisk
 from tests.log.harness import SECONDS_MAX, leftovers
 from tests.stream.harness import STREAM, embedded_only, inside
@@ -58,7 +58,7 @@ if TYPE_CHECKING:
 
     from penstock.cpo import Cpo
     from penstock.stream import Engine
-    from penstock.stream.format._records import Record
+    from penstock.stream.format import Record
     from penstock.stream.transaction import Transaction, TransactionalWriter
     from penstock.testing import ManualClock
 

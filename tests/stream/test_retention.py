@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from penstock.errors import WrongCut
 from penstock.model import StreamConfig, StreamCut
 from penstock.stream.catalog._stream_state import StreamState
-from penstock.stream.format._records import StreamCreated, StreamScaled, StreamStopped, StreamTruncated
+from penstock.stream.format import StreamCreated, StreamScaled, StreamStopped, StreamTruncated
 from penstock.stream.maintenance._retention import by_consumption, by_size, by_time
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from penstock.embedded import open_store
 from penstock.model import SEGMENTS_MAX, ByDataRate, ByEventRate, BySize, Fixed, Scaling, StreamConfig
 from penstock.stream.catalog._stream_state import StreamState
-from penstock.stream.format._records import StreamCreated, StreamScaled, StreamStopped
+from penstock.stream.format import StreamCreated, StreamScaled, StreamStopped
 from penstock.stream.maintenance._maintenance import Maintenance
 from penstock.stream.maintenance._scaling import (
     COOL_DOWN_S,

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from penstock.errors import BadArgument, WrongCut
 from penstock.model import SEGMENTS_MAX, ByTime, StreamConfig, StreamCut
 from penstock.stream.catalog._stream_state import StreamState, covers, even_ranges
-from penstock.stream.format._records import (
+from penstock.stream.format import (
     ConsumerMoved,
     StreamCreated,
     StreamScaled,

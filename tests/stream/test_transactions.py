@@ -595,7 +595,7 @@ def test_the_end_of_a_transaction_is_forgotten_some_time(
     disk: MemoryDisk, cpo: Cpo, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What is remembered has a limit, or a store would grow with every transaction ever made."""
-    monkeypatch.setattr("penstock.stream.catalog._catalog.COMMITTED_MAX", 5)
+    monkeypatch.setattr("penstock.stream.catalog._catalog_state.COMMITTED_MAX", 5)
     monkeypatch.setattr("penstock.stream.transaction._transactions._ABORTED_MAX", 5)
     ended: dict[str, list[str]] = {"committed": [], "aborted": []}
     with store_and_manager(disk, cpo) as (store, _):

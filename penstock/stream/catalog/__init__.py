@@ -5,8 +5,8 @@ The states of streams and groups are pure: records go in, and each state says wh
 
 from penstock.stream.catalog._advance import advance
 from penstock.stream.catalog._catalog import Catalog
-from penstock.stream.catalog._group_state import GroupState, Key, flat, followers, lost_segments, nested
-from penstock.stream.catalog._stream_state import SegmentState, StreamState, even_ranges
+from penstock.stream.catalog._group_state import GroupState, Key, flat, lost_segments, nested
+from penstock.stream.catalog._stream_state import SegmentState, StreamState, Succession, even_ranges
 
 __all__ = [
     "Catalog",
@@ -14,10 +14,10 @@ __all__ = [
     "Key",
     "SegmentState",
     "StreamState",
+    "Succession",
     "advance",
     "even_ranges",
     "flat",
-    "followers",
     "lost_segments",
     "nested",
 ]

@@ -29,7 +29,7 @@ def advance(state: StreamState, reach: Reach) -> Cut:
         whole.update(ended)
         found |= {segment: _end(state, segment) if offset is None else offset for segment, offset in reached.items()}
         fresh = {}
-        for old, new in (state.family(segment) for segment in ended):
+        for old, new in (state.succession(segment) for segment in ended):
             if new and old <= whole and old <= found.keys():
                 for one in old:
                     del found[one]

@@ -21,8 +21,6 @@ from contextlib import suppress
 from itertools import takewhile
 from typing import TYPE_CHECKING, Final
 
-import msgspec
-
 from penstock.errors import (
     AppendTooLarge,
     CpoUnavailable,
@@ -32,159 +30,25 @@ from penstock.errors import (
     NoSuchStream,
     PenstockError,
     StoreClosed,
-    StreamCorrupt,
 )
 from penstock.model import check_kind
 from penstock.ports import uninterrupted
-from penstock.stream.catalog._group_state import GroupState
-from penstock.stream.catalog._stream_state import LastBatch, StreamState
-from penstock.stream.format import (
-    CommitsFull,
-    Committed,
-    Committing,
-    ConsumerFull,
-    GroupCreated,
-    GroupDeleted,
-    GroupFull,
-    NumberFull,
-    Prepared,
-    PreparedFull,
-    SegmentsFull,
-    SnapshotBegin,
-    SnapshotEnd,
-    SnapshotRecord,
-    StreamCreated,
-    StreamDeleted,
-    StreamFull,
-    StreamRecord,
-    Uncommitted,
-    Unprepared,
-    WriterFull,
-    decode_records,
-    encode_records,
-)
+from penstock.stream.catalog._catalog_log import replay, snapshot_appends
+from penstock.stream.format import encode_records
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from penstock.log import LogStream, PendingLogAppend
-    from penstock.stream.format import Record
+    from penstock.stream.catalog._group_state import GroupState
+    from penstock.stream.catalog._stream_state import StreamState
+    from penstock.stream.format import Committed, Committing, Prepared, Record
 
-__all__ = ["COMMITTED_MAX", "Catalog", "CatalogState"]
+__all__ = ["Catalog"]
 
 _SNAPSHOT_SHARE: Final = 4  # the log grows to so many times a snapshot before there is another
 _SNAPSHOT_EVERY_MIN: Final = 1 << 20
-_PART_SIZE: Final = 256 << 10
 _UNSETTLED_MAX: Final = 64  # appends that nobody has waited for
-_SEGMENTS_IN_RECORD: Final = 5000  # of some 50 bytes each
 _REFUSED: Final = (DiskFull, CpoUnavailable)  # nothing of what was to be written is kept, and the log goes on
 _logger: Final = logging.getLogger("penstock.stream")
-COMMITTED_MAX: Final = 10_000  # transactions whose end is remembered
-
-
-class CatalogState:
-    """What the records of a catalog add up to."""
-
-    def __init__(self) -> None:
-        self.streams: dict[str, StreamState] = {}
-        self.groups: dict[str, GroupState] = {}
-        self.commits: dict[str, Committing] = {}  # under way, by transaction
-        self.committed: dict[str, None] = {}  # the last ones, in order
-        self.prepared: dict[str, Prepared] = {}
-        self.newest_commit: Committed | None = None  # if nothing came behind it
-        self.next_uid = 0
-
-    def apply(self, record: Record) -> None:
-        """Take in one record; ``KeyError`` if it does not follow from those before."""
-        self.newest_commit = record if isinstance(record, Committed) else None
-        match record:
-            case StreamCreated():
-                self.streams[record.stream] = StreamState(record)
-                self.next_uid = record.uid + 1
-            case StreamDeleted():
-                del self.streams[record.stream]
-                self.prepared = {key: one for key, one in self.prepared.items() if one.stream != record.stream}
-                for group in self.groups.values():
-                    group.drop_stream(record.stream)
-            case GroupCreated():
-                self.groups[record.group] = GroupState(record)
-            case GroupDeleted():
-                del self.groups[record.group]
-            case _ if isinstance(record, SnapshotRecord):
-                self._apply_full(record)
-            case Prepared() | Unprepared() | Committing() | Committed() | Uncommitted():
-                self._apply_commit(record)
-            case _ if isinstance(record, StreamRecord):
-                self.streams[record.stream].apply(record)
-            case _:
-                self.groups[record.group].apply(record)
-
-    def _apply_full(self, record: SnapshotRecord) -> None:
-        match record:
-            case SnapshotBegin():
-                self.next_uid = record.next_uid
-            case StreamFull():
-                self.streams[record.stream] = StreamState.restore(record)
-            case SegmentsFull():
-                self.streams[record.stream].add_full(record.segments)
-            case ConsumerFull():
-                self.streams[record.stream].consumers[record.consumer] = record
-            case WriterFull():
-                self.streams[record.stream].writers[record.writer] = record
-            case NumberFull():
-                self.streams[record.stream].note_batch(record.writer, LastBatch(record.number, record.time))
-            case PreparedFull():
-                self.prepared[record.transaction] = record
-            case GroupFull():
-                self.groups[record.group] = GroupState.restore(record)
-            case CommitsFull():
-                self.commits = {one.transaction: one for one in record.under_way}
-                self.committed = dict.fromkeys(record.done)
-            case SnapshotEnd():
-                pass
-
-    def _apply_commit(self, record: Prepared | Unprepared | Committing | Committed | Uncommitted) -> None:
-        match record:
-            case Prepared():
-                self.prepared[record.transaction] = record
-            case Unprepared():
-                for transaction in record.transactions:
-                    del self.prepared[transaction]
-            case Committing():
-                self.commits[record.transaction] = record
-                self._apply_together(record)
-            case Uncommitted():
-                self.committed.pop(record.transaction, None)
-            case Committed():
-                self.commits.pop(record.transaction, None)
-                if not record.implicit:
-                    self._note_committed(record.transaction)
-
-    def _apply_together(self, record: Committing) -> None:
-        """Take in what is committed together: from here on it is, however long it takes to finish."""
-        for transaction in record.together:
-            del self.prepared[transaction]
-            self._note_committed(transaction)
-        if record.writer is not None and record.number is not None:
-            self.streams[record.stream].note_batch(record.writer, LastBatch(record.number, record.time))
-
-    def _note_committed(self, transaction: str) -> None:
-        self.committed[transaction] = None
-        if len(self.committed) > COMMITTED_MAX:
-            del self.committed[next(iter(self.committed))]
-
-    def snapshot(self) -> Iterator[Record]:
-        """Return the records that say it all."""
-        yield SnapshotBegin(self.next_uid)
-        yield CommitsFull(list(self.commits.values()), list(self.committed))
-        for stream in self.streams.values():
-            yield from _split(stream.full())
-            yield from (ConsumerFull(*msgspec.structs.astuple(one)) for one in stream.consumers.values())
-            yield from (WriterFull(*msgspec.structs.astuple(mark)) for mark in stream.writers.values())
-            yield from (NumberFull(stream.name, writer, *batch) for writer, batch in stream.last_batches.items())
-        yield from (PreparedFull(*msgspec.structs.astuple(one)) for one in self.prepared.values())
-        yield from (group.full() for group in self.groups.values())
-        yield SnapshotEnd()
 
 
 class Catalog:
@@ -197,7 +61,7 @@ class Catalog:
         self._closed = False
         self._owed: list[list[Record]] = []  # they count, and the log does not have them: written before any others
         self._unsettled: list[tuple[PendingLogAppend, list[Record]]] = []  # appended, and not known to be durable
-        self._state, snapshot_size = _replay(log)
+        self._state, snapshot_size = replay(log)
         self._snapshot_at = _next_snapshot(snapshot_size)
         self._grown = log.length - log.start
 
@@ -401,7 +265,7 @@ class Catalog:
 
     def _write_snapshot(self) -> None:
         before, size = self._log.length, 0
-        for data in _parts(self._state):
+        for data in snapshot_appends(self._state):
             self._log.append(data)
             size += len(data)
         self._grown, self._snapshot_at = size, _next_snapshot(size)
@@ -427,52 +291,3 @@ def _is_kept(pending: PendingLogAppend) -> bool:
 def _next_snapshot(size: int) -> int:
     """Return how large the log may grow behind a snapshot of this size."""
     return max(_SNAPSHOT_EVERY_MIN, _SNAPSHOT_SHARE * size)
-
-
-def _split(full: StreamFull) -> Iterator[Record]:
-    """Return what a snapshot says of a stream, in records none of which is too large."""
-    first, rest = full.segments[:_SEGMENTS_IN_RECORD], full.segments[_SEGMENTS_IN_RECORD:]
-    yield msgspec.structs.replace(full, segments=first)
-    for start in range(0, len(rest), _SEGMENTS_IN_RECORD):
-        yield SegmentsFull(full.stream, rest[start : start + _SEGMENTS_IN_RECORD])
-
-
-def _parts(state: CatalogState) -> Iterator[bytes]:
-    """Return the appends of a snapshot, none too large."""
-    batch: list[Record] = []
-    size = 0
-    for record in state.snapshot():
-        more = len(encode_records([record]))
-        if batch and size + more > _PART_SIZE:
-            yield encode_records(batch)
-            batch, size = [], 0
-        batch.append(record)
-        size += more
-    yield encode_records(batch)
-
-
-def _replay(log: LogStream) -> tuple[CatalogState, int]:
-    """Return what the log says, and how large its last snapshot is."""
-    state, fresh, fresh_size, snapshot_size = CatalogState(), CatalogState(), 0, 0
-    whole = log.start == 0  # otherwise the first records are the end of something that is not there any more
-    inside = False
-    for offset, data in log.blocks(log.start, log.length):
-        try:
-            for record in decode_records(data):
-                if isinstance(record, SnapshotBegin):
-                    fresh, fresh_size, inside = CatalogState(), 0, True
-                elif not isinstance(record, SnapshotRecord):
-                    inside = False  # it was never finished, because of a crash or a full disk
-                if inside:
-                    fresh.apply(record)
-                elif whole:
-                    state.apply(record)
-                if inside and isinstance(record, SnapshotEnd):
-                    state, snapshot_size, whole, inside = fresh, fresh_size + len(data), True, False
-        except (msgspec.MsgspecError, KeyError, ValueError) as error:
-            reason = f"no record that follows from those before ({error})"
-            raise StreamCorrupt("the catalog of streams", offset=offset, reason=reason) from error
-        fresh_size += len(data)
-    if not whole:
-        raise StreamCorrupt("the catalog of streams", offset=log.start, reason="it has no whole snapshot")
-    return state, snapshot_size

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from penstock.stream.catalog._stream_state import StreamState
     from penstock.stream.format import GroupRecord, Places
 
-__all__ = ["CHECKPOINTS_MAX", "Followers", "GroupState", "Key", "Share", "flat", "followers", "lost_segments", "nested"]
+__all__ = ["CHECKPOINTS_MAX", "GroupState", "Key", "Share", "flat", "lost_segments", "nested"]
 
 T = TypeVar("T")
 CHECKPOINTS_MAX: Final = 100
@@ -329,29 +329,6 @@ class GroupState:
 
 def _without(table: Mapping[Key, T], stream: str) -> dict[Key, T]:
     return {key: value for key, value in table.items() if key[0] != stream}
-
-
-class Followers(NamedTuple):
-    """Segments that follow some others, all of which must be read before."""
-
-    before: list[int]
-    after: list[int]
-
-
-def followers(stream: StreamState, segment: int) -> Followers:
-    """Return what follows a segment and its neighbours.
-
-    Neighbours are those who share a successor, and whose successors have another predecessor, and so on: only when
-    all of them are read there is a cut that begins their successors.
-    """
-    before, after, todo = {segment}, set[int](), [segment]
-    while todo:
-        new = set(stream.segments[todo.pop()].successors) - after
-        after |= new
-        more = {one for known in new for one in stream.segments[known].predecessors} - before
-        before |= more
-        todo += more
-    return Followers(sorted(before) if after else [], sorted(after))
 
 
 def lost_segments(group: GroupState, streams: Iterable[StreamState]) -> list[SegmentsLost]:

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
     _Step = Callable[["SegmentState"], tuple[int, ...]]
 
-__all__ = ["BATCH_WRITERS_MAX", "LastBatch", "SegmentState", "StreamState", "covers", "even_ranges"]
+__all__ = ["BATCH_WRITERS_MAX", "LastBatch", "SegmentState", "StreamState", "Succession", "covers", "even_ranges"]
 
 BATCH_WRITERS_MAX: Final = 10_000  # whose batch numbers a stream remembers
 
@@ -85,6 +85,13 @@ class LastBatch(NamedTuple):
 
     number: int
     time: int | None
+
+
+class Succession(NamedTuple):
+    """Segments that follow others, ``after``, and all those that must be read ``before`` them."""
+
+    before: set[int]
+    after: set[int]
 
 
 class StreamState:
@@ -278,14 +285,18 @@ class StreamState:
                 found[segment] = one.end
         return found
 
-    def family(self, segment: int) -> tuple[set[int], set[int]]:
-        """Return the segments that can only be passed by together with this one, and those that follow them."""
-        old, new, found = set[int](), set[int](), {segment}
-        while found != old:
-            old = found
-            new = {after for one in old for after in self.segments[one].successors}
-            found = old | ({before for one in new for before in self.segments[one].predecessors} & self.segments.keys())
-        return old, new
+    def succession(self, segment: int) -> Succession:
+        """Return the segments that can only be passed by together with this one, and those that follow them.
+
+        They are its neighbours: those with which it shares a successor, those with which they do, and so on. Only when
+        all of them are read is there a cut that begins their successors.
+        """
+        before, after, known = set[int](), set[int](), {segment}
+        while known != before:
+            before = known
+            after = {new for one in before for new in self.segments[one].successors}
+            known = before | ({old for one in after for old in self.segments[one].predecessors} & self.segments.keys())
+        return Succession(before, after) if after else Succession(set(), after)
 
     def _reach(self, segments: Iterable[int], step: _Step) -> set[int]:
         found: set[int] = set()

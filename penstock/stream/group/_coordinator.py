@@ -27,7 +27,7 @@ from penstock.errors import (
 )
 from penstock.model import shown
 from penstock.ports import uninterrupted
-from penstock.stream.catalog import followers, nested
+from penstock.stream.catalog import nested
 from penstock.stream.format import (
     CheckpointBegun,
     CheckpointDropped,
@@ -280,7 +280,7 @@ class Coordinator:
         stream, segment = key
         state = self.catalog.stream(stream)
         if key in self.state.readers[reader_id] and segment in state.segments:
-            done = SegmentDone(self.name, reader_id, stream, segment, end, *followers(state, segment))
+            done = SegmentDone(self.name, reader_id, stream, segment, end, *map(sorted, state.succession(segment)))
             self._commit(done, durable=bool(self.state.guests))
             self.alert(besides=reader_id)
         else:

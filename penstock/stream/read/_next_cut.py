@@ -17,9 +17,9 @@ from penstock.stream.segment import LargeBlock, block_at, scan
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
+    from penstock.stream.catalog import Succession
     from penstock.stream.segment import ReadableSegment
 
-    Family = tuple[set[int], set[int]]  # segments, and those that follow them
 
 __all__ = ["CutBudget", "next_cut_through"]
 
@@ -51,20 +51,20 @@ class CutBudget:
 def next_cut_through(
     start: Mapping[int, int],
     ends: Mapping[int, int],
-    families: Iterable[Family],
+    successions: Iterable[Succession],
     segment_of: Callable[[int], ReadableSegment],
     budget: CutBudget,
 ) -> dict[int, int]:
     """Return the cut at the end of a step from the cut ``start``; ``ends`` are how far segments are read at most."""
     found = dict(start)
-    waiting = list(families)
+    waiting = list(successions)
     while True:
         _fill({segment: ends.get(segment, place) for segment, place in found.items()}, found, segment_of, budget)
         over = {segment for segment, place in found.items() if place >= ends.get(segment, place)}
         ready = [(old, new) for old, new in waiting if old <= over and new <= ends.keys()]
         if not ready or budget.is_empty():
             return found
-        waiting = [family for family in waiting if family not in ready]
+        waiting = [one for one in waiting if one not in ready]
         for old, new in ready:
             found = {segment: place for segment, place in found.items() if segment not in old}
             found |= dict.fromkeys(new, 0)

@@ -138,9 +138,9 @@ class StreamReads:
             check = self._moved_on if moves else self._checked
             start, end = check(state, start), check(state, end)
             ends = {segment: high for segment, _, high in self._cuts.spans(state, start, end)}
-            families = [state.family(segment) for segment in ends if state.segments[segment].successors]
+            successions = [state.succession(segment) for segment in ends if state.segments[segment].successors]
         with self._cuts.unless_truncated(state, start, head):
-            reached = next_cut_through(start.offsets, ends, families, partial(self._segments.of, state), budget)
+            reached = next_cut_through(start.offsets, ends, successions, partial(self._segments.of, state), budget)
         with self._catalog.lock:
             self._cuts.check_there(state, start, head)
             return self._watermarks.next_cut(state, start.offsets, reached, align=align)

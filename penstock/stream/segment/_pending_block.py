@@ -9,7 +9,7 @@ import msgspec
 from penstock.errors import PenstockError
 
 if TYPE_CHECKING:
-    from penstock.log._stream import PendingLogAppend
+    from penstock.log import PendingLogAppend
     from penstock.stream.segment._segment import Segment
 
 __all__ = ["PendingBlock", "SegmentEnded"]

@@ -12,8 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from contextlib import AbstractContextManager
 
-    from penstock.log import LogStream, MetadataManager, PlogSizes
-    from penstock.log._stream import PlogStarts
+    from penstock.log import LogStream, MetadataManager, PlogSizes, PlogStarts
     from penstock.ports import Bytes
 
 __all__ = ["SegmentLog"]
