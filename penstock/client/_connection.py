@@ -327,12 +327,12 @@ def _knock(client: flight.FlightClient) -> None:
 
 def _reached(session: Session, stream: str, segment: int, offset: int) -> PlogFiles | None:
     """Look for the file that the server makes for us."""
-    shown = session.call("reach", stream, segment, offset)
+    shown = session.call("access.probe", stream, segment, offset)
     if shown is None:
         return None
     number, path, content, place = shown
     files = PlogFiles.reached(path, content, place)
-    session.call("reach.end", number)
+    session.call("access.end", number)
     return files
 
 

@@ -38,7 +38,7 @@ def _addresses() -> list[str]:
 def _resolved(host: str) -> list[str]:
     try:
         return [str(found[4][0]) for found in socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)]
-    except OSError:  # who listens there is told
+    except OSError:  # listening there raises the error
         return []
 
 

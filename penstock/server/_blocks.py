@@ -1,4 +1,4 @@
-"""Blocks as they are sent to readers. Those who follow a stream are sent the same ones, which are read once for all."""
+"""Blocks as they are sent to readers. Readers at the tail of a segment share the blocks, which are read once."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Blocks:
         """Return the blocks that hold any byte from ``offset`` to ``end``, as far as they were acknowledged."""
         stop = min(end, segment.tail)
         if not segment.start <= offset < stop:
-            return (one for _, _, one in _messages(segment, offset, end))  # nothing, or what is wrong is told
+            return (one for _, _, one in _messages(segment, offset, end))  # empty, or it raises what is wrong
         if stop < segment.tail or stop - offset > READ_SIZE:
             return (one for _, _, one in _messages(segment, offset, stop))
         return self._newest(segment).between(offset, stop, partial(_messages, segment))

@@ -1,4 +1,4 @@
-"""Calls that are under way. Each has a thread, and gRPC makes more and more of them until the process ends by it."""
+"""Calls that are under way. Each has a thread, and gRPC has no limit for them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ __all__ = ["Calls"]
 
 
 class Calls:
-    """How many there are, in all, by connection and by user; who comes when there are too many is told to try again."""
+    """The number of calls in all, by connection and by user; above the limits calls are refused, to be tried again."""
 
     def __init__(self, limits: Limits) -> None:
         self._limits = limits
@@ -31,7 +31,7 @@ class Calls:
 
     @contextmanager
     def one(self, peer: str, user: str | None = None) -> Iterator[None]:
-        """Note that a call of a peer is under way; without users, everybody may have all of them."""
+        """Count a call of a peer while it is under way; without users there is no limit of one user."""
         with self._lock:
             self._check(peer, user)
             self._total += 1
@@ -48,9 +48,9 @@ class Calls:
     def _check(self, peer: str, user: str | None) -> None:
         limits = self._limits
         if self._total >= limits.calls_max or self._by_peer[peer] >= limits.calls_of_one_max:
-            raise _busy("as many calls are under way as the server takes at once")
+            raise _busy("the server has as many calls under way as it may have")
         if user is not None and self._by_user[user] >= limits.calls_of_user_max:
-            raise _busy(f"as many calls of user {user!r} are under way as one user may have")
+            raise _busy(f"user {user!r} has as many calls under way as one user may have")
 
 
 def _busy(why: str) -> flight.FlightUnavailableError:
@@ -58,7 +58,7 @@ def _busy(why: str) -> flight.FlightUnavailableError:
 
 
 def _add(counts: Counter[str], name: str | None, number: int) -> None:
-    """Count, and keep nothing of who has none."""
+    """Change a count, and remove it at zero."""
     if name is not None:
         counts[name] += number
         if not counts[name]:

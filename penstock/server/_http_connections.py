@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from penstock.server._watch import Ledger, Watch
+from penstock.server._watch import ConnectionWatch, UsageTable
 
 if TYPE_CHECKING:
     import asyncio
@@ -34,23 +34,23 @@ class ConnectionTable:
         self.config: Final = config
         self.silent: Final[dict[_Connection, asyncio.TimerHandle | None]] = {}  # None: uvicorn's own timer runs
         self.busy: Final[dict[_Connection, asyncio.TimerHandle | None]] = {}
-        self._ledger: Ledger | None = None
+        self._usages: UsageTable | None = None
 
     @property
     def protocol(self) -> type[H11Protocol]:
         """What uvicorn makes for each connection."""
         return cast("type[H11Protocol]", partial(_Connection, self))
 
-    def watch(self, port: int, limits: Limits) -> Watch:
-        """Watch the connections that are not here yet: with TLS, a handshake may take long before one is."""
-        self._ledger = Ledger()
-        return Watch(port, limits, self._ledger)
+    def watch(self, port: int, limits: Limits) -> ConnectionWatch:
+        """ConnectionWatch the connections that are not here yet: with TLS, a handshake may take long before one is."""
+        self._usages = UsageTable()
+        return ConnectionWatch(port, limits, self._usages)
 
     def add(self, connection: _Connection) -> None:
         """Take in a connection; close another one if there are too many."""
         peer = connection.transport.get_extra_info("peername")
-        if self._ledger is not None and peer is not None:
-            self._ledger.account("tcp:{}:{}".format(*peer)).add(0)
+        if self._usages is not None and peer is not None:
+            self._usages.of("tcp:{}:{}".format(*peer)).add(0)
         connection.wait_for_head()
         if len(self) > self.config.max_connections:
             others = (one for one in chain(self.silent, self.busy) if one is not connection)

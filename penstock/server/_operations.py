@@ -1,7 +1,7 @@
-"""What clients may call, and what each call needs.
+"""The operations that clients may call, and the permission that each needs.
 
 An operation is named as the method it calls. The first argument is the stream or the group that it is about; what a
-user needs to be permitted is asked for that stream, or for all streams of the group.
+user needs is checked for that stream, or for all streams of the group.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 from penstock.errors import BadArgument, NoSuchGroup, NoSuchStream, ReaderInUse, WriterFenced
 from penstock.model import check_name
 from penstock.server import _transactions as transactions
-from penstock.server._reach import end_proof, show_proof
+from penstock.server._direct_access import end_probe, make_probe
 from penstock.server._readers import ClientReader
-from penstock.server._session import news_of
-from penstock.server._writers import ClientWriter, Upload
+from penstock.server._session import update_of
+from penstock.server._writers import ClientWriter, LargeUpload
 from penstock.stream.group import Claim
 from penstock.stream.segment import writer_hash
 from penstock.stream.write import check_writer
@@ -31,13 +31,13 @@ __all__ = ["OPERATIONS", "Operation", "Permission"]
 
 Permission = Literal["read", "write", "admin"]
 About = Literal["stream", "streams", "group", "transaction", "pointer", "open", "store", "chosen"]
-"""The first argument names a stream, a group, a transaction, an event, something open; the second names streams; the
-call is about the whole store; or nothing is asked, because what is told is chosen, or something is only let go."""
+"""The first argument names a stream, a group, a transaction, an event, or something open; the second names streams;
+the call is about the whole store; or nothing is checked: the answer is filtered, or something is only closed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Operation:
-    """What is called, what it needs, and what its first argument says that it is about."""
+    """The function to call, the permission it needs, and what its first argument names."""
 
     run: Callable[..., Any]
     needs: Permission
@@ -66,7 +66,7 @@ def _group_value(name: str) -> Callable[..., Any]:
 
 
 def _streams(session: Session, scope: str | None) -> list[Any]:
-    return [info for info in session.store.streams(scope) if session.visitor.may("read", info.name)]
+    return [info for info in session.store.streams(scope) if session.principal.may("read", info.name)]
 
 
 def _groups(session: Session) -> list[str]:
@@ -74,7 +74,7 @@ def _groups(session: Session) -> list[str]:
 
 
 def _may_read(session: Session, group: str) -> bool:
-    return all(session.visitor.may("read", stream) for stream in session.store.reader_group(group).streams)
+    return all(session.principal.may("read", stream) for stream in session.store.reader_group(group).streams)
 
 
 def _create_stream(session: Session, name: str, segments: int | None, config: Any, exist_ok: bool) -> Any:  # noqa: ANN401
@@ -96,7 +96,7 @@ def _next_cut(session: Session, name: str, start: Any, end: Any, *limits: Any) -
 
 def _segment_at(session: Session, pointer: Any) -> Any:  # noqa: ANN401
     segment = session.store.cuts.segment_at(pointer)
-    return news_of(session.store.catalog.stream(pointer.stream), pointer.segment_id, segment)
+    return update_of(session.store.catalog.stream(pointer.stream), pointer.segment_id, segment)
 
 
 def _locate(session: Session, stream: str, segment: int, offset: int, end: int) -> Any:  # noqa: ANN401
@@ -118,7 +118,7 @@ class _CheckpointWait:
         self._group, self._name = group, name
 
     def abandon(self) -> None:
-        """Wait no more: the client is gone."""
+        """End the wait: the client is gone."""
         self._group.drop_checkpoint(self._name)
 
 
@@ -146,7 +146,7 @@ def _open_reader(
     epoch: int | None = None,
     places: Any = (),  # noqa: ANN401
 ) -> list[Any]:
-    """Let a reader in; one that comes again says of which epoch of the group it is, and where it was."""
+    """Open a reader; one that reconnects sends the epoch of its group, and where it was."""
     check_name("reader", reader_id)
     store = session.store
     claim = None if epoch is None else Claim(epoch, places_of(places))
@@ -167,7 +167,7 @@ def _sync(session: Session, number: int, places: Any, told: str | None, passing:
 
 def _record(session: Session, number: int, places: Any, durable: bool) -> None:  # noqa: ANN401
     reader, found = _reader(session, number), None if places is None else places_of(places)
-    reader.hear(found)
+    reader.note_seen(found)
     reader.membership.record(found, durable=durable)
 
 
@@ -175,16 +175,16 @@ def _is_finished(session: Session, group: str) -> bool:
     try:
         return session.store.reader_group(group).finished
     except NoSuchGroup:
-        return False  # its readers are told in another way
+        return False  # its readers are stopped with an error
 
 
 def _note_places(session: Session, number: int, places: Any, returned: Any) -> None:  # noqa: ANN401
-    _reader(session, number).hear(places_of(places), places_of(returned))
+    _reader(session, number).note_seen(places_of(places), places_of(returned))
 
 
 def _finish_segment(session: Session, number: int, stream: str, segment: int, place: int) -> None:
     reader, key = _reader(session, number), (stream, segment)
-    reader.hear(reader.places(returned=False) | {key: place}, reader.places(returned=True) | {key: place})
+    reader.note_seen(reader.places(returned=False) | {key: place}, reader.places(returned=True) | {key: place})
     reader.membership.finish_segment(key, place)
 
 
@@ -194,7 +194,7 @@ def _note_told(session: Session, number: int, stream: str, segments: list[int]) 
 
 def _leave(session: Session, number: int, places: Any) -> None:  # noqa: ANN401
     reader, found = _reader(session, number), places_of(places)
-    reader.hear(found)
+    reader.note_seen(found)
     reader.membership.leave(found)
 
 
@@ -215,7 +215,7 @@ def _open_writer(  # noqa: PLR0917 - as they are sent
     notes_time: bool,
     sent: int | None,
 ) -> list[Any]:
-    """Let a writer in; one that comes again says up to which number it has ``sent``: what is above is of another."""
+    """Open a writer; one that reconnects sends the highest number it has ``sent``: higher ones are of another."""
     check_writer(writer_id, None)
     if writer_id is not None and identity != writer_hash(writer_id):
         raise BadArgument(f"this is not the identity of writer {writer_id!r}")
@@ -235,7 +235,7 @@ def _open_writer(  # noqa: PLR0917 - as they are sent
             raise WriterFenced(stream, str(writer_id))
     writer = session.store.writers.admit(stream, writer_id, make)
     if session.is_over:
-        writer.abandon()  # who ended it may have come before the store knew the writer
+        writer.abandon()  # the session may have ended before the store knew the writer
     return [writer.number, *found]
 
 
@@ -265,14 +265,14 @@ def _find(session: Session, number: int, blocks: list[list[Any]]) -> list[int | 
 
 
 def _open_upload(session: Session, number: int) -> int:
-    return session.keep(Upload(session, _writer(session, number)))
+    return session.keep(LargeUpload(session, _writer(session, number)))
 
 
-def _upload(session: Session, writer: int, number: int) -> Upload:
-    """Return a large event of a writer: what was permitted for that one holds for no other."""
-    upload: Upload = session.get(number, Upload)
+def _upload(session: Session, writer: int, number: int) -> LargeUpload:
+    """Return a large event of a writer: a permission for one writer holds for no other."""
+    upload: LargeUpload = session.get(number, LargeUpload)
     if upload.writer.number != writer:
-        raise BadArgument(f"{number} is no large event of writer {writer}")
+        raise BadArgument(f"{number} is not a large event of writer {writer}")
     return upload
 
 
@@ -317,8 +317,8 @@ OPERATIONS: Final[Mapping[str, Operation]] = {
     "segment_at": Operation(_segment_at, "read", "pointer"),
     "watch": Operation(lambda session, *key: session.watch(key), "read"),
     "unwatch": Operation(lambda session, *key: session.unwatch(key), "read"),
-    "reach": Operation(show_proof, "read"),
-    "reach.end": Operation(end_proof, "read", "chosen"),
+    "access.probe": Operation(make_probe, "read"),
+    "access.end": Operation(end_probe, "read", "chosen"),
     "locate": Operation(_locate, "read"),
     "times": Operation(_times, "read"),
     "reader_groups": Operation(_groups, "read", "chosen"),

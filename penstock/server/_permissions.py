@@ -1,4 +1,4 @@
-"""Whether a client may call an operation: what that needs is asked for every stream that the call is about."""
+"""Permissions: whether a client may call an operation, checked for every stream that the call is about."""
 
 from __future__ import annotations
 
@@ -18,101 +18,101 @@ if TYPE_CHECKING:
     from penstock.server._operations import About, Operation, Permission
     from penstock.server._session import Session
 
-__all__ = ["EVERYBODY", "Door", "Guard", "Visitor", "check", "check_stream", "user_of", "visitor_of"]
+__all__ = ["ANONYMOUS", "AuthMiddleware", "Guard", "Principal", "check", "check_stream", "principal_of", "user_of"]
 
 _NAME: Final = "guard"
 _ACTS: Final = {"read": "read", "write": "write to", "admin": "administer"}
 
 
-class Visitor(Protocol):
-    """Who calls."""
+class Principal(Protocol):
+    """The user that calls, or the anonymous one."""
 
     @property
     def name(self) -> str:
-        """How to call them."""
+        """The name of the user."""
 
     def may(self, permission: Permission, stream: str) -> bool:
-        """Whether they may do that with a stream; ``*`` stands for all there are."""
+        """Whether the permission is granted for a stream; ``*`` stands for all streams."""
 
 
-Guard = Callable[["str | None"], Visitor]
-"""Returns who somebody is, by the ``Authorization`` header; ``NotAuthenticated`` if they do not say so rightly, and
-``ServerError`` if that cannot be told at the moment."""
+Guard = Callable[["str | None"], Principal]
+"""Returns the principal of an ``Authorization`` header; ``NotAuthenticated`` if the credentials are wrong, and
+``ServerError`` if they cannot be checked at the moment."""
 
 
-class _Everybody:
-    """Whoever reaches a socket that only the owner's user can open."""
+class _Anonymous:
+    """Every client of a server without users, or of a socket that only the owner's user can open."""
 
-    name: Final = "everybody"
+    name: Final = "anonymous"
 
     def may(self, permission: Permission, stream: str) -> bool:
-        """They may."""
+        """Permit everything."""
         del permission, stream
         return True
 
 
-EVERYBODY: Final = _Everybody()
+ANONYMOUS: Final = _Anonymous()
 
 
-class Door(flight.ServerMiddlewareFactory):  # type: ignore[misc]
-    """Asks with every call who it is."""
+class AuthMiddleware(flight.ServerMiddlewareFactory):  # type: ignore[misc]
+    """Authenticates every call."""
 
     def __init__(self, guard: Guard) -> None:
         super().__init__()
         self._guard = guard
 
     def start_call(self, info: flight.CallInfo, headers: Mapping[str, list[str]]) -> flight.ServerMiddleware:
-        """Let the call in, or not."""
+        """Accept the call, or refuse it."""
         del info
-        said = next(iter(headers.get("authorization", [])), None)
+        header = next(iter(headers.get("authorization", [])), None)
         try:
-            visitor = self._guard(said)
+            principal = self._guard(header)
         except NotAuthenticated as error:
             raise flight.FlightUnauthenticatedError(str(error), extra_info=pack_error(error)) from error
-        except ServerError as error:  # which has not looked yet
+        except ServerError as error:  # the credentials were not checked yet
             raise flight.FlightUnavailableError(str(error), extra_info=BUSY) from error
-        return _Admitted(visitor.name, partial(self._guard, said))
+        return _Admitted(principal.name, partial(self._guard, header))
 
     @classmethod
-    def at(cls, guard: Guard | None) -> dict[str, Door]:
-        """Return what a Flight server takes."""
+    def at(cls, guard: Guard | None) -> dict[str, AuthMiddleware]:
+        """Return the middleware of a Flight server; none without users."""
         return {} if guard is None else {_NAME: cls(guard)}
 
 
 class _Admitted(flight.ServerMiddleware):  # type: ignore[misc]
-    def __init__(self, name: str, ask: Callable[[], Visitor]) -> None:
+    def __init__(self, name: str, ask: Callable[[], Principal]) -> None:
         super().__init__()
         self.name, self.ask = name, ask
 
 
 def user_of(context: flight.ServerCallContext) -> str | None:
-    """Return the name of the user who calls; None where there are no users."""
+    """Return the name of the user that calls; None on a server without users."""
     admitted = context.get_middleware(_NAME)
     return None if admitted is None else admitted.name
 
 
-def visitor_of(context: flight.ServerCallContext) -> Visitor:
-    """Return who calls, with what is granted now: a call may take long, and that may change."""
+def principal_of(context: flight.ServerCallContext) -> Principal:
+    """Return the principal of a call, with its grants of this moment: they may change during a long call."""
     admitted = context.get_middleware(_NAME)
-    return EVERYBODY if admitted is None else admitted.ask()
+    return ANONYMOUS if admitted is None else admitted.ask()
 
 
-def check(session: Session, visitor: Visitor, operation: Operation, args: list[Any]) -> None:
-    """Refuse a call that the visitor may not make."""
-    if visitor is EVERYBODY:
+def check(session: Session, principal: Principal, operation: Operation, args: list[Any]) -> None:
+    """Refuse a call that the principal may not make."""
+    if principal is ANONYMOUS:
         return
-    if visitor.name != session.user:
-        raise NotPermitted(visitor.name, act="use the session of somebody else", advice="connect as this user")
+    if principal.name != session.user:
+        raise NotPermitted(principal.name, act="use the session of another user", advice="connect as this user")
     for stream in _ABOUT[operation.about](session, args):
-        check_stream(visitor, operation.needs, stream)
+        check_stream(principal, operation.needs, stream)
 
 
-def check_stream(visitor: Visitor, permission: Permission, stream: str) -> None:
-    """Refuse a visitor who has not the permission for a stream, or for all of them, which is ``*``."""
-    if not visitor.may(permission, stream):
+def check_stream(principal: Principal, permission: Permission, stream: str) -> None:
+    """Refuse a principal without the permission for a stream, or for all of them, which is ``*``."""
+    if not principal.may(permission, stream):
         act = f"{_ACTS[permission]} {'all streams' if stream == '*' else stream}"
-        grant = f"penstock user grant {visitor.name} {permission} '{stream}'"
-        raise NotPermitted(visitor.name, act=act, advice=f"an administrator can allow it with {grant}")
+        grant = f"penstock user grant {principal.name} {permission} '{stream}'"
+        raise NotPermitted(principal.name, act=act, advice=f"an administrator can allow it with {grant}")
 
 
 def _named(_: Session, args: list[Any]) -> list[str]:
@@ -135,7 +135,7 @@ def _of_transaction(session: Session, args: list[Any]) -> Iterable[str]:
     found = session.store.transactions.get(args[0])
     if isinstance(found, Transaction | PreparedTransaction):
         return [found.stream]
-    return []  # of one that has ended only how is told
+    return []  # the answer only says how it has ended
 
 
 def _of_open(session: Session, args: list[Any]) -> Iterable[str]:

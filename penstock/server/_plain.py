@@ -21,7 +21,7 @@ from penstock.stream import READ_SCHEMA
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from penstock.server._permissions import Visitor
+    from penstock.server._permissions import Principal
     from penstock.stream import Engine
 
 __all__ = ["append", "flight_of", "flights", "is_ticket", "name_in", "read"]
@@ -33,14 +33,14 @@ class _Ticket(msgspec.Struct, forbid_unknown_fields=True):
     end: str | int | None = None
 
 
-def flights(store: Engine, visitor: Visitor) -> Iterator[flight.FlightInfo]:
-    """Return the streams that a visitor may read."""
-    return (_info(info.name, info.size_bytes) for info in store.streams() if visitor.may("read", info.name))
+def flights(store: Engine, principal: Principal) -> Iterator[flight.FlightInfo]:
+    """Return the streams that a principal may read."""
+    return (_info(info.name, info.size_bytes) for info in store.streams() if principal.may("read", info.name))
 
 
-def flight_of(store: Engine, visitor: Visitor, name: str) -> flight.FlightInfo:
+def flight_of(store: Engine, principal: Principal, name: str) -> flight.FlightInfo:
     """Return one stream."""
-    check_stream(visitor, "read", name)
+    check_stream(principal, "read", name)
     return _info(name, store.stream(name).size_bytes)
 
 
@@ -55,13 +55,13 @@ def is_ticket(data: bytes) -> bool:
     return data.startswith(b"{")
 
 
-def read(store: Engine, visitor: Visitor, data: bytes) -> Iterator[pa.RecordBatch]:
+def read(store: Engine, principal: Principal, data: bytes) -> Iterator[pa.RecordBatch]:
     """Return the events that a ticket asks for."""
     try:
         ticket = msgspec.json.decode(data, type=_Ticket)
     except msgspec.MsgspecError as error:
         raise BadArgument(f'this is no ticket, which looks like {{"stream": "scope/name"}}: {error}') from error
-    check_stream(visitor, "read", ticket.stream)
+    check_stream(principal, "read", ticket.stream)
     start, end = (StreamCut.parse(place) if isinstance(place, str) else place for place in (ticket.start, ticket.end))
     return store.read(ticket.stream, start, end)
 
@@ -74,9 +74,9 @@ def name_in(descriptor: flight.FlightDescriptor) -> str:
     return "/".join(path)
 
 
-def append(store: Engine, visitor: Visitor, name: str, reader: Any) -> int:  # noqa: ANN401 - of Flight
+def append(store: Engine, principal: Principal, name: str, reader: Any) -> int:  # noqa: ANN401 - of Flight
     """Append batches of events, with their keys and headers; return how many, once all are durable."""
-    check_stream(visitor, "write", name)
+    check_stream(principal, "write", name)
     count = 0
     with store.writer(name) as writer:
         for chunk in reader:

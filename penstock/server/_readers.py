@@ -1,4 +1,4 @@
-"""A client's reader, as the group on the server sees it."""
+"""A reader in another process, as its group sees it on the server."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ __all__ = ["ClientReader"]
 
 
 class ClientReader:
-    """What the group knows of a reader in another process: where it said it was, and when it was last heard of."""
+    """A remote reader: the positions that it has sent, and when its client was last seen."""
 
     is_remote: Final = True
 
@@ -36,7 +36,7 @@ class ClientReader:
         self._seen = self._clock.elapsed()
 
     def open(self) -> int:
-        """Let the client use it, which has its membership now; return its number."""
+        """Add it to the session, now that it has its membership; return its number."""
         try:
             self.number = self._session.keep(self)
         except BaseException:
@@ -46,14 +46,14 @@ class ClientReader:
 
     @property
     def streams(self) -> tuple[str, ...]:
-        """What it is about."""
+        """The streams of its group."""
         return self.membership.streams
 
     # What the client calls
 
     def sync(self, places: Mapping[Key, int], told: str | None, *, passing: bool) -> list[Any] | None:
         """Come to a checkpoint, give and take segments; see :class:`penstock.stream.read.Membership`."""
-        self.hear(places)
+        self.note_seen(places)
         assignment = self.membership.sync(places, told=told, passing=passing)
         if assignment is None:
             return None
@@ -61,49 +61,49 @@ class ClientReader:
             try:
                 self._segments[key] = self.membership.segment(key)
             except KeyError:
-                continue  # truncated away at this very moment: the next look tells
+                continue  # truncated at this very moment: the next sync tells
         self._segments = {key: one for key, one in self._segments.items() if key in assignment.held}
         ahead = {key: place for key, place in assignment.held.items() if place > self._places.get(key, -1)}
-        self._places |= ahead  # another reader was there meanwhile: nobody goes back behind it
+        self._places |= ahead  # another reader was there meanwhile: no reader goes back behind it
         self._returned |= ahead
         return [
             assignment.checkpoint,
             [[*key, place, self.membership.end_of(key)] for key, place in assignment.held.items()],
         ]
 
-    def hear(self, places: Mapping[Key, int] | None = None, returned: Mapping[Key, int] | None = None) -> None:
-        """Note that the client is there, and where it is."""
+    def note_seen(self, places: Mapping[Key, int] | None = None, returned: Mapping[Key, int] | None = None) -> None:
+        """Note that the client is alive, and where its reader is."""
         self._seen = self._clock.elapsed()
         if places is not None:
             self._places = dict(places)
             self._returned = dict(places if returned is None else returned)
 
     def end_if_left_behind(self) -> bool:
-        """End the session if the client is gone, and nobody has noticed yet; return whether it is over."""
+        """End the session if its client is gone and that was not noticed yet; return whether it is over."""
         if self._session.is_gone():
             self._session.end()
         return self._session.is_over
 
     def abandon(self) -> None:
-        """Leave the group: the client is gone, without a word."""
+        """Leave the group: the client is gone without closing the reader."""
         if self.error is None:
             self.membership.leave(self._places)
 
     # What the group calls
 
     def attend(self) -> None:
-        """Let the client look at the group."""
-        self._session.tell((self.number, "attend"), ["attend", self.number])
+        """Have the client sync with the group."""
+        self._session.notify((self.number, "attend"), ["attend", self.number])
 
     def stop(self, error: PenstockError) -> None:
-        """Let the client read no more."""
+        """Stop the reader of the client."""
         self.error = error
         self._session.drop(self.number, error)
-        self._session.tell((self.number, "stop"), ["stop", self.number, pack_error(error)])
+        self._session.notify((self.number, "stop"), ["stop", self.number, pack_error(error)])
 
     def miss(self, error: PenstockError) -> None:
-        """Tell the client that something was truncated away, or deleted, before it was read."""
-        self._session.tell((self.number, str(error)), ["miss", self.number, pack_error(error)])
+        """Notify the client that events were truncated or deleted before it had read them."""
+        self._session.notify((self.number, str(error)), ["miss", self.number, pack_error(error)])
 
     def missed(self, lost: Mapping[Key, int]) -> dict[Key, int]:
         """Return of segments that are gone those that it has not read to the end, and where it was."""
@@ -119,11 +119,11 @@ class ClientReader:
         return found
 
     def places(self, *, returned: bool) -> dict[Key, int]:
-        """Return where it said that it was."""
+        """Return the positions that the client has sent."""
         return dict(self._returned if returned else self._places)
 
     def is_silent(self, now: float) -> bool:
-        """Whether it was not heard of for as long as the lease."""
+        """Whether its client was not seen for as long as the lease."""
         return now - self._seen > READER_LEASE_S
 
     def let_go(self) -> None:

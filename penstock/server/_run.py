@@ -67,15 +67,17 @@ def stop_signals() -> Iterator[Callable[[], str]]:
 
     When it has returned, the next signal does what it always does.
     """
-    told: SimpleQueue[int] = SimpleQueue()  # a signal may come anywhere, also in here, and put something into it
-    before = {one: signal.signal(one, lambda number, _: told.put(number)) for one in (signal.SIGTERM, signal.SIGINT)}
+    received: SimpleQueue[int] = SimpleQueue()  # a signal may come anywhere, also in here, and put something into it
+    before = {
+        one: signal.signal(one, lambda number, _: received.put(number)) for one in (signal.SIGTERM, signal.SIGINT)
+    }
 
     def restore() -> None:
         for one, handler in before.items():
             signal.signal(one, handler)
 
     def wait() -> str:
-        name = signal.Signals(told.get()).name
+        name = signal.Signals(received.get()).name
         restore()
         return name
 

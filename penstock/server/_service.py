@@ -1,8 +1,8 @@
 """The Flight service: a store, served to other processes.
 
 Calls are actions, blocks are fetched with DoGet, and each client has one exchange open, its channel, for as long as it
-is connected. What clients keep open ends with it. A client that connects again says which session it had before, so
-that nothing of that is in its way.
+is connected. Everything that the client has open ends with it. A client that reconnects sends the id of its last
+session, so that nothing of that is in its way.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from penstock.server._blocks import BLOCKS, Blocks
 from penstock.server._calls import Calls
 from penstock.server._limits import UNLIMITED, Limits, share_of_user
 from penstock.server._operations import OPERATIONS, Operation
-from penstock.server._permissions import Door, check, user_of, visitor_of
+from penstock.server._permissions import AuthMiddleware, check, principal_of, user_of
 from penstock.server._session import Session, SessionOver
-from penstock.server._watch import Ledger, Rounds, Watch, close_all
+from penstock.server._watch import ConnectionWatch, Periodic, UsageTable, close_all
 from penstock.server._writers import ClientWriter
 from penstock.stream import READ_SCHEMA
 from penstock.wire import END, HERE, NOT_BEGUN, PROTOCOL, pack, pack_error, unpack_call
@@ -64,18 +64,18 @@ class FlightService(flight.FlightServerBase):  # type: ignore[misc]
         forks.check_network()
         forks.guard(self)
         self._store, self._sessions_max, self._limits = store, sessions_max, limits
-        self._ledger = Ledger()
+        self._usages = UsageTable()
         self._calls = Calls(limits)
         self._at = location.removeprefix(_UNIX) if location.startswith(_UNIX) else None
         self._sessions: dict[str, Session] = {}
         self._lock = threading.Lock()
         self._is_over = False
         self._blocks_of = Blocks()
-        super().__init__(location, tls_certificates=tls, middleware=Door.at(guard))
-        self._rounds: list[Watch | Rounds] = []
+        super().__init__(location, tls_certificates=tls, middleware=AuthMiddleware.at(guard))
+        self._watches: list[ConnectionWatch | Periodic] = []
         if limits is not UNLIMITED:
-            self._rounds.append(Watch(self.port, limits, self._ledger))
-            self._rounds.append(Rounds(self._end_silent, "penstock-silence"))
+            self._watches.append(ConnectionWatch(self.port, limits, self._usages))
+            self._watches.append(Periodic(self._end_silent, "penstock-silence"))
 
     def give_back_in_child(self) -> None:
         """Let it not be shut down when the child ends, which would wait for threads that are not there."""
@@ -85,7 +85,7 @@ class FlightService(flight.FlightServerBase):  # type: ignore[misc]
 
     def do_action(self, context: flight.ServerCallContext, action: flight.Action) -> list[bytes]:
         """Call an operation."""
-        with _answered(), self._call(context):
+        with _all_errors_sent(), self._call(context):
             return self._act(context, action)
 
     def _act(self, context: flight.ServerCallContext, action: flight.Action) -> list[bytes]:
@@ -93,52 +93,52 @@ class FlightService(flight.FlightServerBase):  # type: ignore[misc]
         session_id, args = _understood(action.body)
         session = self._session(session_id)
         if action.type == END:
-            with _told(session):
-                check(session, visitor_of(context), _ENDING, args)
+            with _errors_sent(session):
+                check(session, principal_of(context), _ENDING, args)
             self._end(session)
             return [pack([0, None])]
         if action.type == HERE:
             return [pack([0, None])]
-        with _told(session):
+        with _errors_sent(session):
             operation = OPERATIONS.get(action.type)
             if operation is None:
                 raise BadArgument(f"there is no operation {action.type!r}")
-            session.visitor = visitor_of(context)  # what was granted may have changed
-            check(session, session.visitor, operation, args)
+            session.principal = principal_of(context)  # what was granted may have changed
+            check(session, session.principal, operation, args)
             answer = operation.run(session, *args)
-            return [pack([session.told, answer])]
+            return [pack([session.notified, answer])]
 
     def list_flights(self, context: flight.ServerCallContext, criteria: bytes) -> Iterator[flight.FlightInfo]:
         """Return the streams, for any Flight client."""
-        with _answered():
+        with _all_errors_sent():
             self._count(context, len(criteria))
-            yield from plain.flights(self._store, visitor_of(context))
+            yield from plain.flights(self._store, principal_of(context))
 
     def get_flight_info(
         self, context: flight.ServerCallContext, descriptor: flight.FlightDescriptor
     ) -> flight.FlightInfo:
         """Return one stream, for any Flight client."""
-        with _answered():
+        with _all_errors_sent():
             self._count(context)
-            return plain.flight_of(self._store, visitor_of(context), plain.name_in(descriptor))
+            return plain.flight_of(self._store, principal_of(context), plain.name_in(descriptor))
 
     def do_get(self, context: flight.ServerCallContext, ticket: flight.Ticket) -> flight.FlightDataStream:
         """Return blocks of a segment; or, for any Flight client, events."""
-        with _answered():
+        with _all_errors_sent():
             return self._stream(context, ticket)
 
     def _stream(self, context: flight.ServerCallContext, ticket: flight.Ticket) -> flight.FlightDataStream:
         self._count(context, len(ticket.ticket))
         if plain.is_ticket(ticket.ticket):
-            with _told(None):
-                found = plain.read(self._store, visitor_of(context), ticket.ticket)
+            with _errors_sent(None):
+                found = plain.read(self._store, principal_of(context), ticket.ticket)
                 return flight.GeneratorStream(READ_SCHEMA, self._one_call(context, found))
         what, session_id, args = _understood(ticket.ticket)
         session = self._session(session_id)
-        with _told(session):
+        with _errors_sent(session):
             if what != "blocks":
                 raise BadArgument(f"there is nothing called {what!r} to get")
-            check(session, visitor_of(context), _READING, args)
+            check(session, principal_of(context), _READING, args)
             return flight.GeneratorStream(BLOCKS, self._one_call(context, self._blocks(session, *args)))
 
     def _one_call(
@@ -152,7 +152,7 @@ class FlightService(flight.FlightServerBase):  # type: ignore[misc]
         return self._calls.one(context.peer(), user_of(context))
 
     def _blocks(self, session: Session, stream: str, segment: int, offset: int, end: int) -> Iterator[pa.RecordBatch]:
-        with _told(session):
+        with _errors_sent(session):
             try:
                 found = self._store.segments.get(stream, segment)
             except (KeyError, NoSuchStream):  # which is for readers to tell: they know what they have missed
@@ -170,7 +170,7 @@ class FlightService(flight.FlightServerBase):  # type: ignore[misc]
 
         Or, for any Flight client, append events.
         """
-        with _answered(), self._call(context):
+        with _all_errors_sent(), self._call(context):
             self._append(context, descriptor, reader, writer)
 
     def _append(
@@ -181,20 +181,20 @@ class FlightService(flight.FlightServerBase):  # type: ignore[misc]
         writer: flight.FlightMetadataWriter,
     ) -> None:
         if descriptor.descriptor_type == flight.DescriptorType.PATH:
-            with _told(None):
+            with _errors_sent(None):
                 name, chunks = plain.name_in(descriptor), self._counted(context, reader)
-                count = plain.append(self._store, visitor_of(context), name, chunks)
+                count = plain.append(self._store, principal_of(context), name, chunks)
                 writer.write(pa.py_buffer(str(count).encode()))
             return
         _, session_id, number = _understood(descriptor.command)
         session = self._session(session_id)
-        with _told(session):
+        with _errors_sent(session):
             client: ClientWriter = session.get(number, ClientWriter)
             under_way = _UnderWay(session.budget, client)
             try:
                 for chunk in self._counted(context, reader):
-                    session.hear()
-                    check(session, visitor_of(context), _APPENDING, [number])
+                    session.note_seen()
+                    check(session, principal_of(context), _APPENDING, [number])
                     under_way.take(_size(chunk))
                     if client.submit(chunk) == 0:
                         answer = client.acknowledge()
@@ -214,7 +214,7 @@ class FlightService(flight.FlightServerBase):  # type: ignore[misc]
     ) -> None:
         """Keep a client's channel open."""
         del reader
-        with _answered(), self._call(context):
+        with _all_errors_sent(), self._call(context):
             self._keep_open(context, descriptor, writer)
 
     def _keep_open(
@@ -227,13 +227,13 @@ class FlightService(flight.FlightServerBase):  # type: ignore[misc]
         limits = self._limits
         session = Session(
             self._store,
-            visitor_of(context),
+            principal_of(context),
             is_cancelled=context.is_cancelled,
             inflight=limits.max_inflight_bytes,
             silent_s=limits.idle_timeout_s,
         )
         try:
-            with _told(session):
+            with _errors_sent(session):
                 what, version, before = _understood(descriptor.command)
                 if what != "session":
                     raise BadArgument("there is one exchange, called session")
@@ -253,10 +253,10 @@ class FlightService(flight.FlightServerBase):  # type: ignore[misc]
             if self._is_over:
                 raise SessionOver("the server ends")
             if len(self._sessions) >= self._sessions_max:
-                raise ServerError(f"the server has {self._sessions_max} clients, as many as it takes: try again later")
+                raise ServerError(f"the server has {self._sessions_max} clients, which is its limit: try again later")
             most = share_of_user(self._sessions_max)
             if user is not None and sum(one.user == user for one in self._sessions.values()) >= most:
-                raise ServerError(f"user {user!r} has {most} clients here, as many as one user may: try again later")
+                raise ServerError(f"user {user!r} has {most} clients, which is the limit of one user: try again later")
             self._sessions[session.id] = session
 
     def _end(self, session: Session) -> None:
@@ -267,20 +267,20 @@ class FlightService(flight.FlightServerBase):  # type: ignore[misc]
         session = self._sessions.get(session_id) if isinstance(session_id, str) else None
         if session is None or session.is_over:
             raise SessionOver("the session is over", extra_info=NOT_BEGUN)
-        session.hear()
+        session.note_seen()
         return session
 
     def _end_silent(self) -> None:
-        """End the sessions of clients that are not there any more, though their channels are not broken."""
+        """End the sessions of clients that are gone, though their channels are not broken."""
         for session in list(self._sessions.values()):
             if session.is_silent():
                 self._end(session)
 
     def _count(self, context: flight.ServerCallContext, size: int = 0) -> None:
-        """Note a message that was let in; refuse one that is too large."""
+        """Count a message that was accepted; refuse one that is too large."""
         if self._limits is not UNLIMITED:
-            self._ledger.account(context.peer()).add(size)
-            with _told(None):
+            self._usages.of(context.peer()).add(size)
+            with _errors_sent(None):
                 self._limits.check_message(size)
 
     def _counted(
@@ -297,14 +297,14 @@ class FlightService(flight.FlightServerBase):  # type: ignore[misc]
         return len(self._sessions)
 
     def shutdown(self) -> None:
-        """Serve no more: clients are told, and have a moment to hang up. Then they are hung up on.
+        """End the service: clients are notified, and have a moment to hang up. Then their connections are closed.
 
-        Or who does not read what was asked for would keep a thread, and with that this process, for ever.
+        Otherwise a client that does not read its answer would keep a thread, and this process, running for ever.
         """
         with self._lock:
             self._is_over = True
-        for one in self._rounds:
-            one.end()
+        for watch in self._watches:
+            watch.end()
         for session in list(self._sessions.values()):
             self._end(session)
         last = threading.Thread(target=super().shutdown, name="penstock-shutdown", daemon=True)
@@ -316,9 +316,9 @@ class FlightService(flight.FlightServerBase):  # type: ignore[misc]
 
 
 class _UnderWay:
-    """What a writer was sent and is not durable yet: it takes budget of its client.
+    """The blocks of a writer that are not durable yet: they take budget of their client.
 
-    Who finds none sees what it has durable first: so nobody who waits for budget holds any.
+    A writer that finds no budget makes its blocks durable first: so no thread that waits for budget holds any.
     """
 
     def __init__(self, budget: ByteBudget, writer: ClientWriter) -> None:
@@ -334,13 +334,13 @@ class _UnderWay:
         self._size += size
 
     def end(self) -> None:
-        """Give it back: what it was for is durable, or given up."""
+        """Return the budget: the blocks are durable, or given up."""
         size, self._size = self._size, 0
         self._budget.give(size)
 
 
 def _during(call: AbstractContextManager[None], batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    with _answered(), call:
+    with _all_errors_sent(), call:
         yield from batches
 
 
@@ -350,12 +350,12 @@ def _size(chunk: flight.FlightStreamChunk) -> int:
 
 
 def _understood(data: bytes | memoryview) -> Any:  # noqa: ANN401 - whatever was sent
-    with _told(None):
+    with _errors_sent(None):
         return unpack_call(data)
 
 
-class _answered:  # noqa: N801 - as the next one
-    """Send an error of ours as it is, and of any other nothing that tells of the inside of the server."""
+class _all_errors_sent:  # noqa: N801 - as the next one
+    """Send Penstock's errors as they are; of others send nothing that shows the inside of the server."""
 
     def __enter__(self) -> None:
         """Nothing."""
@@ -365,15 +365,15 @@ class _answered:  # noqa: N801 - as the next one
         if not isinstance(error, Exception) or isinstance(error, flight.FlightError):
             return
         if isinstance(error, PenstockError):
-            told = error
+            sent = error
         else:
-            told = ServerError("this call makes no sense to the server, or it failed at it: its log says why")
+            sent = ServerError("the server does not understand this call, or failed at it: see its log")
             is_usual = isinstance(error, pa.ArrowException | OSError)  # when a client goes in the middle of something
             _logger.log(logging.DEBUG if is_usual else logging.WARNING, "a call failed", exc_info=error)
-        raise flight.FlightServerError(str(told), extra_info=pack_error(told)) from error
+        raise flight.FlightServerError(str(sent), extra_info=pack_error(sent)) from error
 
 
-class _told:  # noqa: N801 - reads like a word in a with statement
+class _errors_sent:  # noqa: N801 - reads like a word in a with statement
     """Send errors to the client as they are; once its session is over only that."""
 
     def __init__(self, session: Session | None) -> None:

@@ -57,7 +57,7 @@ def begin(session: Session, stream: str, uid: int, writer_id: str | None, lease:
 
 
 def close(session: Session, stream: str, uid: int, writer_id: str) -> None:
-    """Give no more time under the id of a transactional writer."""
+    """Close a transactional writer: it notes no more time."""
     _writer(session, stream, uid, writer_id).close()
 
 
@@ -109,7 +109,7 @@ def write_batch(  # noqa: PLR0917 - as they are sent
         check_columns(flags, memoryview(columns), len(lengths))
         keys, headers = unpack_columns(flags, memoryview(columns), len(lengths))
     except (TypeError, ValueError) as error:
-        raise BadArgument(f"this is no batch ({error})") from error
+        raise BadArgument(f"this is not a batch ({error})") from error
     if len(positions) != len(lengths) or int(lengths.sum(dtype=np.int64)) != len(data):
         raise BadArgument("a batch whose events are not as long, or as many, as it says")
     one.add_rows(EventRows(array_of(lengths, data), keys, headers), positions)
@@ -146,7 +146,7 @@ def _event(session: Session, transaction: str, number: int) -> _Event:
     """Return an event of a transaction: what was permitted for that one holds for no other."""
     event: _Event = session.get(number, _Event)
     if event.transaction != transaction:
-        raise BadArgument(f"{number} is no event of transaction {transaction}")
+        raise BadArgument(f"{number} is not an event of transaction {transaction}")
     return event
 
 
@@ -168,7 +168,7 @@ def _place_of(session: Session, number: int) -> EventPointer | None:
 
 
 def abort(session: Session, transaction: str, events: list[int]) -> None:
-    """Abort, and forget those events that were to be told of."""
+    """Abort, and remove the events whose clients wait for their places."""
     _open(session, transaction).abort()
     for number in events:
         session.drop(number)

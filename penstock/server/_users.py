@@ -1,14 +1,14 @@
 """Users, their passwords and tokens, and what they may do; kept in one file of the store's folder.
 
-A password is kept as an argon2 hash, a token as the sha256 of its secret: who reads the file gets into nothing. What
-was not granted is denied. The file is read again when it has changed, so a server that runs knows with the next call
-what ``penstock user`` has done.
+A password is stored as an argon2 hash, a token as the sha256 of its secret: reading the file gives no access. What was
+not granted is denied. The file is read again when it has changed, so a running server knows with the next call what
+``penstock user`` has done.
 
-Telling that somebody is unknown takes as long as telling that a password is wrong, so nobody learns names from it. A
-password that was right is remembered until it was not used for a minute, as a hash with a key that no file has: not
-every call costs the 64 MiB and the tenth of a second that make argon2 what it is, and no more than two at a time do.
-Few others wait for their turn, and few of them for one name; who comes then is told to try again, without being
-checked. So a flood of wrong passwords takes neither threads nor those who are remembered, or have a token.
+Refusing an unknown user takes as long as refusing a wrong password, so the time reveals no names. A correct password is
+cached until it was not used for a minute, as a hash with a key that no file has: not every call costs the 64 MiB and
+the tenth of a second that make argon2 strong, and at most two checks run at a time. Few others wait for their turn, and
+few of them for one name; further logins are refused unchecked, with the advice to try again. So a flood of wrong
+passwords takes neither threads, nor the access of users that are cached or have a token.
 """
 
 from __future__ import annotations
@@ -104,11 +104,11 @@ class _Content(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     tokens: dict[str, _Token] = {}
 
 
-class _Proof(NamedTuple):
+class _CachedLogin(NamedTuple):
     """A password that was right."""
 
     digest: bytes
-    of: str  # the hash that it was right for: with another password it proves nothing any more
+    of: str  # the hash that it was right for; with another password the login is checked again
     until: float
 
 
@@ -144,7 +144,7 @@ class Users:
         self._hasher: Final = argon2.PasswordHasher()
         self._queue: Final = _Queue()
         self._key: Final = secrets.token_bytes(32)
-        self._proofs: dict[str, _Proof] = {}
+        self._cached: dict[str, _CachedLogin] = {}
         self._seen: tuple[_Content, tuple[int, ...] | None] = (_Content(), None)  # in one piece: threads read it
         self._content()
 
@@ -163,13 +163,13 @@ class Users:
         """Return the user of this name and password; ``NotAuthenticated`` does not say which of them is wrong."""
         known = self._content().users.get(name)
         digest = hashlib.blake2b(_encoded(f"{name}\0{password}"), key=self._key).digest()
-        proof = self._proofs.get(name)
+        cached = self._cached.get(name)
         if (
             known is not None
-            and proof is not None
-            and compare_digest(proof.digest, digest)
-            and proof.of == known.password
-            and self._clock.elapsed() < proof.until
+            and cached is not None
+            and compare_digest(cached.digest, digest)
+            and cached.of == known.password
+            and self._clock.elapsed() < cached.until
         ):
             return self._remembered(name, known, digest)
         with self._queue.turn(name):
@@ -179,7 +179,7 @@ class Users:
         return self._remembered(name, known, digest)
 
     def _remembered(self, name: str, known: _User, digest: bytes) -> User:
-        self._proofs[name] = _Proof(digest, known.password, self._clock.elapsed() + _REMEMBERED_S)
+        self._cached[name] = _CachedLogin(digest, known.password, self._clock.elapsed() + _REMEMBERED_S)
         return User(name, known.grants)
 
     def _is_right(self, hashed: str, password: str) -> bool:
@@ -227,7 +227,7 @@ class Users:
             return _Content(users=users, tokens={key: one for key, one in old.tokens.items() if one.user != name})
 
         self._change(removed)
-        self._proofs.pop(name, None)
+        self._cached.pop(name, None)
 
     def grant(self, name: str, permission: Permission, pattern: str) -> None:
         """Let a user read, write or administer the streams that a pattern names; again, it changes nothing."""
@@ -240,7 +240,7 @@ class Users:
         self._change(lambda old: _with_grants(old, name, lambda grants: {*grants} - {one}))
 
     def token(self, name: str, lifetime_s: float) -> str:
-        """Make a token, which stands for user and password as long as it lives; it is told here and nowhere else."""
+        """Make a token, which replaces user and password until it expires; it is shown only here."""
         check_positive("lifetime_s", lifetime_s)
         token_id, secret = secrets.token_hex(8), secrets.token_urlsafe(32)
 

@@ -1,8 +1,8 @@
-"""Looks at the connections of a port again and again, and closes those that have to go.
+"""Observes the connections of a port periodically, and closes those that have to be closed.
 
-They belong to gRPC, or are still at the handshake of TLS, so nothing is kept of them: each time the files of this
-process are looked through, and a socket is known again by its cookie, which no other ever has. One is closed through a
-second descriptor of it, so that never another is met that has the number meanwhile.
+The sockets belong to gRPC, or are still in the TLS handshake, so no socket object is kept: each time the descriptors of
+this process are listed, and a socket is recognised by its cookie, which no other socket ever has. It is closed through
+a second descriptor, so that a socket that got the same number meanwhile is never closed instead.
 """
 
 from __future__ import annotations
@@ -18,64 +18,64 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 from urllib.parse import unquote
 
-from penstock.server._lines import Account, Flow, Line, to_close
+from penstock.server._connections import ByteCounts, Connection, Usage, to_close
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from penstock.server._limits import Limits
 
-__all__ = ["Ledger", "Rounds", "Watch", "close_all"]
+__all__ = ["ConnectionWatch", "Periodic", "UsageTable", "close_all"]
 
-_LOOK_S: Final = 0.05  # what a stranger can send meanwhile, it has sent
+_LOOK_S: Final = 0.05  # what an unauthenticated client can send meanwhile is not limited
 _ROUND_S: Final = 0.1
 _END_S: Final = 5.0
-_PAUSES: Final = 30  # for each time that it takes to look, so many are waited
+_PAUSES: Final = 30  # an observation may take this part of the time
 _SO_COOKIE: Final = 57
 _TCP_INFO_SIZE: Final = 136
-_BYTES_ACKED: Final = 120  # where it stands in TCP_INFO, with the bytes that were received behind it
+_BYTES_ACKED: Final = 120  # its place in TCP_INFO; the received bytes are behind it
 _logger: Final = logging.getLogger("penstock.server")
 
 
-class Ledger:
-    """The accounts of all connections, by the peer that gRPC names."""
+class UsageTable:
+    """The usage of all connections, by the peer that gRPC names."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._accounts: dict[str, Account] = {}
-        self._addresses: dict[str, str] = {}  # what gRPC calls them
+        self._usages: dict[str, Usage] = {}
+        self._addresses: dict[str, str] = {}  # by the peer as gRPC writes it
 
-    def account(self, peer: str) -> Account:
-        """Return the account of a peer."""
+    def of(self, peer: str) -> Usage:
+        """Return the usage of a peer's connection."""
         address = self._addresses.get(peer)
-        found = None if address is None else self._accounts.get(address)
+        found = None if address is None else self._usages.get(address)
         if found is None:
             with self._lock:
                 address = self._addresses[peer] = _address_of_peer(peer)
-                found = self._accounts.setdefault(address, Account())
+                found = self._usages.setdefault(address, Usage())
         return found
 
     def known(self) -> set[str]:
-        """Return whose accounts there are."""
+        """Return the addresses in the table."""
         with self._lock:
-            return set(self._accounts)
+            return set(self._usages)
 
     def take(self, address: str) -> tuple[int, int]:
-        """Return what was given to the service since the last time."""
-        found = self._accounts.get(address)
+        """Return the messages and bytes that the service was given since the last time."""
+        found = self._usages.get(address)
         return (0, 0) if found is None else found.take()
 
     def forget(self, gone: set[str]) -> None:
-        """Close accounts."""
+        """Remove the usage of connections that are closed."""
         with self._lock:
             for address in gone:
-                self._accounts.pop(address, None)
+                self._usages.pop(address, None)
             if gone:
                 self._addresses = {peer: one for peer, one in self._addresses.items() if one not in gone}
 
 
-class Rounds:
-    """A thread that does something again and again which may wait for the disk: so nobody else may wait for it."""
+class Periodic:
+    """A thread that runs a task periodically. The task may wait for the disk, so no other thread waits for it."""
 
     def __init__(self, task: Callable[[], None], name: str) -> None:
         self._task = task
@@ -84,7 +84,7 @@ class Rounds:
         self._thread.start()
 
     def end(self) -> None:
-        """Do it no more; a disk that hangs is not waited for."""
+        """End it, without waiting long for a disk that hangs."""
         self._over.set()
         self._thread.join(_END_S)
 
@@ -93,22 +93,22 @@ class Rounds:
             try:
                 self._task()
             except Exception:  # the next time may be better
-                _logger.exception("a round was broken off")
+                _logger.exception("a periodic task failed")
 
 
-class Watch:
-    """A thread that looks after the connections of a port."""
+class ConnectionWatch:
+    """A thread that observes the connections of a port."""
 
-    def __init__(self, port: int, limits: Limits, ledger: Ledger) -> None:
-        self._port, self._limits, self._ledger = port, limits, ledger
-        self._lines: dict[bytes, Line] = {}  # by cookie
-        self._others: set[bytes] = set()  # sockets that are none of ours
+    def __init__(self, port: int, limits: Limits, usages: UsageTable) -> None:
+        self._port, self._limits, self._usages = port, limits, usages
+        self._connections: dict[bytes, Connection] = {}  # by cookie
+        self._others: set[bytes] = set()  # cookies of sockets that do not belong to the port
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._work, name="penstock-watch", daemon=True)
         self._thread.start()
 
     def end(self) -> None:
-        """Look no more."""
+        """End the watch."""
         self._over.set()
         self._thread.join()
 
@@ -118,44 +118,46 @@ class Watch:
             begun = time.monotonic()
             try:
                 self._look(begun)
-            except Exception:  # the next time may be better, and without it nobody looks at all
-                _logger.exception("the connections could not be looked at")
+            except Exception:  # the next time may be better, and without it no limit holds
+                _logger.exception("the connections could not be observed")
             pause = max(_LOOK_S, _PAUSES * (time.monotonic() - begun))
 
     def _look(self, now: float) -> None:
-        known = self._ledger.known()  # first: who comes meanwhile is not forgotten
-        files: dict[Line, tuple[int, bytes]] = {}
+        known = self._usages.known()  # first: a connection that is opened meanwhile is not forgotten
+        files: dict[Connection, tuple[int, bytes]] = {}
         others: set[bytes] = set()
         for number, cookie, one in _sockets():
-            line = None if cookie in self._others else self._lines.get(cookie) or self._line(number, now)
-            if line is None:
+            connection = (
+                None if cookie in self._others else self._connections.get(cookie) or self._connection(number, now)
+            )
+            if connection is None:
                 others.add(cookie)
                 continue
             with suppress(OSError):
-                line.note(_flow(one), *self._ledger.take(line.peer), now)
-            files[line] = number, cookie
-        self._lines, self._others = {cookie: line for line, (_, cookie) in files.items()}, others
-        self._ledger.forget(known - {line.peer for line in files})
-        for line, why in dict(to_close(files, self._limits, now)).items():
-            _logger.info("closing a connection", extra={"peer": line.peer, "reason": why})
-            _close(*files[line])
+                connection.note(_counts(one), *self._usages.take(connection.peer), now)
+            files[connection] = number, cookie
+        self._connections, self._others = {cookie: connection for connection, (_, cookie) in files.items()}, others
+        self._usages.forget(known - {connection.peer for connection in files})
+        for connection, why in dict(to_close(files, self._limits, now)).items():
+            _logger.info("closing a connection", extra={"peer": connection.peer, "reason": why})
+            _close(*files[connection])
 
-    def _line(self, number: int, now: float) -> Line | None:
-        """Return a connection of the port; None if the socket is none."""
+    def _connection(self, number: int, now: float) -> Connection | None:
+        """Return the connection of a socket; None if it does not belong to the port."""
         try:
             with socket.socket(fileno=os.dup(number)) as one:
                 here, there = one.getsockname(), one.getpeername()
         except OSError:  # it listens, or is gone
             return None
         is_ours = one.family in (socket.AF_INET, socket.AF_INET6) and here[1] == self._port
-        return Line(peer=_address(*there[:2]), since=now) if is_ours else None
+        return Connection(peer=_address(*there[:2]), since=now) if is_ours else None
 
 
 def close_all(at: int | str) -> None:
-    """Break off all connections of a port, or of a socket that is a file."""
+    """Shut down all connections of a port, or of a socket that is a file."""
     for number, _, _ in _sockets():
         with suppress(OSError), socket.socket(fileno=os.dup(number)) as one:
-            one.getpeername()  # who listens has none
+            one.getpeername()  # a listening socket has none
             here = one.getsockname()
             if at == (here if one.family == socket.AF_UNIX else here[1]):
                 one.shutdown(socket.SHUT_RDWR)
@@ -172,14 +174,14 @@ def _sockets() -> Iterator[tuple[int, bytes, socket.socket]]:
                 one.detach()  # it is not ours to close
 
 
-def _flow(one: socket.socket) -> Flow:
+def _counts(one: socket.socket) -> ByteCounts:
     info = one.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _TCP_INFO_SIZE)
     acked, received = struct.unpack_from("=QQ", info, _BYTES_ACKED)
-    return Flow(received=received, acked=acked)
+    return ByteCounts(received=received, acked=acked)
 
 
 def _close(number: int, cookie: bytes) -> None:
-    """Break a connection off, unless it is gone already."""
+    """Shut a connection down, unless it is gone already."""
     with suppress(OSError), socket.socket(fileno=os.dup(number)) as one:
         if one.getsockopt(socket.SOL_SOCKET, _SO_COOKIE, 8) == cookie:
             one.shutdown(socket.SHUT_RDWR)
@@ -192,7 +194,7 @@ def _address_of_peer(peer: str) -> str:
 
 
 def _address(host: str, port: object) -> str:
-    """Return an address in one form: one of IPv4 may be written as one of IPv6."""
+    """Return an address in one form: IPv4 may be written as IPv6."""
     with suppress(ValueError):
         found = ipaddress.ip_address(host)
         host = str(getattr(found, "ipv4_mapped", None) or found)

@@ -1,7 +1,7 @@
-"""A client's writer, as the store on the server sees it.
+"""A writer in another process, as the store sees it on the server.
 
-The client makes the blocks, as a writer in this process does; here they are checked and appended. So a client's writer
-keeps the same promises: order, numbers, acknowledgements that mean durable.
+The client makes the blocks, as a writer in this process does; here they are checked and appended. So a remote writer
+keeps the same promises: order, numbers, and acknowledgements that mean durable.
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ if TYPE_CHECKING:
     from penstock.stream.format import BlockHeader
     from penstock.stream.segment import PendingBlock, Segment
 
-__all__ = ["ClientWriter", "Upload"]
+__all__ = ["ClientWriter", "LargeUpload"]
 
 
 class ClientWriter:
-    """What the store knows of a writer in another process."""
+    """A remote writer: its identity, and its blocks that are not acknowledged yet."""
 
     def __init__(
         self, session: Session, stream: str, writer_id: str | None, identity: bytes, token: str, *, notes_time: bool
@@ -60,7 +60,7 @@ class ClientWriter:
 
     @property
     def streams(self) -> tuple[str, ...]:
-        """What it is about."""
+        """The stream that it writes to."""
         return (self.stream,)
 
     @property
@@ -89,13 +89,13 @@ class ClientWriter:
         return int.from_bytes(metadata[:LEFT_SIZE], "big")
 
     def settle(self) -> None:
-        """See durable what came since the last time; it is acknowledged with what follows."""
+        """Make the blocks since the last acknowledgement durable; they are acknowledged with those that follow."""
         with self._lock:
             blocks = list(self._under_way)
         _durable(blocks)
 
     def acknowledge(self) -> bytes:
-        """Return where the blocks begin that came since the last time, once they are durable, or why they are not."""
+        """Return where the blocks since the last acknowledgement begin, once they are durable, or why they are not."""
         with self._lock:
             blocks, error = self._under_way, self._refusal
         error = _durable(blocks) or error
@@ -122,7 +122,7 @@ class ClientWriter:
                 return None  # it has ended, and was truncated away
         header = read_header(head, where=segment.where, start=segment.tail)
         if header.kind != EVENTS or header.writer != self.identity:
-            raise BadArgument("a client appends blocks of events, and under its own name")
+            raise BadArgument("a client appends blocks of events, under its own identity")
         _check_body(header, body)
         try:
             return segment.submit(msgspec.structs.replace(header, time_ms=0), *body)  # our clock counts
@@ -151,7 +151,7 @@ class ClientWriter:
     def mark(self, time: int) -> None:
         """Mark a time behind all that the writer has written."""
         if self.writer_id is None:
-            raise BadArgument("only writers with an id give time")
+            raise BadArgument("only writers with an id note time")
         self._store.marks.note_behind(self.stream, self.stream_uid, self.writer_id, time)
 
     def note_activity(self) -> None:
@@ -159,7 +159,7 @@ class ClientWriter:
         self._store.writers.note_activity(self)
 
     def abandon(self) -> None:
-        """Write no more: the client is gone, without a word."""
+        """End the writer: the client is gone without closing it."""
         self.end(for_good=False)
 
     # What the store calls
@@ -168,20 +168,20 @@ class ClientWriter:
         """Write no more, because another writer has this one's id now; what is under way comes to its end."""
         fenced = WriterFenced(self.stream, str(self.writer_id))
         self._stop(fenced)
-        self._session.tell((self.number, "fence"), ["fence", self.token])
+        self._session.notify((self.number, "fence"), ["fence", self.token])
 
     def end(self, *, for_good: bool) -> None:
         """Write no more; what the client has sent is durable."""
         closed = StoreClosed(f"the writer of stream {self.stream!r}")
         was_sound = self._stop(closed)
         self._store.writers.forget(self, for_good=for_good and was_sound)
-        if for_good and was_sound and self.writer_id is None:  # nobody has its identity again
+        if for_good and was_sound and self.writer_id is None:  # its identity is never used again
             for segment in self._segments.values():
                 segment.forget_writer(self.identity)
         self._session.drop(self.number, closed)
 
     def _stop(self, why: PenstockError) -> bool:
-        """Take no more blocks, and see those durable that came; return whether any would have been taken."""
+        """Accept no more blocks, and make those durable that came; return whether it accepted blocks before."""
         with self._lock:
             was_sound, blocks = self.is_sound, self._under_way
             self._trouble = self._trouble or why
@@ -190,7 +190,7 @@ class ClientWriter:
 
     def note_by_itself(self, time: int) -> None:
         """Let the client note a time: what it has written before goes first."""
-        self._session.tell((self.number, "note"), ["note", self.token, time])
+        self._session.notify((self.number, "note"), ["note", self.token, time])
 
 
 def _durable(blocks: Sequence[PendingBlock | None]) -> PenstockError | None:
@@ -200,8 +200,8 @@ def _durable(blocks: Sequence[PendingBlock | None]) -> PenstockError | None:
         try:
             if one is not None:
                 one.result()
-        except PenstockError as told:
-            error = error or told
+        except PenstockError as failure:
+            error = error or failure
     return error
 
 
@@ -211,7 +211,7 @@ def _block_in(batch: pa.RecordBatch | None, metadata: bytes) -> tuple[int, memor
         small = SmallBlock.unpack(metadata)
         return small.segment_id, small.header, small.body
     if batch.schema != APPENDS or len(batch) != 1 or any(column.null_count for column in batch.columns):
-        raise BadArgument("this is no block")
+        raise BadArgument("this is not a block")
     segment, *parts = batch.columns
     return (segment[0].as_py(), *map(cell, parts))
 
@@ -239,7 +239,7 @@ def _total(words: memoryview, count: int) -> int:
     return int.from_bytes(words, "big") if count == 1 else int(np.frombuffer(words, ">u4").sum(dtype=np.int64))
 
 
-class Upload:
+class LargeUpload:
     """A large event that a client is sending."""
 
     def __init__(self, session: Session, writer: ClientWriter) -> None:

@@ -45,7 +45,7 @@ class SmallBlock(NamedTuple):
     def unpack(cls, message: bytes) -> SmallBlock:
         """Return what :meth:`pack` was given; ``BadArgument`` if that was somebody else."""
         if not _BODY <= len(message) <= SMALL_SIZE_MAX:
-            raise BadArgument("this is no block")
+            raise BadArgument("this is not a block")
         (left, segment_id), view = _HEAD.unpack_from(message), memoryview(message)
         return cls(left, segment_id, view[_HEAD.size : _BODY], view[_BODY:])
 

@@ -173,16 +173,16 @@ def test_pings_are_of_no_use(folder: Path) -> None:
         call.ping_until_closed()
 
 
-def test_the_oldest_strangers_go_when_there_are_too_many(folder: Path) -> None:
+def test_the_oldest_unauthenticated_connections_go_when_there_are_too_many(folder: Path) -> None:
     """And those who have called something stay."""
     with serving(folder, max_connections=3) as server, opened(server.port) as store:
         session = store.connection.session
-        strangers = [socket.create_connection(("127.0.0.1", server.port), timeout=60) for _ in range(4)]
-        for one in strangers[:2]:
+        unauthenticated = [socket.create_connection(("127.0.0.1", server.port), timeout=60) for _ in range(4)]
+        for one in unauthenticated[:2]:
             wait_until_closed(one)
         store.create_stream(STREAM)
         assert store.connection.session is session
-        for one in strangers:
+        for one in unauthenticated:
             one.close()
 
 
@@ -260,7 +260,7 @@ class _Keeping:
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "::1", "0.0.0.0", "::"])
 def test_who_is_known_stays_so_however_addresses_are_written(folder: Path, host: str) -> None:
-    """The kernel and gRPC write an address in different ways; who is not found would be taken for a stranger."""
+    """The kernel and gRPC write an address in different ways; who is not found would look unauthenticated."""
     token = token_of_anna(folder)
     settings = {"host": host, "anonymous": False, "tls": False, "allow_plain": True}
     try:
@@ -272,7 +272,7 @@ def test_who_is_known_stays_so_however_addresses_are_written(folder: Path, host:
         stack.callback(server.__exit__, None, None, None)
         store = stack.enter_context(opened(server.port, near, token=token))
         session = store.connection.session
-        for _ in range(2):  # which takes longer than a stranger may stay
+        for _ in range(2):  # which takes longer than an unauthenticated client may stay
             with socket.create_connection((near.strip("[]"), server.port), timeout=60) as one:
                 wait_until_closed(one)
         assert store.streams() == []

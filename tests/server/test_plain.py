@@ -14,7 +14,7 @@ from penstock.server._service import FlightService
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from penstock.server._permissions import Visitor
+    from penstock.server._permissions import Principal
     from penstock.stream import Engine
 
 STREAM = "plant/readings"
@@ -110,7 +110,7 @@ def test_a_message_without_a_batch_is_not_put(store: Engine, client: flight.Flig
 def test_only_what_may_be_read_is_told(store: Engine) -> None:
     """Any client is asked who it is."""
 
-    def guard(said: str | None) -> Visitor:
+    def guard(said: str | None) -> Principal:
         if said != "Bearer anna":
             raise NotAuthenticated
         return Reader()

@@ -10,7 +10,7 @@ import pytest
 
 from penstock.errors import BadArgument
 from penstock.server._limits import Limits
-from penstock.server._permissions import EVERYBODY
+from penstock.server._permissions import ANONYMOUS
 from penstock.server._service import FlightService
 from penstock.server._session import Session
 from penstock.testing import ManualClock
@@ -30,7 +30,7 @@ def clock(store: Engine) -> ManualClock:
 
 @pytest.fixture
 def session(store: Engine) -> Session:
-    return Session(store, EVERYBODY, is_cancelled=lambda: False, silent_s=100)
+    return Session(store, ANONYMOUS, is_cancelled=lambda: False, silent_s=100)
 
 
 def told(session: Session) -> list[object]:
@@ -41,7 +41,7 @@ def told(session: Session) -> list[object]:
         found.extend(unpack(data))
         session.is_over = True
 
-    session.tell("end", ["end"])
+    session.notify("end", ["end"])
     session.run(send)
     session.is_over = False
     return [one for one in found if one != ["end"]]
@@ -77,7 +77,7 @@ def test_a_client_that_says_something_is_there(session: Session, clock: ManualCl
     """For as long as before, and is asked again then."""
     clock.advance(99)
     assert not session.is_silent()
-    session.hear()
+    session.note_seen()
     clock.advance(99)
     assert not session.is_silent()
     assert told(session) == [[ARE_YOU_THERE]]
@@ -90,7 +90,7 @@ def test_a_client_that_asks_and_does_not_listen_costs_no_more_than_that(
     monkeypatch.setattr("penstock.server._session._OPEN_MAX", 3)
     for number in range(3):
         session.watch(("plant/nothing", number))
-    with pytest.raises(BadArgument, match="not heard"):
+    with pytest.raises(BadArgument, match="did not read yet"):
         session.watch(("plant/nothing", 3))
     assert len(told(session)) == 3
     session.watch(("plant/nothing", 3))
@@ -119,8 +119,8 @@ def test_a_disk_that_hangs_does_not_keep_connections_from_being_looked_at(
         service._sessions[session.id] = session
         clock.advance(101)
         assert thing.begun.wait(SECONDS_MAX)
-        with socket.create_connection(("127.0.0.1", service.port), timeout=SECONDS_MAX / 2) as stranger:
-            while stranger.recv(1024):
+        with socket.create_connection(("127.0.0.1", service.port), timeout=SECONDS_MAX / 2) as client:
+            while client.recv(1024):
                 pass  # what gRPC says by itself
     finally:
         thing.disk.set()

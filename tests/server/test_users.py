@@ -116,7 +116,7 @@ def test_wrong_password_is_refused(users: Users, password: str) -> None:
 
 
 def test_refusal_does_not_say_what_was_wrong(users: Users) -> None:
-    """A message that differs would tell strangers who has an account here."""
+    """A message that differs would show who has an account here."""
     messages = set()
     for name, password in (("anna", "wrong"), ("nobody", "secret"), ("\udc80\0", "")):
         with pytest.raises(NotAuthenticated) as refusal:

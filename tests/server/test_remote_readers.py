@@ -27,7 +27,7 @@ STREAM: Final = "plant/readings"
 SECONDS_MAX: Final = 20.0
 
 
-class Guest:
+class RemoteReader:
     """A client with a reader, that finds the store where the test says."""
 
     patience_s = 60.0
@@ -66,7 +66,7 @@ class World:
         self._life = parts.enter_context(ExitStack())
         self.address = ""
         self.store = self._begin(folder)
-        self.guests: list[Guest] = []
+        self.readers: list[RemoteReader] = []
 
     def _begin(self, folder: Path) -> Engine:
         store = self._life.enter_context(open_store(folder, clock=self.clock))
@@ -74,23 +74,23 @@ class World:
         self.address = finder.address
         return store
 
-    def join(self, name: str) -> Guest:
+    def join(self, name: str) -> RemoteReader:
         """Let a client come, and its reader."""
-        guest = Guest(self.address, name, self.clock)
-        self._parts.callback(guest.store.close)
-        guest.reader = guest.store.reader_group("g").reader(name)
-        self.guests.append(guest)
-        return guest
+        remote = RemoteReader(self.address, name, self.clock)
+        self._parts.callback(remote.store.close)
+        remote.reader = remote.store.reader_group("g").reader(name)
+        self.readers.append(remote)
+        return remote
 
-    def kill(self, *, besides: Guest | None = None) -> None:
-        """Kill the owner of the store; another serves it, where all guests find it, besides one."""
+    def kill(self, *, besides: RemoteReader | None = None) -> None:
+        """Kill the owner of the store; another serves it, where all readers find it, besides one."""
         self._lives += 1
         copy = self._folder.with_name(f"life-{self._lives}")
         shutil.copytree(self._folder, copy)
         before, self._life = self._life, self._parts.enter_context(ExitStack())
         self._folder, self.store = copy, self._begin(copy)
-        for guest in self.guests:
-            guest.address = "" if guest is besides else self.address
+        for remote in self.readers:
+            remote.address = "" if remote is besides else self.address
         before.close()
 
     def held(self) -> dict[str, list[int]]:
@@ -111,7 +111,7 @@ def world(tmp_path: Path) -> Iterator[World]:
 
 
 @pytest.fixture
-def both(world: World) -> tuple[Guest, Guest]:
+def both(world: World) -> tuple[RemoteReader, RemoteReader]:
     """Two clients, whose readers were given two events each."""
     one, two = world.join("r1"), world.join("r2")
     assert take(one.reader, 2) == [b"a", b"b"]
@@ -125,14 +125,16 @@ def following(reader: Reader, count: int) -> list[bytes]:
     return [read.event for read in reads if read is not None]
 
 
-def test_who_comes_again_goes_on_where_it_was(world: World, both: tuple[Guest, Guest]) -> None:
+def test_who_comes_again_goes_on_where_it_was(world: World, both: tuple[RemoteReader, RemoteReader]) -> None:
     """Nothing was recorded of what it read; it knows that itself."""
     one, two = both
     world.kill()
     assert (rest(one.reader), rest(two.reader)) == ([b"c"], [b"f"])
 
 
-def test_one_that_had_something_is_waited_for_and_not_for_ever(world: World, both: tuple[Guest, Guest]) -> None:
+def test_one_that_had_something_is_waited_for_and_not_for_ever(
+    world: World, both: tuple[RemoteReader, RemoteReader]
+) -> None:
     """What it had would be read twice if others had it at once, and never if it does not come."""
     one, two = both
     world.kill(besides=two)
@@ -148,7 +150,7 @@ def test_one_that_had_something_is_waited_for_and_not_for_ever(world: World, bot
     assert sorted(rest(one.reader) + rest(two.reader)) == [b"g", b"h"]
 
 
-def test_a_reset_ends_who_was_not_there(world: World, both: tuple[Guest, Guest]) -> None:
+def test_a_reset_ends_who_was_not_there(world: World, both: tuple[RemoteReader, RemoteReader]) -> None:
     """Or the group would go on, in some segments, where it was before."""
     one, two = both
     world.kill(besides=two)
@@ -161,7 +163,9 @@ def test_a_reset_ends_who_was_not_there(world: World, both: tuple[Guest, Guest])
     assert rest(again) == [b"a", b"b", b"c", b"d", b"e", b"f"]
 
 
-def test_who_comes_again_after_a_truncation_is_told_what_it_missed(world: World, both: tuple[Guest, Guest]) -> None:
+def test_who_comes_again_after_a_truncation_is_told_what_it_missed(
+    world: World, both: tuple[RemoteReader, RemoteReader]
+) -> None:
     """What it has at hand it still returns; behind that there is nothing any more."""
     one, two = both
     put(world.store, b"g", segment=0)
@@ -171,15 +175,15 @@ def test_who_comes_again_after_a_truncation_is_told_what_it_missed(world: World,
     put(world.store, b"i", segment=0)
     put(world.store, b"j", segment=1)
     two.address = world.address
-    for guest, first, last in ((one, b"c", b"i"), (two, b"f", b"j")):
-        assert take(guest.reader, 1) == [first]
+    for remote, first, last in ((one, b"c", b"i"), (two, b"f", b"j")):
+        assert take(remote.reader, 1) == [first]
         with pytest.raises(DataTruncated):
-            guest.reader.read_next_event(timeout=0)
-        assert rest(guest.reader) == [last]
+            remote.reader.read_next_event(timeout=0)
+        assert rest(remote.reader) == [last]
 
 
 def test_what_a_reader_returned_last_does_not_count_until_it_comes_back_for_more(
-    world: World, both: tuple[Guest, Guest]
+    world: World, both: tuple[RemoteReader, RemoteReader]
 ) -> None:
     """Its process may end before anything is done with the event; then another is given it again, and no other."""
     one, two = both
@@ -189,7 +193,9 @@ def test_what_a_reader_returned_last_does_not_count_until_it_comes_back_for_more
     assert following(one.reader, 3) == [b"c", b"e", b"f"]
 
 
-def test_who_loses_only_its_connection_goes_on_where_it_was(world: World, both: tuple[Guest, Guest]) -> None:
+def test_who_loses_only_its_connection_goes_on_where_it_was(
+    world: World, both: tuple[RemoteReader, RemoteReader]
+) -> None:
     """What it had is nobody's meanwhile, at a place from before."""
     _, two = both
     two.lose()
@@ -197,7 +203,9 @@ def test_who_loses_only_its_connection_goes_on_where_it_was(world: World, both: 
     assert rest(two.reader) == [b"f"]
 
 
-def test_what_another_has_read_meanwhile_is_not_read_again(world: World, both: tuple[Guest, Guest]) -> None:
+def test_what_another_has_read_meanwhile_is_not_read_again(
+    world: World, both: tuple[RemoteReader, RemoteReader]
+) -> None:
     """Segments may come back to who has lost them; the place that it remembers is an old one then."""
     one, two = both
     two.lose()
@@ -215,7 +223,9 @@ def test_what_another_has_read_meanwhile_is_not_read_again(world: World, both: t
 
 
 @pytest.mark.parametrize("place", [0, 57, 1 << 40], ids=["behind", "inside", "beyond"])
-def test_a_place_where_nobody_can_be_is_not_believed(world: World, both: tuple[Guest, Guest], place: int) -> None:
+def test_a_place_where_nobody_can_be_is_not_believed(
+    world: World, both: tuple[RemoteReader, RemoteReader], place: int
+) -> None:
     """Whoever sends it, the group's places are cuts of its streams."""
     one, two = both
     before = world.store.catalog.group("g").readers["r2"].copy()

@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from penstock import Store
-    from penstock.server._permissions import Visitor
-    from penstock.server._reach import Proof
+    from penstock.server._direct_access import AccessProbe
+    from penstock.server._permissions import Principal
     from penstock.stream import Engine
 
 STREAM: Final = "plant/readings"
@@ -105,13 +105,13 @@ def test_no_file_is_left_by_a_session_that_ends_at_this_very_moment(
     """Nobody else would remove it before the store is opened again."""
     made: list[Path] = []
 
-    def keep(_: ServerSession, proof: Proof) -> int:
+    def keep(_: ServerSession, proof: AccessProbe) -> int:
         made.append(proof.path)
         raise BadArgument("the session is over")
 
     monkeypatch.setattr(ServerSession, "keep", keep)
     with pytest.raises(BadArgument, match="over"):
-        far.connection.call("reach", STREAM, 0, 0)
+        far.connection.call("access.probe", STREAM, 0, 0)
     assert made
     assert proofs(tmp_path) == []
 
@@ -254,12 +254,12 @@ class Anna:
 def test_who_may_not_read_a_stream_is_not_told_where_it_is(store: Engine, tmp_path: Path) -> None:
     """Neither the path of the folder nor that there is one."""
 
-    def guard(_: str | None) -> Visitor:
+    def guard(_: str | None) -> Principal:
         return Anna()
 
     service = FlightService(store, "grpc://127.0.0.1:0", guard=guard)
     with RemoteStore(ServerFinder(f"penstock://127.0.0.1:{service.port}")) as far:
-        for name, *args in (("reach", 0), ("locate", 0, 1)):
+        for name, *args in (("access.probe", 0), ("locate", 0, 1)):
             with pytest.raises(NotPermitted):
                 far.connection.call(name, STREAM, 0, *args)
     service.shutdown()
@@ -270,13 +270,13 @@ def test_who_may_not_read_a_stream_is_not_told_where_it_is(store: Engine, tmp_pa
 def test_nothing_is_made_for_what_is_not_there(far: RemoteStore, tmp_path: Path, place: tuple[str, int, int]) -> None:
     """A stream may be deleted while it is read; the next one may be within reach."""
     with pytest.raises(BadArgument, match="any more"):
-        far.connection.call("reach", *place)
+        far.connection.call("access.probe", *place)
     assert proofs(tmp_path) == []
 
 
 def test_a_client_leaves_one_file_at_most_and_none_when_it_is_gone(far: RemoteStore, tmp_path: Path) -> None:
     """Whatever it calls, it fills no folder."""
-    contents = [far.connection.call("reach", STREAM, 0, 0)[2] for _ in range(3)]
+    contents = [far.connection.call("access.probe", STREAM, 0, 0)[2] for _ in range(3)]
     assert len(set(contents)) == 3
     (path,) = proofs(tmp_path)
     assert path.read_bytes() == contents[-1]
@@ -299,7 +299,7 @@ def test_a_folder_that_takes_no_file_is_not_read(far: RemoteStore, ways: Ways, m
         raise OSError(28, "No space left on device")
 
     with monkeypatch.context() as patch:
-        patch.setattr("penstock.server._reach.os.write", fail)
+        patch.setattr("penstock.server._direct_access.os.write", fail)
         assert events_of(far) == EVENTS
     assert ways.used == ["sent"]
 
@@ -311,7 +311,7 @@ def test_a_connection_that_is_lost_while_it_is_found_out_is_made_again(
     call = Session.call
 
     def lose(session: Session, name: str, *args: object) -> object:
-        if name == "reach":
+        if name == "access.probe":
             monkeypatch.setattr(Session, "call", call)
             session.hang_up()
         return call(session, name, *args)

@@ -1,7 +1,7 @@
-"""Whether a client can reach the files of plogs: it looks for one that was made for it just now.
+"""Direct access of clients to the files of plogs, and the probe by which a client finds out whether it has it.
 
 A path proves nothing. In a container, or on another machine, the same path is another folder, maybe a copy of this one
-that went on in its own way. But a file that is a moment old, with bytes that nobody can guess, is in this folder only.
+that has changed since. But a file that is a moment old, with random bytes in it, is in this folder only.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from penstock.plog import folder_place
 if TYPE_CHECKING:
     from penstock.server._session import Session
 
-__all__ = ["Proof", "end_proof", "show_proof"]
+__all__ = ["AccessProbe", "end_probe", "make_probe"]
 
 
-class Proof:
+class AccessProbe:
     """A file for one session, next to the plogs; there is one at most."""
 
     def __init__(self, folder: Path, session_id: str) -> None:
@@ -41,10 +41,10 @@ class Proof:
             self.path.unlink()
 
 
-def show_proof(session: Session, stream: str, segment: int, offset: int) -> list[Any] | None:
-    """Make a file next to those of a stream; return its number, path and bytes, and which folder that is here.
+def make_probe(session: Session, stream: str, segment: int, offset: int) -> list[Any] | None:
+    """Make a probe next to the files of a stream; return its number, path and bytes, and the place of its folder.
 
-    None where there are no files.
+    None where the store has no files.
     """
     try:
         located = session.store.segments.get(stream, segment).locate(offset, offset + 1)
@@ -57,18 +57,18 @@ def show_proof(session: Session, stream: str, segment: int, offset: int) -> list
         return None  # the store is in memory
     try:
         place = folder_place(folder)
-        proof = Proof(folder, session.id)
+        probe = AccessProbe(folder, session.id)
     except OSError:
         return None
     try:
-        number = session.keep(proof)
+        number = session.keep(probe)
     except BaseException:
-        proof.abandon()  # the session is over: nobody else would
+        probe.abandon()  # the session is over, and does not do it
         raise
-    return [number, str(proof.path), proof.content, place]
+    return [number, str(probe.path), probe.content, place]
 
 
-def end_proof(session: Session, number: int) -> None:
-    """Remove a file that was made for a client."""
-    session.get(number, Proof).abandon()
+def end_probe(session: Session, number: int) -> None:
+    """Remove the probe of a client."""
+    session.get(number, AccessProbe).abandon()
     session.drop(number)
