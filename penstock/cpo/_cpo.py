@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from penstock.cpo._cluster import PersistenceCluster
     from penstock.cpo._lease import Lease
     from penstock.cpo._metadata_plog import MetadataPlog
-    from penstock.cpo._rows import Rows, Versioned
+    from penstock.cpo._rows import CpoRows, Versioned
     from penstock.model import PlogId
     from penstock.ports import Clock
 
@@ -72,7 +72,7 @@ class Cpo(ABC):
         self._path, self._clock = path, clock
 
     @abstractmethod
-    def _rows(self, *, write: bool) -> AbstractContextManager[Rows]:
+    def _rows(self, *, write: bool) -> AbstractContextManager[CpoRows]:
         """Begin a transaction; it is committed if the block ends well, undone otherwise.
 
         Transactions that write run one after another, in all processes.
@@ -207,7 +207,7 @@ class Cpo(ABC):
         with self._rows(write=False) as rows:
             return [key.removeprefix(space) for key in rows.keys(space + prefix)]
 
-    def _last_lease(self, rows: Rows, name: str) -> Lease | None:
+    def _last_lease(self, rows: CpoRows, name: str) -> Lease | None:
         check_text("lease", name, size_max=KEY_SIZE_MAX)
         found = rows.get(_LEASE + name)
         if found is None:

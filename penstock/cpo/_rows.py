@@ -14,7 +14,7 @@ class Versioned:
     version: int
 
 
-class Rows(Protocol):
+class CpoRows(Protocol):
     """The rows as one transaction sees them."""
 
     def get(self, key: str) -> Versioned | None:

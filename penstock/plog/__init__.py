@@ -1,8 +1,8 @@
-"""The plog: an append-only block of fixed size, durable when it says so.
+"""The plog: an append-only store of fixed size, in which every acknowledged append is durable.
 
 Theory of operation: a plog is created with a size, appended to at an offset that is checked, sealed, read and
-deleted; nothing in it is ever changed. ``open_plogs`` finds the storage: a folder (``file:``) or this process's
-memory (``memory:``), both with the same code on another disk.
+deleted; its bytes never change. :func:`open_plogs` opens the storage: a folder (``file:``) or the memory of this
+process (``memory:``), both with the same code on another disk.
 """
 
 from penstock.model import PlogId

@@ -1,4 +1,4 @@
-"""What an error of the operating system means to a caller."""
+"""The translation of errors of the operating system."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ __all__ = ["refusal"]
 
 
 def refusal(path: str, error: OSError) -> DiskFull | DiskFailed:
-    """Return the error for a write that did not happen; the store goes on."""
+    """Return the error for a write that failed without effect; the store continues."""
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         return DiskFull(path)
     return DiskFailed(path, reason=error.strerror or str(error), stopped=False)

@@ -1,11 +1,11 @@
 """Plogs in the files of one folder.
 
-A small append goes, as a record, into the journal, where it shares one fdatasync with all others that wait; into
-the plog's own file it goes later. A large append goes into the file alone and is synced there, so it is not
-written twice. An append behind a large one that is not yet acknowledged takes the same way: therefore whatever
-stands in the journal has all that comes before it safe.
+A small append is written as a record into the journal, where it shares one fdatasync with all other appends that
+wait; it is written into the plog's own file later. A large append is written into the file alone and synced there, so
+its bytes are not written twice. An append after a large one that is not acknowledged yet goes the same way. Therefore
+all that comes before a record in the journal is durable, or in the journal before it.
 
-Locks are taken in this order: a plog, then the table or the journal. None is held while waiting for a sync.
+Locks are taken in this order: a plog, then the table or the journal. No lock is held while waiting for a sync.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import numpy as np
 from penstock import forks
 from penstock.errors import BadArgument, DiskFailed, NoSuchPlog, PlogCorrupt, PlogExists, PlogSealed
 from penstock.model import PlogId
-from penstock.plog._block import BLOCK_HEADER_SIZE, block_matches, pack_block_header
+from penstock.plog._block import PLOG_BLOCK_HEADER_SIZE, block_matches, pack_block_header
 from penstock.plog._faults import refusal
 from penstock.plog._folder import plog_name, prepare_folder
 from penstock.plog._head import (
@@ -62,7 +62,7 @@ _GROUP: Final = "main"
 
 
 class _DirectAppend:
-    """A large append under way: durable once its own file is."""
+    """A large append under way: durable once its own file is synced."""
 
     __slots__ = ("_offset", "_plog", "_plogs")
 
@@ -77,11 +77,11 @@ class _DirectAppend:
 
 
 class FilePlogs:
-    """The plogs of one folder; see the module and :class:`penstock.plog.Plogs`."""
+    """The plogs of one folder: the implementation of :class:`penstock.plog.Plogs` on any disk."""
 
     def __init__(self, disk: Disk, *, random: Random | None = None, journal_size: int = JOURNAL_SIZE,
                  direct_size_min: int = DIRECT_SIZE_MIN, open_files_max: int = OPEN_FILES_MAX) -> None:  # fmt: skip
-        assert journal_size > 4 * direct_size_min, "a journal has room for several of its largest records"
+        assert journal_size > 4 * direct_size_min, "a journal holds several of its largest records"
         self._disk = disk
         self._random = random or SystemRandom()
         self._direct_size_min = direct_size_min
@@ -100,29 +100,29 @@ class FilePlogs:
             records, head = read_journal(self._disk)
             replay(self._disk, records)
             journal = Journal(self._disk, head)
-            journal.reset()  # even if it looks empty: what is left of a torn group must not follow a new record
+            journal.reset()  # even if it looks empty: the rest of a torn group must not follow a new record
         except OSError as error:
             raise refusal(self._disk.where(), error) from error
         return journal
 
     @property
     def syncs(self) -> SyncTimes:
-        """How long the syncs took that somebody waited for."""
+        """The durations of the syncs that appends waited for."""
         return self._journal.syncs
 
     def check_running(self) -> None:
-        """Raise the failure of the disk after which nothing is written any more, if there was one."""
+        """Raise the ``DiskFailed`` that stopped the store, if one did."""
         self._journal.check_running()
 
     def new_id(self) -> PlogId:
-        """Return an id that nobody has had before; nothing is created."""
+        """Return a new unique id; nothing is created."""
         return PlogId.new(cluster=_CLUSTER, group=_GROUP, random=self._random)
 
     @uninterrupted
     def create(self, *, size: int = PLOG_SIZE_DEFAULT, plog_id: PlogId | None = None) -> PlogId:
-        """Make a plog with room for ``size`` bytes, allocated now; without an id it gets a new one."""
+        """Create a plog that takes ``size`` bytes, allocated now, under a new id if none is given."""
         if not 0 < size <= PLOG_SIZE_MAX or size != int(size):
-            raise BadArgument(f"a plog of {size!r} bytes cannot be: the size is from 1 to {PLOG_SIZE_MAX}")
+            raise BadArgument(f"invalid plog size {size!r}: use a whole number from 1 to {PLOG_SIZE_MAX:,}")
         plog_id = plog_id or self.new_id()
         with self._table.entered(plog_id) as plog:
             self._journal.check_running()
@@ -130,22 +130,22 @@ class FilePlogs:
                 raise PlogExists(plog_id)
             birth = self._random.token(BIRTH_SIZE)
             head = pack_new_head(plog_id, size=size, birth=birth)
-            self._create_file(plog, head, room=HEAD_SIZE + BLOCK_HEADER_SIZE + size)
+            self._create_file(plog, head, allocated=HEAD_SIZE + PLOG_BLOCK_HEADER_SIZE + size)
             ticket = self._record(plog, kind=WRITE, position=0, parts=(head,), offset=0)
             plog.replica = Replica(plog_id, size=size, birth=birth)
         ticket.result()
         return plog_id
 
-    def _create_file(self, plog: OpenPlog, head: bytes, *, room: int) -> None:
-        """Make the file with its head and its room; where that fails there is none."""
+    def _create_file(self, plog: OpenPlog, head: bytes, *, allocated: int) -> None:
+        """Create the file with its head and its allocated size; remove it again if that fails."""
         try:
             file = plog.file = self._create_or_find(plog)
         except OSError as error:
             raise refusal(self._disk.where(plog.name), error) from error
         try:
             file.truncate(0)
-            plog.room = 0
-            plog.make_room(room)
+            plog.allocated = 0
+            plog.allocate(allocated)
             write_all(file, [head], 0)
         except OSError as error:
             plog.close_file()
@@ -159,17 +159,17 @@ class FilePlogs:
         except FileExistsError:
             file = plog.open_file()
             if is_unborn(plog.plog_id, file.view(0, HEAD_SIZE)):
-                return file  # its creation was never acknowledged: begin again
+                return file  # its creation was never acknowledged: start again
             raise PlogExists(plog.plog_id) from None
 
     @uninterrupted
     def append(self, plog_id: PlogId, offset: int, *data: Buffer) -> int:
-        """Put ``data``, all parts as one, at the plog's current ``offset``; return the new one once it is durable."""
+        """Append ``data``, all parts as one, at the current ``offset``; return the new offset once it is durable."""
         return self.submit(plog_id, offset, *data).result()
 
     @uninterrupted
     def submit(self, plog_id: PlogId, offset: int, *data: Buffer) -> PendingAppend:
-        """Append without waiting; ``data`` must not change before the result is there."""
+        """Append without waiting; ``data`` must not change until the result is there."""
         body: list[Bytes] = [part if type(part) is bytes else memoryview(part).cast("B") for part in data]
         size = sum(map(len, body))
         plog = self._table.enter(plog_id)
@@ -193,27 +193,27 @@ class FilePlogs:
         return size >= self._direct_size_min or plog.unsynced_end > replica.acked
 
     def keeps_order(self, plog_id: PlogId, size: int) -> bool:
-        """Whether an append of this size, now, would go into the journal, behind all that was submitted before."""
+        """Return whether an append of this size, now, goes into the journal, after all that was submitted before."""
         with self._table.loaded(plog_id) as (plog, replica):
             return not self._goes_direct(plog, replica, size)
 
     def _submit_small(self, plog: OpenPlog, replica: Replica, body: bytes) -> PendingAppend:
-        """Put a block into the journal now and into the file later."""
+        """Write a block into the journal now and into the file later."""
         position, offset = replica.place(), replica.written
         parts = (pack_block_header(replica.key, offset=offset, body=(body,), body_size=len(body)), body)
-        self._make_room(plog, position + BLOCK_HEADER_SIZE + len(body))
+        self._allocate(plog, position + PLOG_BLOCK_HEADER_SIZE + len(body))
         offset = replica.placed(len(body))
         plog.put_later(position, parts, offset=offset)
         return self._record(plog, kind=WRITE, position=position, parts=parts, offset=offset)
 
     def _submit_large(self, plog: OpenPlog, replica: Replica, body: list[Bytes], size: int) -> PendingAppend:
-        """Put a block into the file now, and leave it to the waiting to sync it."""
+        """Write a block into the file now; :meth:`_DirectAppend.result` syncs it."""
         position, offset = replica.place(), replica.written
         header = pack_block_header(replica.key, offset=offset, body=body, body_size=size)
-        self._make_room(plog, position + BLOCK_HEADER_SIZE + size)
+        self._allocate(plog, position + PLOG_BLOCK_HEADER_SIZE + size)
         try:
             plog.flush_all()
-            if replica.known is None:  # from now on the file alone says that the plog is there
+            if replica.known is None:  # from now on only the file shows that the plog exists
                 plog.write_state(State(sealed=False, length=0))
             write_all(plog.open_file(), (header, *body), position)
         except OSError as error:
@@ -221,12 +221,12 @@ class FilePlogs:
         plog.unsynced_end = replica.placed(size)
         return _DirectAppend(self, plog, plog.unsynced_end)
 
-    def _make_room(self, plog: OpenPlog, end: int) -> None:
-        """Let the file have room up to ``end``, and some more: headers of small blocks need more than was allocated."""
-        if end <= plog.room:
+    def _allocate(self, plog: OpenPlog, end: int) -> None:
+        """Allocate the file up to ``end``, and some more: ``create`` allocated no space for many small headers."""
+        if end <= plog.allocated:
             return
         try:
-            plog.make_room(end + end // 16)
+            plog.allocate(end + end // 16)
         except OSError as error:
             raise refusal(self._disk.where(plog.name), error) from error
 
@@ -241,7 +241,7 @@ class FilePlogs:
             replica, file = plog.replica, plog.file
             assert replica is not None
             if replica.acked >= offset or replica.sealed:
-                return  # a seal comes after everything under way, and may have cut it off
+                return  # a seal waits for all appends under way, and may have cut this one off
             self._journal.check_running()
             assert file is not None, "a file with an append under way stays open"
             written = plog.unsynced_end
@@ -267,7 +267,7 @@ class FilePlogs:
 
     @uninterrupted
     def blocks(self, plog_id: PlogId, offset: int, size: int) -> list[tuple[int, memoryview]]:
-        """Return every append that holds any of ``size`` bytes at ``offset``, whole, with the offset it begins at."""
+        """Return every append that holds any of ``size`` bytes at ``offset``, complete, with its own offset."""
         with self._table.loaded(plog_id) as (plog, replica):
             offset, size = replica.widen(offset, size)
             views = self._slices_read(plog, replica, replica.slices(offset, size))
@@ -276,7 +276,7 @@ class FilePlogs:
 
     @uninterrupted
     def locate(self, plog_id: PlogId, offset: int, size: int) -> LocatedBlocks:
-        """Return where those appends are, so that another process can read them from the file."""
+        """Return the places of those appends, so that another process can read them from the file."""
         with self._table.loaded(plog_id) as (plog, replica):
             offset, size = replica.widen(offset, size)
             slices = list(replica.slices(offset, size))
@@ -287,15 +287,15 @@ class FilePlogs:
             )
 
     def _slices_read(self, plog: OpenPlog, replica: Replica, slices: Iterator[BlockSlice]) -> list[memoryview]:
-        file, found = self._flushed(plog), []
+        file, views = self._flushed(plog), []
         for part in slices:
             if not replica.verified[part.index]:
                 self._verify(plog, replica, file, index=part.index, position=part.position)
-            found.append(file.view(part.start, part.end - part.start))
-        return found
+            views.append(file.view(part.start, part.end - part.start))
+        return views
 
     def _flushed(self, plog: OpenPlog) -> File:
-        """Return the plog's file with all that was appended in it."""
+        """Return the plog's file, after all acknowledged appends are written into it."""
         try:
             plog.flush()
             return plog.open_file()
@@ -310,45 +310,45 @@ class FilePlogs:
 
     @uninterrupted
     def seal(self, plog_id: PlogId, offset: int) -> int:
-        """Let the plog take no more appends; return its length: the smaller of ``offset`` and what it holds."""
+        """Seal the plog, so that it takes no more appends; return its length: ``offset``, or less if it holds less."""
         with self._quiet(plog_id, fence=offset) as plog:
             replica = self._table.need(plog)
             length = replica.check_seal(offset)
             if not replica.sealed:
                 self._journal.check_running()
-                self._give_back(plog, replica.place())
+                self._free_rest(plog, replica.place())
                 state = State(sealed=True, length=length).pack(replica.key)
                 plog.last = self._record(plog, kind=WRITE, position=STATE_POSITION, parts=(state,), offset=0)
                 with plog.ack_lock:
                     replica.seal(length)
                 plog.unsynced_end = 0
             last = plog.last
-        if last is not None:  # somebody else's seal may not be durable yet
+        if last is not None:  # the seal of another thread may not be durable yet
             last.result()
         return length
 
-    def _give_back(self, plog: OpenPlog, end: int) -> None:
-        """Free the room that was allocated and is not going to be used."""
+    def _free_rest(self, plog: OpenPlog, end: int) -> None:
+        """Free the allocated space behind ``end``, which will not be used."""
         file = self._flushed(plog)
         try:
             file.truncate(end)
-            plog.room = end
+            plog.allocated = end
         except OSError as error:
             raise refusal(self._disk.where(plog.name), error) from error
 
     @uninterrupted
     def info(self, plog_id: PlogId) -> PlogInfo:
-        """Return length, whether sealed, and size."""
+        """Return the plog's length, whether it is sealed, and its size."""
         with self._table.loaded(plog_id) as (_, replica):
             return replica.info()
 
     @uninterrupted
     def delete(self, plog_id: PlogId) -> None:
-        """Remove the plog, damaged or not, and free its room; views of it stay good."""
+        """Delete the plog, damaged or not, and free its space; views of it stay valid."""
         with self._quiet(plog_id, fence=PLOG_SIZE_MAX) as plog:
             self._journal.check_running()
             if plog.deletion is not None and not plog.deletion.done:
-                raise NoSuchPlog(plog_id)  # once it is done and the file is still there, removing it had failed
+                raise NoSuchPlog(plog_id)  # a deletion that is done, with the file still there, could not remove it
             if plog.replica is None and not self._table.has_file(plog):
                 raise NoSuchPlog(plog_id)
             ticket = plog.deletion = self._record(plog, kind=DELETE, position=0, parts=(), offset=0)
@@ -361,17 +361,17 @@ class FilePlogs:
             self._table.forget(plog)
 
     def where(self, plog_id: PlogId) -> str:
-        """Return the path of the plog's file, whether it is there or not."""
+        """Return the path of the plog's file, whether it exists or not."""
         return self._disk.where(plog_name(plog_id.uid_bytes))
 
     @uninterrupted
     def close(self) -> None:
-        """Make every file durable by itself and let go of the folder."""
+        """Make every file durable by itself and release the folder."""
         plogs = self._table.close()
         if plogs is None:
             return
         for plog in plogs:
-            with plog.lock:  # who is at work on it comes to an end, and nobody begins any more
+            with plog.lock:  # a call under way ends first, and no new one begins
                 replica = plog.replica
             if replica is not None:
                 with suppress(DiskFailed):
@@ -390,13 +390,13 @@ class FilePlogs:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Close; an error that is on its way already is not replaced by another."""
+        """Close; an error raised in the block is not replaced by another."""
         with suppress(DiskFailed) if error is not None else nullcontext():
             self.close()
 
     @contextmanager
     def _quiet(self, plog_id: PlogId, *, fence: int) -> Iterator[OpenPlog]:
-        """Hold the lock of a plog with no append under way; while we wait for that, new ones are refused."""
+        """Hold the lock of a plog with no append under way; new appends are refused while it waits for the others."""
         while True:
             with self._table.entered(plog_id) as plog:
                 plog.fence = None

@@ -1,6 +1,6 @@
-"""What makes a folder a folder of plogs: a format file, two journal files, one file a plog.
+"""The folder of plogs: a format file, two journal files, and a file for each plog.
 
-The format file is written last, so a folder without it was never wholly made and nobody has put anything in it.
+The format file is written last, so a folder without it was never completely created and holds no data.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ _DRAFTS: Final = frozenset({*JOURNAL_NAMES, _FORMAT_DRAFT})
 
 
 def plog_name(uid: bytes) -> str:
-    """Return the name of a plog's file."""
+    """Return the file name of the plog with this uid."""
     return f"{uid.hex()}.plog"
 
 
 def prepare_folder(disk: Disk, *, journal_size: int) -> None:
-    """Make the folder one of plogs if it is empty; refuse one that is not ours."""
+    """Create the format and journal files if the folder is empty; ``FormatUnknown`` if it is not a folder of plogs."""
     try:
         names = set(disk.names())
         if _FORMAT_NAME in names:
@@ -51,8 +51,8 @@ def _check_format(disk: Disk) -> None:
     text = bytes(file.view(0, _FORMAT_SIZE_MAX))
     file.close()
     if text != _FORMAT_TEXT:
-        found = text.decode(errors="replace").strip()
-        raise FormatUnknown(disk.where(_FORMAT_NAME), actual=found, known=_FORMAT_TEXT.decode().strip())
+        actual = text.decode(errors="replace").strip()
+        raise FormatUnknown(disk.where(_FORMAT_NAME), actual=actual, known=_FORMAT_TEXT.decode().strip())
 
 
 def _make(disk: Disk, *, leftovers: set[str], journal_size: int) -> None:
@@ -68,5 +68,5 @@ def _make(disk: Disk, *, leftovers: set[str], journal_size: int) -> None:
     try:
         disk.sync()
     except OSError:
-        disk.remove(_FORMAT_NAME)  # a sync that failed is never made good by the next: begin again
+        disk.remove(_FORMAT_NAME)  # a later sync does not make up for a failed one: start again
         raise

@@ -1,6 +1,6 @@
-"""The head of a plog's file: who it is, and what is known to be in it.
+"""The head of a plog's file: the plog's identity, and the length that is known to be there.
 
-The head fills one page. Both records in it fit into a sector each, which a disk writes whole or not at all.
+The head fills one page. Each of its two records fits into one sector, which a disk writes completely or not at all.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ class Identity:
     8   2  format    1
     16  16 uid       of the plog
     32  16 names     blake2b of "cluster/group"
-    48  8  size      how many bytes the plog takes
-    56  8  birth     random: tells a plog from one of the same id that was deleted before it
+    48  8  size      the most bytes that the plog takes
+    56  8  birth     random: distinguishes a plog from a deleted one of the same id
     64  4  checksum  crc32c of bytes 0-63
     """
 
@@ -52,7 +52,7 @@ class Identity:
 
     @classmethod
     def of(cls, plog_id: PlogId, *, size: int, birth: bytes) -> Identity:
-        """Return what the plog's file starts with."""
+        """Return the identity of a new plog."""
         return cls(plog_id.uid_bytes, _digest(plog_id), size, birth)
 
     def pack(self) -> bytes:
@@ -62,7 +62,7 @@ class Identity:
 
     @classmethod
     def unpack(cls, head: memoryview) -> Identity | None:
-        """Return what ``head`` says, or None if it fails its check."""
+        """Return the record in ``head``, None if it fails its check."""
         body = bytes(head[: _IDENTITY.size])
         checksum = bytes(head[_IDENTITY.size : _IDENTITY.size + _CHECKSUM_SIZE])
         if crc32c(0, body).to_bytes(_CHECKSUM_SIZE, "big") != checksum:
@@ -73,10 +73,10 @@ class Identity:
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """The 20 bytes at 512 of the head, written again and again, big-endian.
+    """The 20 bytes at 512 of the head, rewritten at checkpoints, big-endian.
 
-    0   1  stage     0: open; 1: sealed, takes no more appends; 2: new, maybe nobody was ever told of it
-    8   8  length    sealed: exactly how long it is; else: at least so long
+    0   1  stage     0: open; 1: sealed, takes no more appends; 2: new, its creation may not be acknowledged
+    8   8  length    sealed: the exact length; else: at least this length
     16  4  checksum  crc32c of the plog's uid and birth, bytes 0-15
     """
 
@@ -91,7 +91,7 @@ class State:
 
     @classmethod
     def unpack(cls, key: bytes, head: memoryview) -> State | None:
-        """Return what ``head`` says, or None if it fails its check."""
+        """Return the record in ``head``, None if it fails its check."""
         record = bytes(head[STATE_POSITION : STATE_POSITION + _STATE.size + _CHECKSUM_SIZE])
         body, checksum = record[: _STATE.size], record[_STATE.size :]
         if crc32c(0, key, body).to_bytes(_CHECKSUM_SIZE, "big") != checksum:
@@ -101,7 +101,7 @@ class State:
 
 
 def pack_new_head(plog_id: PlogId, *, size: int, birth: bytes) -> bytes:
-    """Return what the head of a new plog holds."""
+    """Return the head of a new plog."""
     identity = Identity.of(plog_id, size=size, birth=birth)
     return identity.pack().ljust(STATE_POSITION, b"\0") + State(sealed=False, length=0, new=True).pack(
         identity.uid + birth
@@ -109,7 +109,7 @@ def pack_new_head(plog_id: PlogId, *, size: int, birth: bytes) -> bytes:
 
 
 def is_unborn(plog_id: PlogId, head: memoryview) -> bool:
-    """Whether the plog's creation was begun in this file, and nobody was ever told of it."""
+    """Return whether the file holds the beginning of a creation that was never acknowledged."""
     identity = Identity.unpack(head)
     if identity is None:
         return not any(head)
@@ -118,7 +118,7 @@ def is_unborn(plog_id: PlogId, head: memoryview) -> bool:
 
 
 def names_match(plog_id: PlogId, head: memoryview) -> bool:
-    """Whether the file belongs to a plog of this cluster and group, not only of this uid."""
+    """Return whether the file belongs to a plog of this cluster and group, not only of this uid."""
     identity = Identity.unpack(head)
     return identity is not None and identity.names == _digest(plog_id)
 

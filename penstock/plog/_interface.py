@@ -1,4 +1,4 @@
-"""The plog service, as its users see it."""
+"""The interface of the plog storage."""
 
 from __future__ import annotations
 
@@ -26,33 +26,33 @@ class PendingAppend(Protocol):
 
 
 class Plogs(Protocol):
-    """Append-only blocks of fixed size, each written by one writer at a time.
+    """Plogs, each written by one writer at a time.
 
-    An append says at which offset it expects the plog, so a lost, repeated or foreign append is refused, not
-    stored. It is acknowledged when it is durable, and a reader sees only what was acknowledged.
+    An append names the offset at which it expects the plog, so an append that is repeated, out of order or another
+    writer's is refused. It is acknowledged when it is durable, and readers see only acknowledged bytes.
     """
 
     @property
     def syncs(self) -> SyncTimes:
-        """How long the syncs took that somebody waited for."""
+        """The durations of the syncs that appends waited for."""
 
     def check_running(self) -> None:
-        """Raise the failure of the disk after which nothing is written any more, if there was one."""
+        """Raise the ``DiskFailed`` that stopped the store, if one did."""
 
     def new_id(self) -> PlogId:
-        """Return an id that nobody has had before; nothing is created."""
+        """Return a new unique id; nothing is created."""
 
     def create(self, *, size: int = ..., plog_id: PlogId | None = None) -> PlogId:
-        """Make a plog with room for ``size`` bytes; without an id it gets a new one."""
+        """Create a plog that takes ``size`` bytes, under a new id if none is given."""
 
     def append(self, plog_id: PlogId, offset: int, *data: Buffer) -> int:
-        """Put ``data``, all parts as one, at the plog's current ``offset``; return the new one once it is durable."""
+        """Append ``data``, all parts as one, at the current ``offset``; return the new offset once it is durable."""
 
     def submit(self, plog_id: PlogId, offset: int, *data: Buffer) -> PendingAppend:
-        """Append without waiting; ``data`` must not change before the result is there."""
+        """Append without waiting; ``data`` must not change until the result is there."""
 
     def keeps_order(self, plog_id: PlogId, size: int) -> bool:
-        """Whether an append of this size, now, would be durable only if all that was submitted before it is."""
+        """Return whether an append of this size, now, becomes durable only after all that was submitted before it."""
 
     def read(self, plog_id: PlogId, offset: int, size: int) -> memoryview:
         """Return ``size`` bytes at ``offset``; no copy where they were appended in one piece."""
@@ -61,25 +61,25 @@ class Plogs(Protocol):
         """Return ``size`` bytes at ``offset`` as they were appended, piece by piece, without a copy."""
 
     def blocks(self, plog_id: PlogId, offset: int, size: int) -> list[tuple[int, memoryview]]:
-        """Return every append that holds any of ``size`` bytes at ``offset``, whole, with the offset it begins at."""
+        """Return every append that holds any of ``size`` bytes at ``offset``, complete, with its own offset."""
 
     def locate(self, plog_id: PlogId, offset: int, size: int) -> LocatedBlocks:
-        """Return where those appends are, so that another process can read them from the file."""
+        """Return the places of those appends, so that another process can read them from the file."""
 
     def seal(self, plog_id: PlogId, offset: int) -> int:
-        """Let the plog take no more appends; return its length: the smaller of ``offset`` and what it holds."""
+        """Seal the plog, so that it takes no more appends; return its length: ``offset``, or less if it holds less."""
 
     def info(self, plog_id: PlogId) -> PlogInfo:
-        """Return length, whether sealed, and size."""
+        """Return the plog's length, whether it is sealed, and its size."""
 
     def delete(self, plog_id: PlogId) -> None:
-        """Remove the plog and free its room; views of it stay good."""
+        """Delete the plog and free its space; views of it stay valid."""
 
     def where(self, plog_id: PlogId) -> str:
-        """Return how to call what keeps the plog in a message: the path of its file."""
+        """Return the path of the plog's file, for messages."""
 
     def close(self) -> None:
-        """Make everything durable and let go of the storage."""
+        """Make everything durable and release the storage."""
 
     def __enter__(self) -> Self:
         """Close at the end of the block."""

@@ -1,19 +1,19 @@
 """The journal: one fdatasync for all plogs of a folder.
 
 Every change to a plog's file is written twice: into the file, which is synced some time later, and as a record
-into the journal, which is synced at once for all who wait. So a thousand plogs cost one sync, not a thousand.
+into the journal, which is synced at once for all threads that wait. So a thousand plogs cost one sync, not a thousand.
 
-There is no thread for it. Who waits and finds nobody syncing becomes the leader: it writes all records that are
-pending, syncs once and wakes the others. As many as met last time are expected to meet again, and the last of them
-leads: so nobody has to be woken only to lead. One of those who wait does so with a limit, and leads when it has
-passed, with those who came.
+There is no background thread for this: it is a group commit with a leader. A thread that waits while no other thread
+syncs becomes the leader. It writes all pending records, syncs once and wakes the others, the followers. The group is
+expected to be as large as the last one, and the thread that completes it leads; so no thread has to be woken only to
+lead. One of the waiting threads waits with a time limit, and leads the incomplete group when the limit has passed.
 
-Two files take turns. When one is full the other begins a new generation, and a checkpoint syncs, in the
-background, every plog file that the full one has records for; after that its records are not needed any more.
-At most one checkpoint runs: who fills the second file before it ends waits for it.
+Two files take turns. When one is full, the other begins a new generation, and a checkpoint syncs, in the background,
+every plog file that the full one has records of; after that its records are not needed. At most one checkpoint runs:
+a leader that fills the second file before the checkpoint ends waits for it.
 
-A sync that fails is never tried again, because the system may have dropped what it could not write: the journal
-stops for good, and opening the folder anew replays what was acknowledged.
+A sync that fails is never tried again, because the system may have dropped the data that it could not write. The
+journal stops for good, and opening the folder again replays all acknowledged changes.
 """
 
 from __future__ import annotations
@@ -43,26 +43,26 @@ if TYPE_CHECKING:
 __all__ = ["JOURNAL_NAMES", "Journal", "Subject", "Ticket", "create_journal", "read_journal"]
 
 JOURNAL_NAMES: Final = ("journal-0", "journal-1")
-_PATIENCE_S: Final = 0.0002  # about what it takes to wake eight threads
+_PATIENCE_S: Final = 0.0002  # about the time it takes to wake eight threads
 _ZEROS: Final = bytes(1 << 20)
 
 
 class Subject(Protocol):
-    """What a record is about, as far as the journal needs to know."""
+    """The owner of the file that a record changes, as the journal uses it."""
 
     @property
     def uid(self) -> bytes:
-        """Which file."""
+        """The uid of the plog, which names its file."""
 
     @property
     def changes(self) -> int:
-        """How many records there were for it so far."""
+        """The number of records so far."""
 
     def acknowledge(self, offset: int) -> None:
-        """Everything up to ``offset`` is durable."""
+        """Note that everything up to ``offset`` is durable."""
 
     def checkpoint(self, change: int) -> None:
-        """Make the subject's own file durable; the records up to this one are not needed any more then."""
+        """Make the subject's own file durable; the records up to ``change`` are not needed after that."""
 
 
 class Ticket(msgspec.Struct, eq=False):
@@ -75,10 +75,10 @@ class Ticket(msgspec.Struct, eq=False):
     position: int
     parts: tuple[Bytes, ...]
     size: int
-    offset: int  # what the subject has acknowledged when this is done
-    gates: list[threading.Lock] = []  # one for each thread that waits
-    durable: bool = False  # its record is: a checkpoint may count on it
-    done: bool = False  # and its subject and whoever waits know
+    offset: int  # the subject acknowledges up to here when this is done
+    gates: list[threading.Lock] = []  # one for each waiting thread
+    durable: bool = False  # the record is synced: a checkpoint may rely on it
+    done: bool = False  # the subject has acknowledged it, and all waiting threads are woken
     error: DiskFailed | None = None
 
     @uninterrupted
@@ -92,7 +92,7 @@ class Ticket(msgspec.Struct, eq=False):
 
 
 class Journal:
-    """See the module."""
+    """The two journal files, the changes pending, and the group commit; see the module."""
 
     def __init__(self, disk: Disk, head: JournalHead) -> None:
         self._disk = disk
@@ -100,21 +100,21 @@ class Journal:
         self._files = tuple(disk.open(name) for name in JOURNAL_NAMES)
         self._mutex = threading.Lock()
         self._pending: list[Ticket] = []
-        self._batch: list[Ticket] = []  # what is being written and synced
-        self._leader: threading.Lock | None = None  # the gate of who leads
-        self._patient: threading.Lock | None = None  # the gate of who waits with a limit, and leads when it has passed
-        self._company = 1  # how many changes the last group and those behind it were
+        self._batch: list[Ticket] = []  # the changes being written and synced
+        self._leader: threading.Lock | None = None  # the leader's gate
+        self._patient: threading.Lock | None = None  # the gate of the thread that waits with a limit
+        self._group_size = 1  # the changes of the last group, and those pending at its end
         self._stopped: DiskFailed | None = None
         self._closed = False
         self._generation = head.generation
-        self._active = self._generation % 2  # which file
+        self._active = self._generation % 2  # index of the file
         self._place = self._synced = JOURNAL_HEAD_SIZE
-        self._dirty: dict[Subject, int] = {}  # what this generation has records of, and the last one's number
+        self._dirty: dict[Subject, int] = {}  # subjects of this generation's records, and the last change of each
         self._checkpointer: threading.Thread | None = None
         self.syncs: Final = SyncTimes()
 
     def submit(self, subject: Subject, *, kind: bytes, position: int, parts: tuple[Bytes, ...], offset: int) -> Ticket:
-        """Queue a change; it becomes durable when somebody waits for it or for a later one."""
+        """Queue a change; it becomes durable when a thread waits for it or for a later change."""
         change, size = subject.changes, sum(map(len, parts))
         ticket = Ticket(
             self, subject, change=change, kind=kind, position=position, parts=parts, size=size, offset=offset
@@ -127,27 +127,27 @@ class Journal:
         return ticket
 
     def wait(self, ticket: Ticket) -> None:
-        """Return when the ticket is done, leading the group if it is complete or nobody else does."""
-        gate, tired = threading.Lock(), False
+        """Return when the ticket is done; lead the group if it is complete, or if no other thread leads in time."""
+        gate, timed_out = threading.Lock(), False
         gate.acquire()
         try:
-            while not ticket.done and (limit := self._turn_of(ticket, gate, tired=tired)) is not None:
+            while not ticket.done and (limit := self._turn_of(ticket, gate, timed_out=timed_out)) is not None:
                 if limit:
-                    tired = not gate.acquire(timeout=limit)  # opened when the ticket is done, or may have to lead
+                    timed_out = not gate.acquire(timeout=limit)  # opened when the ticket is done, or a leader is needed
                 else:
                     self._lead()
         except BaseException as error:
             self._give_up(ticket, gate, error)
             raise
 
-    def _turn_of(self, ticket: Ticket, gate: threading.Lock, *, tired: bool) -> float | None:
-        """Return how long to wait at most: 0 for who is to lead, -1 for as long as it takes, None if it is done."""
+    def _turn_of(self, ticket: Ticket, gate: threading.Lock, *, timed_out: bool) -> float | None:
+        """Return the time to wait: 0 to become the leader, -1 for no limit, None if the ticket is done."""
         with self._mutex:
             if self._patient is gate:
                 self._patient = None
             if ticket.done:
                 return None
-            if self._leader is None and (tired or len(self._pending) >= self._company):
+            if self._leader is None and (timed_out or len(self._pending) >= self._group_size):
                 self._leader = gate
                 return 0
             if gate not in ticket.gates:
@@ -158,7 +158,7 @@ class Journal:
             return _PATIENCE_S
 
     def _give_up(self, ticket: Ticket, gate: threading.Lock, error: BaseException) -> None:
-        """Wait no more, because of an interrupt; it may have been our turn at that very moment, or we may have led."""
+        """Stop waiting because of an interrupt; this thread may be the leader, or have been woken to become it."""
         gates: list[threading.Lock] = []
         with self._mutex:
             if gate in ticket.gates:
@@ -167,9 +167,9 @@ class Journal:
                 self._patient = None
             leads = self._leader is gate
             if not leads:
-                gates = self._next_in_turn()
+                gates = self._next_leader()
         if leads:
-            if self._batch:  # as after a failed sync, nobody knows how far it came
+            if self._batch:  # as after a failed sync, it is unknown how much was written
                 self.stop(error, self._disk.where(JOURNAL_NAMES[self._active]))
             self._finish()
         _open(gates)
@@ -185,7 +185,7 @@ class Journal:
         self._finish()
 
     def _finish(self) -> None:
-        """Tell everybody in the batch, and let one that came in the meantime see whether to lead."""
+        """Complete all tickets of the batch, and wake one thread that came meanwhile, to become the leader."""
         gates: list[threading.Lock] = []
         try:
             with self._mutex:
@@ -198,15 +198,15 @@ class Journal:
                     ticket.parts = ()
                     gates += ticket.gates
                     ticket.gates = []
-                self._company = len(self._batch) + len(self._pending)
+                self._group_size = len(self._batch) + len(self._pending)
                 self._batch = []
                 self._leader = None
-                gates += self._next_in_turn()
+                gates += self._next_leader()
         finally:
             _open(gates)
 
-    def _next_in_turn(self) -> list[threading.Lock]:
-        """Return the gate of one that waits, to be opened, if nobody takes care; the caller holds the mutex."""
+    def _next_leader(self) -> list[threading.Lock]:
+        """Return the gate of a waiting thread, to be opened, if no thread is to lead; the caller holds the mutex."""
         if self._leader is None and self._patient is None:
             for ticket in self._pending:
                 if ticket.gates:
@@ -221,13 +221,13 @@ class Journal:
             if self._place + RECORD_HEADER_SIZE + ticket.size > self._size:
                 self._flush(group)
                 group = []
-                self._turn()
+                self._change_files()
             group.append(ticket)
             self._place += RECORD_HEADER_SIZE + ticket.size
         self._flush(group)
 
     def _flush(self, group: list[Ticket]) -> None:
-        """Write the records of some changes, and sync once for all of them."""
+        """Write the records of a group of changes, and sync once for all of them."""
         if not group:
             return
         place, parts = self._synced, []
@@ -252,8 +252,8 @@ class Journal:
             ticket.durable = True
             self._dirty[ticket.subject] = ticket.change
 
-    def _turn(self) -> None:
-        """Go on in the other file, and checkpoint what this one has records for."""
+    def _change_files(self) -> None:
+        """Continue in the other file, and checkpoint the subjects of this one's records."""
         self._join_checkpoint()
         dirty, self._dirty = self._dirty, {}
         self._begin_generation()
@@ -261,7 +261,7 @@ class Journal:
         self._checkpointer.start()
 
     def _begin_generation(self) -> None:
-        """Make the older file the active one; its head is durable before any record, so none of the old ones counts."""
+        """Make the older file the active one; its head is durable before any record, so its old records are void."""
         self._generation += 1
         self._active = self._generation % 2
         write_head(self._files[self._active], JournalHead(self._generation, self._size))
@@ -272,7 +272,7 @@ class Journal:
             for subject, change in dirty.items():
                 subject.checkpoint(change)
             self._disk.sync()
-        except Exception as error:  # noqa: BLE001 - whatever it was, the records must not be overwritten
+        except Exception as error:  # noqa: BLE001 - after any error the records must not be overwritten
             self.stop(error, self._disk.where())
 
     def _join_checkpoint(self) -> None:
@@ -283,7 +283,7 @@ class Journal:
             raise OSError(self._stopped.reason)
 
     def stop(self, error: BaseException, path: str) -> DiskFailed:
-        """Take no more changes: a sync failed, and nothing is known about what it should have saved."""
+        """Take no more changes, because a sync failed and nothing is known about its data."""
         with self._mutex:
             if self._stopped is None:
                 reason = getattr(error, "strerror", None) or str(error) or type(error).__name__
@@ -296,7 +296,7 @@ class Journal:
             raise _copy(self._stopped)
 
     def close(self, behind: Iterable[Subject]) -> None:
-        """Make every file durable by itself, those in ``behind`` too; leave an empty journal, unless it was stopped."""
+        """Make every file durable by itself, also those in ``behind``; empty the journal, unless it was stopped."""
         self._drain()
         if self._checkpointer is not None:
             self._checkpointer.join()
@@ -313,7 +313,7 @@ class Journal:
             file.close()
 
     def _drain(self) -> None:
-        """Take no more changes, and return when those under way are done, so that nobody leads any more."""
+        """Take no more changes, and return when those under way are done, so that no thread leads."""
         with self._mutex:
             self._closed = True
             under_way = [*self._batch, *self._pending]
@@ -322,18 +322,18 @@ class Journal:
         assert not self._pending
 
     def reset(self) -> None:
-        """Void the records of both files, if there are any: every plog's file has what they say."""
+        """Void the records of both files: every plog's file is durable by itself."""
         self._begin_generation()
         self._begin_generation()
 
 
 def _copy(error: DiskFailed) -> DiskFailed:
-    """Return an error of its own for each that raises it: one for all would remember every place it was raised at."""
+    """Return a new error for each caller: a shared one would collect the traceback of every place it is raised at."""
     return DiskFailed(error.path, reason=error.reason, stopped=error.stopped)
 
 
 def _open(gates: Iterable[threading.Lock]) -> None:
-    """Open all the gates, also if an interrupt comes between two of them."""
+    """Open all gates, even if an interrupt comes between two of them."""
     rest = iter(gates)
     try:
         for gate in rest:
@@ -344,13 +344,13 @@ def _open(gates: Iterable[threading.Lock]) -> None:
 
 
 def write_head(file: File, head: JournalHead) -> None:
-    """Begin a generation in a journal file: whatever records stand in it are void."""
+    """Begin a generation in a journal file: all records in it become void."""
     write_all(file, [head.pack()], 0)
     file.datasync()
 
 
 def create_journal(disk: Disk, *, size: int) -> None:
-    """Make the two files, empty; the caller syncs the folder."""
+    """Create the two files, empty; the caller syncs the folder."""
     for generation, name in enumerate(JOURNAL_NAMES):
         file = disk.create(name)
         try:
@@ -363,9 +363,9 @@ def create_journal(disk: Disk, *, size: int) -> None:
 
 def read_journal(disk: Disk) -> tuple[list[Record], JournalHead]:
     """Return the records of both generations, in order, and the head of the newer one."""
-    found = sorted(((_read_head(disk, name), name) for name in JOURNAL_NAMES), key=lambda pair: pair[0].generation)
+    heads = sorted(((_read_head(disk, name), name) for name in JOURNAL_NAMES), key=lambda pair: pair[0].generation)
     records: list[Record] = []
-    for head, name in found:
+    for head, name in heads:
         file = disk.open(name)
         scan = scan_journal(file.view(0, file.size()), head.generation)
         file.close()
@@ -373,7 +373,7 @@ def read_journal(disk: Disk) -> tuple[list[Record], JournalHead]:
             reason = "an acknowledged record fails its checksum"
             raise JournalCorrupt(disk.where(name), offset=scan.damaged_at, reason=reason)
         records += scan.records
-    return records, found[-1][0]
+    return records, heads[-1][0]
 
 
 def _read_head(disk: Disk, name: str) -> JournalHead:

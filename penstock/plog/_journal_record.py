@@ -1,7 +1,7 @@
-"""What the journal holds: its head, and one record for every change to a plog's file.
+"""The contents of the journal: its head, and a record for every change to a plog's file.
 
-A record says which bytes stand at which position of which file. It checks itself and names the generation and
-the place it was written for, so what an earlier generation left behind never passes for a record of this one.
+A record holds the bytes to write, and the file and the position to write them to. It carries a checksum, its generation
+and its own place, so a record that an earlier generation left behind never passes for one of this generation.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ DELETE: Final = b"dele"
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """One change; before its payload stand 64 bytes, big-endian.
+    """A change; its payload follows 64 bytes, big-endian.
 
     0   4  magic       0x504A524E
     4   4  size        of the payload
@@ -52,7 +52,7 @@ class Record:
     24  8  synced      the journal file was durable up to here when the record was written
     32  16 uid         of the plog
     48  8  position    in the plog's file
-    56  4  kind        "writ": the payload stands there; "dele": the file is gone
+    56  4  kind        "writ": the payload is written there; "dele": the file is removed
     60  4  checksum    crc32c of bytes 0-59, the payload
     """
 
@@ -66,7 +66,7 @@ class Record:
 
 @dataclass(frozen=True, slots=True)
 class JournalScan:
-    """What a journal file says: its records, and where it turns out damaged, if it does."""
+    """The records of a journal file, and the place where it is damaged, if it is."""
 
     records: list[Record]
     damaged_at: int | None
@@ -78,8 +78,8 @@ class JournalHead:
 
     0   8  magic       PENSJRNL
     8   2  format      1
-    16  8  generation  counts up with every turn of the two files
-    24  8  size        how long the file is
+    16  8  generation  one more with every change between the two files
+    24  8  size        the length of the file
     32  4  checksum    crc32c of bytes 0-31
     """
 
@@ -93,7 +93,7 @@ class JournalHead:
 
     @classmethod
     def unpack(cls, view: memoryview) -> JournalHead | None:
-        """Return what the head says, or None if it fails its check."""
+        """Return the head, None if it fails its check."""
         body = bytes(view[: _HEAD.size])
         if crc32c(0, body).to_bytes(4, "big") != bytes(view[_HEAD.size : _HEAD.size + 4]):
             return None
@@ -112,7 +112,7 @@ def pack_record_header(
     parts: tuple[Bytes, ...],
     size: int,
 ) -> bytes:
-    """Return the 64 bytes before a record's payload, which is ``parts`` of ``size`` bytes in all."""
+    """Return the 64 bytes before a record's payload, which is ``parts``, ``size`` bytes in total."""
     body = _HEADER.pack(_MAGIC, size, generation, place, synced, uid, position, kind)
     return body + crc32c(0, body, *parts).to_bytes(4, "big")
 
@@ -120,8 +120,8 @@ def pack_record_header(
 def scan_journal(view: memoryview, generation: int) -> JournalScan:
     """Read records from the start up to the first that fails its check.
 
-    Where the scan ends, the last group of records was torn by a crash, none of them acknowledged. If a later
-    record says that the journal was durable past that place, it was damaged afterwards instead.
+    At the end of the scan a crash may have torn the last group of records, of which none was acknowledged. If a later
+    record says that the journal was durable past this place, the journal was damaged afterwards instead.
     """
     records = list(_records(view, generation, JOURNAL_HEAD_SIZE))
     stop = records[-1].end if records else JOURNAL_HEAD_SIZE
@@ -138,12 +138,12 @@ def _records(view: memoryview, generation: int, place: int) -> Iterator[Record]:
 def _records_after(view: memoryview, generation: int, place: int) -> Iterator[Record]:
     """Find records behind a gap by their magic number."""
     rest = bytes(view[place:])
-    found = rest.find(_MAGIC_BYTES)
-    while found >= 0:
-        record = _record_at(view, generation, place + found)
+    shift = rest.find(_MAGIC_BYTES)
+    while shift >= 0:
+        record = _record_at(view, generation, place + shift)
         if record is not None:
             yield record
-        found = rest.find(_MAGIC_BYTES, found + 1)
+        shift = rest.find(_MAGIC_BYTES, shift + 1)
 
 
 def _record_at(view: memoryview, generation: int, place: int) -> Record | None:

@@ -1,7 +1,7 @@
-"""Blocks by the place where they are, so that another process can read them: in a file of this machine.
+"""The places of blocks in a file of this machine, so that another process can read them without the owner.
 
-Whoever has the plogs tells which blocks were acknowledged and where they lie; they never change again. Who reads them
-maps the file and checks each block, as the owner does.
+The process that owns the plogs says which blocks are acknowledged and where they are; they never change again. The
+reading process maps the file and checks each block, as the owner does.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from penstock.errors import PlogCorrupt
-from penstock.plog._block import BLOCK_HEADER_SIZE, block_matches, unpack_block_header
+from penstock.plog._block import PLOG_BLOCK_HEADER_SIZE, block_matches, unpack_block_header
 from penstock.plog._head import HEAD_SIZE
 
 if TYPE_CHECKING:
@@ -28,10 +28,10 @@ _BOOT: Final = Path("/proc/sys/kernel/random/boot_id")
 
 @dataclass(frozen=True, slots=True)
 class LocatedBlocks:
-    """Blocks that lie one behind another in a file.
+    """Blocks that follow each other in a file.
 
-    ``first`` is the number of the first of them; ``offsets`` are where each begins in the plog and where the last one
-    ends, 4 bytes each, little-endian; ``key`` is what their checksums begin with.
+    ``first`` is the number of the first block; ``offsets`` are the offsets of the blocks in the plog and the end of the
+    last one, 4 bytes each, little-endian; ``key`` is the prefix of their checksums.
     """
 
     path: str
@@ -41,17 +41,17 @@ class LocatedBlocks:
 
     @property
     def begin(self) -> int:
-        """Where in the file the first one begins, with its header."""
-        return HEAD_SIZE + self.first * BLOCK_HEADER_SIZE + int(np.frombuffer(self.offsets, "<u4", 1)[0])
+        """The position in the file at which the first block's header begins."""
+        return HEAD_SIZE + self.first * PLOG_BLOCK_HEADER_SIZE + int(np.frombuffer(self.offsets, "<u4", 1)[0])
 
     @property
     def end(self) -> int:
-        """Where in the file the last one ends."""
+        """The position in the file at which the last block ends."""
         offsets = np.frombuffer(self.offsets, "<u4")
-        return HEAD_SIZE + (self.first + len(offsets) - 1) * BLOCK_HEADER_SIZE + int(offsets[-1])
+        return HEAD_SIZE + (self.first + len(offsets) - 1) * PLOG_BLOCK_HEADER_SIZE + int(offsets[-1])
 
     def between(self, low: int, high: int) -> LocatedBlocks:
-        """Return those that hold any byte from one offset of the plog to another."""
+        """Return the blocks that hold any byte from offset ``low`` to offset ``high`` of the plog."""
         offsets = np.frombuffer(self.offsets, "<u4")
         first = max(int(np.searchsorted(offsets, low, "right")) - 1, 0)
         last = int(np.searchsorted(offsets, high, "left"))
@@ -59,13 +59,13 @@ class LocatedBlocks:
 
 
 def folder_place(folder: int | Path) -> list[str | int]:
-    """Return which folder it is among all that this system has mounted, and which system this is."""
-    found = os.stat(folder)
-    return [_BOOT.read_text().strip(), found.st_dev, found.st_ino]
+    """Return values that identify the folder among all mounted on this system, and this system since its start."""
+    status = os.stat(folder)
+    return [_BOOT.read_text().strip(), status.st_dev, status.st_ino]
 
 
 def copy_located(located: LocatedBlocks, fd: int) -> Iterator[tuple[int, memoryview]]:
-    """Return each block, copied from an open file, with its offset in the plog; one that fails its check is damaged."""
+    """Return each block, copied from an open file, with its offset; ``PlogCorrupt`` if one fails its check."""
     begin = located.begin
     return read_located(located, memoryview(os.pread(fd, located.end - begin, begin)), set(), begin=begin)
 
@@ -73,24 +73,24 @@ def copy_located(located: LocatedBlocks, fd: int) -> Iterator[tuple[int, memoryv
 def read_located(
     located: LocatedBlocks, image: memoryview, verified: set[int], *, begin: int = 0
 ) -> Iterator[tuple[int, memoryview]]:
-    """Return each block with its offset in the plog; one that fails its check is damaged.
+    """Return each block with its offset in the plog; ``PlogCorrupt`` if one fails its check.
 
-    The image is of the file from ``begin`` on. ``verified`` are the numbers of blocks that need no check any more, and
-    get to know more of them.
+    ``image`` is the file from ``begin`` on. ``verified`` holds the numbers of the blocks that were checked before, and
+    gets those that are checked now.
     """
     offsets: list[int] = np.frombuffer(located.offsets, "<u4").tolist()
     for index, (start, end) in enumerate(pairwise(offsets), located.first):
-        position = HEAD_SIZE + index * BLOCK_HEADER_SIZE + start - begin
+        position = HEAD_SIZE + index * PLOG_BLOCK_HEADER_SIZE + start - begin
         if index not in verified:
-            if not _is_here(located.key, image, position, offset=start, size=end - start):
+            if not _is_at(located.key, image, position, offset=start, size=end - start):
                 raise PlogCorrupt(located.path, offset=begin + position, reason=f"block {index} fails its checksum")
             verified.add(index)
-        body = position + BLOCK_HEADER_SIZE
+        body = position + PLOG_BLOCK_HEADER_SIZE
         yield start, image[body : body + end - start]
 
 
-def _is_here(key: bytes, image: memoryview, position: int, *, offset: int, size: int) -> bool:
-    """Whether the block at ``position`` is the one that was located there."""
+def _is_at(key: bytes, image: memoryview, position: int, *, offset: int, size: int) -> bool:
+    """Return whether the block at ``position`` is the one that was located there."""
     header = unpack_block_header(image, position)
     return (
         header is not None

@@ -1,4 +1,4 @@
-"""Where plogs are kept, by address."""
+"""Opening plogs by address."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["open_plogs"]
 
 
 def open_plogs(url: str) -> Plogs:
-    """Open the plogs at ``file:FOLDER`` (made if it is not there) or ``memory:`` (gone when closed)."""
+    """Open the plogs at ``file:FOLDER``, created if there is none, or ``memory:``, gone when closed."""
     scheme, _, path = url.partition(":")
     if scheme == "file" and path:
         return FilePlogs(OsDisk(path))

@@ -1,9 +1,10 @@
-"""An open plog: its state, its file, and what is on the way there.
+"""An open plog: its state, its file, and the blocks that are not in the file yet.
 
-Small blocks are durable in the journal first and go into the file later, many at once: when somebody reads
-them, before a large block, at a checkpoint. Until then they wait here. What waits is bounded, because every turn
-of the journal ends with a checkpoint. What the journal does not have yet is not in the file either, unless a large
-block follows: so after a crash, what was submitted to the journal is there up to some point, and nothing behind it.
+Small blocks are durable in the journal first and are written into the file later, many at once: when they are read,
+before a large block, and at a checkpoint. Until then they are buffered here. The buffer is bounded, because a
+checkpoint follows every time the journal changes to its other file. A block that the journal does not have yet is not
+in the file either, unless a large block follows it. So after a crash, the changes submitted to the journal are there
+up to some point, and none after it.
 """
 
 from __future__ import annotations
@@ -29,8 +30,8 @@ if TYPE_CHECKING:
 __all__ = ["OpenPlog"]
 
 
-class _Block(NamedTuple):
-    """A small block that the plog's own file does not have yet."""
+class _BufferedBlock(NamedTuple):
+    """A small block that is not in the plog's own file yet."""
 
     position: int
     parts: tuple[Bytes, ...]
@@ -39,10 +40,12 @@ class _Block(NamedTuple):
 
 
 class OpenPlog:
-    """A plog in use. Whoever calls a method or changes a field holds ``lock``, but for the first two methods."""
+    """A plog in use. Callers hold ``lock``, except for :meth:`acknowledge` and :meth:`checkpoint`."""
 
     __slots__ = (
         "ack_lock",
+        "allocated",
+        "buffered",
         "changes",
         "deletion",
         "dirty",
@@ -58,11 +61,9 @@ class OpenPlog:
         "plog_id",
         "removed",
         "replica",
-        "room",
         "sync_lock",
         "uid",
         "unsynced_end",
-        "waiting",
     )
 
     def __init__(self, plog_id: PlogId, disk: Disk) -> None:
@@ -73,25 +74,25 @@ class OpenPlog:
         self.ack_lock = threading.Lock()
         self.replica: Replica | None = None  # None: not read yet
         self.file: File | None = None
-        self.room = 0  # how long the file is, once it is known
-        self.waiting: deque[_Block] = deque()  # in the journal, or on their way there
+        self.allocated = 0  # the length of the file, once it is known
+        self.buffered: deque[_BufferedBlock] = deque()  # in the journal, or submitted to it
         self.last: PendingAppend | None = None
-        self.unsynced_end = 0  # where the last large append ends
-        self.linked = False  # the file's name is known to be durable
-        self.fence: int | None = None  # where the plog is about to be sealed; until then no append may come between
-        self.deletion: Ticket | None = None  # under way; the file may go once this is durable, not before
+        self.unsynced_end = 0  # the end of the last large append
+        self.linked = False  # the file's name is durable
+        self.fence: int | None = None  # where the plog is about to be sealed; no append may come before that
+        self.deletion: Ticket | None = None  # under way; the file may be removed once this is durable, not before
         self.removed = self.forgotten = False
-        self.dirty = False  # the journal has records that the file may not have
+        self.dirty = False  # the journal has records that may not be in the file
         self.changes = self.pins = 0
 
     def acknowledge(self, offset: int) -> None:
-        """Let readers see everything up to ``offset``; the journal and the file's own sync may both say so at once."""
+        """Let readers see everything up to ``offset``; the journal and the file's sync may both call this."""
         with self.ack_lock:
             if self.replica is not None:
                 self.replica.acknowledge(offset)
 
     def checkpoint(self, change: int) -> None:
-        """Make the plog's own file durable, together with how long it is; records up to ``change`` may go then."""
+        """Make the plog's file durable, with its length; the journal needs no records up to ``change`` after that."""
         with self.lock:
             if self.removed or (self.deletion is not None and self.deletion.durable):
                 self.remove_file()
@@ -106,57 +107,58 @@ class OpenPlog:
         finally:
             with self.lock:
                 self.pins -= 1
-                self.dirty = self.changes > change  # those records are in a later generation, which needs us
+                self.dirty = self.changes > change  # later records are in the next generation of the journal
                 if not was_open and self.is_idle:
                     self.close_file()
 
     def open_file(self) -> File:
-        """Return the file, open."""
+        """Return the file, opened if need be."""
         if self.file is None:
             self.file = self.disk.open(self.name)
         return self.file
 
-    def make_room(self, end: int) -> None:
-        """Let the file reach at least up to ``end``, so that what is written there finds its room on the disk."""
-        if end > self.room:
+    def allocate(self, end: int) -> None:
+        """Allocate space for the file up to ``end``, so that later writes do not run out of it."""
+        if end > self.allocated:
             self.open_file().reserve(end)
-            self.room = end
+            self.allocated = end
 
     def put_later(self, position: int, parts: tuple[Bytes, ...], *, offset: int) -> None:
-        """Write the parts with a flush, right behind what waits already; ``offset`` is where the plog ends with them.
+        """Buffer the parts of the next change, which follow the buffered ones; ``offset`` is the plog's new end.
 
-        They are those of the next change.
+        A flush writes them into the file.
         """
-        self.waiting.append(_Block(position, parts, self.changes + 1, offset))
+        self.buffered.append(_BufferedBlock(position, parts, self.changes + 1, offset))
 
     def flush(self, change: int = 0) -> None:
-        """Write what waits, as far as the journal has it: what is acknowledged, and the changes up to ``change``.
+        """Write the buffered blocks that the journal has: those acknowledged, and the changes up to ``change``.
 
-        Otherwise it could survive a crash, though something that was submitted before it does not.
+        Another block could survive a crash although a change submitted before it does not.
         """
-        assert self.replica is not None or not self.waiting
+        assert self.replica is not None or not self.buffered
         acked = 0 if self.replica is None else self.replica.acked
-        self._write(sum(1 for _ in takewhile(lambda one: one.offset <= acked or one.change <= change, self.waiting)))
+        in_journal = takewhile(lambda block: block.offset <= acked or block.change <= change, self.buffered)
+        self._write(sum(1 for _ in in_journal))
 
     def flush_all(self) -> None:
-        """Write what waits, because more is to be written behind it."""
-        self._write(len(self.waiting))
+        """Write all buffered blocks, because a large block follows them."""
+        self._write(len(self.buffered))
 
     def _write(self, count: int) -> None:
         if count:
-            blocks = list(islice(self.waiting, count))
-            write_all(self.open_file(), [part for one in blocks for part in one.parts], blocks[0].position)
+            blocks = list(islice(self.buffered, count))
+            write_all(self.open_file(), [part for block in blocks for part in block.parts], blocks[0].position)
             for _ in blocks:
-                self.waiting.popleft()
+                self.buffered.popleft()
 
     def write_state(self, state: State) -> None:
-        """Let the head say how long the plog is."""
+        """Write the plog's length into the head."""
         assert self.replica is not None
         write_all(self.open_file(), [state.pack(self.replica.key)], STATE_POSITION)
         self.replica.known = state.length
 
     def remove_file(self) -> None:
-        """Remove the file, once: another plog may have the name by now."""
+        """Remove the file, once: another plog may have its name by now."""
         if not self.removed:
             remove_if_there(self.disk, self.name)
             self.removed = True
@@ -169,7 +171,7 @@ class OpenPlog:
 
     @property
     def is_behind(self) -> bool:
-        """Whether the head of the file does not know how long the plog is."""
+        """Whether the length in the file's head is out of date."""
         return self.replica is not None and not self.replica.sealed and self.replica.known != self.replica.acked
 
     @property

@@ -1,7 +1,7 @@
-"""Replay: bring the plogs' files up to what the journal acknowledged.
+"""Replay: write all acknowledged changes from the journal into the plogs' files.
 
-Afterwards every file that the journal spoke of is durable by itself, holds nothing behind its last good block,
-and says in its head how long it is; so the journal may be emptied.
+Afterwards every file that the journal has records of is durable by itself, holds nothing after its last good block,
+and has its length in its head; so the journal may be emptied.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ _ZEROS: Final = bytes(1 << 20)
 
 @dataclass(slots=True)
 class _Redo:
-    """What the journal says of one file: first whether to remove it, then what to write, in order."""
+    """The changes of one file: first whether to remove it, then the writes, in order."""
 
     deletes: bool = False
     writes: list[Record] = field(default_factory=list)
 
 
 def replay(disk: Disk, records: Iterable[Record]) -> None:
-    """Do again what the records say, and make it durable."""
+    """Apply the records to the files, and make them durable."""
     redos: dict[bytes, _Redo] = {}
     for record in records:
         if record.deletes:
@@ -58,16 +58,16 @@ def replay(disk: Disk, records: Iterable[Record]) -> None:
 
 
 def _is_reborn(disk: Disk, name: str, writes: list[Record]) -> bool:
-    """Whether the file is that of the plog created after the deletion: it may hold what is not in the journal."""
+    """Return whether the file is that of the plog created after the deletion: it may hold more than the journal."""
     if not writes:
         return False
     try:
         file = disk.open(name)
     except FileNotFoundError:
         return False
-    found = Identity.unpack(file.view(0, HEAD_SIZE))
+    identity = Identity.unpack(file.view(0, HEAD_SIZE))
     file.close()
-    return found is not None and found == Identity.unpack(writes[0].payload)
+    return identity is not None and identity == Identity.unpack(writes[0].payload)
 
 
 def _write_again(disk: Disk, name: str, plog_id: PlogId, writes: list[Record]) -> None:
@@ -76,7 +76,7 @@ def _write_again(disk: Disk, name: str, plog_id: PlogId, writes: list[Record]) -
         for record in writes:
             write_all(file, [record.payload], record.position)
         replica = load_replica(disk.where(name), plog_id, file)
-        if replica is None:  # its deletion had begun: only what came after the last checkpoint is left
+        if replica is None:  # it was being deleted: only the records after the last checkpoint are left
             disk.remove(name)
             return
         if not replica.sealed and replica.acked < _known_length(writes):
@@ -89,13 +89,13 @@ def _write_again(disk: Disk, name: str, plog_id: PlogId, writes: list[Record]) -
 
 
 def _known_length(writes: list[Record]) -> int:
-    """Return how long the journal knows the plog to be: the end of the last block it has a record of."""
+    """Return the plog's length by the journal: the end of the last block that it has a record of."""
     blocks = (unpack_block_header(record.payload, 0) for record in writes if record.position >= HEAD_SIZE)
     return max((block.offset + block.body_size for block in blocks if block is not None), default=0)
 
 
 def load_replica(path: str, plog_id: PlogId, file: File) -> Replica | None:
-    """Return the plog that the file holds; None if it was never wholly created."""
+    """Return the plog in the file; None if it was never completely created."""
     replica = recover_replica(plog_id, file.view(0, file.size()))
     if isinstance(replica, Damage):
         raise PlogCorrupt(path, offset=replica.position, reason=replica.reason)
@@ -103,17 +103,17 @@ def load_replica(path: str, plog_id: PlogId, file: File) -> Replica | None:
 
 
 def is_certain(file: File, replica: Replica) -> bool:
-    """Whether the head knows of every block, and nothing stands behind the last one."""
+    """Return whether the head's length covers every block, and nothing follows the last one."""
     rest = file.view(replica.place(), file.size())
     return replica.sealed or (replica.known == replica.written and not np.any(np.frombuffer(rest, np.uint8)))
 
 
 def write_rest_again(file: File, replica: Replica) -> None:
-    """Write what the head does not know of, and clear what a crash left behind the last good block; the caller syncs.
+    """Write the blocks past the head's length again, and clear all bytes after the last one; the caller syncs.
 
-    What a killed process wrote and did not sync, or what a failed sync gave up, reads well and is not on the disk;
-    only writing it again puts it there. And a block that was never acknowledged could come back to life once
-    another one of the right size is put before it.
+    Blocks that a killed process did not sync, or that a failed sync gave up, can be read and are not on the disk;
+    only writing them again puts them there. And a block that was never acknowledged would count again as soon as
+    another one of the right size is written before it.
     """
     if not replica.sealed:
         first = next(replica.slices(replica.known or 0, replica.written - (replica.known or 0)), None)
@@ -134,6 +134,6 @@ def _open_or_create(disk: Disk, name: str) -> File:
 
 
 def remove_if_there(disk: Disk, name: str) -> None:
-    """Remove a file, or find it removed."""
+    """Remove a file; do nothing if there is none."""
     with contextlib.suppress(FileNotFoundError):
         disk.remove(name)

@@ -1,8 +1,8 @@
-"""The plog replica: what one copy of a plog holds and what it allows, without a disk.
+"""The plog replica: the state of one copy of a plog and the rules for changing it, without a disk.
 
-Invariants: ``acked <= written <= size``; blocks lie without a gap from 0 to ``written``; a sealed plog has
-``written == acked`` as its length and never changes again. A reader sees ``acked`` bytes, so nothing that was
-read is ever lost. Bodies of blocks are checked against their checksum once, before they are first handed out.
+Invariants: ``acked <= written <= size``; blocks follow each other without a gap from 0 to ``written``; a sealed plog
+has ``written == acked`` as its length and never changes again. Readers see ``acked`` bytes, so no byte that was read
+is ever lost. The body of a block is checked against its checksum once, before it is first returned.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from penstock.errors import AppendTooLarge, BadArgument, PlogFull, PlogSealed, ReadOutOfRange, WrongOffset
-from penstock.plog._block import BLOCK_HEADER_SIZE, block_matches, unpack_block_header
+from penstock.plog._block import PLOG_BLOCK_HEADER_SIZE, block_matches, unpack_block_header
 from penstock.plog._head import HEAD_SIZE, Identity, State
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ PLOG_SIZE_MAX: Final = 1 << 30
 
 @dataclass(frozen=True, slots=True)
 class PlogInfo:
-    """How long a plog is, whether it is sealed, and how much it takes at the most."""
+    """The length of a plog, whether it is sealed, and the most bytes that it takes."""
 
     length: int
     sealed: bool
@@ -48,7 +48,7 @@ class PlogInfo:
 
 @dataclass(frozen=True, slots=True)
 class BlockSlice:
-    """A part of one block: the block's number and place in the file, and where the part lies in the file."""
+    """A part of a block: the block's number and position in the file, and the part's start and end in the file."""
 
     index: int
     position: int
@@ -58,30 +58,30 @@ class BlockSlice:
 
 @dataclass(frozen=True, slots=True)
 class Damage:
-    """Where a plog's file fails a check that it once passed, and which."""
+    """The position at which a plog's file fails a check that it once passed, and the reason."""
 
     position: int
     reason: str
 
 
 class Replica:
-    """One copy of a plog."""
+    """One copy of a plog: the offsets it has reached, and where its blocks begin."""
 
     __slots__ = ("acked", "key", "known", "plog_id", "sealed", "size", "starts", "verified", "written")
 
     def __init__(self, plog_id: PlogId, *, size: int, birth: bytes) -> None:
         self.plog_id: Final = plog_id
-        self.key: Final = plog_id.uid_bytes + birth  # every checksum starts with it
+        self.key: Final = plog_id.uid_bytes + birth  # the prefix of every checksum
         self.size: Final = size
         self.sealed = False
         self.written = 0
         self.acked = 0
-        self.known: int | None = None  # how long the head of the file says it is; None: the head is new
-        self.starts = array("I")  # where each block's body starts; PLOG_SIZE_MAX fits
-        self.verified = bytearray()  # one flag a block
+        self.known: int | None = None  # the length in the file's head; None: the head is new
+        self.starts = array("I")  # the offset of each block's body; PLOG_SIZE_MAX fits
+        self.verified = bytearray()  # a flag for each block
 
     def check_append(self, offset: int, size: int) -> None:
-        """Refuse an append that must not happen; the order of the checks is a promise."""
+        """Raise the error of an append that is not allowed; the order of the checks is part of the interface."""
         if self.sealed:
             raise PlogSealed(self.plog_id, sealed_offset=self.acked)
         if size > APPEND_SIZE_MAX:
@@ -92,8 +92,8 @@ class Replica:
             raise PlogFull(self.plog_id, free=self.size - self.written, size=size)
 
     def place(self) -> int:
-        """Return where in the file the next block goes."""
-        return HEAD_SIZE + len(self.starts) * BLOCK_HEADER_SIZE + self.written
+        """Return the position in the file of the next block."""
+        return HEAD_SIZE + len(self.starts) * PLOG_BLOCK_HEADER_SIZE + self.written
 
     def placed(self, size: int, *, verified: bool = True) -> int:
         """Note a block of ``size`` written at :meth:`place`; return the new offset."""
@@ -103,44 +103,46 @@ class Replica:
         return self.written
 
     def acknowledge(self, offset: int) -> None:
-        """Let readers see everything up to ``offset``; what a seal has cut off meanwhile stays cut off."""
+        """Let readers see everything up to ``offset``; bytes that a seal has cut off meanwhile stay cut off."""
         if not self.sealed:
             assert offset <= self.written
             self.acked = max(self.acked, offset)
 
     def check_seal(self, offset: int) -> int:
-        """Return where a seal at ``offset`` seals: the smaller of the two; sealed elsewhere already is an error."""
+        """Return the length after a seal at ``offset``, at most ``acked``; ``PlogSealed`` if it is sealed elsewhere."""
         if offset < 0:
-            raise BadArgument(f"cannot seal plog {self.plog_id} at {offset}: offsets are not negative")
+            raise BadArgument(f"invalid offset {offset} to seal plog {self.plog_id}: use 0 or more")
         if self.sealed and offset != self.acked:
             raise PlogSealed(self.plog_id, sealed_offset=self.acked)
         return min(offset, self.acked)
 
     def seal(self, length: int) -> None:
-        """Take no more appends, and be ``length`` long from now on."""
+        """Take no more appends; the length is ``length`` from now on."""
         assert length <= self.acked
         self.sealed = True
         self.acked = self.written = length
 
     def info(self) -> PlogInfo:
-        """Return what everybody may know."""
+        """Return the acknowledged length, whether it is sealed, and the size."""
         return PlogInfo(self.acked, self.sealed, self.size)
 
     def state(self) -> State:
-        """Return what the file's head says of it."""
+        """Return the state to write into the file's head."""
         return State(self.sealed, self.acked)
 
     def slices(self, offset: int, size: int) -> Iterator[BlockSlice]:
-        """Return where in the file the bytes are, block by block."""
+        """Return the parts of the file that hold these bytes, block by block."""
         if offset < 0 or size < 0:
-            raise BadArgument(f"cannot read {size} bytes at {offset} of plog {self.plog_id}: neither may be negative")
+            raise BadArgument(
+                f"invalid read of {size} bytes at {offset} of plog {self.plog_id}: use 0 or more for both"
+            )
         end = offset + size
         if end > self.acked:
             raise ReadOutOfRange(self.plog_id, offset=offset, size=size, length=self.acked)
         return self._slices(offset, end)
 
     def widen(self, offset: int, size: int) -> tuple[int, int]:
-        """Return offset and size of the whole blocks that hold these bytes; what is out of range stays so."""
+        """Return offset and size of the complete blocks that hold these bytes; a range out of bounds is unchanged."""
         end = offset + size
         if offset < 0 or size <= 0 or end > self.acked:
             return offset, size
@@ -153,24 +155,24 @@ class Replica:
         index = bisect_right(self.starts, offset) - 1
         while offset < end:
             block_end = min(end, self.starts[index + 1] if index + 1 < len(self.starts) else end)
-            shift = HEAD_SIZE + (index + 1) * BLOCK_HEADER_SIZE  # what stands in the file before, but for bodies
-            position = self.starts[index] + shift - BLOCK_HEADER_SIZE
+            shift = HEAD_SIZE + (index + 1) * PLOG_BLOCK_HEADER_SIZE  # the head, and all headers up to this body
+            position = self.starts[index] + shift - PLOG_BLOCK_HEADER_SIZE
             yield BlockSlice(index, position, offset + shift, block_end + shift)
             offset, index = block_end, index + 1
 
 
 def recover_replica(plog_id: PlogId, image: memoryview) -> Replica | Damage | None:
-    """Return the plog that a file holds after any end, clean or not; None if it was never wholly created.
+    """Return the plog in a file, whether it was closed or a crash ended it; None if it was never completely created.
 
-    What the head knows to be there must be there, or the file is damaged. Behind that, blocks count as long as
-    they pass their check: they are whole, so their writer may have been told so. The first that fails was torn.
+    All blocks up to the head's length must be there, or the file is damaged. After that, blocks count as long as
+    they pass their check: they are complete, so they may be acknowledged. The first that fails is a torn write.
     """
     identity = Identity.unpack(image)
     if identity is None:
         blank = not any(image[:HEAD_SIZE])
         return None if blank else Damage(0, "its head fails its checksum")
     if identity.uid != plog_id.uid_bytes:
-        return Damage(0, "it is another plog's")
+        return Damage(0, "it belongs to another plog")
     state = State.unpack(identity.uid + identity.birth, image)
     if state is None:
         return Damage(0, "the state in its head fails its checksum")
@@ -189,7 +191,7 @@ def recover_replica(plog_id: PlogId, image: memoryview) -> Replica | Damage | No
 
 
 def _read_known(replica: Replica, image: memoryview, state: State) -> Damage | None:
-    """Walk the headers of blocks that are known to be there; their bodies are checked when first read."""
+    """Read the headers of the blocks up to the head's length; their bodies are checked when first read."""
     length = state.length
     while replica.written < length:
         position = replica.place()
@@ -199,7 +201,7 @@ def _read_known(replica: Replica, image: memoryview, state: State) -> Damage | N
                 position, f"no block at offset {replica.written}, though {length} bytes are known to be there"
             )
         if (
-            position + BLOCK_HEADER_SIZE + header.body_size > len(image)
+            position + PLOG_BLOCK_HEADER_SIZE + header.body_size > len(image)
             or header.body_size > replica.size - header.offset
         ):
             return Damage(position, f"the block at offset {replica.written} goes past the end of the file")

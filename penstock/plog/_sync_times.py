@@ -1,4 +1,4 @@
-"""How long syncs take: the figure that tells most about a store's disk."""
+"""The durations of syncs, the figure that says most about a store's disk."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["SyncTimes"]
 
 
 class SyncTimes:
-    """Syncs, counted by how long they took; noting one costs a thousandth of what it takes."""
+    """A histogram of sync durations; counting a sync costs a thousandth of its duration."""
 
     BOUNDS_S: Final = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0, 5.0)
 
@@ -24,7 +24,7 @@ class SyncTimes:
         self._total_s = 0.0
 
     def datasync(self, file: File) -> None:
-        """Sync a file; one that fails is not counted."""
+        """Sync a file and count the duration; a sync that fails is not counted."""
         start = time.perf_counter()
         file.datasync()
         seconds = time.perf_counter() - start
@@ -33,11 +33,11 @@ class SyncTimes:
             self._total_s += seconds
 
     def figures(self) -> tuple[list[int], float]:
-        """Return how many took up to each bound but longer than the one before, and longer than all; and their sum."""
+        """Return the number of syncs in each bucket, the last above all bounds, and the sum of their seconds."""
         with self._lock:
             return self._counts.copy(), self._total_s
 
     @property
     def count(self) -> int:
-        """How many there were."""
+        """The number of syncs."""
         return sum(self.figures()[0])

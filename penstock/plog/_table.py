@@ -55,7 +55,7 @@ class PlogTable:
 
     @contextmanager
     def entered(self, plog_id: PlogId) -> Iterator[OpenPlog]:
-        """Hold the plog's lock; its file may not have been read yet, or not be there at all."""
+        """Hold the plog's lock; its file may not have been read yet, or not exist."""
         plog = self.enter(plog_id)
         try:
             yield plog
@@ -64,13 +64,14 @@ class PlogTable:
 
     @contextmanager
     def loaded(self, plog_id: PlogId) -> Iterator[tuple[OpenPlog, Replica]]:
-        """Hold the lock of a plog that is there."""
+        """Hold the lock of a plog that exists, its file read; ``NoSuchPlog`` if it does not exist."""
         with self.entered(plog_id) as plog:
             yield plog, self.need(plog)
 
     def enter(self, plog_id: PlogId) -> OpenPlog:
+        """Take the plog's lock, and put the plog into the table if it is not there; :meth:`leave` follows."""
         if not isinstance(plog_id, PlogId):
-            raise BadArgument(f"{plog_id!r} is no PlogId")
+            raise BadArgument(f"invalid plog id {plog_id!r}: use a PlogId")
         while True:
             with self._lock:
                 if self._closed:
@@ -84,6 +85,7 @@ class PlogTable:
             plog.lock.release()
 
     def leave(self, plog: OpenPlog) -> None:
+        """Release the plog's lock, and note that it was used."""
         if plog.replica is None:
             self.forget(plog)
         opened = plog.file is not None
@@ -92,7 +94,7 @@ class PlogTable:
             self._note_use(plog)
 
     def _note_use(self, plog: OpenPlog) -> None:
-        """Put the plog behind all others with open files; close what was not used for long, forget what is closed."""
+        """Note the plog as used last; close files that were not used for long, and forget closed plogs."""
         with self._lock:
             if self._plogs.get(plog.plog_id) is not plog:
                 return
@@ -102,28 +104,28 @@ class PlogTable:
             surplus = len(self._opened) - self._open_files_max
             candidates = list(islice(self._opened.values(), _EVICTIONS_MAX)) if surplus > 0 else []
             for candidate in candidates:
-                self._opened.move_to_end(candidate.plog_id)  # one that cannot be closed must not be in the way for ever
+                self._opened.move_to_end(candidate.plog_id)  # a file that cannot be closed must not block the others
             sweeps = len(self._plogs) > self._sweep_at
             if sweeps:
                 candidates += [other for other in self._plogs.values() if other.file is None]
-                self._sweep_at = 2 * len(self._plogs)  # nobody sweeps meanwhile
+                self._sweep_at = 2 * len(self._plogs)  # no other thread sweeps meanwhile
         for candidate in candidates:
             if candidate.lock.acquire(blocking=False):
                 try:
                     self._evict(candidate)
                 finally:
                     candidate.lock.release()
-        if sweeps:  # not before there are twice as many as could not be forgotten, or every call would try them all
+        if sweeps:  # wait for twice as many plogs as could not be forgotten, or every call would try them
             self._sweep_at = 2 * max(len(self._plogs), self._open_files_max)
 
     def _evict(self, plog: OpenPlog) -> None:
-        """Close the file, and forget the plog if nothing of it is still to be written; the caller holds its lock."""
+        """Close the file, and forget the plog if all of it is in the file; the caller holds its lock."""
         if not plog.is_idle or plog.deletion is not None or plog.forgotten:
             return
         try:
             plog.flush()
         except OSError:
-            return  # whoever needs this plog will be told; who called needs another
+            return  # the next call that needs this plog gets the error; the present one needs another plog
         plog.close_file()
         with self._lock:
             self._opened.pop(plog.plog_id, None)
@@ -132,13 +134,14 @@ class PlogTable:
             self.forget(plog)
 
     def need(self, plog: OpenPlog) -> Replica:
+        """Return the plog's replica, read from the file at first use; ``NoSuchPlog`` if there is none."""
         replica = None if plog.deletion is not None else plog.replica or self._load(plog)
         if replica is None:
             raise NoSuchPlog(plog.plog_id)
         return replica
 
     def _load(self, plog: OpenPlog) -> Replica | None:
-        """Read the plog's file, if it has one."""
+        """Read the plog's file; None if there is no such plog."""
         path = self._disk.where(plog.name)
         try:
             file = plog.open_file()
@@ -152,7 +155,7 @@ class PlogTable:
             return None
         except OSError as error:
             raise refusal(path, error) from error
-        plog.replica, plog.room = replica, file.size()
+        plog.replica, plog.allocated = replica, file.size()
         return replica
 
     def _sync(self, path: str, file: File) -> None:
@@ -162,7 +165,7 @@ class PlogTable:
             raise self._journal.stop(error, path) from error
 
     def has_file(self, plog: OpenPlog) -> bool:
-        """Whether there is a file of this plog, be it damaged."""
+        """Return whether there is a file of this plog, damaged or not."""
         try:
             head = plog.open_file().view(0, HEAD_SIZE)
         except FileNotFoundError:
@@ -172,7 +175,7 @@ class PlogTable:
         return Identity.unpack(head) is None or names_match(plog.plog_id, head)
 
     def forget(self, plog: OpenPlog) -> None:
-        """Drop what is known of a plog; the caller holds its lock. Another may have taken its place in the table."""
+        """Remove a plog from the table; the caller holds its lock. A new one may have taken its place there."""
         plog.close_file()
         plog.forgotten = True
         with self._lock:

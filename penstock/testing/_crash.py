@@ -27,9 +27,9 @@ from functools import cached_property
 from itertools import chain, combinations, pairwise
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
-from penstock.testing._image import DiskImage, Entry, FileImage, Standing, Tail, apply_naming
+from penstock.testing._image import DiskImage, FileImage, FileTail, PendingOp, Standing, apply_naming
 from penstock.testing._memory import MemoryDisk
-from penstock.testing._operations import Change, Create, Inode, Rename, Truncate, Write
+from penstock.testing._operations import Change, CreateFile, Inode, RenameFile, TruncateFile, Write
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -39,7 +39,7 @@ _PAGE_SIZE: Final = 4096
 _JUNK: Final = b"\xa5"
 
 _Numbers: TypeAlias = frozenset[int]
-_Unit: TypeAlias = list[Entry[Change]]
+_Unit: TypeAlias = list[PendingOp[Change]]
 _NOTHING: Final[_Numbers] = frozenset()
 
 
@@ -170,8 +170,8 @@ class _Survivors:
         return self._known[key]
 
 
-def _survive(file: FileImage, kept: _Numbers, tear: _Tear | None, rest: _Rest, relic: bytes) -> Tail:
-    tail = Tail(file)
+def _survive(file: FileImage, kept: _Numbers, tear: _Tear | None, rest: _Rest, relic: bytes) -> FileTail:
+    tail = FileTail(file)
     for number, change, standing in file.entries:
         if standing is Standing.SURE or number in kept:
             tail.keep(change)
@@ -182,8 +182,8 @@ def _survive(file: FileImage, kept: _Numbers, tear: _Tear | None, rest: _Rest, r
     return tail
 
 
-def _lose(tail: Tail, change: Change, rest: _Rest, relic: bytes) -> None:
-    if rest is _Rest.SHORT or isinstance(change, Truncate):
+def _lose(tail: FileTail, change: Change, rest: _Rest, relic: bytes) -> None:
+    if rest is _Rest.SHORT or isinstance(change, TruncateFile):
         return
     offset, end = (change.offset, change.end) if isinstance(change, Write) else (0, change.size)
     start = max(offset, tail.size)
@@ -196,7 +196,7 @@ def _lose(tail: Tail, change: Change, rest: _Rest, relic: bytes) -> None:
         tail.put(start, stale.ljust(end - start, _JUNK))
 
 
-def _keep_ranges(tail: Tail, write: Write, ranges: Iterable[tuple[int, int]]) -> None:
+def _keep_ranges(tail: FileTail, write: Write, ranges: Iterable[tuple[int, int]]) -> None:
     for low, high in ranges:
         start, end = max(low, write.offset), min(high, write.end)
         if start < end:
@@ -225,15 +225,17 @@ def _open_names(image: DiskImage) -> list[int]:
     return [entry.number for entry in image.name_entries if entry.standing is not Standing.SURE]
 
 
-def _open_changes(image: DiskImage) -> list[Entry[Change]]:
+def _open_changes(image: DiskImage) -> list[PendingOp[Change]]:
     """Return the uncertain changes, in order, of the files that may have a name."""
     inodes = set(image.names.values())
-    inodes.update(entry.operation.file for entry in image.name_entries if isinstance(entry.operation, Create | Rename))
+    inodes.update(
+        entry.operation.file for entry in image.name_entries if isinstance(entry.operation, CreateFile | RenameFile)
+    )
     entries = chain.from_iterable(image.files[inode].entries for inode in inodes)
     return sorted((entry for entry in entries if entry.standing is not Standing.SURE), key=lambda entry: entry.number)
 
 
-def _runs(entries: Iterable[Entry[Change]]) -> list[_Unit]:
+def _runs(entries: Iterable[PendingOp[Change]]) -> list[_Unit]:
     units: list[_Unit] = []
     latest: dict[Inode, _Unit] = {}
     for entry in entries:

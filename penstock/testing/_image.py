@@ -16,16 +16,16 @@ from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar
 
 from penstock.testing._operations import (
     Change,
-    Create,
+    CreateFile,
     Datasync,
     FolderSync,
     Inode,
     Naming,
     Note,
     Operation,
-    Remove,
-    Rename,
-    Truncate,
+    RemoveFile,
+    RenameFile,
+    TruncateFile,
     Write,
 )
 
@@ -43,7 +43,7 @@ class Standing(Enum):
     SURE = auto()
 
 
-class Entry(NamedTuple, Generic[OperationT]):
+class PendingOp(NamedTuple, Generic[OperationT]):
     """An operation that is not part of the certain bytes or names yet."""
 
     number: int
@@ -51,7 +51,7 @@ class Entry(NamedTuple, Generic[OperationT]):
     standing: Standing = Standing.OPEN
 
 
-class Tail:
+class FileTail:
     """The bytes of a file from ``low`` on, while changes are applied to them; absent ones below ``size`` are zeros."""
 
     __slots__ = ("_head", "data", "low", "size")
@@ -69,7 +69,7 @@ class Tail:
         match change:
             case Write(_, offset, data):
                 self.put(offset, data)
-            case Truncate(_, size):
+            case TruncateFile(_, size):
                 del self.data[size - self.low :]
                 self.size = size
             case _:
@@ -93,7 +93,7 @@ class FileImage:
 
     data: bytes = b""
     size: int = 0
-    entries: tuple[Entry[Change], ...] = ()
+    entries: tuple[PendingOp[Change], ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,7 +104,7 @@ class DiskImage:
     last: Operation | None = None
     notes: tuple[object, ...] = ()
     names: Mapping[str, Inode]
-    name_entries: tuple[Entry[Naming], ...] = ()
+    name_entries: tuple[PendingOp[Naming], ...] = ()
     files: Mapping[Inode, FileImage]
     relic: bytes = field(default=b"", repr=False)  # what the file removed last had in it
 
@@ -120,22 +120,22 @@ def step(image: DiskImage, operation: Operation) -> DiskImage:
         case Datasync(inode, failed):
             file = image.files[inode]
             return _with_file(image, inode, _settle_file(replace(file, entries=_synced(file.entries, failed=failed))))
-        case Create() | Remove() | Rename():
+        case CreateFile() | RemoveFile() | RenameFile():
             return _rename(image, operation)
         case _:
             file = image.files[operation.file]
-            entries = (*file.entries, Entry(image.point, operation))
+            entries = (*file.entries, PendingOp(image.point, operation))
             return _with_file(image, operation.file, replace(file, entries=entries))
 
 
 def apply_naming(names: dict[str, Inode], naming: Naming) -> None:
     """Do to ``names`` what a name operation does if it survives; the ones before it may have been lost."""
     match naming:
-        case Create(name, inode):
+        case CreateFile(name, inode):
             names[name] = inode
-        case Remove(name):
+        case RemoveFile(name):
             names.pop(name, None)
-        case Rename(old, new, inode):
+        case RenameFile(old, new, inode):
             names.pop(old, None)
             names[new] = inode
 
@@ -143,15 +143,15 @@ def apply_naming(names: dict[str, Inode], naming: Naming) -> None:
 def _rename(image: DiskImage, naming: Naming) -> DiskImage:
     files, relic = image.files, image.relic
     match naming:
-        case Create(_, inode):
+        case CreateFile(_, inode):
             files = {**files, inode: FileImage()}
-        case Remove(_, inode) | Rename(replaced=Inode() as inode):
+        case RemoveFile(_, inode) | RenameFile(replaced=Inode() as inode):
             file = files[inode]
             relic = _apply(file, len(file.entries)).data or relic
-    return replace(image, files=files, relic=relic, name_entries=(*image.name_entries, Entry(image.point, naming)))
+    return replace(image, files=files, relic=relic, name_entries=(*image.name_entries, PendingOp(image.point, naming)))
 
 
-def _synced(entries: tuple[Entry[OperationT], ...], *, failed: bool) -> tuple[Entry[OperationT], ...]:
+def _synced(entries: tuple[PendingOp[OperationT], ...], *, failed: bool) -> tuple[PendingOp[OperationT], ...]:
     standing = Standing.GIVEN_UP if failed else Standing.SURE
     return tuple(entry._replace(standing=standing) if entry.standing is Standing.OPEN else entry for entry in entries)
 
@@ -168,13 +168,13 @@ def _settle_names(image: DiskImage) -> DiskImage:
     return replace(image, names=names, name_entries=image.name_entries[count:])
 
 
-def _sure_count(entries: Sequence[Entry[OperationT]]) -> int:
+def _sure_count(entries: Sequence[PendingOp[OperationT]]) -> int:
     open_places = (place for place, entry in enumerate(entries) if entry.standing is not Standing.SURE)
     return next(open_places, len(entries))
 
 
 def _apply(file: FileImage, count: int) -> FileImage:
-    tail = Tail(file)
+    tail = FileTail(file)
     for entry in file.entries[:count]:
         tail.keep(entry.operation)
     return FileImage(tail.whole(), tail.size, file.entries[count:])

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from penstock.ports import Bytes
 
 
-class _Content:
+class _FileBytes:
     """The bytes of one file, whatever it is called and however many handles it has."""
 
     __slots__ = ("_buffer", "_lock", "_readable", "_written", "size")
@@ -86,10 +86,10 @@ class MemoryFile:
 
     __slots__ = ("_handle",)
 
-    def __init__(self, content: _Content) -> None:
-        self._handle: _Content | None = content
+    def __init__(self, content: _FileBytes) -> None:
+        self._handle: _FileBytes | None = content
 
-    def _content(self) -> _Content:
+    def _content(self) -> _FileBytes:
         if self._handle is None:
             raise OSError(errno.EBADF, os.strerror(errno.EBADF))
         return self._handle
@@ -127,7 +127,7 @@ class MemoryDisk:
     """A folder that lives as long as this object, for one user at a time and then for the next."""
 
     def __init__(self) -> None:
-        self._files: dict[str, _Content] = {}
+        self._files: dict[str, _FileBytes] = {}
         self._guard = threading.Lock()
         self._locked = False
 
@@ -136,7 +136,7 @@ class MemoryDisk:
         with self._guard:
             if name in self._files:
                 raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), name)
-            content = self._files[name] = _Content()
+            content = self._files[name] = _FileBytes()
         return MemoryFile(content)
 
     def open(self, name: str) -> MemoryFile:
@@ -157,7 +157,7 @@ class MemoryDisk:
             del self._files[old]
             self._files[new] = content
 
-    def _find(self, name: str) -> _Content:
+    def _find(self, name: str) -> _FileBytes:
         if name not in self._files:
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), name)
         return self._files[name]

@@ -45,7 +45,7 @@ class Reserve:
 
 
 @dataclass(frozen=True, slots=True)
-class Truncate:
+class TruncateFile:
     """A file made exactly this long."""
 
     file: Inode
@@ -67,7 +67,7 @@ class Datasync:
 
 
 @dataclass(frozen=True, slots=True)
-class Create:
+class CreateFile:
     """A name for a new file."""
 
     name: str
@@ -78,7 +78,7 @@ class Create:
 
 
 @dataclass(frozen=True, slots=True)
-class Remove:
+class RemoveFile:
     """A name taken away."""
 
     name: str
@@ -89,7 +89,7 @@ class Remove:
 
 
 @dataclass(frozen=True, slots=True)
-class Rename:
+class RenameFile:
     """A file put in the place of another."""
 
     old: str
@@ -121,6 +121,6 @@ class Note:
         return f"note {self.payload!r}"
 
 
-Change: TypeAlias = Write | Reserve | Truncate
-Naming: TypeAlias = Create | Remove | Rename
+Change: TypeAlias = Write | Reserve | TruncateFile
+Naming: TypeAlias = CreateFile | RemoveFile | RenameFile
 Operation: TypeAlias = Change | Naming | Datasync | FolderSync | Note

@@ -9,16 +9,16 @@ from penstock.testing._crash import CrashState, Seen, crash_states
 from penstock.testing._image import DiskImage, FileImage, step
 from penstock.testing._memory import MemoryDisk, MemoryFile
 from penstock.testing._operations import (
-    Create,
+    CreateFile,
     Datasync,
     FolderSync,
     Inode,
     Note,
     Operation,
-    Remove,
-    Rename,
+    RemoveFile,
+    RenameFile,
     Reserve,
-    Truncate,
+    TruncateFile,
     Write,
 )
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from penstock.ports import Bytes
 
 
-class _Record:
+class _Recording:
     """The operations in the order in which they were done; ``lock`` is held while one is done and written down."""
 
     def __init__(self) -> None:
@@ -43,7 +43,7 @@ class _Record:
 class RecordingFile:
     """An open file of a :class:`RecordingDisk`."""
 
-    def __init__(self, record: _Record, inode: Inode, file: MemoryFile) -> None:
+    def __init__(self, record: _Recording, inode: Inode, file: MemoryFile) -> None:
         self._record, self._inode, self._file = record, inode, file
 
     def pwritev(self, parts: Sequence[Bytes], offset: int) -> int:
@@ -80,7 +80,7 @@ class RecordingFile:
         """Cut the file."""
         with self._record.lock:
             self._file.truncate(size)
-            self._record.add(Truncate(self._inode, size))
+            self._record.add(TruncateFile(self._inode, size))
 
     def size(self) -> int:
         """Return how long the file is."""
@@ -106,7 +106,7 @@ class RecordingDisk:
         self._disk = disk if disk is not None else MemoryDisk()
         self._inodes = {name: Inode(number, name) for number, name in enumerate(self._disk.names())}
         self._inode_count = len(self._inodes)
-        self._record = _Record()
+        self._record = _Recording()
         files = {inode: self._certain(name) for name, inode in self._inodes.items()}
         self._start = DiskImage(names=dict(self._inodes), files=files)
         self._reached = self._start
@@ -153,7 +153,7 @@ class RecordingDisk:
             file = self._disk.create(name)
             inode = self._inodes[name] = Inode(self._inode_count, name)
             self._inode_count += 1
-            self._record.add(Create(name, inode))
+            self._record.add(CreateFile(name, inode))
         return RecordingFile(self._record, inode, file)
 
     def open(self, name: str) -> RecordingFile:
@@ -166,14 +166,14 @@ class RecordingDisk:
         """Remove a file."""
         with self._record.lock:
             self._disk.remove(name)
-            self._record.add(Remove(name, self._inodes.pop(name)))
+            self._record.add(RemoveFile(name, self._inodes.pop(name)))
 
     def rename(self, old: str, new: str) -> None:
         """Put ``old`` in the place of ``new``."""
         with self._record.lock:
             self._disk.rename(old, new)
             inode = self._inodes.pop(old)
-            self._record.add(Rename(old, new, inode, self._inodes.get(new)))
+            self._record.add(RenameFile(old, new, inode, self._inodes.get(new)))
             self._inodes[new] = inode
 
     def names(self) -> list[str]:

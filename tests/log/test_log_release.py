@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from penstock.log import PlogSizes
-from penstock.plog._block import BLOCK_HEADER_SIZE
+from penstock.plog._block import PLOG_BLOCK_HEADER_SIZE
 from penstock.plog._head import HEAD_SIZE
 from tests.log.harness import content
 from tests.stream.large_harness import settle
@@ -37,7 +37,7 @@ def test_a_released_log_takes_no_more_than_its_blocks(manager: MetadataManager, 
     log.append(b"x" * 10)
     assert allocated(manager, disk, log) > 2 * HEAD_SIZE + 64
     log.release()
-    assert allocated(manager, disk, log) == HEAD_SIZE + BLOCK_HEADER_SIZE + 10
+    assert allocated(manager, disk, log) == HEAD_SIZE + PLOG_BLOCK_HEADER_SIZE + 10
 
 
 def test_a_released_log_allocates_nothing_in_the_background(reopen: Reopen, disk: MemoryDisk) -> None:
@@ -48,7 +48,7 @@ def test_a_released_log_allocates_nothing_in_the_background(reopen: Reopen, disk
     with reopen() as manager:
         log = manager.log("log")
         assert log.tail.offset == 10
-        assert allocated(manager, disk, log) == HEAD_SIZE + BLOCK_HEADER_SIZE + 10
+        assert allocated(manager, disk, log) == HEAD_SIZE + PLOG_BLOCK_HEADER_SIZE + 10
 
 
 def test_a_released_log_takes_appends_again(reopen: Reopen) -> None:
@@ -73,6 +73,6 @@ def test_the_next_plog_is_allocated_ahead_only_where_that_is_wanted(
     """A log that is full with its first plog needs no second one, and there may be thousands of them."""
     log = manager.log("log", sizes=PlogSizes(first=64, largest=64, ahead=ahead))
     log.append(b"x")
-    assert allocated(manager, disk, log) == (1 + ahead) * (HEAD_SIZE + BLOCK_HEADER_SIZE + 64)
+    assert allocated(manager, disk, log) == (1 + ahead) * (HEAD_SIZE + PLOG_BLOCK_HEADER_SIZE + 64)
     log.append(b"y" * 64)
     assert content(log) == b"x" + b"y" * 64

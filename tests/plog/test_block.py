@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.plog._block import (
-    BLOCK_HEADER_SIZE,
-    BlockHeader,
+    PLOG_BLOCK_HEADER_SIZE,
+    PlogBlockHeader,
     block_matches,
     pack_block_header,
     unpack_block_header,
@@ -46,7 +46,7 @@ def test_block_reads_back_from_any_place_of_a_file(
     data = before + block(key, offset=offset, body=body) + behind
     header = unpack_block_header(memoryview(data), len(before))
     checksum = int.from_bytes(data[len(before) + 16 : len(before) + 20], "big")
-    assert header == BlockHeader(len(body), offset, checksum)
+    assert header == PlogBlockHeader(len(body), offset, checksum)
     assert matches(data, key=key, position=len(before))
 
 
@@ -120,7 +120,7 @@ def test_header_past_the_end_is_none() -> None:
     """Where less than a header is left nothing is read, least of all from somewhere else."""
     view = memoryview(block())
     assert unpack_block_header(view, 0) is not None
-    for position in (1, len(view) - BLOCK_HEADER_SIZE + 1, len(view), 10 * len(view)):
+    for position in (1, len(view) - PLOG_BLOCK_HEADER_SIZE + 1, len(view), 10 * len(view)):
         assert unpack_block_header(view, position) is None
 
 

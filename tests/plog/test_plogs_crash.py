@@ -16,7 +16,7 @@ import pytest
 
 from penstock.errors import NoSuchPlog, PlogCorrupt
 from penstock.plog import FilePlogs, PlogId
-from penstock.plog._block import BLOCK_HEADER_SIZE
+from penstock.plog._block import PLOG_BLOCK_HEADER_SIZE
 from penstock.plog._journal_record import RECORD_HEADER_SIZE
 from penstock.testing import MemoryDisk, RecordingDisk, SeededRandom
 from penstock.testing._operations import Note
@@ -116,7 +116,7 @@ class Scribe:
     def fill_journal(self, plog_id: PlogId) -> None:
         """Append until the next record, however small, makes the journal turn."""
         while (room := self.journal_room()) >= RECORD_HEADER_SIZE:
-            largest = room - RECORD_HEADER_SIZE - BLOCK_HEADER_SIZE
+            largest = room - RECORD_HEADER_SIZE - PLOG_BLOCK_HEADER_SIZE
             self.append(plog_id, largest if largest <= 290 else min(largest - 100, 290))
 
     def journal_room(self) -> int:

@@ -446,10 +446,10 @@ def test_append_that_is_done_while_its_thread_is_about_to_wait(
     first, second = held.create(size=100), held.create(size=100)
     pending, turn_of = held.submit(first, 0, b"data"), held._journal._turn_of
 
-    def late_turn_of(ticket: Ticket, gate: threading.Lock, *, tired: bool) -> float | None:
+    def late_turn_of(ticket: Ticket, gate: threading.Lock, *, timed_out: bool) -> float | None:
         monkeypatch.undo()
         assert held.append(second, 0, b"leads") == 5
-        return turn_of(ticket, gate, tired=tired)
+        return turn_of(ticket, gate, timed_out=timed_out)
 
     monkeypatch.setattr(held._journal, "_turn_of", late_turn_of)
     assert Task(pending.result).outcome() == 4

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from penstock.errors import AppendTooLarge, BadArgument, PlogFull, PlogSealed, ReadOutOfRange, WrongOffset
 from penstock.model import PlogId
 from penstock.plog import APPEND_SIZE_MAX, PlogInfo
-from penstock.plog._block import BLOCK_HEADER_SIZE, pack_block_header
+from penstock.plog._block import PLOG_BLOCK_HEADER_SIZE, pack_block_header
 from penstock.plog._head import HEAD_SIZE, STATE_POSITION, State, pack_new_head
 from penstock.plog._replica import Damage, Replica, recover_replica
 
@@ -231,8 +231,8 @@ def test_slices_are_the_bytes_of_the_model(bodies: list[bytes], data: st.DataObj
     for part in slices:
         assert file[part.position : part.position + 2] == b"PB"
         body_size = len(bodies[part.index])
-        assert part.position + BLOCK_HEADER_SIZE <= part.start
-        assert part.end <= part.position + BLOCK_HEADER_SIZE + body_size
+        assert part.position + PLOG_BLOCK_HEADER_SIZE <= part.start
+        assert part.end <= part.position + PLOG_BLOCK_HEADER_SIZE + body_size
 
 
 @given(bodies=bodies, data=st.data())
@@ -311,7 +311,7 @@ def test_known_header_with_a_flipped_bit_is_damage_or_found_at_the_first_read(*,
     sound = image(pack_blocks(*BLOCKS), State(sealed, LENGTH), room=0)
     info = recovered(sound).info()
     for start in (HEAD_SIZE, HEAD_SIZE + 23, HEAD_SIZE + 49):
-        for bit in range(8 * BLOCK_HEADER_SIZE):
+        for bit in range(8 * PLOG_BLOCK_HEADER_SIZE):
             file = bytearray(sound)
             file[start + bit // 8] ^= 1 << bit % 8
             found = recover_replica(PLOG_ID, memoryview(file))
@@ -323,7 +323,7 @@ def test_known_header_with_a_flipped_bit_is_damage_or_found_at_the_first_read(*,
 def test_unknown_block_with_a_flipped_bit_is_cut_off_with_all_behind_it() -> None:
     """Nobody can say whether it was ever whole; a block behind a gap is never shown."""
     blocks = pack_blocks(*BLOCKS)
-    for bit in range(8 * (BLOCK_HEADER_SIZE + 3)):
+    for bit in range(8 * (PLOG_BLOCK_HEADER_SIZE + 3)):
         file = image(blocks)
         file[HEAD_SIZE + bit // 8] ^= 1 << bit % 8
         assert recovered(file).info().length == 0, f"bit {bit}"

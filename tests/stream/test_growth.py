@@ -14,7 +14,7 @@ import pytest
 from penstock.cpo import Cpo, open_cpo
 from penstock.log import PlogSizes
 from penstock.model import BySize, ByTime, StreamConfig
-from penstock.plog._block import BLOCK_HEADER_SIZE
+from penstock.plog._block import PLOG_BLOCK_HEADER_SIZE
 from penstock.plog._head import HEAD_SIZE
 from penstock.stream.format._block import Block
 from penstock.stream.write._lanes import KEY_BYTES_MAX
@@ -97,7 +97,7 @@ def test_a_sealed_stream_takes_no_more_than_its_blocks(
     write(store, 100)
     assert allocated(disk, manager, "s") > SIZES.first
     store.seal_stream(STREAM)
-    assert allocated(disk, manager, "s") < HEAD_SIZE + BLOCK_HEADER_SIZE + 200
+    assert allocated(disk, manager, "s") < HEAD_SIZE + PLOG_BLOCK_HEADER_SIZE + 200
 
 
 def test_a_prepared_transaction_takes_no_more_than_its_blocks(
@@ -110,7 +110,7 @@ def test_a_prepared_transaction_takes_no_more_than_its_blocks(
         transaction = store.transactional_writer(STREAM).begin()
         transaction.write_event(bytes(100), key="k")
         transaction.prepare()
-    assert allocated(disk, manager, "t") < 5 * (HEAD_SIZE + BLOCK_HEADER_SIZE + 200)
+    assert allocated(disk, manager, "t") < 5 * (HEAD_SIZE + PLOG_BLOCK_HEADER_SIZE + 200)
 
 
 def test_segments_that_a_commit_made_and_ended_take_no_more_than_their_blocks(
@@ -124,7 +124,7 @@ def test_segments_that_a_commit_made_and_ended_take_no_more_than_their_blocks(
     store.scale_stream(STREAM, [0], [(0.0, 0.5), (0.5, 1.0)])
     transaction.prepare()
     transaction.commit()
-    assert allocated(disk, manager, "s") < 2 * (HEAD_SIZE + BLOCK_HEADER_SIZE) + 200
+    assert allocated(disk, manager, "s") < 2 * (HEAD_SIZE + PLOG_BLOCK_HEADER_SIZE) + 200
 
 
 @pytest.mark.parametrize("segments", [1, 4])
