@@ -1,8 +1,8 @@
-"""Actions: what a protocol asks the world to do.
+"""Actions: the requests of a protocol to plogs and oracle.
 
-A protocol is a generator that yields actions, is sent their results, and returns when it is through. It knows
-no disk and no network: the partition runs it against real plogs, a simulator against pretended ones, and a test
-ends it after any step, as a crash would.
+A protocol is a generator that yields actions, is sent their results, and returns when it is complete. It knows no disk
+and no network: a :class:`~penstock.log._host.Host` runs it against real plogs, a test against simulated ones, and a
+test may end it after any step, as a crash would.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class NewId:
-    """Think of an id that nobody has had; result: a PlogId."""
+    """Make a new unique id; result: a PlogId."""
 
 
 @dataclass(frozen=True, slots=True)
 class Create:
-    """Create a plog."""
+    """Create a plog of this size."""
 
     plog_id: PlogId
     size: int
@@ -44,12 +44,12 @@ class Append:
 
 @dataclass(frozen=True, slots=True)
 class Drain:
-    """Wait until every append to a log that is under way is durable."""
+    """Wait until every append under way to the log is durable."""
 
 
 @dataclass(frozen=True, slots=True)
 class Seal:
-    """Seal a plog; result: where."""
+    """Seal a plog; result: the offset at which it is sealed."""
 
     plog_id: PlogId
     offset: int
@@ -57,28 +57,28 @@ class Seal:
 
 @dataclass(frozen=True, slots=True)
 class Inspect:
-    """Look at a plog; result: a PlogInfo, or None if there is no such plog."""
+    """Ask for the state of a plog; result: a PlogInfo, None if there is no such plog."""
 
     plog_id: PlogId
 
 
 @dataclass(frozen=True, slots=True)
 class ReadAll:
-    """Read all that was appended to a plog; result: a list of views, one an append."""
+    """Read all of a plog; result: a list of views, one for each append."""
 
     plog_id: PlogId
 
 
 @dataclass(frozen=True, slots=True)
 class Delete:
-    """Delete a plog; one that is not there is deleted already."""
+    """Delete a plog; do nothing if there is none."""
 
     plog_id: PlogId
 
 
 @dataclass(frozen=True, slots=True)
 class FindMetadata:
-    """Ask the oracle for the newest metadata plog; result: its id and the version, or None."""
+    """Ask the oracle for the newest metadata plog; result: its id and the version, None if there is none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +91,7 @@ class Publish:
 
 @dataclass(frozen=True, slots=True)
 class Where:
-    """Ask for the path of a plog's file, or with None of the oracle's, for a message; result: a str."""
+    """Ask for the path of a plog's file, or of the oracle's with None, for a message; result: a str."""
 
     plog_id: PlogId | None
 

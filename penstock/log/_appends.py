@@ -19,11 +19,11 @@ if TYPE_CHECKING:
 
 __all__ = ["FENCED", "NextAppend", "PendingLogAppend", "PlogSwitch"]
 
-FENCED: Final = (PlogSealed, WrongOffset, NoSuchPlog)  # somebody else was at a plog that is this log's alone
+FENCED: Final = (PlogSealed, WrongOffset, NoSuchPlog)  # another process changed a plog that belongs to this log
 
 
 class PlogSwitch:
-    """A switch under way: recorded once, by whoever needs it first."""
+    """A switch under way: recorded once, by the first thread that needs it."""
 
     def __init__(
         self, manager: MetadataManager, name: str, *, old: LogTail, new: LogTail, last: PendingAppend | None
@@ -34,7 +34,7 @@ class PlogSwitch:
         self.is_done = False
 
     def complete(self) -> bool:
-        """Return when the switch is recorded, True if this call did it; raise if it could not be, now or before."""
+        """Return when the switch is recorded, True if this call recorded it; raise if that failed, now or before."""
         with self._lock:
             if self._error is not None:
                 raise self._error
@@ -65,17 +65,17 @@ class PendingLogAppend(msgspec.Struct, eq=False):
 
     @property
     def position(self) -> LogPosition:
-        """Where it ends, by plog."""
+        """The position at which it ends."""
         return LogPosition(self.tail.plog_id, self.end - self.tail.start)
 
     @property
     def is_certain(self) -> bool:
-        """Whether it becomes part of the log unless the whole store stops: there is no switch to be recorded."""
+        """Whether it becomes part of the log unless the store stops: no switch is left to be recorded."""
         return self.switch is None or self.switch.is_done
 
     @uninterrupted
     def result(self) -> int:
-        """Wait until it is durable; return where in the log it ends."""
+        """Wait until it is durable; return the log's offset at which it ends."""
         try:
             self.pending.result()
             if self.switch is not None and not self.switch.is_done:
@@ -87,9 +87,9 @@ class PendingLogAppend(msgspec.Struct, eq=False):
 
 
 class NextAppend(NamedTuple):
-    """Where an append is going to be, by plog and counted from the log's first byte.
+    """The place of the next append, as a position and as an offset counted from the log's first byte.
 
-    ``in_order`` says that it is durable only if everything is that was submitted before it, to whichever log.
+    ``in_order`` says that it becomes durable only after everything submitted before it, to any log.
     """
 
     position: LogPosition

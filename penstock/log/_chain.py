@@ -1,7 +1,7 @@
-"""The chain: of which plogs a log consists, and which of its bytes each holds.
+"""The chain: the plogs of a log, and the offsets at which they begin.
 
-Offsets in a log count from its very first byte and never change, also when its beginning is truncated away.
-All plogs of a chain are sealed and of known length but the active one, whose length the plog itself knows.
+Offsets in a log count from its very first byte and never change, also when its beginning is truncated away. All plogs
+of a chain are sealed and of known length, except the active one, whose length the plog storage knows.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ __all__ = ["LogChain", "PlogRange", "PlogStarts"]
 
 @dataclass(frozen=True, slots=True)
 class PlogRange:
-    """A part of one plog; ``label`` is what the plog was spliced into the log with."""
+    """A part of one plog; ``label`` is the label with which the plog was spliced into the log."""
 
     plog_id: PlogId
     offset: int
@@ -36,16 +36,16 @@ class LogChain:
     def __init__(self, *, active: PlogId, next_id: PlogId, start: int = 0) -> None:
         self.active = active
         self.next = next_id
-        self.start = start  # where the first plog that is left begins
+        self.start = start  # the offset of the first plog that is left
         self._sealed: list[PlogId] = []
         self._ends: list[int] = []
-        self._index: dict[PlogId, int] = {}  # counts from the first plog ever, so a truncation need not touch it
+        self._index: dict[PlogId, int] = {}  # counts from the very first plog, so a truncation need not change it
         self._removed = 0
-        self._labels: dict[PlogId, bytes] = {}  # of plogs that were taken over with one
+        self._labels: dict[PlogId, bytes] = {}  # of plogs that were spliced in with a label
 
     @property
     def active_start(self) -> int:
-        """Where the active plog begins."""
+        """The offset at which the active plog begins."""
         return self._ends[-1] if self._ends else self.start
 
     @property
@@ -55,16 +55,16 @@ class LogChain:
 
     @property
     def last_sealed(self) -> tuple[PlogId, int] | None:
-        """The plog before the active one and its length, if there is one."""
+        """The plog before the active one and its length; None if there is none."""
         return (self._sealed[-1], self._length(len(self._sealed) - 1)) if self._sealed else None
 
     @property
     def labels(self) -> dict[int, bytes]:
-        """The labels of sealed plogs that have one, by their place among the sealed ones."""
+        """The labels of the sealed plogs that have one, by their index in :attr:`sealed`."""
         return {self._place(plog_id): label for plog_id, label in self._labels.items()}
 
     def add_sealed(self, plog_id: PlogId, length: int, label: bytes = b"") -> None:
-        """Put a sealed plog behind the sealed ones."""
+        """Add a sealed plog after the other sealed ones."""
         if label:
             self._labels[plog_id] = label
         self._index[plog_id] = self._removed + len(self._sealed)
@@ -72,12 +72,12 @@ class LogChain:
         self._ends.append(self.active_start + length)
 
     def switch(self, length: int, *, active: PlogId, next_id: PlogId) -> None:
-        """Seal the active plog at ``length`` and go on in another."""
+        """Seal the active plog at ``length`` and continue in another."""
         self.add_sealed(self.active, length)
         self.active, self.next = active, next_id
 
     def truncate(self, first: PlogId) -> list[PlogId]:
-        """Let the log begin with ``first``; return the plogs that are no longer part of it."""
+        """Remove the plogs before ``first`` from the log; return them."""
         count = self._place(first)
         removed = self._sealed[:count]
         if count:
@@ -90,9 +90,9 @@ class LogChain:
         return removed
 
     def replace(self, first: PlogId, count: int, new: PlogId, length: int) -> list[PlogId]:
-        """Let one plog be in the place of ``count`` sealed ones from ``first`` on; return those.
+        """Replace ``count`` sealed plogs, from ``first`` on, by one of the same length; return those replaced.
 
-        ``KeyError`` if they are not there, or have another length together.
+        ``KeyError`` if they are not in the log, or their total length is another.
         """
         span = self.span(first, count)
         if span is None or span[1] - span[0] != length:
@@ -107,38 +107,38 @@ class LogChain:
         return removed
 
     def span(self, first: PlogId, count: int) -> tuple[int, int] | None:
-        """Return where ``count`` sealed plogs from ``first`` on begin and end; None if they are not there."""
+        """Return the start and the end of ``count`` sealed plogs from ``first`` on; None if they are not in the log."""
         place = self._index.get(first, -1) - self._removed
         if place < 0 or not 0 < count <= len(self._sealed) - place:
             return None
         return self._ends[place - 1] if place else self.start, self._ends[place + count - 1]
 
     def __contains__(self, plog_id: PlogId) -> bool:
-        """Whether the plog is part of the log."""
+        """Return whether the plog is part of the log."""
         return plog_id == self.active or plog_id in self._index
 
     def start_of(self, plog_id: PlogId) -> int:
-        """Return where the plog begins; ``KeyError`` if it is not part of the log."""
+        """Return the offset at which the plog begins; ``KeyError`` if it is not part of the log."""
         place = self._place(plog_id)
         return self._ends[place - 1] if place else self.start
 
     @property
     def numbers(self) -> range:
-        """The numbers of the plogs, counted from the first one ever; the last is the active one's."""
+        """The numbers of the plogs, counted from the very first; the last is the active one's."""
         return range(self._removed, self._removed + len(self._sealed) + 1)
 
     def start_of_number(self, number: int) -> int:
-        """Return where the plog of this number begins; of one that was truncated away: where the log begins now."""
+        """Return the offset at which the plog of this number begins; the log's start if it was truncated away."""
         place = max(number - self._removed, 0)
         return self._ends[place - 1] if place else self.start
 
     def end_of(self, plog_id: PlogId) -> int:
-        """Return where a sealed plog ends; ``KeyError`` if it is not part of the log."""
+        """Return the offset at which a sealed plog ends; ``KeyError`` if it is not part of the log."""
         return self._ends[self._place(plog_id)]
 
     def ranges(self, offset: int, end: int) -> list[PlogRange]:
-        """Return which parts of which plogs the bytes from ``offset`` to ``end`` of the log are."""
-        found = []
+        """Return the parts of plogs that hold the bytes from ``offset`` to ``end`` of the log."""
+        ranges = []
         place = bisect_right(self._ends, offset)
         while offset < end:
             sealed = place < len(self._sealed)
@@ -147,9 +147,9 @@ class LogChain:
             size = min(end, plog_end) - offset
             if size:
                 label = self._labels.get(plog_id, b"")
-                found.append(PlogRange(plog_id, offset - plog_start, size, label))
+                ranges.append(PlogRange(plog_id, offset - plog_start, size, label))
             offset, place = offset + size, place + 1
-        return found
+        return ranges
 
     def _place(self, plog_id: PlogId) -> int:
         return len(self._sealed) if plog_id == self.active else self._index[plog_id] - self._removed
@@ -159,7 +159,7 @@ class LogChain:
 
 
 class PlogStarts:
-    """Where each plog of a log begins, in order; the log may go on meanwhile, the plogs stay those it had."""
+    """The offsets at which the plogs of a log begin, in order; plogs added to the log later are not included."""
 
     __slots__ = ("_chain", "_lock", "_numbers")
 

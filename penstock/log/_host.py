@@ -1,4 +1,4 @@
-"""The host: does what protocols ask for, with real plogs and a real oracle."""
+"""The host: performs the actions of protocols with real plogs and a real oracle."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ __all__ = ["Host"]
 
 
 class Host:
-    """Plogs and an oracle, as one partition uses them."""
+    """The plogs and the oracle of one partition."""
 
     def __init__(self, plogs: Plogs, cpo: Cpo, partition: str) -> None:
         self._plogs, self._cpo, self._partition = plogs, cpo, partition
@@ -50,7 +50,7 @@ class Host:
         }
 
     def perform(self, action: Action, drain: PendingAppend | None) -> object:
-        """Do what the action says and return its result; ``drain`` is the append that a Drain waits for."""
+        """Perform an action and return its result; ``drain`` is the append that a Drain waits for."""
         if isinstance(action, Drain):
             return drain.result() if drain is not None else None
         return self._doers[type(action)](action)
@@ -66,5 +66,5 @@ class Host:
             self._plogs.delete(action.plog_id)
 
     def _find_metadata(self, _: FindMetadata) -> tuple[PlogId, int] | None:
-        found = self._cpo.metadata_plog(self._partition)
-        return None if found is None else (found.plog_id, found.version)
+        newest = self._cpo.metadata_plog(self._partition)
+        return None if newest is None else (newest.plog_id, newest.version)

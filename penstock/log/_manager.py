@@ -1,7 +1,7 @@
-"""The metadata manager: remembers the logs of one partition.
+"""The metadata manager: creates, finds, splices, merges and deletes the logs of one partition.
 
-It runs the protocols against real plogs and a real oracle, one at a time, and does in the background what
-nobody has to wait for: pre-allocating plogs and deleting those that no log has any more.
+It runs the protocols against real plogs and a real oracle, one at a time. Work that no caller has to wait for is done
+in the background: pre-allocating plogs, and deleting those that no log needs.
 """
 
 from __future__ import annotations
@@ -43,33 +43,33 @@ __all__ = ["MetadataManager"]
 
 T = TypeVar("T")
 _logger: Final = logging.getLogger("penstock.log")
-_DRAFT: Final = "~merge"  # the log in which plogs are merged; no user can give a log this name
+_DRAFT: Final = "~merge"  # the log in which plogs are merged; not a valid name for a user's log
 
 
 class MetadataManager:
-    """The logs of one partition. Get one from :meth:`open`; the plogs and the oracle stay the caller's."""
+    """The logs of one partition. Created by :meth:`open`; the caller closes the plogs and the oracle."""
 
     def __init__(self, plogs: Plogs, cpo: Cpo, partition: str, sizes: PlogSizes) -> None:
         forks.guard(self)
         self.plogs: Final = plogs
         self.lock: Final = threading.RLock()  # held while a protocol runs: one at a time
-        self.chains: Final = threading.Lock()  # held while what is known of the logs is read or changed, never for long
+        self.chains: Final = threading.Lock()  # held while the chains of the logs are read or changed, never for long
         self._host = Host(plogs, cpo, partition)
         self._streams: dict[str, LogStream] = {}
         self._background: ThreadPoolExecutor | None = None
         self._closing = self._closed = False
         self._merging = threading.Lock()  # held while plogs are merged: one log at a time
         self.partition: Final = self.run(open_partition(partition, sizes))
-        self._drop_draft()  # which a crash has left
+        self._drop_draft()  # of a merge that a crash ended
         self.sweep()
 
     @classmethod
     def open(cls, plogs: Plogs, cpo: Cpo, partition: str, *, sizes: PlogSizes | None = None) -> Self:
-        """Recover the partition from its metadata log, or begin it if the oracle has never heard of it."""
+        """Recover the partition from its metadata log; create it if the oracle does not know it."""
         return cls(plogs, cpo, partition, sizes or PlogSizes())
 
     def log(self, name: str, *, sizes: PlogSizes | None = None) -> LogStream:
-        """Return the log of this name, created at first use; ``sizes`` are those of its plogs from now on, if given."""
+        """Return the log of this name, created at first use; ``sizes``, if given, apply to its plogs from now on."""
         check_name("log", name)
         with self.lock:
             self.check_open()
@@ -83,12 +83,12 @@ class MetadataManager:
             return self._streams[name]
 
     def has_log(self, name: str) -> bool:
-        """Whether there is a log of this name."""
+        """Return whether there is a log of this name."""
         with self.chains:
             return name in self.partition.metadata.logs
 
     def plog_count(self, name: str) -> int:
-        """Return how many plogs a log has; 0 if there is none of this name."""
+        """Return the number of plogs of a log; 0 if there is no log of this name."""
         with self.chains:
             chain = self.partition.metadata.logs.get(name)
             return 0 if chain is None else len(chain.numbers)
@@ -114,16 +114,16 @@ class MetadataManager:
     def splice(
         self, plan: Mapping[LogStream, Sequence[LogStream]], labels: Mapping[LogStream, bytes] | None = None
     ) -> None:
-        """Put all bytes of the logs on the right behind those of the one on the left, for all of the plan in one step.
+        """Append all bytes of the source logs to their target log, for all targets of the plan in one step.
 
-        The logs on the right end. The cost does not depend on how many bytes they are. ``labels`` of logs on the right
-        stay with their bytes: see :meth:`LogStream.labelled_blocks`.
+        The plan maps each target to its sources, which are deleted. The cost does not depend on the number of bytes.
+        The labels of sources stay with their bytes: see :meth:`LogStream.labelled_blocks`.
         """
-        targets, sources = list(plan), [source for some in plan.values() for source in some]
+        targets, sources = list(plan), [source for group in plan.values() for source in group]
         logs = sorted({*targets, *sources}, key=lambda log: log.name)
         if len(logs) != len(targets) + len(sources) or not all(log.is_of(self) for log in logs):
             names = ", ".join(repr(log.name) for log in [*targets, *sources])
-            raise BadArgument(f"cannot splice {names}: they are not different logs of this partition")
+            raise BadArgument(f"cannot splice {names}: use different logs of this partition")
         with ExitStack() as held:
             for log in logs:
                 held.enter_context(log.lock)
@@ -148,15 +148,15 @@ class MetadataManager:
         held: ExitStack,
     ) -> None:
         splicings = [
-            Splicing(log.name, tails[log], [(source.name, tails[source], labels.get(source, b"")) for source in some])
-            for log, some in plan.items()
+            Splicing(log.name, tails[log], [(source.name, tails[source], labels.get(source, b"")) for source in group])
+            for log, group in plan.items()
         ]
         for log in sorted(plan, key=lambda log: log.name):
             held.enter_context(log.next_lock)
         with self.lock:
             for log, tail in zip(plan, self.run(splice_logs(self.partition, splicings)), strict=True):
                 log.move_to(tail)
-            for source in (source for some in plan.values() for source in some):
+            for source in (source for group in plan.values() for source in group):
                 self._streams.pop(source.name, None)
                 self.partition.own_sizes.pop(source.name, None)
                 source.mark_deleted()
@@ -172,9 +172,9 @@ class MetadataManager:
         guard: AbstractContextManager[object],
         rewrite: Callable[[memoryview, bytes], Sequence[Bytes]] | None,
     ) -> bool:
-        """Let one plog be in the place of some; see :meth:`LogStream.merge`.
+        """Replace plogs of a log by one; see :meth:`LogStream.merge`.
 
-        It is the plog of a log of its own until then, which is dropped if this does not come to its end.
+        Until then the new plog belongs to a draft log, which is dropped if the merge fails.
         """
         with self._merging:
             start, end = log.span(first, count)
@@ -182,7 +182,7 @@ class MetadataManager:
             try:
                 blocks = log.labelled_blocks(start, end)
                 parts = ((view,) if rewrite is None else rewrite(view, label) for _, view, label in blocks)
-                for pending in [merged.submit(*some) for some in parts]:
+                for pending in [merged.submit(*data) for data in parts]:
                     pending.result()
                 with guard, merged.lock:
                     return self._replace(log, first, count, merged)
@@ -192,10 +192,10 @@ class MetadataManager:
                 self.sweep()
 
     def _draft(self, size: int) -> LogStream:
-        """Make the log in which plogs are merged."""
+        """Create the log in which plogs are merged."""
         with self.lock:
             self.check_open()
-            self._drop_draft()  # where that failed before
+            self._drop_draft()  # of a merge that failed
             self.partition.own_sizes[_DRAFT] = PlogSizes(first=max(size, 1), largest=max(size, 1), ahead=False)
             self.run(create_log(self.partition, _DRAFT))
             self._streams[_DRAFT] = LogStream(self, _DRAFT)
@@ -217,17 +217,17 @@ class MetadataManager:
             return is_done
 
     def read_all(self) -> Iterator[Record]:
-        """Return every record of the newest metadata plog: what a recovery would read."""
+        """Return every record of the newest metadata plog, as a recovery would read them."""
         for data in self.run(_read_all(self.partition.plog_id)):
             yield from decode_records(data)
 
     def close(self) -> None:
-        """Finish what runs in the background; logs take no more appends."""
+        """Finish the background work; the logs take no more appends."""
         with self.lock:
             self._closing = True
         if self._background is not None:
             self._background.shutdown()
-            _attempt(self._delete_doomed)  # what its last tasks found no time for
+            _attempt(self._delete_doomed)  # those that the last tasks left
         self._closed = True
 
     def __enter__(self) -> Self:
@@ -241,11 +241,11 @@ class MetadataManager:
         self.close()
 
     def record(self, record: Record) -> None:
-        """Make a record durable and take it in."""
+        """Make a record durable, then apply it."""
         self.run(append_records(self.partition, [record]))
 
     def sweep(self) -> None:
-        """Delete, in the background, the plogs that no log has any more."""
+        """Delete, in the background, the plogs that no log needs."""
         if self.partition.metadata.doomed:
             self.spawn(self._delete_doomed)
 
@@ -255,7 +255,7 @@ class MetadataManager:
             self.partition.metadata.doomed.pop(plog_id, None)
 
     def spawn(self, task: Callable[[], None]) -> None:
-        """Do something that may also be done later, or again after a restart."""
+        """Run a task in the background; it may be dropped on close, and is repeated after a restart."""
         with self.lock:
             if self._closing:
                 return
@@ -265,7 +265,7 @@ class MetadataManager:
 
     @uninterrupted
     def run(self, steps: Steps[T], *, drain: PendingAppend | None = None) -> T:
-        """Run a protocol; ``drain`` is the last append that it may have to wait for."""
+        """Run a protocol; ``drain`` is the append that its Drain action waits for."""
         with self.lock:
             self.check_open()
             try:
@@ -284,7 +284,7 @@ class MetadataManager:
                 return end.value  # type: ignore[no-any-return]
 
     def check_open(self) -> None:
-        """Refuse what is not done any more once the manager is closed."""
+        """Raise ``StoreClosed`` once the manager is closed."""
         if self._closed:
             raise StoreClosed("the metadata manager")
 
@@ -295,11 +295,11 @@ def _read_all(plog_id: PlogId) -> Steps[list[memoryview]]:
 
 
 def _attempt(task: Callable[[], None]) -> None:
-    """Do a background task; what fails is done by whoever needs it, or after the next start."""
+    """Run a background task; the work of one that fails is done when it is needed, or after the next start."""
     try:
         task()
     except PenstockError as error:
-        _logger.warning("put off: %s", error)
+        _logger.warning("background task postponed: %s", error)
     except BaseException:
         _logger.exception("a background task failed")
         raise

@@ -1,8 +1,8 @@
-"""Which plogs of a log had better be merged: many small neighbours, as commits and large events leave them.
+"""The choice of plogs to merge: many small neighbours, as commits and large events leave them.
 
-A plog is merged when it has enough neighbours of its class, or below it, so the merged one is of a higher class. Thus a
-byte is copied a few times at most, however many commits there are. What is left are a few plogs of each class, and
-plogs that are not small.
+Plogs are classed by size. A plog is merged when it has enough neighbours of its class or a lower one, so that the
+merged plog is of a higher class. Thus a byte is copied a few times at most, however many commits there are. A few plogs
+of each class remain, and the plogs that are not small.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ if TYPE_CHECKING:
 
 __all__ = ["RUN_MIN", "SMALL_SIZE_MAX", "find_run"]
 
-RUN_MIN: Final = 8  # fewer are not worth it
-SMALL_SIZE_MAX: Final = 256 << 10  # above, a file costs little in proportion to what is in it
+RUN_MIN: Final = 8  # merging fewer is not worth its cost
+SMALL_SIZE_MAX: Final = 256 << 10  # above this, a file's overhead is small in proportion to its content
 _CLASSES: Final = (
     (0, SMALL_SIZE_MAX >> 6),
     (SMALL_SIZE_MAX >> 6, SMALL_SIZE_MAX >> 3),
@@ -26,9 +26,9 @@ _CLASSES: Final = (
 def find_run(
     lengths: Sequence[int], starts: Sequence[int], *, largest: int, group: Callable[[int], int] | None = None
 ) -> range | None:
-    """Return which neighbours to merge next, those of the smallest class first; None if there are too few of all.
+    """Return the neighbours to merge next, those of the smallest class first; None if every class has too few.
 
-    ``starts`` are where they begin. The sum of their lengths is at most ``largest``, and they are of one group.
+    ``starts`` are the plogs' offsets. The lengths to merge add up to at most ``largest``, and are of one group.
     """
     for least, most in _CLASSES:
         for run in _small_runs(lengths, most):
@@ -39,7 +39,7 @@ def find_run(
 
 
 def _small_runs(lengths: Sequence[int], limit: int) -> Iterator[range]:
-    """Return the longest runs of neighbours none of which is above the limit, if they are long enough."""
+    """Return the longest runs of neighbours up to the limit, if they are long enough."""
     first = 0
     for place in range(len(lengths) + 1):
         if place == len(lengths) or lengths[place] > limit:
@@ -51,7 +51,7 @@ def _small_runs(lengths: Sequence[int], limit: int) -> Iterator[range]:
 def _cut(
     run: range, lengths: Sequence[int], starts: Sequence[int], *, largest: int, group: Callable[[int], int] | None
 ) -> Iterator[range]:
-    """Return a run in parts that are not too long, each of one group."""
+    """Cut a run into parts of at most ``largest`` bytes, each of one group."""
     first, size, kind = run.start, 0, None
     for place in run:
         other = None if group is None or not lengths[place] else group(starts[place])

@@ -1,7 +1,7 @@
-"""The metadata of a partition: what its records add up to.
+"""The metadata of a partition: the state that its records add up to.
 
-The same function applies a record when it is written and when it is replayed, so a partition that was recovered
-is the partition that wrote.
+The same function applies a record when it is written and when it is replayed, so a recovered partition has the state
+of the partition that wrote the records.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 __all__ = ["Metadata", "snapshot_parts"]
 
 _SNAPSHOT_PART_SIZE: Final = 1 << 20
-_PLOGS_IN_RECORD_MAX: Final = 2048  # of some 60 bytes each, or of 560 where cluster and group have the longest names
+_PLOGS_IN_RECORD_MAX: Final = 2048  # about 60 bytes each, 560 where cluster and group have the longest names
 
 
 class Metadata:
@@ -40,13 +40,13 @@ class Metadata:
 
     def __init__(self) -> None:
         self.logs: dict[str, LogChain] = {}
-        self.doomed: dict[PlogId, None] = {}  # to be deleted; a dict, because order makes a run repeatable
+        self.doomed: dict[PlogId, None] = {}  # to be deleted; a dict, because its order makes a run repeatable
         self.previous: list[tuple[PlogId, int]] = []
         self.next: PlogId | None = None
         self.spare: PlogId | None = None
 
     def apply(self, record: Record) -> None:
-        """Take in one record; ``KeyError`` if it does not follow from those before."""
+        """Apply a record; ``KeyError`` if it does not fit the records before it."""
         match record:
             case Chain():
                 self.previous = [(PlogId.parse(plog), length) for plog, length in record.previous]
@@ -81,7 +81,7 @@ class Metadata:
                 self.doom(map(PlogId.parse, record.plogs))
 
     def doom(self, plogs: Iterable[PlogId]) -> None:
-        """Note plogs that no log has any more."""
+        """Note plogs that no log needs, to be deleted."""
         self.doomed.update(dict.fromkeys(plogs))
 
     def _apply_full(self, record: Full) -> None:
@@ -106,7 +106,7 @@ class Metadata:
 
 
 def snapshot_parts(metadata: Metadata, chain: Chain) -> list[bytes]:
-    """Return the appends a new metadata plog starts with: all there is to know, none above the append limit."""
+    """Return the first appends of a new metadata plog: the complete metadata, in parts below the append limit."""
     parts: list[bytes] = []
     batch: list[Record] = []
     batch_size = 0
@@ -125,9 +125,9 @@ def _snapshot(metadata: Metadata, chain: Chain) -> Iterator[Record]:
     for name, log in metadata.logs.items():
         sealed, labels = [(str(plog_id), length) for plog_id, length in log.sealed], log.labels
         for start in range(0, max(1, len(sealed)), _PLOGS_IN_RECORD_MAX):
-            some = sealed[start : start + _PLOGS_IN_RECORD_MAX]
-            theirs = {place: labels[start + place] for place in range(len(some)) if start + place in labels}
-            yield Full(name, start > 0, log.start, some, str(log.active), str(log.next), theirs)
-    doomed = [str(plog_id) for plog_id in list(metadata.doomed)]  # a copy: they are swept meanwhile
+            part = sealed[start : start + _PLOGS_IN_RECORD_MAX]
+            part_labels = {place: labels[start + place] for place in range(len(part)) if start + place in labels}
+            yield Full(name, start > 0, log.start, part, str(log.active), str(log.next), part_labels)
+    doomed = [str(plog_id) for plog_id in list(metadata.doomed)]  # a copy: a background task removes some meanwhile
     for start in range(0, len(doomed), _PLOGS_IN_RECORD_MAX):
         yield Doomed(doomed[start : start + _PLOGS_IN_RECORD_MAX])

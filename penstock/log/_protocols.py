@@ -1,7 +1,7 @@
-"""A log stream's protocols: create, recover, switch, splice.
+"""A log stream's protocols: create, recover, switch, release, replace, splice.
 
-Each announces in the metadata what it is about to create, and makes its one record durable before anything
-depends on it. See :mod:`penstock.log._actions` for how they are run.
+Each protocol announces in the metadata the plogs that it will create, and makes its record durable before anything
+depends on it. See :mod:`penstock.log._actions` for how protocols run.
 """
 
 from __future__ import annotations
@@ -51,10 +51,10 @@ class LogPosition:
 
 @dataclass(slots=True)
 class LogTail:
-    """Where a log's appends go: the active plog, and the pre-allocated one behind it once it is there.
+    """The end of a log: the active plog, and the pre-allocated one after it once it exists.
 
-    ``start`` is where in the log the active plog begins; ``written`` counts appends that are under way, too;
-    ``open`` is False once the active plog takes no more; ``before`` is where the plog before it ends, if there is one.
+    ``start`` is the log's offset at which the active plog begins; ``written`` includes appends under way; ``open`` is
+    False once the active plog takes no more appends; ``before`` is the end of the plog before it, if there is one.
     """
 
     plog_id: PlogId
@@ -63,35 +63,35 @@ class LogTail:
     written: int
     before: LogPosition | None
     open: bool = True
-    next_size: int = 0  # 0: not created yet
+    next_size: int = 0  # 0: not created
 
     @property
     def position(self) -> LogPosition:
-        """Where the next append goes."""
+        """The position of the next append."""
         return LogPosition(self.plog_id, self.written)
 
     @property
     def end(self) -> int:
-        """Where in the log the next append goes, counted from the log's first byte."""
+        """The offset of the next append, counted from the log's first byte."""
         return self.start + self.written
 
     def fits(self, size: int) -> bool:
-        """Whether an append of ``size`` goes into the active plog."""
+        """Return whether an append of ``size`` fits into the active plog."""
         return self.open and size <= self.size - self.written
 
     def is_at(self, position: LogPosition) -> bool:
-        """Whether the log ends at ``position``; the end of one plog is the beginning of the next."""
+        """Return whether the log ends at ``position``; the end of one plog is the beginning of the next."""
         return position == self.position or (self.written == 0 and position == self.before)
 
     def moved(self, plog_id: PlogId) -> LogTail:
         """Return the tail after a switch to the pre-allocated plog."""
-        assert self.next_size, "the pre-allocated plog is there before it is switched to"
+        assert self.next_size, "the pre-allocated plog exists before the switch to it"
         return LogTail(plog_id, self.next_size, self.end, 0, before=self.position)
 
 
 @dataclass(frozen=True, slots=True)
 class Splicing:
-    """A log, where it ends, and the logs that it is to take over, with their ends and labels, in order."""
+    """A target log with its tail, and the source logs to splice into it, each with its tail and its label, in order."""
 
     name: str
     tail: LogTail
@@ -102,17 +102,17 @@ def create_log(partition: Partition, name: str) -> Steps[None]:
     """Create a log: its first plog, then the record."""
     spare = partition.metadata.spare
     assert spare is not None
-    yield Delete(spare)  # from a creation that did not get as far as its record
+    yield Delete(spare)  # from a creation that ended before its record
     yield Create(spare, partition.sizes_of(name).first)
     init = Init(name, str(spare), str((yield NewId())), str((yield NewId())))
     yield from append_records(partition, [init])
 
 
 def recover_tail(partition: Partition, name: str, *, fence: bool) -> Steps[LogTail]:
-    """Find out where a log ends; with ``fence``, let nobody append there any more.
+    """Find the end of a log; with ``fence``, seal it, so that no other process can append there.
 
     The pre-allocated plog may hold bytes that were written before their switch was recorded. They were never
-    acknowledged and are no part of the log, so another plog takes its place.
+    acknowledged and are not part of the log, so another plog replaces it.
     """
     chain = partition.metadata.logs[name]
     active = yield Inspect(chain.active)
@@ -130,7 +130,7 @@ def recover_tail(partition: Partition, name: str, *, fence: bool) -> Steps[LogTa
 def _recover_next(partition: Partition, name: str, *, fence: bool) -> Steps[int]:
     """Return the size of the pre-allocated plog, 0 if it is to be created; replace one that was used or torn.
 
-    With ``fence``, replace one that looks empty, too: an append to it may be under way.
+    With ``fence``, also replace an empty one: an append to it may be under way.
     """
     try:
         info: PlogInfo | None = yield Inspect(partition.metadata.logs[name].next)
@@ -139,7 +139,7 @@ def _recover_next(partition: Partition, name: str, *, fence: bool) -> Steps[int]
         if not fence and not info.sealed and not info.length:
             return info.size
     except PlogCorrupt:
-        pass  # its creation was never acknowledged, so nothing was lost with it
+        pass  # its creation was never acknowledged, so no data is lost with it
     yield from _replace_next(partition, name)
     return 0
 
@@ -148,23 +148,23 @@ def _replace_next(partition: Partition, name: str) -> Steps[None]:
     yield from append_records(partition, [Next(name, str((yield NewId())))])
 
 
-def ensure_next(partition: Partition, name: str, tail: LogTail, *, room: int) -> Steps[None]:
-    """Pre-allocate the plog behind the active one, large enough for an append of ``room``.
+def ensure_next(partition: Partition, name: str, tail: LogTail, *, needed: int) -> Steps[None]:
+    """Pre-allocate the plog after the active one, large enough for an append of ``needed`` bytes.
 
-    Where the disk has no room for as much as it should have, the smallest that does will do. One that is there already
-    is not deleted but replaced, by a record: by now it may be part of the log, if somebody else owns that.
+    If the disk has no space for the usual size, the smallest sufficient one is used. A pre-allocated plog that is too
+    small is not deleted but replaced, by a record: if the log has a new owner, it may be part of the log by now.
     """
     chain = partition.metadata.logs.get(name)
     if chain is None or chain.active != tail.plog_id:
-        return  # the log is gone; or the switch to the tail's plog is not recorded, and the chain's next is that plog
-    if tail.next_size and tail.next_size >= room:
+        return  # the log is deleted, or the switch to the tail's plog is not recorded and the chain's next is that plog
+    if tail.next_size and tail.next_size >= needed:
         return
     if tail.next_size:
         yield from _replace_next(partition, name)
         tail.next_size = 0
     sizes = partition.sizes_of(name)
-    used = tail.size if tail.open else tail.written  # one that was sealed early was larger than it had to be
-    size, least = max(sizes.after(used), room), max(sizes.first, room)
+    used = tail.size if tail.open else tail.written  # a plog that was sealed early was larger than necessary
+    size, least = max(sizes.after(used), needed), max(sizes.first, needed)
     try:
         yield from _create_next(partition, name, size)
     except DiskFull:
@@ -185,7 +185,7 @@ def _create_next(partition: Partition, name: str, size: int) -> Steps[None]:
 
 
 def _need_chain(partition: Partition, name: str, tail: LogTail) -> LogChain:
-    """Return the chain that ``tail`` is the tail of: the log may have been deleted since, even created anew."""
+    """Return the chain that ``tail`` belongs to; ``NoSuchLog`` if the log was deleted since, even if created again."""
     chain = partition.metadata.logs.get(name)
     if chain is None or chain.active != tail.plog_id:
         raise NoSuchLog(name, partition=partition.name)
@@ -193,7 +193,7 @@ def _need_chain(partition: Partition, name: str, tail: LogTail) -> LogChain:
 
 
 def record_switch(partition: Partition, name: str, *, old: LogTail, new: LogTail) -> Steps[None]:
-    """Make a switch part of the log; until then nothing in the new plog may be acknowledged."""
+    """Record a switch to a new plog; until then no append to the new plog may be acknowledged."""
     _need_chain(partition, name, old)
     yield Drain()
     yield from seal_at_end(old.plog_id, size=old.size, length=old.written)
@@ -203,9 +203,9 @@ def record_switch(partition: Partition, name: str, *, old: LogTail, new: LogTail
 
 
 def release_log(partition: Partition, name: str, tail: LogTail) -> Steps[None]:
-    """Give back the allocated size of a log that takes no more appends for now: seal its end, drop the plog behind it.
+    """Free the unused allocated size of an idle log: seal its active plog, drop the pre-allocated one.
 
-    Nothing is under way in it. An append that comes all the same finds the end sealed, as after a fence, and switches.
+    No append is under way. A later append finds the active plog sealed, as after a fence, and switches.
     """
     _need_chain(partition, name, tail)
     if tail.open:
@@ -219,12 +219,12 @@ def release_log(partition: Partition, name: str, tail: LogTail) -> Steps[None]:
 def replace_plogs(
     partition: Partition, name: str, first: PlogId, count: int, *, source: str, tail: LogTail
 ) -> Steps[bool]:
-    """Let the one plog of another log take the place of some of this one, whose blocks it holds; return whether it did.
+    """Replace ``count`` plogs by the only plog of the ``source`` log, which holds their blocks; return whether it did.
 
-    Nothing is under way in the source, which ends. The log may have lost the plogs meanwhile: then nothing changes.
+    No append is under way in the source, which is deleted. If the plogs were truncated away, nothing changes.
     """
     source_chain, chain = _need_chain(partition, source, tail), partition.metadata.logs.get(name)
-    assert not source_chain.last_sealed, "what takes their place is one plog"
+    assert not source_chain.last_sealed, "one plog replaces them"
     if chain is None or chain.span(first, count) is None:
         return False
     yield from seal_at_end(tail.plog_id, size=tail.size, length=tail.written)
@@ -233,30 +233,30 @@ def replace_plogs(
 
 
 def splice_logs(partition: Partition, plan: Sequence[Splicing]) -> Steps[list[LogTail]]:
-    """Put all of some logs behind what others have, in one append of records, and let the former end.
+    """Move all plogs of the source logs to the end of their targets, in one append of records, and delete the sources.
 
-    Nothing is under way in any of them. A log's own active plog is sealed, too, unless it is empty: then it simply
-    comes behind the plogs taken over. Return the new tails, in the order of the plan.
+    No append is under way in any of them. A target's active plog is sealed too, unless it is empty: then it stays the
+    active one, after the plogs spliced in. Return the new tails, in the order of the plan.
     """
     records: list[Record] = []
     tails = []
-    for one in plan:
-        tail = yield from _splice_into(partition, one, records)
+    for splicing in plan:
+        tail = yield from _splice_into(partition, splicing, records)
         tails.append(tail)
     if records:
         yield from append_records(partition, records)
-    for one, tail in zip(plan, tails, strict=True):
-        chain = partition.metadata.logs[one.name]
+    for splicing, tail in zip(plan, tails, strict=True):
+        chain = partition.metadata.logs[splicing.name]
         if chain.last_sealed:
             tail.before, tail.start = LogPosition(*chain.last_sealed), chain.active_start
     return tails
 
 
-def _splice_into(partition: Partition, one: Splicing, records: list[Record]) -> Steps[LogTail]:
-    """Seal what has to be sealed for one log to take over others; add the records that say so."""
-    chain, tail = _need_chain(partition, one.name, one.tail), one.tail
+def _splice_into(partition: Partition, splicing: Splicing, records: list[Record]) -> Steps[LogTail]:
+    """Seal the plogs that a splice into one target needs sealed; add its records to ``records``."""
+    chain, tail = _need_chain(partition, splicing.name, splicing.tail), splicing.tail
     active, next_id = chain.active, chain.next
-    for source, source_tail, label in one.sources:
+    for source, source_tail, label in splicing.sources:
         source_chain = _need_chain(partition, source, source_tail)
         if not source_tail.written and not source_chain.last_sealed:
             records.append(Drop(source))
@@ -264,10 +264,10 @@ def _splice_into(partition: Partition, one: Splicing, records: list[Record]) -> 
         yield from seal_at_end(source_tail.plog_id, size=source_tail.size, length=source_tail.written)
         own_length = None
         if not tail.open or tail.written:
-            yield from ensure_next(partition, one.name, tail, room=1)
+            yield from ensure_next(partition, splicing.name, tail, needed=1)
             yield from seal_at_end(tail.plog_id, size=tail.size, length=tail.written)
             tail.open, own_length = False, tail.written
             active, next_id = chain.next, (yield NewId())
             tail = tail.moved(active)
-        records.append(Splice(one.name, own_length, source, source_tail.written, str(active), str(next_id), label))
+        records.append(Splice(splicing.name, own_length, source, source_tail.written, str(active), str(next_id), label))
     return tail

@@ -1,4 +1,4 @@
-"""Metadata records: what the metadata log of a partition says about its log streams.
+"""Metadata records: the changes of a partition's log streams, as its metadata log stores them.
 
 One append to the metadata log is one MessagePack array of records; a record is an array that starts with its
 kind. A plog id is its text, a sealed plog the pair of its id and its length.
@@ -14,14 +14,13 @@ kind            fields after the log's name
 ``next``        the next plog, because the one announced before cannot be used
 ``truncate``    the first plog that stays
 ``splice``      own length if sealed, the source log, its length, the active plog, the next plog, the label
-``replace``     the first of some plogs, how many, the source log, its length: the source's plog is in their place
+``replace``     the first plog replaced, how many, the source log, its length: the source's plog replaces them
 ``drop``        (nothing)
 ``doomed``      (no log) plogs that are to be deleted
 ==============  ====================================================================================
 
-"Next" is the pre-allocated plog: its id is announced before it is created, so whoever recovers knows which plog
-may exist, and hold unacknowledged bytes, without being part of the log. "Spare" is the same for the first plog
-of the next new log.
+"Next" is the pre-allocated plog: its id is announced before it is created, so recovery knows which plog may exist, and
+hold unacknowledged bytes, without being part of the log. "Spare" is the same for the first plog of the next new log.
 """
 
 from __future__ import annotations
@@ -59,7 +58,7 @@ class Init(msgspec.Struct, tag="init", array_like=True, frozen=True):
 
 
 class Incremental(msgspec.Struct, tag="incremental", array_like=True, frozen=True):
-    """A plog switch."""
+    """A switch to a new plog."""
 
     log: str
     sealed: str
@@ -81,23 +80,23 @@ class Full(msgspec.Struct, tag="full", array_like=True, frozen=True):
 
 
 class Next(msgspec.Struct, tag="next", array_like=True, frozen=True):
-    """Another plog is the next one."""
+    """Another plog is the pre-allocated one."""
 
     log: str
     next: str
 
 
 class Truncate(msgspec.Struct, tag="truncate", array_like=True, frozen=True):
-    """Plogs before ``first`` are gone."""
+    """The plogs before ``first`` are no longer part of the log."""
 
     log: str
     first: str
 
 
 class Splice(msgspec.Struct, tag="splice", array_like=True, frozen=True):
-    """All plogs of ``source`` are this log's now, behind what it had, and ``source`` is gone.
+    """All plogs of ``source`` follow this log's own, and ``source`` is deleted.
 
-    Each of them keeps the ``label``, which says what whoever spliced wants to know of them later.
+    Each of them gets the ``label``, which the caller of the splice reads again with their blocks.
     """
 
     log: str
@@ -110,7 +109,7 @@ class Splice(msgspec.Struct, tag="splice", array_like=True, frozen=True):
 
 
 class Replace(msgspec.Struct, tag="replace", array_like=True, frozen=True):
-    """The only plog of ``source`` holds what ``count`` plogs from ``first`` on held, and ``source`` is gone."""
+    """The only plog of ``source`` replaces ``count`` plogs from ``first`` on, and ``source`` is deleted."""
 
     log: str
     first: str
@@ -120,13 +119,13 @@ class Replace(msgspec.Struct, tag="replace", array_like=True, frozen=True):
 
 
 class Drop(msgspec.Struct, tag="drop", array_like=True, frozen=True):
-    """The log is gone."""
+    """The log is deleted."""
 
     log: str
 
 
 class Doomed(msgspec.Struct, tag="doomed", array_like=True, frozen=True):
-    """These plogs are no log's, and are to be deleted."""
+    """No log needs these plogs; they are to be deleted."""
 
     plogs: list[str]
 
@@ -143,5 +142,5 @@ def encode_records(records: Sequence[Record]) -> bytes:
 
 
 def decode_records(data: Buffer) -> list[Record]:
-    """Read what :func:`encode_records` wrote; ``msgspec.MsgspecError`` if no Penstock did."""
+    """Decode one append; ``msgspec.MsgspecError`` if the data is not a list of records."""
     return _decoder.decode(data)

@@ -1,13 +1,12 @@
-"""The log stream: one endless log over many plogs.
+"""The log stream: an endless log over many plogs.
 
-Many threads may append. Each takes its place under the lock, in order, and waits for the disk outside of it, so
-that those who wait share a sync. When the active plog is full, the append that does not fit goes into the
-pre-allocated one at once, and so do those behind it; none of them is acknowledged before the switch is recorded.
-Whoever waits first records it. At most one switch is under way.
+Many threads may append. Each append gets its offset under the lock, in order, and its thread waits for the disk without
+the lock, so that waiting threads share a sync. When the active plog is full, the append that does not fit goes into the
+pre-allocated plog at once, and so do the appends after it; none of them is acknowledged before the switch is recorded.
+The thread that waits first records the switch. At most one switch is under way.
 
-When anything fails whose outcome is unknown, all that was known about the log's end is thrown away. The next
-append recovers it as after a crash, first sealing the plog in question, so that what could still arrive there
-late is refused.
+After a failure with an unknown outcome, the known end of the log is discarded. The next append recovers the end as
+after a crash, and first seals the plog in question, so that an append that arrives there late is refused.
 """
 
 from __future__ import annotations
@@ -57,13 +56,13 @@ T = TypeVar("T")
 
 
 class LogStream:
-    """A log: bytes in, at its end; bytes out, from anywhere. Get one from :meth:`MetadataManager.log`."""
+    """A log: bytes are appended at its end and read from any place. Created by :meth:`MetadataManager.log`."""
 
     def __init__(self, manager: MetadataManager, name: str) -> None:
         forks.guard(self)
         self._manager, self.name = manager, name
         self._plogs = manager.plogs
-        self.lock: Final = threading.Lock()  # held by who appends, until its place is taken
+        self.lock: Final = threading.Lock()  # held by an append until it has its offset
         self.next_lock: Final = threading.Lock()
         self._tail: LogTail | None = None
         self._switch: PlogSwitch | None = None
@@ -71,22 +70,22 @@ class LogStream:
         self._failed = self._deleted = False
 
     def is_of(self, manager: MetadataManager) -> bool:
-        """Whether it is, or was, one of the manager's logs."""
+        """Return whether it is, or was, one of the manager's logs."""
         return self._manager is manager
 
     def move_to(self, tail: LogTail | None) -> None:
-        """Go on elsewhere, or nowhere, after a splice; the caller holds the lock."""
+        """Continue at another tail, or at none, after a splice; the caller holds the lock."""
         self._tail, self._last = tail, None
 
     def mark_deleted(self) -> None:
-        """Note that the log is gone, whatever is created under its name; the caller holds the manager's lock."""
+        """Note that this log is deleted, even if another gets its name; the caller holds the manager's lock."""
         self._deleted = True
 
     @uninterrupted
     def append(self, *data: Buffer, expected: LogPosition | None = None) -> LogPosition:
-        """Append ``data``, all parts as one; return the log's end behind it once it is durable.
+        """Append ``data``, all parts as one; return the log's new end once it is durable.
 
-        It lies in one plog, so it begins at ``offset - len(data)`` of the position returned. With ``expected``
+        The data is in one plog, so it begins at ``offset - len(data)`` of the position returned. With ``expected``
         it is appended only if the log ends there: ``WrongPosition`` otherwise.
         """
         pending = self.submit(*data, expected=expected)
@@ -95,7 +94,7 @@ class LogStream:
 
     @uninterrupted
     def submit(self, *data: Buffer, expected: LogPosition | None = None) -> PendingLogAppend:
-        """Append without waiting; ``data`` must not change before the result is there."""
+        """Append without waiting; ``data`` must not change until the result is there."""
         size = sum([len(part) if type(part) is bytes else memoryview(part).nbytes for part in data])
         if size > APPEND_SIZE_MAX:
             raise AppendTooLarge(size=size, limit=APPEND_SIZE_MAX)
@@ -115,25 +114,25 @@ class LogStream:
             return PendingLogAppend(self, tail, start, start + size, pending, self._switch)
 
     def complete(self, switch: PlogSwitch) -> None:
-        """Record a switch, unless somebody else did."""
+        """Record a switch, unless another thread did."""
         if switch.complete():
             self._manager.spawn(self.prepare_next)
 
     def give_up(self, tail: LogTail, error: PenstockError) -> None:
-        """Note that an append failed; raise what it means to the log, if that is more than the error says."""
+        """Note that an append failed; raise ``LogFenced`` if the error shows that the log has a new owner."""
         with self.lock:
             self.fail(tail)
         if isinstance(error, FENCED):
             raise LogFenced(f"log {self.name!r}") from error
 
     def fail(self, tail: LogTail) -> None:
-        """Find out anew where the log ends before the next append; the caller holds the lock."""
+        """Discard the known end, so that the next append recovers it; the caller holds the lock."""
         if self._tail is tail:
             self._tail = self._switch = self._last = None
             self._failed = True
 
     def _current_tail(self) -> LogTail:
-        """Return where the log ends, finding it out if need be; the caller holds the lock."""
+        """Return the log's tail, recovered if it is not known; the caller holds the lock."""
         self._manager.check_open()
         self._check_there()
         if self._tail is None:
@@ -153,7 +152,7 @@ class LogStream:
         if self._switch is not None:
             self._complete_before(tail, self._switch)
         with self.next_lock, self._manager.lock:
-            self._manager.run(ensure_next(self._manager.partition, self.name, tail, room=size))
+            self._manager.run(ensure_next(self._manager.partition, self.name, tail, needed=size))
             with self._manager.chains:
                 new = tail.moved(self._chain().next)
         self._switch = PlogSwitch(self._manager, self.name, old=tail, new=new, last=self._last)
@@ -161,7 +160,7 @@ class LogStream:
         return new
 
     def _complete_before(self, tail: LogTail, switch: PlogSwitch) -> None:
-        """Record a switch before the next one begins, so that there is never more than one to undo."""
+        """Record a switch before the next one begins, so that recovery has at most one to undo."""
         try:
             switch.complete()
         except PenstockError:
@@ -169,46 +168,46 @@ class LogStream:
             raise
 
     def prepare_next(self) -> None:
-        """Pre-allocate the plog for the next switch, in the background; not behind an end that takes no appends."""
+        """Pre-allocate the plog for the next switch, in the background, unless the active plog is sealed."""
         with self.next_lock:
             tail = self._tail
             if tail is not None and tail.open and self._manager.partition.sizes_of(self.name).ahead:
-                self._manager.run(ensure_next(self._manager.partition, self.name, tail, room=1))
+                self._manager.run(ensure_next(self._manager.partition, self.name, tail, needed=1))
         self._manager.sweep()
 
     def read(self, plog_id: PlogId, offset: int, size: int) -> Iterator[memoryview]:
-        """Return ``size`` bytes from ``offset`` of a plog on, over as many plogs as it takes.
+        """Return ``size`` bytes from ``offset`` of a plog on, across as many plogs as necessary.
 
-        They come as they were appended, piece by piece, without a copy; each plog is opened when its turn comes.
+        They come as they were appended, piece by piece, without a copy; each plog is opened when it is reached.
         """
         if offset < 0 or size < 0:
-            raise BadArgument(f"cannot read {size} bytes at {offset} of log {self.name!r}: neither may be negative")
+            raise BadArgument(f"invalid read of {size} bytes at {offset} of log {self.name!r}: use 0 or more for both")
         with self._manager.chains:
             start, plog_length = self._place_of(plog_id)
             end = self._end()
             if offset > plog_length or start + offset + size > end:
                 raise ReadOutOfRange(plog_id, offset=offset, size=size, length=min(plog_length, end - start))
             parts = self._parts(start + offset, start + offset + size)
-        found = self._by_plog(parts, start + offset + size, self._plogs.views)
-        return (view for *_, views in found for view in views)
+        by_plog = self._by_plog(parts, start + offset + size, self._plogs.views)
+        return (view for *_, views in by_plog for view in views)
 
     def _parts(self, offset: int, end: int) -> list[tuple[int, PlogRange]]:
-        """Return which parts of which plogs some bytes are, each with where its plog begins; under ``chains``."""
+        """Return the parts of plogs that hold these bytes, each with its plog's start; the caller holds ``chains``."""
         chain = self._chain()
         return [(chain.start_of(part.plog_id), part) for part in chain.ranges(offset, end)]
 
     def _by_plog(
         self, parts: list[tuple[int, PlogRange]], end: int, read: Callable[[PlogId, int, int], T]
     ) -> Iterator[tuple[int, bytes, T]]:
-        """Read one part after another up to ``end``; where a plog was merged with others meanwhile, read that one.
+        """Read the parts one after another up to ``end``; if a plog was merged meanwhile, read the merged one.
 
-        Return where the plog begins, its label, and what was read.
+        Return the plog's start, its label and the result of ``read``, for each part.
         """
         todo = parts[::-1]
         while todo:
             start, part = todo.pop()
             try:
-                found = read(part.plog_id, part.offset, part.size)
+                result = read(part.plog_id, part.offset, part.size)
             except NoSuchPlog as error:
                 with self._manager.chains:
                     chain = None if self._deleted else self._manager.partition.metadata.logs.get(self.name)
@@ -216,10 +215,10 @@ class LogStream:
                         raise self._gone(part.plog_id) from error
                     todo = self._parts(start + part.offset, end)[::-1]
             else:
-                yield start, part.label, found
+                yield start, part.label, result
 
     def plogs(self) -> list[tuple[PlogId, int, bool]]:
-        """Return the log's plogs in order: id, length, whether sealed. The last takes the appends."""
+        """Return the log's plogs in order: id, length, whether it is sealed. The last one takes the appends."""
         with self._manager.chains:
             chain = self._chain()
             sealed = [(plog_id, length, True) for plog_id, length in chain.sealed]
@@ -228,66 +227,66 @@ class LogStream:
 
     @property
     def start(self) -> int:
-        """How many bytes were truncated away so far: where the log begins now, counted from its first byte."""
+        """The offset at which the log begins now: the number of bytes truncated away so far."""
         with self._manager.chains:
             return self._chain().start
 
     @property
     def length(self) -> int:
-        """How many bytes the log has had so far, those truncated away and those taken over included."""
+        """The offset at which the log ends: all bytes it ever had, including those truncated away and spliced in."""
         with self._manager.chains:
             return self._end()
 
     @property
     def tail(self) -> LogPosition:
-        """Where the next append goes."""
+        """The position of the next append."""
         with self.lock:
             return self._current_tail().position
 
     def next_append(self, size: int) -> NextAppend:
-        """Return where the next append goes, if it is of this size, and whether it waits for what came before."""
+        """Return the place of the next append, if it has this size, and whether it becomes durable in order."""
         with self.lock:
             tail = self._current_tail()
-            # In the next plog it counts from when the switch is recorded, and that is still to be submitted.
+            # In the next plog it counts once the switch is recorded, and that record is still to be submitted.
             in_order = not tail.fits(size) or self._plogs.keeps_order(tail.plog_id, size)
             return NextAppend(tail.position, tail.end, in_order)
 
     def blocks(self, offset: int, end: int) -> Iterator[tuple[int, memoryview]]:
-        """Return every append that holds any byte from ``offset`` to ``end``, whole, with where in the log it begins.
+        """Return every append that holds any byte from ``offset`` to ``end``, complete, with its offset in the log.
 
-        Here offsets count from the log's first byte. Each plog is opened when its turn comes.
+        Offsets count from the log's first byte. Each plog is opened when it is reached.
         """
         return ((start, view) for start, view, _ in self.labelled_blocks(offset, end))
 
     def labelled_blocks(self, offset: int, end: int) -> Iterator[tuple[int, memoryview, bytes]]:
-        """Return the same with the label of each, with which it was spliced into the log; empty if it was not."""
+        """Return the blocks with the label with which each was spliced into the log; empty if it was not."""
         with self._manager.chains:
             chain = self._chain()
             if not chain.start <= offset <= end:
-                reason = f"cannot read from {offset} to {end} of log {self.name!r}, which begins at {chain.start}"
+                reason = f"invalid range {offset} to {end} of log {self.name!r}: it begins at {chain.start}"
                 raise BadArgument(reason)
             parts = self._parts(offset, end)
-        for start, label, found in self._by_plog(parts, end, self._plogs.blocks):
-            yield from ((start + place, view, label) for place, view in found)
+        for start, label, blocks in self._by_plog(parts, end, self._plogs.blocks):
+            yield from ((start + place, view, label) for place, view in blocks)
 
     def locate(self, offset: int, end: int) -> list[tuple[int, bytes, LocatedBlocks]]:
-        """Return where the appends are that hold any byte from ``offset`` to ``end``: by plog, with start and label."""
+        """Return the places of appends that hold bytes from ``offset`` to ``end``, by plog, with start and label."""
         with self._manager.chains:
             parts = self._parts(offset, end)
         return list(self._by_plog(parts, end, self._plogs.locate))
 
     def span(self, first: PlogId, count: int) -> tuple[int, int]:
-        """Return where in the log ``count`` sealed plogs from ``first`` on begin and end."""
+        """Return the offsets at which ``count`` sealed plogs from ``first`` on begin and end."""
         with self._manager.chains:
-            found = self._chain().span(first, count)
-        if found is None:
+            span = self._chain().span(first, count)
+        if span is None:
             raise NotInLog(self.name, first)
-        return found
+        return span
 
     def small_plogs(self, *, largest: int, group: Callable[[int], int] | None = None) -> tuple[PlogId, int] | None:
-        """Return the first of some plogs that had better be merged, and how many they are; None if there are none.
+        """Return the first plog of a run that should be merged, and the number of plogs; None if there is no such run.
 
-        Together they are no longer than ``largest``; ``group`` tells of a plog's start with which others it may be.
+        The run has at most ``largest`` bytes; ``group`` maps a plog's start to its group, and a run is of one group.
         """
         with self._manager.chains:
             chain = self._chain()
@@ -297,18 +296,18 @@ class LogStream:
         return None if run is None else (sealed[run.start][0], len(run))
 
     def plog_at(self, offset: int) -> PlogId:
-        """Return the plog that holds the byte at ``offset``, counted from the log's first byte."""
+        """Return the plog that holds the byte at this offset in the log."""
         with self._manager.chains:
             return self._chain().ranges(offset, offset + 1)[0].plog_id
 
     def plog_starts(self) -> PlogStarts:
-        """Return where each plog begins, counted from the log's first byte; nothing is copied."""
+        """Return the offsets at which the plogs begin, counted from the log's first byte; nothing is copied."""
         with self._manager.chains:
             return PlogStarts(self._chain(), self._manager.chains)
 
     @uninterrupted
     def truncate(self, plog_id: PlogId) -> None:
-        """Let the log begin with ``plog_id``; the plogs before it are deleted in the background."""
+        """Truncate the log, so that it begins with ``plog_id``; the plogs before it are deleted in the background."""
         with self._manager.lock:
             with self._manager.chains:
                 self._place_of(plog_id)
@@ -323,24 +322,24 @@ class LogStream:
         guard: AbstractContextManager[object] | None = None,
         rewrite: Callable[[memoryview, bytes], Sequence[Bytes]] | None = None,
     ) -> bool:
-        """Copy ``count`` sealed plogs from ``first`` on into one, which takes their place; return whether it did.
+        """Copy ``count`` sealed plogs from ``first`` on into one, which replaces them; return whether it did.
 
-        Offsets in the log and the borders of appends stay. ``guard`` is held while the plogs change, not while they are
+        Offsets and the borders of appends stay. ``guard`` is held while the plogs are replaced, not while they are
         copied. Nothing changes if the plogs were truncated away meanwhile. The new plog has no label; ``rewrite`` may
-        put what the labels said into the appends themselves, none of which may become longer or shorter.
+        write the information of the labels into the appends, whose lengths must not change.
         """
         return self._manager.merge(self, first, count, guard=guard or nullcontext(), rewrite=rewrite)
 
     def splice(self, *sources: LogStream) -> None:
-        """Put all bytes of other logs of this partition behind this log's, in one step; those logs end.
+        """Append all bytes of other logs of this partition to this log, in one step, and delete those logs.
 
-        The cost does not depend on how many bytes they are.
+        The cost does not depend on the number of bytes.
         """
         self._manager.splice({self: sources})
 
     @uninterrupted
     def release(self) -> None:
-        """Give back the allocated size that no append has used; the next append, if one comes, allocates anew."""
+        """Free the allocated size that no append has used; the next append allocates again."""
         with self.lock:
             tail = self.quiet_tail()
             try:
@@ -355,7 +354,7 @@ class LogStream:
 
     @uninterrupted
     def roll(self) -> None:
-        """Let the next append go into a new plog, so that all there is can be truncated away."""
+        """Let the next append go into a new plog, so that all present bytes can be truncated away."""
         self.release()
         with self.lock:
             tail = self.quiet_tail()
@@ -366,7 +365,7 @@ class LogStream:
         self._manager.spawn(self.prepare_next)
 
     def quiet_tail(self) -> LogTail:
-        """Wait until nothing is under way; the caller holds the lock, so nothing new begins."""
+        """Return the tail once no append is under way; the caller holds the lock, so no new one begins."""
         tail = self._current_tail()
         try:
             if self._last is not None:
@@ -383,7 +382,7 @@ class LogStream:
         return self._manager.partition.metadata.logs[self.name]
 
     def _place_of(self, plog_id: PlogId) -> tuple[int, int]:
-        """Return where a plog of this log begins, and how long it is."""
+        """Return the start and the length of a plog of this log."""
         chain = self._chain()
         try:
             start = chain.start_of(plog_id)
@@ -402,7 +401,7 @@ class LogStream:
             raise self._gone(active) from error
 
     def _gone(self, plog_id: PlogId) -> PenstockError:
-        """Return what to say of a plog that is not there; the caller holds ``chains``."""
+        """Return the error for a plog that does not exist; the caller holds ``chains``."""
         chain = None if self._deleted else self._manager.partition.metadata.logs.get(self.name)
         if chain is None or plog_id not in chain:
             return NotInLog(self.name, plog_id)

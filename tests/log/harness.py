@@ -40,7 +40,7 @@ def contents(manager: MetadataManager) -> dict[str, bytes]:
 
 def needed(manager: MetadataManager) -> set[PlogId]:
     """Return the plogs that are part of anything, those announced included."""
-    plogs = {manager.partition.plog_id, manager.partition.mark}
+    plogs = {manager.partition.plog_id, manager.partition.marker}
     for chain in manager.partition.metadata.logs.values():
         plogs |= {chain.active, chain.next, *(plog_id for plog_id, _ in chain.sealed)}
     return plogs

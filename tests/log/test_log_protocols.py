@@ -142,7 +142,7 @@ def tail_of(world: World, partition: Partition, name: str, *, fence: bool = Fals
 def begun_switch(world: World, partition: Partition, data: bytes = b"behind the switch") -> tuple[LogTail, LogTail]:
     """Write into the pre-allocated plog of the log ``long`` as an append does whose switch is not recorded yet."""
     old = tail_of(world, partition, "long")
-    world.run(ensure_next(partition, "long", old, room=1))
+    world.run(ensure_next(partition, "long", old, needed=1))
     new = old.moved(partition.metadata.logs["long"].next)
     new.written = world.plogs.append(new.plog_id, 0, data)
     return old, new
@@ -184,13 +184,13 @@ def do_recover_forced(world: World, partition: Partition) -> Steps[Any]:
 
 
 def do_ensure_next(world: World, partition: Partition) -> Steps[Any]:
-    return ensure_next(partition, "empty", tail_of(world, partition, "empty"), room=1)
+    return ensure_next(partition, "empty", tail_of(world, partition, "empty"), needed=1)
 
 
 def do_ensure_larger(world: World, partition: Partition) -> Steps[Any]:
     tail = tail_of(world, partition, "short")
-    world.run(ensure_next(partition, "short", tail, room=1))
-    return ensure_next(partition, "short", tail, room=5000)
+    world.run(ensure_next(partition, "short", tail, needed=1))
+    return ensure_next(partition, "short", tail, needed=5000)
 
 
 def do_switch(world: World, partition: Partition) -> Steps[Any]:
@@ -205,7 +205,7 @@ def do_switch_forced(world: World, partition: Partition) -> Steps[Any]:
 
 def do_release(world: World, partition: Partition) -> Steps[Any]:
     tail = tail_of(world, partition, "short")
-    world.run(ensure_next(partition, "short", tail, room=1))
+    world.run(ensure_next(partition, "short", tail, needed=1))
     return release_log(partition, "short", tail)
 
 

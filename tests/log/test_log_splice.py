@@ -292,7 +292,7 @@ def test_a_plan_that_cannot_be_is_refused_and_changes_nothing(manager: MetadataM
         foreign = other.log("foreign")
         foreign.append(b"foreign")
         for plan in plans_that_cannot_be(manager, foreign):
-            with pytest.raises(BadArgument, match="not different logs of this partition"):
+            with pytest.raises(BadArgument, match="use different logs of this partition"):
                 manager.splice(plan)
         assert content(foreign) == b"foreign"
     assert (contents(manager), manager.partition.length) == (held, length)

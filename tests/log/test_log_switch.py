@@ -38,7 +38,7 @@ def plogs(disk: MemoryDisk) -> Iterator[GatedPlogs]:
 @pytest.fixture
 def manager(plogs: GatedPlogs, cpo: Cpo) -> Iterator[MetadataManager]:
     with MetadataManager.open(plogs, cpo, "p0", sizes=TINY) as manager:
-        manager.run(_switch(manager.partition, room=1 << 14))  # so that no test meets a switch of the metadata log
+        manager.run(_switch(manager.partition, needed=1 << 14))  # so that no test meets a switch of the metadata log
         yield manager
         plogs.heal()
 
