@@ -1,7 +1,7 @@
-"""The control plane oracle (CPO): the small, slow, never-wrong memory behind everything else.
+"""The control plane oracle (CPO): a small, consistent table that all processes agree on.
 
-It holds what must be agreed on by everybody: who owns what (leases), which persistence clusters there are,
-and the newest metadata plog of each partition. See :class:`Cpo` for how it works, :func:`open_cpo` to get one.
+It holds the leases that say which process owns what, the persistence clusters, and the newest metadata plog of each
+partition. See :class:`Cpo` for how it works, :func:`open_cpo` to open one.
 """
 
 from penstock.cpo._cluster import PersistenceCluster

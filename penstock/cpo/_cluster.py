@@ -1,9 +1,9 @@
-"""The persistence cluster: which groups of plog servers there are under a name.
+"""The persistence cluster: a name for groups of plog servers.
 
 Stored under ``cluster/NAME`` as one MessagePack map, sorted by group::
 
     group    str           the group's name, as in a plog id
-    servers  array of str  the addresses of its servers, in the order they were given
+    servers  array of str  the addresses of its servers, in the order of registration
 """
 
 from __future__ import annotations
@@ -26,28 +26,28 @@ _decoder: Final = msgspec.msgpack.Decoder(dict[str, tuple[str, ...]])
 
 @dataclass(frozen=True, slots=True)
 class PersistenceCluster:
-    """A name and its groups: group name to server addresses. Equal if both are, whatever order the groups have."""
+    """A name and its groups, from group name to server addresses; the order of the groups does not matter."""
 
     name: str
     groups: Mapping[str, tuple[str, ...]]
 
     @classmethod
     def of(cls, name: str, groups: Mapping[str, Sequence[str]]) -> PersistenceCluster:
-        """Check what a caller gave, and freeze it."""
+        """Check the caller's arguments, and return a frozen cluster."""
         check_name("cluster", name)
         if not groups:
-            raise BadArgument(f"cluster {name!r} has no groups: give each group's name and its servers' addresses")
+            raise BadArgument(f"invalid cluster {name!r} without groups: use one group or more with its servers")
         return cls(name, MappingProxyType({group: _servers(group, servers) for group, servers in groups.items()}))
 
 
 def _servers(group: str, servers: Sequence[str]) -> tuple[str, ...]:
     check_name("group", group)
     if isinstance(servers, str) or not servers:
-        raise BadArgument(f"group {group!r} has {servers!r} for servers: give a list of one address or more")
+        raise BadArgument(f"invalid servers {servers!r} of group {group!r}: use a list of at least one address")
     for server in servers:
         check_text("server address", server, size_max=OWNER_SIZE_MAX)
     if len(set(servers)) < len(servers):
-        raise BadArgument(f"group {group!r} names a server twice: two copies on one server are one copy")
+        raise BadArgument(f"invalid servers of group {group!r}: name each server once, as each holds a copy")
     return tuple(servers)
 
 
@@ -57,5 +57,5 @@ def encode(cluster: PersistenceCluster) -> bytes:
 
 
 def decode(name: str, value: bytes) -> PersistenceCluster:
-    """Read what :func:`encode` wrote."""
+    """Decode the stored form."""
     return PersistenceCluster(name, MappingProxyType(_decoder.decode(value)))

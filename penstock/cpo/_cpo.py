@@ -1,4 +1,4 @@
-"""The oracle: keys, leases, clusters and metadata plogs over rows of bytes."""
+"""The oracle: keys, leases, clusters and metadata plogs, stored as rows of bytes."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 _T = TypeVar("_T")
 
-# Four spaces in one table: what a user calls a key can never be taken for a lease.
+# Four name spaces in one table: a user's key is never taken for a lease.
 _KEY: Final = "kv/"
 _LEASE: Final = "lease/"
 _CLUSTER: Final = "cluster/"
@@ -44,27 +44,27 @@ _METADATA: Final = "metadata/"
 
 
 class Cpo(ABC):
-    """The control plane oracle: a small table that everybody agrees on. Get one from :func:`open_cpo`.
+    """The control plane oracle: a small table that all processes agree on. Opened by :func:`open_cpo`.
 
-    **Keys.** A key holds up to 64 KiB and a version. :meth:`cas` changes it only if the version is the one the
-    caller saw, so of two that change it at once exactly one succeeds and the other learns of it. Versions are taken
-    from one counter of the whole oracle: a key's version grows with every change, also over delete and
-    re-creation, so that a version seen once never comes to mean something else. It need not grow by one.
+    **Keys.** A key holds up to 64 KiB and a version. :meth:`cas` changes it only if the version is the one that the
+    caller read, so of two callers that change it at once one succeeds and the other gets ``CasConflict``. Versions are
+    taken from one counter of the whole oracle: a key's version grows with every change, also across deletion and
+    re-creation, so a version is never used for two values. It need not grow by one.
 
-    **Leases.** :meth:`acquire` gives the right to act in a name for some seconds, and an epoch. The epoch is the
-    proof: it grows with every acquisition and goes with every act, so whoever acts on a newer one can turn the
-    older away. Safety rests on epochs alone; the clock only decides how soon a dead owner is replaced. An owner
-    that acquires what it holds gets a *new* epoch: after a restart it need not wait for its former self, and the
-    former self, should it still run, is fenced. To keep a lease, :meth:`renew` it.
+    **Leases.** :meth:`acquire` returns a lease on a name for some seconds, with an epoch. The epoch fences: it grows
+    with every acquisition and is sent with every action, so the holder of a newer epoch can refuse an older one. Safety
+    rests on epochs alone; the clock only decides how soon a dead owner is replaced. An owner that acquires a lease that
+    it holds gets a *new* epoch: after a restart it need not wait for its earlier process, and that process is fenced if
+    it still runs. To keep a lease, :meth:`renew` it.
 
-    **Clusters and metadata plogs** are ordinary values with a name: the servers of each persistence cluster, and
-    the plog where the recovery of each partition starts.
+    **Clusters and metadata plogs** are named values: the servers of each persistence cluster, and the plog at which
+    the recovery of each partition starts.
 
     Every change is one transaction, on the disk when the call returns. Every call may raise ``StoreClosed``;
-    ``CpoUnavailable`` when the database cannot be used (from a change it leaves open whether the change was made: read
-    before trying again); ``DiskFull``, then nothing was changed; and ``CpoCorrupt`` when what is stored fails its
-    check. Bad arguments raise ``BadArgument`` and touch nothing. Threads may share an oracle, and processes its
-    database; after a fork, open it anew.
+    ``CpoUnavailable`` when the database cannot be used (it is unknown then whether a change was made: read before
+    trying again); ``DiskFull``, when nothing was changed; and ``CpoCorrupt`` when stored data fails its check. Invalid
+    arguments raise ``BadArgument`` and change nothing. Threads may share an oracle, and processes its database; after a
+    fork, open it again.
     """
 
     def __init__(self, path: str, clock: Clock) -> None:
@@ -73,17 +73,17 @@ class Cpo(ABC):
 
     @abstractmethod
     def _rows(self, *, write: bool) -> AbstractContextManager[CpoRows]:
-        """Begin a transaction; it is committed if the block ends well, undone otherwise.
+        """Begin a transaction; it is committed at the end of the block, rolled back after an error.
 
         Transactions that write run one after another, in all processes.
         """
 
     @abstractmethod
     def close(self) -> None:
-        """Let go of the database; leases stay. Closing again does nothing."""
+        """Close the database; leases stay. Closing again does nothing."""
 
     def where(self) -> str:
-        """Return how to call the oracle in a message: the path of its file, if it has one."""
+        """Return the path of the oracle's file, or its address, for messages."""
         return self._path
 
     def __enter__(self) -> Self:
@@ -95,7 +95,7 @@ class Cpo(ABC):
         self.close()
 
     def get(self, key: str) -> Versioned | None:
-        """Return the value and version of ``key``, None if there is none."""
+        """Return the value and the version of ``key``; None if there is no such key."""
         check_text("key", key, size_max=KEY_SIZE_MAX)
         with self._rows(write=False) as rows:
             return rows.get(_KEY + key)
@@ -144,20 +144,20 @@ class Cpo(ABC):
             return new
 
     def release(self, lease: Lease) -> None:
-        """Give ``lease`` back before its time; one that is lost already is left alone, whoever has it now."""
+        """Release ``lease`` before it expires; a lease that is lost is left to its new owner."""
         with self._rows(write=True) as rows:
             new = _lease.released(self._last_lease(rows, lease.name), lease)
             if new is not None:
                 rows.put(_LEASE + lease.name, _lease.encode(new))
 
     def lease(self, name: str) -> Lease | None:
-        """Return the lease that somebody holds on ``name`` now, None if nobody does."""
+        """Return the lease on ``name`` that is held now; None if it is free."""
         with self._rows(write=False) as rows:
             last = self._last_lease(rows, name)
         return last if last is not None and last.holds(now=self._clock.now()) else None
 
     def register_cluster(self, name: str, groups: Mapping[str, Sequence[str]]) -> None:
-        """Name the groups of a cluster and the addresses of their servers.
+        """Register the groups of a cluster and the addresses of their servers.
 
         Registering the same again does nothing; another cluster under a taken name raises ``ClusterExists``.
         """
@@ -165,20 +165,20 @@ class Cpo(ABC):
         value = _cluster.encode(cluster)
         check_value(value)
         with self._rows(write=True) as rows:
-            found = rows.get(_CLUSTER + name)
-            if found is None:
+            present = rows.get(_CLUSTER + name)
+            if present is None:
                 rows.put(_CLUSTER + name, value)
-            elif found.value != value:
+            elif present.value != value:
                 raise ClusterExists(name)
 
     def cluster(self, name: str) -> PersistenceCluster:
         """Return the cluster registered as ``name``, ``NoSuchCluster`` if none is."""
         check_name("cluster", name)
         with self._rows(write=False) as rows:
-            found = rows.get(_CLUSTER + name)
-        if found is None:
+            row = rows.get(_CLUSTER + name)
+        if row is None:
             raise NoSuchCluster(name)
-        return self._decoded(_CLUSTER + name, lambda: _cluster.decode(name, found.value))
+        return self._decoded(_CLUSTER + name, lambda: _cluster.decode(name, row.value))
 
     def clusters(self) -> list[str]:
         """Return the names of all clusters, sorted."""
@@ -188,11 +188,11 @@ class Cpo(ABC):
         """Return the newest metadata plog of ``partition``, None if it has none yet."""
         check_name("partition", partition)
         with self._rows(write=False) as rows:
-            found = rows.get(_METADATA + partition)
-        if found is None:
+            row = rows.get(_METADATA + partition)
+        if row is None:
             return None
-        plog_id = self._decoded(_METADATA + partition, lambda: _metadata_plog.decode(found.value))
-        return _metadata_plog.MetadataPlog(plog_id, found.version)
+        plog_id = self._decoded(_METADATA + partition, lambda: _metadata_plog.decode(row.value))
+        return _metadata_plog.MetadataPlog(plog_id, row.version)
 
     def set_metadata_plog(self, partition: str, plog_id: PlogId, *, expected: int) -> int:
         """Make ``plog_id`` the newest metadata plog of ``partition``; expects and returns versions as :meth:`cas`."""
@@ -209,20 +209,20 @@ class Cpo(ABC):
 
     def _last_lease(self, rows: CpoRows, name: str) -> Lease | None:
         check_text("lease", name, size_max=KEY_SIZE_MAX)
-        found = rows.get(_LEASE + name)
-        if found is None:
+        row = rows.get(_LEASE + name)
+        if row is None:
             return None
-        return self._decoded(_LEASE + name, lambda: _lease.decode(name, found.value))
+        return self._decoded(_LEASE + name, lambda: _lease.decode(name, row.value))
 
     def _decoded(self, key: str, decode: Callable[[], _T]) -> _T:
         try:
             return decode()
         except (msgspec.MsgspecError, BadArgument) as error:
-            reason = f"{key!r} holds what no Penstock writes ({error})"
+            reason = f"{key!r} holds a value that no version of Penstock writes ({error})"
             raise CpoCorrupt(self._path, offset=None, reason=reason) from error
 
 
-def _expect(key: str, found: Versioned | None, expected: int) -> None:
-    actual = 0 if found is None else found.version
+def _expect(key: str, row: Versioned | None, expected: int) -> None:
+    actual = 0 if row is None else row.version
     if actual != expected:
         raise CasConflict(key, expected=expected, actual=actual)

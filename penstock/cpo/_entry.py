@@ -1,4 +1,4 @@
-"""The entry: one row of the oracle's table, and the check that ties its parts together.
+"""The entry: one row of the oracle's table, with a checksum over its parts.
 
 ==========  =======  ============================================================
 ``key``     text     primary key; the empty one is the root's (see ``_root``)
@@ -7,7 +7,7 @@
 ``check``   int64    crc32c, see below
 ==========  =======  ============================================================
 
-The check is over these bytes, in this order; the key's size keeps a byte from moving between key and value unnoticed::
+The check covers these bytes, in this order; with the key's size, no byte can move from key to value unnoticed::
 
     0    8  version   big-endian
     8    4  key size  big-endian
@@ -32,7 +32,7 @@ assert _HEAD.size == 12, "in every stored check since format 1: another size nee
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One row, known to be whole."""
+    """A row that has passed its check."""
 
     key: str
     version: int
@@ -47,9 +47,9 @@ class Entry:
 
 
 def whole(row: Sequence[object]) -> Entry | None:
-    """Return the entry that a database gave as (key, version, value, check), None if it is damaged.
+    """Return the entry of a row (key, version, value, check); None if it is damaged.
 
-    SQLite keeps a value's type with the value, so damage can turn any of them into any type.
+    SQLite stores a type with every value, so damage can turn any of them into any type.
     """
     match row:
         case [str(key), int(version), bytes(value), int(check)]:

@@ -1,10 +1,10 @@
-"""The lease: the right to act in a name until a time, and the epoch that proves it.
+"""The lease: the right of an owner to act on a name until a time, and the epoch that fences earlier owners.
 
 Stored under ``lease/NAME`` as one MessagePack array::
 
-    owner    str      who holds it, or held it last
-    epoch    int      1 at the first acquisition, one more at each further one; never goes back
-    expires  float64  seconds since 1970 from which on it is over; 0.0 once released
+    owner    str      the present owner, or the last one
+    epoch    int      1 at the first acquisition, one more at each later one; never decreases
+    expires  float64  seconds since 1970 at which it ends; 0.0 once released
 
 The record stays after the lease is over, because the next epoch is counted from it.
 """
@@ -24,7 +24,7 @@ _decoder: Final = msgspec.msgpack.Decoder(tuple[str, int, float])
 
 @dataclass(frozen=True, slots=True)
 class Lease:
-    """The right of ``owner`` to act in ``name`` until ``expires``; ``epoch`` goes with every act as its proof."""
+    """The right of ``owner`` to act on ``name`` until ``expires``; ``epoch`` is sent with every action."""
 
     name: str
     owner: str
@@ -32,7 +32,7 @@ class Lease:
     expires: float
 
     def holds(self, *, now: float) -> bool:
-        """Whether it is not over yet."""
+        """Return whether it has not expired."""
         return now < self.expires
 
 
@@ -42,7 +42,7 @@ def encode(lease: Lease) -> bytes:
 
 
 def decode(name: str, value: bytes) -> Lease:
-    """Read what :func:`encode` wrote."""
+    """Decode the stored form."""
     return Lease(name, *_decoder.decode(value))
 
 
@@ -56,14 +56,14 @@ def granted(last: Lease | None, *, name: str, owner: str, now: float, seconds: f
 
 
 def renewed(last: Lease | None, lease: Lease, *, now: float, seconds: float) -> Lease:
-    """Return ``lease`` with its time counted from now, or raise ``LeaseLost``."""
+    """Return ``lease`` extended from now, or raise ``LeaseLost``."""
     if last is None or not _is_same(last, lease) or not last.holds(now=now):
         raise LeaseLost(lease.name, epoch=lease.epoch)
     return replace(last, expires=now + seconds)
 
 
 def released(last: Lease | None, lease: Lease) -> Lease | None:
-    """Return what to store when ``lease`` is given back: None if it is not there to give."""
+    """Return the lease to store when ``lease`` is released; None if it is lost."""
     if last is None or not _is_same(last, lease):
         return None
     return replace(last, expires=_RELEASED)

@@ -1,4 +1,4 @@
-"""The newest metadata plog of a partition: where the recovery of everything in it starts.
+"""The newest metadata plog of a partition, at which its recovery starts.
 
 Stored under ``metadata/PARTITION`` as one MessagePack string, the plog id as ``cluster/group/uid``.
 """
@@ -29,5 +29,5 @@ def encode(plog_id: PlogId) -> bytes:
 
 
 def decode(value: bytes) -> PlogId:
-    """Read what :func:`encode` wrote."""
+    """Decode the stored form."""
     return PlogId.parse(_decoder.decode(value))

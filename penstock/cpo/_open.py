@@ -1,4 +1,4 @@
-"""From a URL to an oracle."""
+"""Opening an oracle by URL."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ if TYPE_CHECKING:
     from penstock.cpo._cpo import Cpo
     from penstock.ports import Clock
 
-_KNOWN: Final = "'sqlite:PATH' (a file, made if it is not there) and 'memory:' (gone when closed)"
+_KNOWN: Final = "'sqlite:PATH' (a file, created if there is none) or 'memory:' (gone when closed)"
 
 
 def open_cpo(url: str, *, clock: Clock | None = None) -> Cpo:
-    """Open the oracle at ``url``, and check every byte of it.
+    """Open the oracle at ``url``, and check all of it.
 
-    ``sqlite:PATH`` is a file that any number of processes on this machine may share; ``memory:`` is one for tests.
-    Raises ``CpoUnavailable`` if it cannot be opened, ``CpoCorrupt`` if it is damaged, ``FormatUnknown`` if it is
-    of a newer Penstock.
+    ``sqlite:PATH`` is a file that any number of processes on this machine may share; ``memory:`` is for tests.
+    Raises ``CpoUnavailable`` if it cannot be opened, ``CpoCorrupt`` if it is damaged, ``FormatUnknown`` if a
+    newer Penstock wrote it.
     """
     path = _path(url)
-    # SQLAlchemy is slow to import, and who only names a Cpo's type does not need it.
+    # SQLAlchemy is slow to import, and a module that only uses Cpo as a type does not need it.
     from penstock.cpo._sql import SqlCpo  # noqa: PLC0415
     from penstock.cpo._sqlite import SqliteDatabase  # noqa: PLC0415
 
@@ -35,9 +35,11 @@ def _path(url: str) -> str | None:
     if url == "memory:":
         return None
     if scheme.startswith("postgresql"):
-        raise BadArgument(f"PostgreSQL is not in this release yet: there are {_KNOWN}")
+        raise BadArgument(f"PostgreSQL is not in this release yet: use {_KNOWN}")
     if scheme != "sqlite":
-        raise BadArgument(f"no control plane oracle is called {scheme[:50]!r}: there are {_KNOWN}")
+        raise BadArgument(f"invalid address {scheme[:50]!r} of a control plane oracle: use {_KNOWN}")
     if not rest or rest.startswith(("//", ":")) or "\0" in rest:
-        raise BadArgument("an oracle in a file is 'sqlite:' and its path: 'sqlite:./cpo.db' or 'sqlite:/var/cpo.db'")
+        raise BadArgument(
+            "invalid oracle address: use 'sqlite:' and a path, as in 'sqlite:./cpo.db' or 'sqlite:/var/cpo.db'"
+        )
     return rest

@@ -1,11 +1,11 @@
-"""The root: the row under the empty key, which vouches for all others.
+"""The root: the row under the empty key, with a digest of all others.
 
-A row's own check cannot tell that the row is gone, or that an older one came back in its place. The root can: it is
-rewritten in the same transaction as any other row. Its version is the counter that all versions are taken from.
-Its value is one MessagePack array, whose first element means the same in every format, as do the columns of the table::
+A row's own check does not detect that the row is missing, or that an older version replaced it. The root does: it is
+rewritten in the same transaction as any other row. Its version is the counter that all versions are taken from. Its
+value is one MessagePack array; its first element means the same in every format, as do the columns of the table::
 
     format  int  1
-    count   int  how many other rows there are
+    count   int  the number of other rows
     digest  int  the sum of their checks
 """
 
@@ -25,7 +25,7 @@ FORMAT: Final = 1
 
 
 class Root(msgspec.Struct, frozen=True, array_like=True):
-    """What the rows add up to."""
+    """The count and the digest of the rows."""
 
     format: int = FORMAT
     count: int = 0
@@ -33,16 +33,16 @@ class Root(msgspec.Struct, frozen=True, array_like=True):
 
     @classmethod
     def of(cls, entries: Iterable[Entry]) -> Root:
-        """Add up all rows."""
+        """Return the root of these rows."""
         checks = [entry.check for entry in entries]
         return cls(count=len(checks), digest=sum(checks))
 
     def plus(self, entry: Entry) -> Root:
-        """Add a row."""
+        """Return the root with one row more."""
         return Root(count=self.count + 1, digest=self.digest + entry.check)
 
     def minus(self, entry: Entry) -> Root:
-        """Take a row away."""
+        """Return the root with one row less."""
         return Root(count=self.count - 1, digest=self.digest - entry.check)
 
 
@@ -56,10 +56,10 @@ def encode(root: Root) -> bytes:
 
 
 def decode(value: bytes) -> Root:
-    """Read what :func:`encode` wrote."""
+    """Decode the stored form."""
     return _decoder.decode(value)
 
 
 def format_of(value: bytes) -> object:
-    """Return the format, also of a root that this Penstock does not know."""
+    """Return the format, also of a root that a newer Penstock wrote."""
     return _array_decoder.decode(value)[0]

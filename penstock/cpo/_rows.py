@@ -1,4 +1,4 @@
-"""What the oracle asks of a database: rows of bytes under a key, read and changed inside a transaction."""
+"""The oracle's view of a database: rows of bytes under a key, read and changed inside a transaction."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ class Versioned:
 
 
 class CpoRows(Protocol):
-    """The rows as one transaction sees them."""
+    """The rows inside one transaction."""
 
     def get(self, key: str) -> Versioned | None:
-        """Return the row, checked; None only if it is certain that there is none."""
+        """Return the row, checked; None only if there is certainly none."""
 
     def keys(self, prefix: str) -> list[str]:
         """Return every key that starts with ``prefix``, sorted."""
 
     def put(self, key: str, value: bytes) -> int:
-        """Make or replace a row that this transaction looked at; return its version, larger than any given before."""
+        """Create or replace a row that this transaction has read; return its version, higher than all before it."""
 
     def remove(self, key: str) -> None:
-        """Remove a row that this transaction found."""
+        """Remove a row that this transaction has read."""

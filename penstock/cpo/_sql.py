@@ -41,25 +41,25 @@ _ERASE_ROW: Final = delete(_TABLE).where(_TABLE.c.key == bindparam("name"))
 
 
 class Database(Protocol):
-    """What differs from one database to another."""
+    """The parts that differ between databases."""
 
     url: str
     path: str
     engine: Engine
-    """Transactions with the execution option ``write`` run one after another; all others see one moment."""
+    """Transactions with the execution option ``write`` run one after another; all others read one snapshot."""
 
     def is_new(self, connection: Connection) -> bool:
-        """Whether it never held anything. One that lost its table is not new."""
+        """Return whether it never held anything. A database that lost its table is not new."""
 
     def find_damage(self, connection: Connection) -> str | None:
-        """Return what the database itself finds wrong with its files, None if nothing."""
+        """Return the damage that the database finds in its own files; None if there is none."""
 
     def explain(self, error: Exception) -> PenstockError:
-        """Return our error for what SQLAlchemy or the driver raised."""
+        """Translate an error of SQLAlchemy or the driver into one of ours."""
 
 
 class SqlCpo(Cpo):
-    """The oracle in a relational database; one lock, because there is little to do and a lot to get right."""
+    """The oracle in a relational database; a single lock, because calls are few and correctness matters most."""
 
     def __init__(self, database: Database, clock: Clock) -> None:
         super().__init__(database.path, clock)
@@ -85,7 +85,7 @@ class SqlCpo(Cpo):
 
     def _create(self) -> None:
         with self._transaction(write=True) as connection:
-            if self._database.is_new(connection):  # still: another process may have been first
+            if self._database.is_new(connection):  # checked again: another process may have been first
                 _SCHEMA.create_all(connection, checkfirst=False)
                 _SqlRows(connection, self._path).create_root()
 
@@ -97,7 +97,7 @@ class SqlCpo(Cpo):
             try:
                 with self._database.engine.execution_options(write=write).begin() as connection:
                     yield connection
-            # Python's driver fails on a message of SQLite's that quotes damaged text.
+            # Python's driver fails with this on a message of SQLite that quotes damaged text.
             except (SQLAlchemyError, UnicodeDecodeError) as error:
                 raise self._database.explain(error) from error
 
@@ -107,7 +107,7 @@ class SqlCpo(Cpo):
             yield _SqlRows(connection, self._path)
 
     def close(self) -> None:
-        """Wait for the call that runs, then let go of the database."""
+        """Wait for the present call, then close the database."""
         with self._lock:
             self._closed = True
             self._database.engine.dispose()
@@ -129,7 +129,7 @@ class _SqlRows:
         return sorted(entry.key for entry in self.entries() if entry.key.startswith(prefix))
 
     def put(self, key: str, value: bytes) -> int:
-        """Make or replace a row."""
+        """Create or replace a row."""
         new = Entry(key, self._root_entry().version + 1, value)
         self._replace(key, new)
         return new.version
@@ -143,7 +143,7 @@ class _SqlRows:
         self._add(Entry(ROOT_KEY, 0, _root.encode(Root())))
 
     def entries(self) -> list[Entry]:
-        """Return all rows but the root, each whole and none missing."""
+        """Return all rows except the root, checked, after a check that none is missing."""
         entries = [self._whole(row) for row in self._connection.execute(_ALL_ROWS)]
         others = [entry for entry in entries if entry.key != ROOT_KEY]
         if Root.of(others) != _root.decode(self._root_entry().value):
@@ -152,7 +152,7 @@ class _SqlRows:
 
     def _find(self, key: str) -> Entry | None:
         entry = self._look_up(key)
-        # That there is none is an answer as well, and a damaged index gives it too easily.
+        # A damaged index may hide a row, so an absence is checked too.
         if entry is None and any(other.key == key for other in self.entries()):
             raise self._damaged(f"the index does not find {key!r}")
         return entry
@@ -165,9 +165,9 @@ class _SqlRows:
         entry = self._look_up(ROOT_KEY)
         if entry is None:
             raise self._damaged("the root is missing")
-        found = _root.format_of(entry.value)
-        if found != _root.FORMAT:
-            raise FormatUnknown(self._path, actual=f"cpo format {found}", known=f"cpo format {_root.FORMAT}")
+        actual = _root.format_of(entry.value)
+        if actual != _root.FORMAT:
+            raise FormatUnknown(self._path, actual=f"cpo format {actual}", known=f"cpo format {_root.FORMAT}")
         return entry
 
     def _replace(self, key: str, new: Entry | None) -> None:

@@ -1,11 +1,11 @@
-"""SQLite under the oracle: how it is opened, so that what it acknowledges is on the disk.
+"""SQLite as the oracle's database, opened so that every acknowledged change is on the disk.
 
-- ``journal_mode=DELETE`` and ``synchronous=EXTRA``: a commit returns after the database, and the folder without the
-  journal in it, are on the disk. WAL would be faster, but there is little to write, and WAL is one more file to lose.
-- Python's driver begins transactions by itself, after the first read and only for some statements. It is
-  told not to (``isolation_level=None``); we begin them: IMMEDIATE to write, so that nothing read before the
-  write can be out of date.
-- One connection, which the oracle's lock passes from thread to thread.
+- ``journal_mode=DELETE`` and ``synchronous=EXTRA``: a commit returns once the database, and the removal of the journal
+  from the folder, are on the disk. WAL would be faster, but there is little to write, and WAL is one more file to lose.
+- Python's driver begins transactions by itself, after the first read and only for some statements. With
+  ``isolation_level=None`` it does not, and we begin them: IMMEDIATE to write, so that nothing read before the write is
+  out of date.
+- One connection, protected by the oracle's lock.
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ if TYPE_CHECKING:
     from sqlalchemy import Engine
 
 BUSY_SECONDS_MAX: Final = 10.0
-"""How long to wait for other processes to finish their transactions, each of a few milliseconds."""
+"""The longest wait for the transactions of other processes, each of a few milliseconds."""
 
 _PRAGMAS: Final = (
     "PRAGMA journal_mode=DELETE",
     "PRAGMA synchronous=EXTRA",
-    "PRAGMA fullfsync=ON",  # on macOS only this reaches the disk
-    "PRAGMA cell_size_check=ON",  # look for damage in each page read, not only when opened
-    "PRAGMA trusted_schema=OFF",  # a file from elsewhere may not run functions of ours
+    "PRAGMA fullfsync=ON",  # on macOS only this flushes to the disk
+    "PRAGMA cell_size_check=ON",  # check each page for damage when it is read, not only when opened
+    "PRAGMA trusted_schema=OFF",  # a file from elsewhere must not run functions
 )
 
-# What the world does to a sound database. Our statements are few and tested: any other error is the database's.
+# Errors of an intact database. Our statements are few and tested, so any other error means damage.
 _UNAVAILABLE: Final = frozenset(
     {
         sqlite3.SQLITE_AUTH,
@@ -62,26 +62,26 @@ class SqliteDatabase:
         self.engine = _engine(":memory:" if path is None else self.path)
 
     def is_new(self, connection: Connection) -> bool:
-        """Whether it has no page but its first, which is there from BEGIN IMMEDIATE on; every table has one more.
+        """Return whether it has no page but the first, which BEGIN IMMEDIATE creates; every table has one more.
 
-        A file cut to nothing cannot be told from a new one.
+        A file truncated to nothing looks like a new one.
         """
         pages: int = connection.exec_driver_sql("PRAGMA page_count").scalar_one()
         return pages <= 1
 
     def find_damage(self, connection: Connection) -> str | None:
-        """Ask SQLite to read every page, and to compare the table with its index."""
-        found = connection.exec_driver_sql("PRAGMA integrity_check(1)").scalar_one()
-        return None if found == "ok" else str(found)
+        """Let SQLite read every page, and compare the table with its index."""
+        result = connection.exec_driver_sql("PRAGMA integrity_check(1)").scalar_one()
+        return None if result == "ok" else str(result)
 
     def explain(self, error: Exception) -> PenstockError:
-        """Tell damage from what may pass."""
+        """Distinguish damage from errors that may pass."""
         cause = error.orig if isinstance(error, DBAPIError) else error
         code = getattr(cause, "sqlite_errorcode", sqlite3.SQLITE_ERROR)
         name = getattr(cause, "sqlite_errorname", type(cause).__name__)
-        if code & 0xFF == sqlite3.SQLITE_FULL:  # the transaction was undone
+        if code & 0xFF == sqlite3.SQLITE_FULL:  # the transaction was rolled back
             return DiskFull(self.path)
-        if code & 0xFF in _UNAVAILABLE:  # the bits above say more, and are in the name
+        if code & 0xFF in _UNAVAILABLE:  # the higher bits are an extended code, which is in the name
             return CpoUnavailable(self.url, reason=f"{cause} ({name})")
         return CpoCorrupt(self.path, offset=None, reason=f"{cause} ({name})")
 
