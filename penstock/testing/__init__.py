@@ -1,7 +1,7 @@
-"""What a test needs instead of the world: time, chance and disks that do as they are told.
+"""Stand-ins for the ports: a clock, randomness and disks that a test controls.
 
-``MemoryDisk`` keeps files in memory. ``RecordingDisk`` does so too, and replays every power loss that its user might
-have suffered. ``FaultyDisk`` puts errors and short writes before any disk. None of them sleeps or touches a file::
+``MemoryDisk`` keeps files in memory. ``RecordingDisk`` does so too, and produces every state of the disk that a power
+loss might leave. ``FaultyDisk`` adds errors and short writes to any disk. None of them sleeps or touches a file::
 
     disk = FaultyDisk(MemoryDisk())
     disk.fail(Fault.ENOSPC, on="pwritev", call=3, name="journal-0")

@@ -1,4 +1,4 @@
-"""Time and randomness that a test decides."""
+"""A clock and randomness that a test controls."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import random
 
 
 class ManualClock:
-    """A clock that stands still until it is told to go on."""
+    """A clock that moves only when a test moves it."""
 
     def __init__(self, start: float = 1_700_000_000.0) -> None:
         self._now, self._elapsed = start, 0.0
@@ -16,16 +16,16 @@ class ManualClock:
         return self._now
 
     def elapsed(self) -> float:
-        """Seconds since the beginning."""
+        """Seconds since the clock was created."""
         return self._elapsed
 
     def advance(self, seconds: float) -> None:
-        """Let time pass; a negative figure is a clock that was set back."""
+        """Let time pass; a negative number sets the clock back."""
         self._now += seconds
         self._elapsed += max(seconds, 0.0)
 
     def set_forward(self, seconds: float) -> None:
-        """Set the clock forward, while no time passes."""
+        """Set the clock forward without letting time pass."""
         self._now += seconds
 
 

@@ -1,14 +1,14 @@
-"""Power loss: every legal state of a disk of which some changes were not synced.
+"""Power loss: every legal state of a disk on which some changes were not synced.
 
-Legal is: every certain change, in order, and of the others
+A legal state has every certain change, in order, and of the others
 
 - any subset of them, so that a later one may be there without an earlier one;
-- of a write any subset of its sectors (512 bytes of the file, each whole or not at all) or pages (4096);
+- of a write any subset of its sectors (512 bytes of the file, each completely or not at all) or pages (4096);
 - where a lost change had made its file longer: the old length, or the new one with zeros or with stale bytes in it;
-- any subset of the creations, removals and renamings that the folder's sync did not cover, whatever was synced inside
-  the files.
+- any subset of the creations, removals and renamings that the folder's sync did not cover, even if the files
+  themselves were synced.
 
-Of these, enumerated are
+Of these states, the following are enumerated:
 
 - changes: the power set of at most ``power_set_max``. Of more, writes that continue each other in one file are taken
   together; if these are still more: none, all, each prefix, each suffix, each alone, all but each;
@@ -17,7 +17,7 @@ Of these, enumerated are
 - each of these with the old length, with zeros, with 0xA5, and with the bytes of the file that was removed last;
 - names: subsets as of changes; with none and with all, every case above; with any other, all changes and no change.
 
-A state is skipped if one with the same files and the same notes came before.
+A state with the same files and the same notes as an earlier one is skipped.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _NOTHING: Final[_Numbers] = frozenset()
 
 
 class _Rest(Enum):
-    """What is found where a lost change had made its file longer."""
+    """The bytes where a lost change had made its file longer."""
 
     SHORT = "short"
     ZEROS = "zero tail"
@@ -71,29 +71,29 @@ class _Outcome(NamedTuple):
 
 
 class _Survivor(NamedTuple):
-    """What is left of one file: of its certain bytes those below ``low``, then ``tail``, then zeros up to ``size``."""
+    """What is left of a file: its certain bytes below ``low``, then ``tail``, then zeros up to ``size``."""
 
     certain: bytes
     low: int
     tail: bytes
     size: int
-    fingerprint: int  # files of other bytes or another size have another one
+    fingerprint: int  # different for files with other bytes or another size
 
 
 class CrashState:
-    """One disk as a power loss may leave it."""
+    """A disk in a state that a power loss may leave."""
 
     def __init__(self, image: DiskImage, outcome: _Outcome, survivors: dict[str, _Survivor]) -> None:
         self._image, self._outcome, self._survivors = image, outcome, survivors
 
     @property
     def notes(self) -> tuple[object, ...]:
-        """What was noted before the power went."""
+        """The notes made before the power loss."""
         return self._image.notes
 
     @cached_property
     def describe(self) -> str:
-        """One line on what happened, for a failure's message; operations are numbered from 1."""
+        """A line that says what happened, for the message of a failed test; operations are numbered from 1."""
         image, (names, kept, tear, rest) = self._image, self._outcome
         torn = tear.numbers if tear else _NOTHING
         changes = frozenset(change.number for change in _open_changes(image))
@@ -113,7 +113,7 @@ class CrashState:
 
     @cached_property
     def disk(self) -> MemoryDisk:
-        """What survived, to be opened by whatever has to recover from it."""
+        """The disk that survived, for the recovery under test."""
         disk = MemoryDisk()
         for name, (certain, low, tail, size, _) in self._survivors.items():
             file = disk.create(name)
@@ -128,7 +128,7 @@ Seen: TypeAlias = set[tuple[int, frozenset[tuple[str, int]]]]
 
 
 def crash_states(image: DiskImage, *, power_set_max: int, seen: Seen) -> Iterator[CrashState]:
-    """Return the states in which a power loss now may leave the disk, but those ``seen`` before; add them to it."""
+    """Return the states that a power loss now may leave, except those in ``seen``; add them to it."""
     survivors = _Survivors(image)
     for outcome in _outcomes(image, power_set_max):
         left = survivors.of(outcome)
@@ -139,7 +139,7 @@ def crash_states(image: DiskImage, *, power_set_max: int, seen: Seen) -> Iterato
 
 
 class _Survivors:
-    """The files left by each outcome; what outcomes have in common is worked out once."""
+    """The files left by each outcome; parts that outcomes share are computed once."""
 
     def __init__(self, image: DiskImage) -> None:
         self._image = image

@@ -1,4 +1,4 @@
-"""The faulty disk: any disk, with faults where a test wants them."""
+"""The faulty disk: any disk, with faults injected by a test."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Call: TypeAlias = Literal["create", "open", "remove", "rename", "sync", "pwritev
 
 
 class Fault(Enum):
-    """What the operating system says when a call fails."""
+    """The error of the operating system with which a call fails."""
 
     EIO = errno.EIO
     ENOSPC = errno.ENOSPC
@@ -29,7 +29,7 @@ class Fault(Enum):
 
 @dataclass(slots=True)
 class _Rule:
-    """One fault to come: an error, or the size to which a write is cut."""
+    """A planned fault: an error, or the size to which a write is cut."""
 
     effect: Fault | int
     on: Call
@@ -46,7 +46,7 @@ class _Rule:
 
 
 class _Rules:
-    """The faults to come, and the calls so far."""
+    """The planned faults, and the calls so far."""
 
     def __init__(self) -> None:
         self.calls: Counter[str] = Counter()
@@ -79,16 +79,16 @@ class FaultyFile:
         self._rules, self._name, self._file = rules, name, file
 
     def pwritev(self, parts: Sequence[Bytes], offset: int) -> int:
-        """Write the parts, or the beginning of them; a failed write leaves nothing."""
+        """Write the parts, or their first bytes; a failed write writes nothing."""
         size = self._rules.meet("pwritev", self._name)
         return self._file.pwritev(parts if size is None else [b"".join(parts)[:size]], offset)
 
     def view(self, offset: int, size: int) -> memoryview:
-        """Return a view; a mapping has no way to say that it failed."""
+        """Return a view; reads never fail here."""
         return self._file.view(offset, size)
 
     def datasync(self) -> None:
-        """Flush the file, or give up what was not flushed before."""
+        """Flush the file, or fail and give up its unflushed changes."""
         try:
             self._rules.meet("datasync", self._name)
         except OSError:
@@ -98,31 +98,31 @@ class FaultyFile:
         self._file.datasync()
 
     def reserve(self, size: int) -> None:
-        """Make the file at least ``size`` long, or leave it as it is."""
+        """Make the file at least ``size`` long, or fail and leave it as it is."""
         self._rules.meet("reserve", self._name)
         self._file.reserve(size)
 
     def truncate(self, size: int) -> None:
-        """Cut the file, or leave it as it is."""
+        """Cut the file, or fail and leave it as it is."""
         self._rules.meet("truncate", self._name)
         self._file.truncate(size)
 
     def size(self) -> int:
-        """Return how long the file is."""
+        """Return the length in bytes."""
         return self._file.size()
 
     def close(self) -> None:
-        """Give the handle back."""
+        """Close the handle."""
         self._file.close()
 
 
 class FaultyDisk:
-    """Any disk, which fails when it was told to.
+    """A disk that fails where a test plans it, on top of any other disk.
 
-    A failed call changes nothing, with one exception. A failed ``datasync`` or ``sync`` gives up what it should have
-    saved, as on Linux, where the kernel then takes the pages for clean: they still read well, the next sync succeeds,
-    and they are not on the disk. On a :class:`RecordingDisk` that is so (they may be lost in any later crash); another
-    disk under this one does not forget, so there the error is all a test sees.
+    A failed call changes nothing, with one exception. A failed ``datasync`` or ``sync`` gives up the changes it should
+    have flushed, as on Linux, where the kernel marks the pages clean: they can still be read, the next sync succeeds,
+    and they are not on the disk. A :class:`RecordingDisk` simulates this (such changes may be lost in any later crash);
+    on any other disk, a test sees only the error.
     """
 
     def __init__(self, disk: Disk) -> None:
@@ -131,23 +131,23 @@ class FaultyDisk:
 
     @property
     def calls(self) -> Counter[str]:
-        """How often each call was made, failed ones included: ``disk.calls["datasync"]``."""
+        """The number of calls of each kind, including failed ones: ``disk.calls["datasync"]``."""
         return self._rules.calls
 
     def fail(self, fault: Fault, *, on: Call, call: int | None = 1, name: str | None = None) -> None:
-        """Fail the ``call``-th of the calls to come, or with None every one, of all files or of the file ``name``."""
+        """Fail the ``call``-th call from now on, or every one with None, on any file or on the file ``name``."""
         self._rules.add(_Rule(fault, on, call, name))
 
     def shorten(self, size: int, *, call: int | None = 1, name: str | None = None) -> None:
-        """Let the ``call``-th write to come, or with None every one, put in no more than its first ``size`` bytes."""
+        """Let the ``call``-th write from now on, or every one with None, write only its first ``size`` bytes."""
         self._rules.add(_Rule(size, "pwritev", call, name))
 
     def heal(self) -> None:
-        """Forget the faults that have not come yet."""
+        """Cancel the planned faults."""
         self._rules.clear()
 
     def create(self, name: str) -> FaultyFile:
-        """Make a new file and open it."""
+        """Create a file and open it."""
         self._rules.meet("create", name)
         return FaultyFile(self._rules, name, self._disk.create(name))
 
@@ -162,7 +162,7 @@ class FaultyDisk:
         self._disk.remove(name)
 
     def rename(self, old: str, new: str) -> None:
-        """Put ``old`` in the place of ``new``; to the rules this is a call on ``old``."""
+        """Rename a file, replacing ``new``; for faults this is a call on ``old``."""
         self._rules.meet("rename", old)
         self._disk.rename(old, new)
 
@@ -171,7 +171,7 @@ class FaultyDisk:
         return self._disk.names()
 
     def sync(self) -> None:
-        """Flush the folder, or give up the names that were not flushed before."""
+        """Flush the folder, or fail and give up its unflushed names."""
         try:
             self._rules.meet("sync")
         except OSError:
@@ -185,9 +185,9 @@ class FaultyDisk:
         self._disk.lock()
 
     def where(self, name: str = "") -> str:
-        """Return how to call a file in a message."""
+        """Return the path of a file, or of the folder, for messages."""
         return self._disk.where(name)
 
     def close(self) -> None:
-        """Let go of the lock."""
+        """Release the lock."""
         self._disk.close()

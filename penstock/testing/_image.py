@@ -1,9 +1,9 @@
-"""The image of a recorded disk: what is certain to survive a power loss, and what is not.
+"""The image of a recorded disk: the changes that certainly survive a power loss, and those that may not.
 
-Values in, values out: :func:`step` takes an image and one operation and returns the next image. Changes that are
-certain are folded into the bytes and names of the image; the others wait as entries, in order:
+Images are values: :func:`step` takes an image and an operation and returns the next image. Certain changes are part of
+the bytes and names of the image; the others are kept as entries, in order:
 
-    OPEN      not synced yet: may survive, in whole, in part or not at all
+    OPEN      not synced: may survive completely, in part or not at all
     GIVEN_UP  its sync failed: as open, and no later sync makes it certain
     SURE      synced, but must be applied after an entry that was given up
 """
@@ -44,7 +44,7 @@ class Standing(Enum):
 
 
 class PendingOp(NamedTuple, Generic[OperationT]):
-    """An operation that is not part of the certain bytes or names yet."""
+    """An operation that is not part of the certain bytes or names."""
 
     number: int
     operation: OperationT
@@ -52,7 +52,7 @@ class PendingOp(NamedTuple, Generic[OperationT]):
 
 
 class FileTail:
-    """The bytes of a file from ``low`` on, while changes are applied to them; absent ones below ``size`` are zeros."""
+    """The bytes of a file from ``low`` on, while changes are applied to them; missing ones below ``size`` are zeros."""
 
     __slots__ = ("_head", "data", "low", "size")
 
@@ -76,14 +76,14 @@ class FileTail:
                 self.size = max(self.size, change.size)
 
     def put(self, offset: int, data: bytes) -> None:
-        """Write; what lies between the end of the file and ``offset`` becomes zeros."""
+        """Write; bytes between the end of the file and ``offset`` become zeros."""
         start = offset - self.low
         self.data.extend(bytes(max(0, start - len(self.data))))
         self.data[start : start + len(data)] = data
         self.size = max(self.size, offset + len(data))
 
     def whole(self) -> bytes:
-        """Return the file from its beginning; zeros at its end are left out where they are only implied."""
+        """Return the file from its beginning; implied zeros at its end are left out."""
         return self._head.ljust(self.low, b"\0") + self.data if self.data else self._head
 
 
@@ -106,7 +106,7 @@ class DiskImage:
     names: Mapping[str, Inode]
     name_entries: tuple[PendingOp[Naming], ...] = ()
     files: Mapping[Inode, FileImage]
-    relic: bytes = field(default=b"", repr=False)  # what the file removed last had in it
+    relic: bytes = field(default=b"", repr=False)  # the bytes of the file removed last
 
 
 def step(image: DiskImage, operation: Operation) -> DiskImage:
@@ -129,7 +129,7 @@ def step(image: DiskImage, operation: Operation) -> DiskImage:
 
 
 def apply_naming(names: dict[str, Inode], naming: Naming) -> None:
-    """Do to ``names`` what a name operation does if it survives; the ones before it may have been lost."""
+    """Apply a name operation that survived to ``names``; operations before it may have been lost."""
     match naming:
         case CreateFile(name, inode):
             names[name] = inode

@@ -1,9 +1,9 @@
-"""A disk in memory: the engine behind ``memory:``, and what a recorded crash leaves behind.
+"""A disk in memory: the storage behind ``memory:``, and the state that a recorded crash leaves.
 
-Three things hold for the bytes of a file:
+Invariants of the bytes of a file:
 
 - A buffer never moves. Growing takes a new buffer of at least twice the size and leaves the old one to its views.
-- Bytes at and after ``_written`` are zero and were never touched, so reserved room costs no memory until it is used.
+- Bytes at and after ``_written`` are zero and were never touched, so allocated space takes no memory until it is used.
 - Readers take no lock: a writer raises the size last, a reader reads it first.
 """
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class _FileBytes:
-    """The bytes of one file, whatever it is called and however many handles it has."""
+    """The bytes of a file, independent of its name and its handles."""
 
     __slots__ = ("_buffer", "_lock", "_readable", "_written", "size")
 
@@ -71,7 +71,7 @@ class _FileBytes:
     def _grow(self, size: int) -> None:
         if size <= len(self._buffer):
             return
-        # Zeros from numpy are the system's zero pages: room that nobody writes is never made.
+        # Zeros from numpy are the system's zero pages: memory that is never written is never allocated.
         larger = np.zeros(max(size, 2 * len(self._buffer)), np.uint8).data
         larger[: self._written] = self._buffer[: self._written]
         self._buffer, self._readable = larger, larger.toreadonly()
@@ -80,8 +80,8 @@ class _FileBytes:
 class MemoryFile:
     """An open file of a :class:`MemoryDisk`.
 
-    A view shows later writes as a shared mapping does, until the file outgrows its buffer: from then on it keeps
-    showing what was there.
+    A view shows later writes, as a shared mapping does, until the file outgrows its buffer; after that the view no
+    longer changes.
     """
 
     __slots__ = ("_handle",)
@@ -95,7 +95,7 @@ class MemoryFile:
         return self._handle
 
     def pwritev(self, parts: Sequence[Bytes], offset: int) -> int:
-        """Write all the parts at ``offset``; return how many bytes they are."""
+        """Write all parts at ``offset``; return their size."""
         return self._content().write(parts, offset)
 
     def view(self, offset: int, size: int) -> memoryview:
@@ -103,7 +103,7 @@ class MemoryFile:
         return self._content().view(offset, size)
 
     def datasync(self) -> None:
-        """Do nothing more: memory has no second place to flush to."""
+        """Check the handle; memory needs no flush."""
         self._content()
 
     def reserve(self, size: int) -> None:
@@ -111,20 +111,20 @@ class MemoryFile:
         self._content().reserve(size)
 
     def truncate(self, size: int) -> None:
-        """Cut the file; a view taken before must not be used past ``size`` any more."""
+        """Cut the file to ``size``; from then on, earlier views must not be read past it."""
         self._content().truncate(size)
 
     def size(self) -> int:
-        """Return how long the file is."""
+        """Return the length in bytes."""
         return self._content().size
 
     def close(self) -> None:
-        """Give the handle back; views stay good."""
+        """Close the handle; views stay valid."""
         self._handle = None
 
 
 class MemoryDisk:
-    """A folder that lives as long as this object, for one user at a time and then for the next."""
+    """A folder that lives as long as this object, and has one owner at a time."""
 
     def __init__(self) -> None:
         self._files: dict[str, _FileBytes] = {}
@@ -132,7 +132,7 @@ class MemoryDisk:
         self._locked = False
 
     def create(self, name: str) -> MemoryFile:
-        """Make a new file and open it."""
+        """Create a file and open it."""
         with self._guard:
             if name in self._files:
                 raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), name)
@@ -145,13 +145,13 @@ class MemoryDisk:
             return MemoryFile(self._find(name))
 
     def remove(self, name: str) -> None:
-        """Remove a file; its handles and views stay good."""
+        """Remove a file; its handles and views stay valid."""
         with self._guard:
             self._find(name)
             del self._files[name]
 
     def rename(self, old: str, new: str) -> None:
-        """Put ``old`` in the place of ``new``."""
+        """Rename a file, replacing ``new``."""
         with self._guard:
             content = self._find(old)
             del self._files[old]
@@ -168,7 +168,7 @@ class MemoryDisk:
             return list(self._files)
 
     def sync(self) -> None:
-        """Do nothing: memory has no second place to flush to."""
+        """Do nothing: memory needs no flush."""
 
     def lock(self) -> None:
         """Own the disk until :meth:`close`."""
@@ -178,10 +178,10 @@ class MemoryDisk:
             self._locked = True
 
     def where(self, name: str = "") -> str:
-        """Return how to call a file in a message."""
+        """Return the name of a file, or of the disk, for messages."""
         return f"memory:{name}"
 
     def close(self) -> None:
-        """Let go of the lock; the files stay for who locks the disk next."""
+        """Release the lock; the files stay for the next owner."""
         with self._guard:
             self._locked = False

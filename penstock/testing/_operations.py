@@ -1,6 +1,6 @@
-"""The record: one value for each thing done to a recorded disk.
+"""The operations of a recorded disk, as values.
 
-A file is known by its inode, because its name may change, and a removed file may still be written to.
+A file is identified by its inode, because its name may change, and a removed file may still be written to.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from typing import NamedTuple, TypeAlias
 
 
 class Inode(NamedTuple):
-    """A file, whatever it is called by now."""
+    """The identity of a file, independent of its present name."""
 
     number: int
     first_name: str
@@ -18,7 +18,7 @@ class Inode(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Write:
-    """Bytes put into a file."""
+    """Bytes written into a file."""
 
     file: Inode
     offset: int
@@ -26,7 +26,7 @@ class Write:
 
     @property
     def end(self) -> int:
-        """Where the first byte after it lies."""
+        """The offset of the first byte after it."""
         return self.offset + len(self.data)
 
     def __str__(self) -> str:
@@ -57,7 +57,7 @@ class TruncateFile:
 
 @dataclass(frozen=True, slots=True)
 class Datasync:
-    """A file flushed, or not: a sync that failed gives its changes up for good."""
+    """A file flushed, or not: a failed sync gives its changes up for good."""
 
     file: Inode
     failed: bool = False
@@ -68,7 +68,7 @@ class Datasync:
 
 @dataclass(frozen=True, slots=True)
 class CreateFile:
-    """A name for a new file."""
+    """A new file, under a name."""
 
     name: str
     file: Inode
@@ -79,7 +79,7 @@ class CreateFile:
 
 @dataclass(frozen=True, slots=True)
 class RemoveFile:
-    """A name taken away."""
+    """A name removed."""
 
     name: str
     file: Inode
@@ -90,7 +90,7 @@ class RemoveFile:
 
 @dataclass(frozen=True, slots=True)
 class RenameFile:
-    """A file put in the place of another."""
+    """A file renamed, perhaps replacing another."""
 
     old: str
     new: str
@@ -113,7 +113,7 @@ class FolderSync:
 
 @dataclass(frozen=True, slots=True)
 class Note:
-    """Something that happened outside of the disk."""
+    """An event outside of the disk."""
 
     payload: object
 

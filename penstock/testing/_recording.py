@@ -1,4 +1,4 @@
-"""The recording disk: does what it is asked in memory, and remembers everything for the power loss to come."""
+"""The recording disk: a disk in memory that records every operation, to simulate a power loss at any of them."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 class _Recording:
-    """The operations in the order in which they were done; ``lock`` is held while one is done and written down."""
+    """The operations in their order; ``lock`` is held while an operation is done and recorded."""
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
@@ -47,7 +47,7 @@ class RecordingFile:
         self._record, self._inode, self._file = record, inode, file
 
     def pwritev(self, parts: Sequence[Bytes], offset: int) -> int:
-        """Write the parts; the record keeps a copy of them."""
+        """Write the parts; the recording keeps a copy of them."""
         data = b"".join(parts)
         with self._record.lock:
             written = self._file.pwritev([data], offset)
@@ -60,13 +60,13 @@ class RecordingFile:
         return self._file.view(offset, size)
 
     def datasync(self) -> None:
-        """Make all changes of this file survive, but not its name."""
+        """Make all changes of this file certain, but not its name."""
         with self._record.lock:
             self._file.datasync()
             self._record.add(Datasync(self._inode))
 
     def datasync_failed(self) -> None:
-        """Record that a sync failed: what it should have saved may be lost now, whatever is synced later."""
+        """Record a failed sync: the changes it should have flushed stay uncertain, also after later syncs."""
         with self._record.lock:
             self._record.add(Datasync(self._inode, failed=True))
 
@@ -83,18 +83,18 @@ class RecordingFile:
             self._record.add(TruncateFile(self._inode, size))
 
     def size(self) -> int:
-        """Return how long the file is."""
+        """Return the length in bytes."""
         return self._file.size()
 
     def close(self) -> None:
-        """Give the handle back; it saves nothing."""
+        """Close the handle, without a flush."""
         self._file.close()
 
 
 class RecordingDisk:
-    """A disk in memory that can say what a power loss would have left of it at any point of its life.
+    """A disk in memory that produces every state in which a power loss could have left it, at any point.
 
-    What ``disk`` holds at the start is certain. The rules of survival are those of ``penstock.testing._crash``::
+    The initial content of ``disk`` is certain. The rules of survival are those of ``penstock.testing._crash``::
 
         disk = RecordingDisk()
         run_a_store_on(disk)  # calls disk.note(k) whenever append k was acknowledged
@@ -117,7 +117,7 @@ class RecordingDisk:
         return FileImage(bytes(file.view(0, size)).rstrip(b"\0"), size)
 
     def crash_points(self) -> range:
-        """Return the points at which the power may go: before the first operation, and after each one or note."""
+        """Return the points of a power loss: before the first operation, and after each operation or note."""
         return range(len(self._record.operations) + 1)
 
     def crash_states(self, point: int, *, power_set_max: int = 5) -> Iterator[CrashState]:
@@ -128,14 +128,14 @@ class RecordingDisk:
         return crash_states(self._image(point), power_set_max=power_set_max, seen=set())
 
     def every_crash_state(self, *, power_set_max: int = 5) -> Iterator[CrashState]:
-        """Return the states of all points; one with the same files and the same notes as before is left out."""
+        """Return the states of all points; a state with the same files and notes as an earlier one is left out."""
         seen: Seen = set()
         for point in self.crash_points():
             yield from crash_states(self._image(point), power_set_max=power_set_max, seen=seen)
 
     def _image(self, point: int) -> DiskImage:
-        assert point in self.crash_points(), "the power goes before or after an operation of the record"
-        # Points are mostly asked for in order, so the image reached last is mostly one step away.
+        assert point in self.crash_points(), "the power is lost before or after a recorded operation"
+        # Points are mostly requested in order, so the last image is mostly one step away.
         image = self._reached if self._reached.point <= point else self._start
         for operation in self._record.operations[image.point : point]:
             image = step(image, operation)
@@ -143,12 +143,12 @@ class RecordingDisk:
         return image
 
     def note(self, payload: object) -> None:
-        """Put into the record what happened elsewhere and is certain: an acknowledgement, another system's commit."""
+        """Record an event outside of the disk that is certain: an acknowledgement, another system's commit."""
         with self._record.lock:
             self._record.add(Note(payload))
 
     def create(self, name: str) -> RecordingFile:
-        """Make a new file and open it."""
+        """Create a file and open it."""
         with self._record.lock:
             file = self._disk.create(name)
             inode = self._inodes[name] = Inode(self._inode_count, name)
@@ -169,7 +169,7 @@ class RecordingDisk:
             self._record.add(RemoveFile(name, self._inodes.pop(name)))
 
     def rename(self, old: str, new: str) -> None:
-        """Put ``old`` in the place of ``new``."""
+        """Rename a file, replacing ``new``."""
         with self._record.lock:
             self._disk.rename(old, new)
             inode = self._inodes.pop(old)
@@ -181,12 +181,12 @@ class RecordingDisk:
         return self._disk.names()
 
     def sync(self) -> None:
-        """Make all names survive."""
+        """Make all names certain."""
         with self._record.lock:
             self._record.add(FolderSync())
 
     def sync_failed(self) -> None:
-        """Record that the folder's sync failed: the names it should have saved stay uncertain for good."""
+        """Record a failed sync of the folder: the names it should have flushed stay uncertain for good."""
         with self._record.lock:
             self._record.add(FolderSync(failed=True))
 
@@ -195,9 +195,9 @@ class RecordingDisk:
         self._disk.lock()
 
     def where(self, name: str = "") -> str:
-        """Return how to call a file in a message."""
+        """Return the name of a file, or of the disk, for messages."""
         return self._disk.where(name)
 
     def close(self) -> None:
-        """Let go of the lock; the record stays."""
+        """Release the lock; the recording stays."""
         self._disk.close()
