@@ -198,7 +198,7 @@ def test_an_append_cut_off_by_a_seal_does_not_come_back_when_its_own_sync_is_don
 @pytest.mark.parametrize("plog_id", ["local/main/" + "0" * 32, None, 7])
 def test_what_is_no_plog_id_is_refused(plog_id: object) -> None:
     """A text that looks like one is a common slip; it deserves more than an AttributeError."""
-    with small_plogs(MemoryDisk()) as plogs, pytest.raises(BadArgument, match="no PlogId"):
+    with small_plogs(MemoryDisk()) as plogs, pytest.raises(BadArgument, match="use a PlogId"):
         plogs.info(plog_id)  # type: ignore[arg-type]
     with pytest.raises(BadArgument):
         PlogId("local", "main", plog_id)  # type: ignore[arg-type]
