@@ -83,7 +83,7 @@ def test_codestat_prints_the_figures_of_a_package(tmp_path: Path) -> None:
     for folder, name, lines in [(package, "a.py", run), (package, "b.py", run), (tests, "test_a.py", run[:5])]:
         folder.mkdir(exist_ok=True)
         folder.joinpath(name).write_text("\n".join(lines) + "\n")
-    command = [sys.executable, ROOT / "tools" / "codestat.py", package, "--tests", tests, "--json"]
+    command = [sys.executable, f"{ROOT}/tools/codestat.py", f"{package}", "--tests", f"{tests}", "--json"]
     figures = json.loads(subprocess.run(command, check=True, capture_output=True).stdout)
     assert (figures["files"], figures["lines"], figures["file_max"]) == (2, 20, 10)
     assert (figures["functions"], figures["function_median"]) == (2, 10)

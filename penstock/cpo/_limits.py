@@ -23,10 +23,10 @@ LEASE_SECONDS_MAX: Final = 24 * 60 * 60
 """The longest lease: it bounds how long a dead owner blocks others, even if it mistook seconds for milliseconds."""
 
 
-def check_text(what: str, text: object, *, size_max: int) -> None:
+def check_text(argument: str, text: object, *, size_max: int) -> None:
     """Require text that is printable, not empty and not too long."""
     if not isinstance(text, str) or not 1 <= len(text) <= size_max or not text.isprintable():
-        raise BadArgument(f"invalid {what} {str(text)[:50]!r}: use 1 to {size_max} printable characters")
+        raise BadArgument(f"invalid {argument} {str(text)[:50]!r}: use 1 to {size_max} printable characters")
 
 
 def check_value(value: object) -> None:

@@ -12,7 +12,7 @@ from typing import Final, TypeVar
 from penstock.errors import BadArgument
 
 __all__ = [
-    "FIGURE_MAX",
+    "NUMBER_MAX",
     "as_list",
     "check_kind",
     "check_many",
@@ -24,7 +24,7 @@ __all__ = [
 ]
 
 T = TypeVar("T")
-FIGURE_MAX: Final = (1 << 63) - 1
+NUMBER_MAX: Final = (1 << 63) - 1
 _SHOWN_MAX: Final = 200
 
 
@@ -37,44 +37,44 @@ def shown(value: object) -> str:
     return text if len(text) <= _SHOWN_MAX else f"{text[:_SHOWN_MAX]}..."
 
 
-def check_whole(what: str, figure: object, *, least: int = 0, most: int = FIGURE_MAX) -> None:
+def check_whole(argument: str, number: object, *, least: int = 0, most: int = NUMBER_MAX) -> None:
     """Require an int from ``least`` to ``most``, since nothing else would be read back where one was stored."""
-    if type(figure) is not int or not least <= figure <= most:
-        limits = f"of at least {least:,}" if most == FIGURE_MAX else f"from {least:,} to {most:,}"
-        raise BadArgument(f"invalid {what} {shown(figure)}: use a whole number {limits}")
+    if type(number) is not int or not least <= number <= most:
+        limits = f"of at least {least:,}" if most == NUMBER_MAX else f"from {least:,} to {most:,}"
+        raise BadArgument(f"invalid {argument} {shown(number)}: use a whole number {limits}")
 
 
-def check_positive(what: str, figure: object) -> None:
+def check_positive(argument: str, number: object) -> None:
     """Require an int or a float above 0."""
-    if type(figure) not in (int, float) or not 0 < figure <= FIGURE_MAX:  # type: ignore[operator]
-        raise BadArgument(f"invalid {what} {shown(figure)}: use a number above 0")
+    if type(number) not in (int, float) or not 0 < number <= NUMBER_MAX:  # type: ignore[operator]
+        raise BadArgument(f"invalid {argument} {shown(number)}: use a number above 0")
 
 
-def check_timeout(what: str, seconds: object) -> None:
+def check_timeout(argument: str, seconds: object) -> None:
     """Require a timeout: any number of seconds, or None to wait without a limit."""
     if seconds is not None and (type(seconds) not in (int, float) or seconds != seconds):  # noqa: PLR0124 - NaN
-        raise BadArgument(f"invalid {what} {shown(seconds)}: use a number of seconds, or None for no limit")
+        raise BadArgument(f"invalid {argument} {shown(seconds)}: use a number of seconds, or None for no limit")
 
 
-def check_kind(what: str, value: object, kind: type) -> None:
+def check_kind(argument: str, value: object, kind: type) -> None:
     """Require an instance of a class."""
     if not isinstance(value, kind):
-        raise BadArgument(f"invalid {what} {shown(value)}: use a value of type {kind.__name__}")
+        raise BadArgument(f"invalid {argument} {shown(value)}: use a value of type {kind.__name__}")
 
 
-def check_method(what: str, value: object, method: str) -> None:
+def check_method(argument: str, value: object, method: str) -> None:
     """Require an object that has a method; a class that defines the method is not such an object."""
     if isinstance(value, type) or not callable(getattr(value, method, None)):
-        raise BadArgument(f"invalid {what} {shown(value)}: use an object with a method {method}()")
+        raise BadArgument(f"invalid {argument} {shown(value)}: use an object with a method {method}()")
 
 
-def check_many(what: str, values: object, of: str) -> None:
+def check_many(argument: str, values: object, of: str) -> None:
     """Require a list or another iterable that is not text, bytes or a mapping; ``of`` names its elements."""
     if isinstance(values, str | bytes | bytearray | memoryview | Mapping) or not isinstance(values, Iterable):
-        raise BadArgument(f"invalid {what} {shown(values)}: use a list of {of}")
+        raise BadArgument(f"invalid {argument} {shown(values)}: use a list of {of}")
 
 
-def as_list(what: str, values: Iterable[T], of: str) -> list[T]:
+def as_list(argument: str, values: Iterable[T], of: str) -> list[T]:
     """Return the values of any iterable as a list; ``of`` names its elements."""
-    check_many(what, values, of)
+    check_many(argument, values, of)
     return list(values)

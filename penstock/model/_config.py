@@ -126,6 +126,6 @@ def _check_rate(scaling: ByEventRate | ByDataRate) -> None:
     check_segments(scaling.min_segments, "min_segments")
 
 
-def check_segments(segments: object, what: str = "segments") -> None:
+def check_segments(segments: object, argument: str = "segments") -> None:
     """Require a number of segments that a stream can have."""
-    check_whole(what, segments, least=1, most=SEGMENTS_MAX)
+    check_whole(argument, segments, least=1, most=SEGMENTS_MAX)

@@ -14,10 +14,10 @@ _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,254}")
 _FORM: Final = "1 to 255 letters, digits, '.', '_' and '-', a letter or a digit first"
 
 
-def check_name(what: str, name: object) -> None:
-    """Require a name; ``what`` says of what."""
+def check_name(kind: str, name: object) -> None:
+    """Require a name; ``kind`` is the kind of object that it names."""
     if not isinstance(name, str) or not _NAME.fullmatch(name):
-        raise BadArgument(f"invalid {what} name {shown(name)}: use {_FORM}")
+        raise BadArgument(f"invalid {kind} name {shown(name)}: use {_FORM}")
 
 
 def check_stream_name(name: object) -> None:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, TypeGuard
 
 from penstock.errors import BadArgument
-from penstock.model._checks import FIGURE_MAX, check_kind, check_whole, shown
+from penstock.model._checks import NUMBER_MAX, check_kind, check_whole, shown
 from penstock.model._names import check_stream_name
 
 if TYPE_CHECKING:
@@ -141,11 +141,11 @@ class SegmentRange:
         return self.end - self.start
 
 
-def _check_place(stream: object, segment_id: object, offset: object, what: str = "offset") -> None:
+def _check_place(stream: object, segment_id: object, offset: object, argument: str = "offset") -> None:
     """Require a stream, a segment and an offset of the right types."""
     check_kind("stream", stream, str)
     check_whole("segment_id", segment_id)
-    check_whole(what, offset)
+    check_whole(argument, offset)
 
 
 def _is_tuple(values: object, test: Callable[[object], bool]) -> bool:
@@ -158,16 +158,16 @@ def _is_pair(value: object) -> TypeGuard[tuple[object, object]]:
 
 def _is_place(place: object) -> bool:
     """Return whether it is a segment and an offset: plain ints, since nothing else would be read back once stored."""
-    return _is_pair(place) and all(type(part) is int and 0 <= part <= FIGURE_MAX for part in place)
+    return _is_pair(place) and all(type(part) is int and 0 <= part <= NUMBER_MAX for part in place)
 
 
-def _parse(text: object, what: str) -> tuple[str, tuple[tuple[int, int], ...]]:
+def _parse(text: object, kind: str) -> tuple[str, tuple[tuple[int, int], ...]]:
     stream, _, rest = text.partition(":") if isinstance(text, str) else ("", "", "")
     places = [_PLACE.fullmatch(place) for place in rest.split(",")]
     if not all(places):
-        raise BadArgument(f"invalid {what} {shown(text)}: use the form scope/name:segment@offset")
+        raise BadArgument(f"invalid {kind} {shown(text)}: use the form scope/name:segment@offset")
     check_stream_name(stream)
     pairs = sorted((int(match[1]), int(match[2])) for match in places if match)
     if len(dict(pairs)) != len(pairs):
-        raise BadArgument(f"invalid {what} {shown(text)}: name each segment once")
+        raise BadArgument(f"invalid {kind} {shown(text)}: name each segment once")
     return stream, tuple(pairs)

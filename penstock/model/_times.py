@@ -18,20 +18,20 @@ Place = StreamCut | datetime | int | Literal["head", "tail"]
 TIME_MAX: Final = 253_402_300_799_999  # the end of the year 9999: a later time was given in other units
 
 
-def check_time(what: str, time: object) -> None:
+def check_time(argument: str, time: object) -> None:
     """Require a time. A time far in the future would stay in force for ever, because a watermark never goes back."""
     if type(time) is not int or not 0 <= time <= TIME_MAX:
-        raise BadArgument(f"invalid {what} {shown(time)}: use whole milliseconds from 0 to {TIME_MAX}")
+        raise BadArgument(f"invalid {argument} {shown(time)}: use whole milliseconds from 0 to {TIME_MAX}")
 
 
-def as_time(what: str, time: object) -> int:
+def as_time(argument: str, time: object) -> int:
     """Return a datetime or an int as milliseconds since 1970; a datetime without a zone is local time."""
     if isinstance(time, datetime):
         try:
             time = int(time.timestamp() * 1000)
         except (OverflowError, ValueError, OSError):
-            raise BadArgument(f"invalid {what} {shown(time)}: use a time from 1970 to 9999") from None
-    check_time(what, time)
+            raise BadArgument(f"invalid {argument} {shown(time)}: use a time from 1970 to 9999") from None
+    check_time(argument, time)
     assert isinstance(time, int)
     return time
 
