@@ -28,12 +28,7 @@ REGISTRY_HOST: Final = re.compile(
     r"\b(pypi|pythonhosted|anaconda|conda-forge|npmjs|docker)\.(org|com|io)\b", re.IGNORECASE
 )
 FILE_LINES_MAX: Final = 450
-FILES_TO_CUT: Final = {  # longer than that still; a file that is cut is taken off the list
-    "penstock/spark/_source.py",
-    "penstock/stream/catalog/_catalog.py",
-    "penstock/stream/format/_records.py",
-    "penstock/stream/segment/_segment.py",
-}
+FILES_TO_CUT: Final = {"penstock/spark/_source.py"}  # still longer than that
 CHECKOUT_PATH: Final = re.compile(rf"(?<![\w.-]){re.escape(str(ROOT))}(?![\w.-])")
 
 
