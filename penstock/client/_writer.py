@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from penstock.errors import StoreUnreachable
     from penstock.model import EventPointer
     from penstock.ports import Bytes
-    from penstock.stream.format import BlockHeader
+    from penstock.stream.format import StreamBlockHeader
     from penstock.stream.write import LargeWrite, Pump, StreamWriter
 
 __all__ = ["RemoteHost"]
@@ -46,7 +46,7 @@ class _Block:
 
     __slots__ = ("_host", "answer", "header", "parts", "segment_id")
 
-    def __init__(self, host: RemoteHost, segment_id: int, header: BlockHeader, parts: tuple[Bytes, ...]) -> None:
+    def __init__(self, host: RemoteHost, segment_id: int, header: StreamBlockHeader, parts: tuple[Bytes, ...]) -> None:
         self._host, self.segment_id, self.header, self.parts = host, segment_id, header, parts
         self.answer: int | None = None  # where it begins, or that its segment has ended
 
@@ -59,7 +59,7 @@ class _Block:
     def described(self) -> list[object]:
         """Return what tells it from all others."""
         digest = block_digest(self.header, *self.parts)
-        return [self.segment_id, self.header.last, self.header.count, digest]
+        return [self.segment_id, self.header.last_number, self.header.count, digest]
 
     def result(self) -> None:
         """Return when it is durable; ``SegmentEnded`` if there are successors to write to."""
@@ -75,7 +75,7 @@ class _Lane:
     def __init__(self, host: RemoteHost, segment_id: int) -> None:
         self._host, self._segment_id = host, segment_id
 
-    def submit(self, header: BlockHeader, *parts: Bytes) -> _Block:
+    def submit(self, header: StreamBlockHeader, *parts: Bytes) -> _Block:
         """Have a block ready to be sent."""
         return self._host.put(self._segment_id, header, parts)
 
@@ -183,7 +183,7 @@ class RemoteHost:
 
     # Blocks
 
-    def put(self, segment_id: int, header: BlockHeader, parts: tuple[Bytes, ...]) -> _Block:
+    def put(self, segment_id: int, header: StreamBlockHeader, parts: tuple[Bytes, ...]) -> _Block:
         """Have a block ready to be sent."""
         block = _Block(self, segment_id, header, parts)
         self._ready.append(block)
@@ -233,9 +233,9 @@ class RemoteHost:
         for block, start in zip(blocks, starts, strict=True):
             block.answer = start
 
-    def note_sent(self, header: BlockHeader) -> None:
+    def note_sent(self, header: StreamBlockHeader) -> None:
         """Note that a block with these numbers may get to the server."""
-        self._sent = max(self._sent, header.last, header.whole)
+        self._sent = max(self._sent, header.last_number, header.flush_last)
 
     def _find(self, session: Session, blocks: Sequence[_Block]) -> None:
         """Learn which blocks are durable already."""
@@ -324,7 +324,9 @@ class _LargeLogs:
         self._call("large.write", bytes(chunk))
         return _Done()
 
-    def commit_large(self, write: LargeWrite, header: BlockHeader, columns: bytes, position: float) -> EventPointer:
+    def commit_large(
+        self, write: LargeWrite, header: StreamBlockHeader, columns: bytes, position: float
+    ) -> EventPointer:
         """Make the event part of the stream; return where it is."""
         self._host.note_sent(header)
         pointer: EventPointer = self._call("large.commit", write.size, header.pack(), columns, position)

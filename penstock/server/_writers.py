@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
     from penstock.model import EventPointer
     from penstock.server._session import Session
-    from penstock.stream.format import BlockHeader
+    from penstock.stream.format import StreamBlockHeader
     from penstock.stream.segment import PendingBlock, Segment
 
 __all__ = ["ClientWriter", "LargeUpload"]
@@ -216,7 +216,7 @@ def _block_in(batch: pa.RecordBatch | None, metadata: bytes) -> tuple[int, memor
     return (segment[0].as_py(), *map(cell, parts))
 
 
-def _check_body(header: BlockHeader, body: Sequence[memoryview]) -> None:
+def _check_body(header: StreamBlockHeader, body: Sequence[memoryview]) -> None:
     """Refuse a block whose events, keys or headers are not as long as it says."""
     count = header.count
     first, words, size = body[0], LENGTH_SIZE * count, sum(map(len, body))

@@ -17,9 +17,9 @@ from penstock.stream import Engine
 from penstock.stream.format._block import (
     BLOCK_HEADER_SIZE,
     Block,
-    BlockHeader,
     Chunk,
     Extent,
+    StreamBlockHeader,
     pack_chunk,
     pack_extent,
     read_block,
@@ -304,7 +304,7 @@ def test_the_encoding_of_an_event_in_two_chunks(store: Engine) -> None:
 
 def test_four_high_bits_are_corrupt() -> None:
     """The example's `f000 0004` cannot be told from a length that is absurd, so it is refused."""
-    header = BlockHeader(kind=3, count=1, parts=0, time_ms=0)
+    header = StreamBlockHeader(kind=3, count=1, flush_segments=0, time_ms=0)
     block = header.pack() + bytes.fromhex("f0000004" + "12345678")
     with pytest.raises(StreamCorrupt, match="not as long as it says"):
         read_block(memoryview(block), where="segment", start=0)
@@ -440,7 +440,7 @@ def counted_reads(store: Engine, monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 def test_an_event_may_be_larger_than_a_length_word_can_say() -> None:
     """Chunks have lengths of 31 bits; what an extent counts has 64, so no event is too large for it."""
-    block = BlockHeader(kind=4, count=0, parts=0, time_ms=0).pack() + pack_extent(1 << 40, (1 << 40) + 7)
+    block = StreamBlockHeader(kind=4, count=0, flush_segments=0, time_ms=0).pack() + pack_extent(1 << 40, (1 << 40) + 7)
     extent = read_block(memoryview(block), where="segment", start=0)
     assert isinstance(extent, Extent)
     assert (extent.size, extent.span) == (1 << 40, (1 << 40) + 7)

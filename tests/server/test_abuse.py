@@ -17,7 +17,7 @@ from penstock.client import RemoteStore
 from penstock.errors import BadArgument, PenstockError, ServerError
 from penstock.local import raise_file_limit
 from penstock.server import Config, Server
-from penstock.stream.format._block import BlockHeader
+from penstock.stream.format._block import StreamBlockHeader
 from penstock.stream.segment._writer_table import writer_hash
 from penstock.wire import PROTOCOL, pack, unpack, unpack_error
 
@@ -165,7 +165,9 @@ def test_a_client_cannot_append_what_is_no_block(server: Server) -> None:
     with penstock.connect(server.address) as store:
         tail = store.tail(STREAM)
         writer = store.writer(STREAM)
-        header = BlockHeader(count=3, time_ms=0, writer=writer._numbers.writer, last=1, whole=1, floor=1)
+        header = StreamBlockHeader(
+            count=3, time_ms=0, writer=writer._numbers.writer, last_number=1, flush_last=1, durable_floor=1
+        )
         block = writer._lanes.open[0].segment.submit(header, (1).to_bytes(4, "big"), b"too many bytes for one")
         with pytest.raises(PenstockError, match="not as long"):
             block.result()

@@ -11,7 +11,7 @@ from penstock.log import MetadataManager, PlogSizes
 from penstock.model import EventPointer
 from penstock.plog import FilePlogs
 from penstock.stream import Engine
-from penstock.stream.format._block import BLOCK_HEADER_SIZE, EXTENT, BlockHeader, Chunk, pack_chunk, pack_extent
+from penstock.stream.format._block import BLOCK_HEADER_SIZE, EXTENT, Chunk, StreamBlockHeader, pack_chunk, pack_extent
 from penstock.stream.transaction import TransactionLogs, _transaction, _transaction_logs
 from penstock.stream.write import _writer
 from penstock.stream.write._large_write import LargeWrite
@@ -120,6 +120,6 @@ def commit_chunks(
     write = _Chunks(log, size=sum(len(data) for data, _ in chunks), span=back)
     extent = pack_extent(write.size if size is None else size, write.span if span is None else span)
     with patch.object(_transaction_logs, "pack_extent", lambda *_: extent):
-        logs.commit_large(write, BlockHeader(kind=EXTENT, count=0, parts=0, time_ms=0), b"", 0.5)
+        logs.commit_large(write, StreamBlockHeader(kind=EXTENT, count=0, flush_segments=0, time_ms=0), b"", 0.5)
     [first] = [block for block in blocks_of(store) if isinstance(block, Chunk) and block.number == 0]
     return EventPointer(STREAM, 0, first.start + BLOCK_HEADER_SIZE)

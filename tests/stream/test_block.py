@@ -17,9 +17,9 @@ from penstock.stream.format._block import (
     NO_WRITER,
     WRITERS,
     Block,
-    BlockHeader,
     Chunk,
     Extent,
+    StreamBlockHeader,
     pack_chunk,
     pack_extent,
     pack_lengths,
@@ -38,8 +38,8 @@ EVENTS_OF_ONE_SIZE = st.integers(0, 8).flatmap(lambda size: st.lists(st.binary(m
 EVENTS = EVENTS_OF_ANY_SIZE | EVENTS_OF_ONE_SIZE
 
 
-def packed(events: Sequence[bytes], header: BlockHeader | None = None) -> bytes:
-    header = header or BlockHeader(count=len(events), time_ms=5)
+def packed(events: Sequence[bytes], header: StreamBlockHeader | None = None) -> bytes:
+    header = header or StreamBlockHeader(count=len(events), time_ms=5)
     return header.pack() + pack_lengths(np.array([len(event) for event in events], np.int64)) + b"".join(events)
 
 
@@ -57,7 +57,7 @@ def chunk_of(data: bytes, *, number: int = 0, back: int = 0, partial: bool = Fal
 
 
 def extent_of(size: int, span: int) -> Extent:
-    data = BlockHeader(kind=EXTENT, count=0, time_ms=5).pack() + pack_extent(size, span)
+    data = StreamBlockHeader(kind=EXTENT, count=0, time_ms=5).pack() + pack_extent(size, span)
     extent = read_block(memoryview(data), where=WHERE, start=START)
     assert isinstance(extent, Extent)
     return extent
@@ -80,9 +80,10 @@ def test_a_block_of_one_event_is_the_frame_of_the_seed() -> None:
 
 def test_the_header_is_stored_as_documented() -> None:
     """It stands in every stream ever written."""
-    header = BlockHeader(
-        kind=1, columns=3, parts=0x0203, count=0x04050607, time_ms=0x08090A0B0C0D0E0F, writer=bytes(range(16, 32)),
-        last=0x2021222324252627, whole=0x28292A2B2C2D2E2F, floor=0x3031323334353637, before=0x38393A3B3C3D3E3F,
+    header = StreamBlockHeader(
+        kind=1, columns=3, flush_segments=0x0203, count=0x04050607, time_ms=0x08090A0B0C0D0E0F,
+        writer=bytes(range(16, 32)), last_number=0x2021222324252627, flush_last=0x28292A2B2C2D2E2F,
+        durable_floor=0x3031323334353637, before=0x38393A3B3C3D3E3F,
     )  # fmt: skip
     assert header.pack() == bytes([1, 3, *range(2, 64)])
 
@@ -102,7 +103,7 @@ def test_offsets_are_as_in_the_documented_example() -> None:
 
 @given(
     st.builds(
-        BlockHeader,
+        StreamBlockHeader,
         kind=st.integers(1, 4),
         parts=st.integers(0, 2**16 - 1),
         count=st.integers(0, 2**32 - 1),
@@ -113,7 +114,7 @@ def test_offsets_are_as_in_the_documented_example() -> None:
         floor=st.integers(0, 2**64 - 1),
     )
 )
-def test_a_header_comes_back_as_it_was(header: BlockHeader) -> None:
+def test_a_header_comes_back_as_it_was(header: StreamBlockHeader) -> None:
     """Every field over its whole range."""
     assert read_header(memoryview(header.pack()), where=WHERE, start=0) == header
 
@@ -156,7 +157,7 @@ def test_index_at_finds_events_where_they_begin_and_nowhere_else(events: list[by
 
 def test_a_table_of_writers_has_no_events() -> None:
     """Readers pass over it like over an empty block, however many entries it counts."""
-    data = BlockHeader(kind=WRITERS, count=3, time_ms=7).pack() + bytes(100)
+    data = StreamBlockHeader(kind=WRITERS, count=3, time_ms=7).pack() + bytes(100)
     block = read_block(memoryview(data), where=WHERE, start=START)
     assert isinstance(block, Block)
     assert (block.count, block.time_ms, block.end) == (0, 7, START + len(data))
@@ -168,28 +169,28 @@ def test_a_table_of_writers_has_no_events() -> None:
 def test_a_block_without_events_is_one() -> None:
     """An empty batch, or an empty table of writers, is nothing but a header."""
     for kind in (1, 2):
-        data = BlockHeader(kind=kind, count=0, time_ms=7).pack()
+        data = StreamBlockHeader(kind=kind, count=0, time_ms=7).pack()
         assert read_block(memoryview(data), where=WHERE, start=0).count == 0
 
 
 @pytest.mark.parametrize("words", ["80000004", "f0000004", "00000003", "00000005", "ffffffff"])
 def test_a_length_that_does_not_fit_is_refused(words: str) -> None:
     """Also the seed's slip ``f000 0004``: what no Penstock writes is damage, not a guess."""
-    data = BlockHeader(count=1, time_ms=0).pack() + bytes.fromhex(words) + b"\x12\x34\x56\x78"
+    data = StreamBlockHeader(count=1, time_ms=0).pack() + bytes.fromhex(words) + b"\x12\x34\x56\x78"
     with pytest.raises(StreamCorrupt, match="segment 0 of stream a/b at byte 1000"):
         read_block(memoryview(data), where=WHERE, start=START)
 
 
 def test_lengths_that_only_fit_when_they_overflow_are_refused() -> None:
     """Their sum is taken in 64 bits: two lengths of 2 GiB are not none."""
-    data = BlockHeader(count=2, time_ms=0).pack() + bytes.fromhex("80000000 80000000")
+    data = StreamBlockHeader(count=2, time_ms=0).pack() + bytes.fromhex("80000000 80000000")
     with pytest.raises(StreamCorrupt, match="not as long"):
         read_block(memoryview(data), where=WHERE, start=START)
 
 
 def test_a_count_that_does_not_fit_is_refused_before_anything_is_allocated() -> None:
     """It could ask for 16 GiB."""
-    data = BlockHeader(count=2**32 - 1, time_ms=0).pack() + bytes(64)
+    data = StreamBlockHeader(count=2**32 - 1, time_ms=0).pack() + bytes(64)
     with pytest.raises(StreamCorrupt, match="no budget for 4294967295 events"):
         read_block(memoryview(data), where=WHERE, start=START)
 
@@ -197,7 +198,7 @@ def test_a_count_that_does_not_fit_is_refused_before_anything_is_allocated() -> 
 def test_bytes_behind_the_events_are_refused() -> None:
     """A block without events has nothing behind its header, either."""
     for count in (0, 1):
-        data = BlockHeader(count=count, time_ms=0).pack() + bytes(4 * count) + b"x"
+        data = StreamBlockHeader(count=count, time_ms=0).pack() + bytes(4 * count) + b"x"
         with pytest.raises(StreamCorrupt, match="not as long"):
             read_block(memoryview(data), where=WHERE, start=START)
 
@@ -213,12 +214,12 @@ def test_a_block_without_a_whole_header_is_refused(size: int) -> None:
 def test_a_block_of_another_kind_is_refused(kind: int) -> None:
     """A newer Penstock may have written it; reading it as events would be a guess."""
     with pytest.raises(StreamCorrupt, match=f"unknown kind {kind}"):
-        read_header(memoryview(BlockHeader(kind=kind, count=0, time_ms=0).pack()), where=WHERE, start=START)
+        read_header(memoryview(StreamBlockHeader(kind=kind, count=0, time_ms=0).pack()), where=WHERE, start=START)
 
 
 def test_a_writer_without_an_id_is_zeros() -> None:
     """No hash of an id may be taken for it, and the default of a header is that."""
-    assert BlockHeader(count=0, time_ms=0).writer == NO_WRITER == bytes(16)
+    assert StreamBlockHeader(count=0, time_ms=0).writer == NO_WRITER == bytes(16)
 
 
 def test_two_chunks_are_the_frames_of_the_seed() -> None:
@@ -265,7 +266,7 @@ def test_an_extent_is_stored_as_documented() -> None:
 @pytest.mark.parametrize("size", [0, 8, 15])
 def test_an_extent_of_another_size_is_refused(size: int) -> None:
     """It is read before any chunk is looked at, and believed."""
-    data = BlockHeader(kind=EXTENT, count=0, time_ms=0).pack() + bytes(size)
+    data = StreamBlockHeader(kind=EXTENT, count=0, time_ms=0).pack() + bytes(size)
     with pytest.raises(StreamCorrupt, match="an extent of the wrong size"):
         read_block(memoryview(data), where=WHERE, start=START)
 
@@ -273,7 +274,7 @@ def test_an_extent_of_another_size_is_refused(size: int) -> None:
 @pytest.mark.parametrize("size", [17, 32])
 def test_an_extent_with_more_than_it_says_is_refused(size: int) -> None:
     """Behind it there are only the columns that its header names."""
-    data = BlockHeader(kind=EXTENT, count=0).pack() + bytes(size)
+    data = StreamBlockHeader(kind=EXTENT, count=0).pack() + bytes(size)
     with pytest.raises(StreamCorrupt, match="columns of an unknown kind"):
         read_block(memoryview(data), where=WHERE, start=START)
 

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from penstock.errors import BadArgument, StreamCorrupt
 from penstock.stream.format._block import (
-    BlockHeader,
     SpliceLabel,
+    StreamBlockHeader,
     block_digest,
     read_block,
     read_header,
@@ -119,7 +119,7 @@ def test_damaged_columns_are_refused_and_never_read_beyond(
 
 def test_block_whose_columns_do_not_fit_is_corrupt() -> None:
     """The error says where, as for every other damage."""
-    header = BlockHeader(count=1, columns=KEYS)
+    header = StreamBlockHeader(count=1, columns=KEYS)
     view = memoryview(header.pack() + (1).to_bytes(4, "big") + b"e" + (9).to_bytes(4, "big") + b"k")
     block = read_block(view, where="segment 0", start=0)
     with pytest.raises(StreamCorrupt, match="columns are longer"):
@@ -128,10 +128,12 @@ def test_block_whose_columns_do_not_fit_is_corrupt() -> None:
 
 def test_digest_of_a_block_does_not_know_when_and_where_it_was_appended() -> None:
     """A client cannot know either; by the digest it asks whether its block got there before a connection was lost."""
-    header = BlockHeader(count=1, writer=b"w" * 16, last=7)
+    header = StreamBlockHeader(count=1, writer=b"w" * 16, last_number=7)
     stored = read_header(memoryview(header.pack_at(1_700_000_000_000, 41)), where="segment 0", start=0)
     assert block_digest(header, b"bo", b"dy") == block_digest(stored, b"body")
-    assert block_digest(header, b"body") != block_digest(BlockHeader(count=2, writer=b"w" * 16, last=7), b"body")
+    assert block_digest(header, b"body") != block_digest(
+        StreamBlockHeader(count=2, writer=b"w" * 16, last_number=7), b"body"
+    )
 
 
 @pytest.mark.parametrize("keys", [[b"k", b"long key"], [None, b"k"], [b"", None]])
@@ -144,10 +146,10 @@ def test_keys_are_dropped_from_a_block_and_nothing_else_is(
     rows, _ = as_rows([b"one", b"three"], keys, headers, without=0.0)
     flags, body = rows.packed()
     parts = [b"".join(body)] if is_in_one else body
-    header = BlockHeader(count=2, columns=flags, last=2)
+    header = StreamBlockHeader(count=2, columns=flags, last_number=2)
     kept, *rest = without_keys(header, *parts)
     plain_flags, plain = EventRows(rows.events, None, rows.headers).packed()
-    assert (kept, b"".join(rest)) == (BlockHeader(count=2, columns=plain_flags, last=2), b"".join(plain))
+    assert (kept, b"".join(rest)) == (StreamBlockHeader(count=2, columns=plain_flags, last_number=2), b"".join(plain))
     assert block_digest(header, *parts) == block_digest(kept, *rest), "a client finds its block all the same"
     assert without_keys(kept, *rest) == (kept, *rest)
 

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from penstock.cpo import Cpo
     from penstock.ports import Bytes
     from penstock.stream import Engine
-    from penstock.stream.format._block import BlockHeader
+    from penstock.stream.format._block import StreamBlockHeader
     from penstock.stream.segment._segment import PendingBlock
     from penstock.stream.transaction._transaction import Transaction
     from penstock.testing import CrashState
@@ -308,7 +308,7 @@ def stopped_in_commit(name: str, patch: pytest.MonkeyPatch) -> CrashState:
     disk, calls = RecordingDisk(), count()
     submit_held = Segment.submit_held
 
-    def submit_once(segment: Segment, header: BlockHeader, *parts: Bytes) -> PendingBlock:
+    def submit_once(segment: Segment, header: StreamBlockHeader, *parts: Bytes) -> PendingBlock:
         if next(calls):
             raise Stop
         return submit_held(segment, header, *parts)

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from penstock.cpo import Cpo
     from penstock.log import PendingLogAppend
     from penstock.stream import Engine
-    from penstock.stream.format._block import BlockHeader
+    from penstock.stream.format._block import StreamBlockHeader
     from penstock.stream.segment._segment import PendingBlock
     from penstock.stream.transaction._transaction import Transaction
 
@@ -279,7 +279,7 @@ def test_a_commit_that_is_finished_at_the_third_attempt_is_there_once(
     def refuse(*_: object, **__: object) -> PendingBlock:
         raise DiskFull("the segment")
 
-    def refuse_second(segment: Segment, header: BlockHeader, *parts: bytes) -> PendingBlock:
+    def refuse_second(segment: Segment, header: StreamBlockHeader, *parts: bytes) -> PendingBlock:
         return refuse() if next(calls) else submit(segment, header, *parts)
 
     with store_and_manager(disk, cpo) as (store, _):

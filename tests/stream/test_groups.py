@@ -33,7 +33,7 @@ from penstock.errors import (
 from penstock.log import PlogSizes
 from penstock.model import Lag, Position, StreamCut
 from penstock.stream.catalog._group_state import lost_segments
-from penstock.stream.format._block import BlockHeader, pack_lengths
+from penstock.stream.format._block import StreamBlockHeader, pack_lengths
 from penstock.stream.group import _losses
 from penstock.stream.group._membership import LocalMembership
 from penstock.stream.read._reader import READER_LEASE_S
@@ -62,7 +62,7 @@ def pool() -> Iterator[ThreadPoolExecutor]:
 def put(store: Engine, *events: bytes, segment: int = 0, stream: str = STREAM) -> None:
     """Append one block, durably."""
     store = inside(store)
-    header = BlockHeader(count=len(events), time_ms=int(store.clock.now() * 1000))
+    header = StreamBlockHeader(count=len(events), time_ms=int(store.clock.now() * 1000))
     lengths = pack_lengths(np.array([len(event) for event in events]))
     store.segments.get(stream, segment).submit(header, lengths, b"".join(events)).result()
 

@@ -23,7 +23,7 @@ from penstock.errors import (
     StoreClosed,
 )
 from penstock.model import EventPointer, Position, StreamCut
-from penstock.stream.format._block import BLOCK_HEADER_SIZE, LENGTH_SIZE, BlockHeader, pack_lengths
+from penstock.stream.format._block import BLOCK_HEADER_SIZE, LENGTH_SIZE, StreamBlockHeader, pack_lengths
 from penstock.stream.read._cursor import Cursor
 from penstock.stream.serializers import StrSerializer
 from tests.stream.harness import embedded_only, inside
@@ -49,7 +49,7 @@ def pool() -> Iterator[ThreadPoolExecutor]:
 def put(store: Engine, *events: bytes, segment: int = 0, stream: str = STREAM, writer: bytes = bytes(16)) -> None:
     """Append one block, durably."""
     store = inside(store)
-    header = BlockHeader(count=len(events), time_ms=int(store.clock.now() * 1000), writer=writer)
+    header = StreamBlockHeader(count=len(events), time_ms=int(store.clock.now() * 1000), writer=writer)
     lengths = pack_lengths(np.array([len(event) for event in events]))
     store.segments.get(stream, segment).submit(header, lengths, b"".join(events)).result()
 

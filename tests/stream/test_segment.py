@@ -13,7 +13,7 @@ from penstock.cpo import open_cpo
 from penstock.errors import AppendTooLarge, DiskFailed
 from penstock.log import LogStream, MetadataManager, PlogSizes
 from penstock.plog import APPEND_SIZE_MAX, FilePlogs
-from penstock.stream.format._block import BLOCK_HEADER_SIZE, WRITERS, Block, BlockHeader, read_header
+from penstock.stream.format._block import BLOCK_HEADER_SIZE, WRITERS, Block, StreamBlockHeader, read_header
 from penstock.stream.segment._segment import Segment, SegmentEnded
 from penstock.stream.segment._segment_writers import TABLE_EVERY_BLOCKS, TABLE_EVERY_BYTES
 from penstock.stream.segment._wake_up import WakeUp
@@ -82,7 +82,7 @@ def world(monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
 def submit(
     segment: Segment, event: bytes = b"event", *, writer: bytes = W1, last: int = 1, time_ms: int = 0
 ) -> PendingBlock:
-    header = BlockHeader(count=1, time_ms=time_ms, writer=writer, last=last, whole=last)
+    header = StreamBlockHeader(count=1, time_ms=time_ms, writer=writer, last_number=last, flush_last=last)
     return segment.submit(header, struct.pack(">I", len(event)), event)
 
 
@@ -172,7 +172,7 @@ def test_a_segment_that_ended_takes_no_more(world: World) -> None:
 def test_what_was_taken_is_counted(world: World) -> None:
     """Automatic scaling goes by it: events, and all bytes that they cost."""
     with world.open() as segment:
-        header = BlockHeader(count=3, time_ms=0)
+        header = StreamBlockHeader(count=3, time_ms=0)
         segment.submit(header, struct.pack(">III", 1, 1, 1), b"abc").result()
         assert (segment.events, segment.bytes) == (3, segment.tail)
 
@@ -220,7 +220,7 @@ def test_the_table_of_writers_is_found_again(world: World) -> None:
 
 def test_a_segment_begins_with_what_it_inherited(world: World) -> None:
     """And has it again after a restart, as long as it has no table of its own."""
-    world.inherited.note(BlockHeader(count=1, time_ms=0, writer=W3, last=7))
+    world.inherited.note(StreamBlockHeader(count=1, time_ms=0, writer=W3, last_number=7))
     with world.open() as segment:
         write(segment, last=1)
         assert segment.writers().last(W3, None) == 7

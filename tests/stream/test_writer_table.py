@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from penstock.errors import StreamCorrupt
 from penstock.plog import APPEND_SIZE_MAX
-from penstock.stream.format._block import BLOCK_HEADER_SIZE, NO_WRITER, WRITERS, BlockHeader, read_header
+from penstock.stream.format._block import BLOCK_HEADER_SIZE, NO_WRITER, WRITERS, StreamBlockHeader, read_header
 from penstock.stream.segment._writer_table import (
     ENTRIES_MAX,
     Inherited,
@@ -43,13 +43,15 @@ TABLES = st.builds(
 )
 
 
-def block(writer: bytes, last: int, *, whole: int | None = None, floor: int = 0, parts: int = 1) -> BlockHeader:
+def block(writer: bytes, last: int, *, whole: int | None = None, floor: int = 0, parts: int = 1) -> StreamBlockHeader:
     """Return the header of a block; by default the only one of its flush."""
     whole = last if whole is None else whole
-    return BlockHeader(count=1, time_ms=0, writer=writer, last=last, whole=whole, floor=floor, parts=parts)
+    return StreamBlockHeader(
+        count=1, time_ms=0, writer=writer, last_number=last, flush_last=whole, durable_floor=floor, flush_segments=parts
+    )
 
 
-def table_of(*headers: BlockHeader) -> WriterTable:
+def table_of(*headers: StreamBlockHeader) -> WriterTable:
     table = WriterTable()
     for header in headers:
         table.note(header)
@@ -70,8 +72,8 @@ def test_a_writer_is_named_by_a_hash_that_never_changes() -> None:
 def test_a_table_is_stored_as_documented() -> None:
     """It stands in segments on disk."""
     table = WriterTable(
-        {bytes(range(16)): WriterEntry(last=1, whole=2, floor=3, parts=4)},
-        [Inherited(bytes(range(16, 32)), last=5, whole=6, floor=7, parts=8, low=0.25, high=0.5)],
+        {bytes(range(16)): WriterEntry(last_number=1, flush_last=2, durable_floor=3, flush_segments=4)},
+        [Inherited(bytes(range(16, 32)), 5, 6, 7, 8, low=0.25, high=0.5)],
     )
     data = table.pack(time_ms=9, events=7)
     header = read_header(memoryview(data), where="here", start=0)
@@ -110,7 +112,7 @@ def test_the_largest_table_fits_into_one_append() -> None:
 
 def test_a_writer_without_an_id_leaves_no_trace() -> None:
     """Nobody could ask for it again."""
-    assert table_of(BlockHeader(count=5, time_ms=0)).own == {}
+    assert table_of(StreamBlockHeader(count=5, time_ms=0)).own == {}
 
 
 def test_the_last_block_of_a_writer_counts() -> None:
@@ -164,7 +166,7 @@ def test_what_was_inherited_is_dropped_once_the_writer_has_written_more() -> Non
     merged = inherit([(0.0, 1.0, table_of(block(W1, 10)))], low=0.0, high=1.0)
     merged.note(block(W1, 11))
     after = inherit([(0.0, 1.0, merged)], low=0.0, high=1.0)
-    assert [one.last for one in after.inherited] == [11]
+    assert [one.last_number for one in after.inherited] == [11]
 
 
 def test_a_key_outside_of_what_was_inherited_finds_nothing() -> None:

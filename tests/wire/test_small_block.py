@@ -7,10 +7,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.errors import BadArgument
-from penstock.stream.format._block import BLOCK_HEADER_SIZE, BlockHeader
+from penstock.stream.format._block import BLOCK_HEADER_SIZE, StreamBlockHeader
 from penstock.wire import SMALL_SIZE_MAX, SmallBlock
 
-HEADER = BlockHeader(count=1, time_ms=1_700_000_000_000, writer=bytes(range(16)), last=7, whole=7, floor=6).pack()
+HEADER = StreamBlockHeader(
+    count=1, time_ms=1_700_000_000_000, writer=bytes(range(16)), last_number=7, flush_last=7, durable_floor=6
+).pack()
 
 
 @given(st.integers(0, 63), st.integers(0, (1 << 63) - 1), st.binary(max_size=200), st.binary(max_size=200))

@@ -52,10 +52,10 @@ __all__ = [
     "WRITERS",
     "AnyBlock",
     "Block",
-    "BlockHeader",
     "Chunk",
     "Extent",
     "SpliceLabel",
+    "StreamBlockHeader",
     "block_digest",
     "pack_chunk",
     "pack_extent",
@@ -81,33 +81,33 @@ EXTENT: Final = 4
 NO_WRITER: Final = bytes(16)
 
 
-class BlockHeader(msgspec.Struct, frozen=True, kw_only=True):
+class StreamBlockHeader(msgspec.Struct, frozen=True, kw_only=True):
     """The 64 bytes before every block, big-endian.
 
-    0   1  kind      1 events, 2 table of writers, 3 chunk, 4 extent; a number is never given a new meaning
-    1   1  columns   what stands behind the events: 1 keys, 2 headers
-    2   2  parts     how many segments this flush of the writer went to; 0: this is not the last block of its part
-    4   4  count     events in the block
-    8   8  time_ms   when the store's owner appended it, milliseconds since 1970
-    16  16 writer    hash of the writer's id; zeros for a writer without one
-    32  8  last      number of the block's last event
-    40  8  whole     number of the last event of the flush that the block is part of
-    48  8  floor     all events of the writer up to this number are durable once this block is
-    56  8  before    how many events come before it in its log
+    0   1  kind            1 events, 2 table of writers, 3 chunk, 4 extent; a number is never given a new meaning
+    1   1  columns         what stands behind the events: 1 keys, 2 headers
+    2   2  flush_segments  how many segments this flush of the writer went to; 0: not its last block in the segment
+    4   4  count           events in the block
+    8   8  time_ms         when the store's owner appended it, milliseconds since 1970
+    16  16 writer          hash of the writer's id; zeros for a writer without one
+    32  8  last_number     number of the block's last event
+    40  8  flush_last      number of the last event of the flush that the block is part of
+    48  8  durable_floor   all events of the writer up to this number are durable once this block is
+    56  8  before          how many events come before it in its log
 
-    In a chunk ``last``, ``whole`` and ``floor`` are 0, its number in the event, and how many bytes before it the
-    event's first chunk is. Time and ``before`` are those of the segment that takes the block, which fills them in.
+    In a chunk the three numbers are 0, the chunk's number in the event, and how many bytes before it the event's first
+    chunk is. The segment that takes the block fills in ``time_ms`` and ``before``.
     """
 
     kind: int = EVENTS
     columns: int = 0
-    parts: int = 1
+    flush_segments: int = 1
     count: int
     time_ms: int = 0
     writer: bytes = NO_WRITER
-    last: int = 0
-    whole: int = 0
-    floor: int = 0
+    last_number: int = 0
+    flush_last: int = 0
+    durable_floor: int = 0
     before: int = 0
 
     @property
@@ -124,13 +124,13 @@ class BlockHeader(msgspec.Struct, frozen=True, kw_only=True):
         return _HEADER.pack(
             self.kind,
             self.columns,
-            self.parts,
+            self.flush_segments,
             self.count,
             time_ms,
             self.writer,
-            self.last,
-            self.whole,
-            self.floor,
+            self.last_number,
+            self.flush_last,
+            self.durable_floor,
             before,
         )
 
@@ -158,23 +158,25 @@ class SpliceLabel(msgspec.Struct, frozen=True):
         return cls(*_LABEL.unpack(data))
 
 
-def read_header(view: memoryview, *, where: str, start: int) -> BlockHeader:
+def read_header(view: memoryview, *, where: str, start: int) -> StreamBlockHeader:
     """Return the header of the block at ``start`` of the segment called ``where``."""
     if len(view) < BLOCK_HEADER_SIZE:
         raise StreamCorrupt(where, offset=start, reason=f"a block of {len(view)} bytes has no header")
-    kind, columns, parts, count, time_ms, writer, last, whole, floor, before = _HEADER.unpack_from(view)
+    kind, columns, flush_segments, count, time_ms, writer, last_number, flush_last, durable_floor, before = (
+        _HEADER.unpack_from(view)
+    )
     if not EVENTS <= kind <= EXTENT:
         raise StreamCorrupt(where, offset=start, reason=f"a block of unknown kind {kind}")
-    return BlockHeader(
+    return StreamBlockHeader(
         kind=kind,
         columns=columns,
-        parts=parts,
+        flush_segments=flush_segments,
         count=count,
         time_ms=time_ms,
         writer=writer,
-        last=last,
-        whole=whole,
-        floor=floor,
+        last_number=last_number,
+        flush_last=flush_last,
+        durable_floor=durable_floor,
         before=before,
     )
 
@@ -191,7 +193,7 @@ def split_parts(parts: Sequence[Bytes], place: int) -> tuple[list[memoryview], m
     return before, rest[0] if len(rest) == 1 else memoryview(b"".join(rest))
 
 
-def without_keys(header: BlockHeader, *parts: Bytes) -> tuple[BlockHeader, *tuple[Bytes, ...]]:
+def without_keys(header: StreamBlockHeader, *parts: Bytes) -> tuple[StreamBlockHeader, *tuple[Bytes, ...]]:
     """Return a block of events without their keys; the events are not copied. The first part has all length words."""
     if header.kind != EVENTS or not header.columns & KEYS:
         return header, *parts
@@ -201,7 +203,7 @@ def without_keys(header: BlockHeader, *parts: Bytes) -> tuple[BlockHeader, *tupl
     return msgspec.structs.replace(header, columns=header.columns & ~KEYS), *body
 
 
-def block_digest(header: BlockHeader, *parts: Bytes) -> bytes:
+def block_digest(header: StreamBlockHeader, *parts: Bytes) -> bytes:
     """Return what tells a block from all others, but not when and behind how many events it was appended.
 
     Nor does it depend on the keys: the stream may have been told not to store them while the block was under way.
@@ -235,7 +237,7 @@ class Block:
         "time_ms",
     )
 
-    def __init__(self, header: BlockHeader, view: memoryview, *, where: str, start: int) -> None:
+    def __init__(self, header: StreamBlockHeader, view: memoryview, *, where: str, start: int) -> None:
         count = header.count if header.kind == EVENTS else 0
         body = BLOCK_HEADER_SIZE + LENGTH_SIZE * count
         if len(view) < body:
@@ -359,9 +361,9 @@ class Chunk:
 
     count: Final = 0  # it holds no event
 
-    def __init__(self, header: BlockHeader, view: memoryview, *, where: str, start: int) -> None:
+    def __init__(self, header: StreamBlockHeader, view: memoryview, *, where: str, start: int) -> None:
         self.start, self.end, self.time_ms = start, start + len(view), header.time_ms
-        self.number, self.back = header.whole, header.floor
+        self.number, self.back = header.flush_last, header.durable_floor
         self.data = view[BLOCK_HEADER_SIZE + LENGTH_SIZE :]
         word = int.from_bytes(view[BLOCK_HEADER_SIZE : BLOCK_HEADER_SIZE + LENGTH_SIZE], "big")
         self.partial = bool(word & PARTIAL)
@@ -393,7 +395,7 @@ class Extent:
 
     count: Final = 0  # it holds no event
 
-    def __init__(self, header: BlockHeader, view: memoryview, *, where: str, start: int) -> None:
+    def __init__(self, header: StreamBlockHeader, view: memoryview, *, where: str, start: int) -> None:
         self.start, self.end, self.time_ms, self.before = start, start + len(view), header.time_ms, header.before
         if len(view) < BLOCK_HEADER_SIZE + _EXTENT.size:
             raise StreamCorrupt(where, offset=start, reason="an extent of the wrong size")
@@ -410,7 +412,9 @@ class Extent:
 
 def pack_chunk(data_size: int, *, number: int, back: int, partial: bool, time_ms: int) -> bytes:
     """Return what stands before the bytes of a chunk: its header and its length word."""
-    header = BlockHeader(kind=CHUNK, parts=0, count=1, time_ms=time_ms, whole=number, floor=back)
+    header = StreamBlockHeader(
+        kind=CHUNK, flush_segments=0, count=1, time_ms=time_ms, flush_last=number, durable_floor=back
+    )
     return header.pack() + (data_size | (PARTIAL if partial else 0)).to_bytes(LENGTH_SIZE, "big")
 
 

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Final
 
 from penstock.errors import PenstockError
 from penstock.stream.format import (
-    BlockHeader,
     SpliceLabel,
+    StreamBlockHeader,
     read_block,
     read_header,
     without_keys,
@@ -92,7 +92,7 @@ class Segment:
         """Where the first plog that is left begins."""
         return self._log.start
 
-    def submit(self, header: BlockHeader, *parts: Bytes) -> PendingBlock:
+    def submit(self, header: StreamBlockHeader, *parts: Bytes) -> PendingBlock:
         """Append a block without waiting; ``SegmentEnded`` if there are successors to write to."""
         with self._lock:
             if self.ended:
@@ -118,7 +118,9 @@ class Segment:
         """Return the table of writers; the caller holds the segment."""
         return self._writers.table or self._learn_table()
 
-    def submit_held(self, header: BlockHeader, *parts: Bytes, expected: LogPosition | None = None) -> PendingBlock:
+    def submit_held(
+        self, header: StreamBlockHeader, *parts: Bytes, expected: LogPosition | None = None
+    ) -> PendingBlock:
         """Append a block without waiting; the caller holds the segment, and may say where its log has to end.
 
         It gets the time of now, and keeps its keys if the stream does, whatever its writer knows of that.
@@ -159,7 +161,7 @@ class Segment:
         """Return the segment's log, which is made now if it was not there; the caller holds the segment."""
         return self._log.created()
 
-    def take_over(self, headers: Iterable[BlockHeader] | None, *, events: int, size: int) -> None:
+    def take_over(self, headers: Iterable[StreamBlockHeader] | None, *, events: int, size: int) -> None:
         """Note that the segment's log has taken over others with these blocks of writers; the caller holds it.
 
         Without ``headers`` nobody knows which: they are read.
@@ -174,7 +176,7 @@ class Segment:
             self._total += events
         self._last = None
 
-    def _note(self, header: BlockHeader | None, *, blocks: int, size: int) -> None:
+    def _note(self, header: StreamBlockHeader | None, *, blocks: int, size: int) -> None:
         if header is not None:
             self._table().note(header)
             self.events += header.count
@@ -284,7 +286,7 @@ class Segment:
         ``NumbersTaken`` if there are other events under its numbers.
         """
         entry = self.writers().own.get(writer)
-        if entry is None or entry.last <= last - count:
+        if entry is None or entry.last_number <= last - count:
             return None
         return find_block(self._log, writer, last=last, count=count, digest=digest)
 
@@ -347,7 +349,7 @@ class Segment:
         found = [] if log is None or offset >= stop else log.locate(offset, stop)
         return [(start, _commit_ms(label), located) for start, label, located in found]
 
-    def headers(self, offset: int) -> Iterator[BlockHeader]:
+    def headers(self, offset: int) -> Iterator[StreamBlockHeader]:
         """Return the headers of all blocks from ``offset`` on that are durable, shown or not."""
         log, end = self._log.opened, self._log.length
         if log is not None and offset < end:

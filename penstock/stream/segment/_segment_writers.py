@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from penstock.stream.format import BLOCK_HEADER_SIZE, CHUNK, WRITERS, BlockHeader, block_digest, read_header
+from penstock.stream.format import BLOCK_HEADER_SIZE, CHUNK, WRITERS, StreamBlockHeader, block_digest, read_header
 from penstock.stream.segment._writer_table import WriterTable
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ class SegmentWriters:
         self.stored_at = -1
         self._bytes_since = self._blocks_since = 0  # since the last stored table
 
-    def note(self, header: BlockHeader) -> None:
+    def note(self, header: StreamBlockHeader) -> None:
         """Take in a block."""
         assert self.table is not None, "it is read before a block is appended"
         self.table.note(header)
@@ -82,11 +82,11 @@ class SegmentWriters:
         table, _, end = self._find()
         return table is not None, end
 
-    def _find(self) -> tuple[WriterTable | None, list[BlockHeader], int]:
+    def _find(self) -> tuple[WriterTable | None, list[StreamBlockHeader], int]:
         """Find the last stored table, reading backwards; return it, the headers behind it, last first, and the end."""
         log, where = self._log.opened, self._log.where
         low = end = 0 if log is None else log.length
-        look, headers = _FIRST_LOOK, list[BlockHeader]()
+        look, headers = _FIRST_LOOK, list[StreamBlockHeader]()
         table, self.stored_at = None, -1
         while log is not None and low > log.start and table is None:
             blocks = list(log.blocks(max(log.start, low - look), low))
@@ -96,8 +96,8 @@ class SegmentWriters:
                 if header.kind == WRITERS:
                     table, self.stored_at = WriterTable.unpack(header, view, where=where, start=start), start
                     break
-                if header.kind == CHUNK and header.floor:
-                    low = start - header.floor  # where the large event begins: what lies between is all chunks
+                if header.kind == CHUNK and header.durable_floor:
+                    low = start - header.durable_floor  # where the large event begins: what lies between is all chunks
                     break
                 headers.append(header)
         self._blocks_since, self._bytes_since = len(headers), end - max(self.stored_at, 0)
@@ -115,10 +115,10 @@ def find_block(segment_log: SegmentLog, writer: bytes, *, last: int, count: int,
         blocks = list(log.blocks(max(log.start, end - _FIRST_LOOK), end))
         for start, view in reversed(blocks):
             header = read_header(view, where=segment_log.where, start=start)
-            if header.writer == writer and header.last <= last:
-                if header.last == last and block_digest(header, view[BLOCK_HEADER_SIZE:]) == digest:
+            if header.writer == writer and header.last_number <= last:
+                if header.last_number == last and block_digest(header, view[BLOCK_HEADER_SIZE:]) == digest:
                     return start
-                if header.last > last - count:
+                if header.last_number > last - count:
                     raise NumbersTaken
                 return None
         end = blocks[0][0]

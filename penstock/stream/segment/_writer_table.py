@@ -4,7 +4,8 @@ It makes a re-sent event harmless: one whose number is not above the last one of
 The table stands in the segment itself, every few megabytes, in a block without events; so it is found again by
 reading a little of the end. Stored are, big-endian, behind the block's header:
 
-    per entry of the segment's own: writer (16), last (8), whole (8), floor (8), parts (2), padding (6)
+    per entry of the segment's own: writer (16), last_number (8), flush_last (8), durable_floor (8), flush_segments (2),
+                                    padding (6)
     per entry that was inherited:   the same, then low (8, double), high (8, double)
 
 ``count`` in the block's header says how many entries are the segment's own.
@@ -24,7 +25,7 @@ from typing import TYPE_CHECKING, Final
 
 from penstock.errors import StreamCorrupt
 from penstock.plog import APPEND_SIZE_MAX
-from penstock.stream.format import BLOCK_HEADER_SIZE, NO_WRITER, WRITERS, BlockHeader
+from penstock.stream.format import BLOCK_HEADER_SIZE, NO_WRITER, WRITERS, StreamBlockHeader
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -54,12 +55,12 @@ def writer_hash(writer_id: str) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class WriterEntry:
-    """What a writer last wrote; the fields are those of :class:`BlockHeader`."""
+    """What a writer last wrote; the fields are those of :class:`StreamBlockHeader`."""
 
-    last: int
-    whole: int
-    floor: int
-    parts: int
+    last_number: int
+    flush_last: int
+    durable_floor: int
+    flush_segments: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,10 +68,10 @@ class Inherited:
     """What a writer last wrote to a predecessor that had this part of the key space."""
 
     writer: bytes
-    last: int
-    whole: int
-    floor: int
-    parts: int
+    last_number: int
+    flush_last: int
+    durable_floor: int
+    flush_segments: int
     low: float
     high: float
 
@@ -88,11 +89,13 @@ class WriterTable:
     blocks_behind: int = 0
     bytes_behind: int = 0
 
-    def note(self, header: BlockHeader) -> None:
+    def note(self, header: StreamBlockHeader) -> None:
         """Take in a block; one whose events have no numbers changes nothing."""
-        if header.writer != NO_WRITER and header.last:
+        if header.writer != NO_WRITER and header.last_number:
             self.own.pop(header.writer, None)
-            self.own[header.writer] = WriterEntry(header.last, header.whole, header.floor, header.parts)
+            self.own[header.writer] = WriterEntry(
+                header.last_number, header.flush_last, header.durable_floor, header.flush_segments
+            )
             if len(self.own) > ENTRIES_MAX:
                 del self.own[next(iter(self.own))]
 
@@ -103,33 +106,35 @@ class WriterTable:
         """
         entry = self.own.get(writer)
         before = (
-            one.last
+            one.last_number
             for one in self.inherited
             if position is not None and one.low <= position < one.high and one.writer == writer
         )
-        return max(entry.last if entry else 0, *before, 0)
+        return max(entry.last_number if entry else 0, *before, 0)
 
     def pack(self, time_ms: int, events: int) -> bytes:
         """Return the block that holds the table, behind so many events of its segment."""
-        header = BlockHeader(kind=WRITERS, count=len(self.own), time_ms=time_ms, before=events)
-        own = (_OWN.pack(writer, one.last, one.whole, one.floor, one.parts) for writer, one in self.own.items())
+        header = StreamBlockHeader(kind=WRITERS, count=len(self.own), time_ms=time_ms, before=events)
+        own = (
+            _OWN.pack(writer, one.last_number, one.flush_last, one.durable_floor, one.flush_segments)
+            for writer, one in self.own.items()
+        )
         rest = (
-            _INHERITED.pack(one.writer, one.last, one.whole, one.floor, one.parts, one.low, one.high)
+            _INHERITED.pack(
+                one.writer, one.last_number, one.flush_last, one.durable_floor, one.flush_segments, one.low, one.high
+            )
             for one in self.inherited
         )
         return b"".join((header.pack(), *own, *rest))
 
     @classmethod
-    def unpack(cls, header: BlockHeader, view: memoryview, *, where: str, start: int) -> WriterTable:
+    def unpack(cls, header: StreamBlockHeader, view: memoryview, *, where: str, start: int) -> WriterTable:
         """Read what :meth:`pack` wrote."""
         body = view[BLOCK_HEADER_SIZE:]
         split = header.count * _OWN.size
         if split > len(body) or (len(body) - split) % _INHERITED.size:
             raise StreamCorrupt(where, offset=start, reason="a table of writers of the wrong size")
-        own = {
-            writer: WriterEntry(last, whole, floor, parts)
-            for writer, last, whole, floor, parts in _OWN.iter_unpack(body[:split])
-        }
+        own = {writer: WriterEntry(*numbers) for writer, *numbers in _OWN.iter_unpack(body[:split])}
         return cls(own, [Inherited(*fields) for fields in _INHERITED.iter_unpack(body[split:])])
 
 
@@ -148,13 +153,13 @@ def _still_needed(table: WriterTable) -> Iterator[Inherited]:
     """Return what a table inherited of writers that have not written more since."""
     for one in table.inherited:
         own = table.own.get(one.writer)
-        if own is None or own.last < one.last:
+        if own is None or own.last_number < one.last_number:
             yield one
 
 
 def _handed_on(table: WriterTable, *, low: float, high: float) -> Iterator[Inherited]:
     for writer, own in table.own.items():
-        yield Inherited(writer, own.last, own.whole, own.floor, own.parts, low, high)
+        yield Inherited(writer, own.last_number, own.flush_last, own.durable_floor, own.flush_segments, low, high)
 
 
 def durable_number(writer: bytes, tables: Iterable[WriterTable]) -> int:
@@ -166,10 +171,10 @@ def durable_number(writer: bytes, tables: Iterable[WriterTable]) -> int:
     best = 0
     there: dict[tuple[int, int], set[int]] = {}  # by flush: the last number of each part, which no other part has
     for entry in _entries(writer, tables):
-        best = max(best, entry.floor)
-        if entry.parts:
-            there.setdefault((entry.whole, entry.parts), set()).add(entry.last)
-    return max([best, *(whole for (whole, parts), found in there.items() if len(found) >= parts)])
+        best = max(best, entry.durable_floor)
+        if entry.flush_segments:
+            there.setdefault((entry.flush_last, entry.flush_segments), set()).add(entry.last_number)
+    return max([best, *(last for (last, segments), found in there.items() if len(found) >= segments)])
 
 
 def highest_number(writer: bytes, tables: Iterable[WriterTable]) -> int:
@@ -178,7 +183,7 @@ def highest_number(writer: bytes, tables: Iterable[WriterTable]) -> int:
     Who sends such a flush again must not say how many parts it has: with a part of the first attempt, its parts could
     seem to be all there.
     """
-    return max((max(entry.last, entry.whole) for entry in _entries(writer, tables)), default=0)
+    return max((max(entry.last_number, entry.flush_last) for entry in _entries(writer, tables)), default=0)
 
 
 def _entries(writer: bytes, tables: Iterable[WriterTable]) -> Iterator[WriterEntry | Inherited]:

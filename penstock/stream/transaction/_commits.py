@@ -27,12 +27,12 @@ import msgspec
 from penstock.errors import CommitUnfinished, PenstockError, StreamSealed, WrongPosition
 from penstock.stream.format import (
     NO_SEGMENT,
-    BlockHeader,
     Committed,
     Committing,
     CopiedPart,
     LoggedPart,
     SpliceLabel,
+    StreamBlockHeader,
     Uncommitted,
     read_header,
 )
@@ -74,9 +74,9 @@ class Commits:
         with ExitStack() as held:
             for one in segments.values():
                 held.enter_context(one.held())
-            blocks: dict[int, tuple[BlockHeader, *tuple[Bytes, ...]]] = {
+            blocks: dict[int, tuple[StreamBlockHeader, *tuple[Bytes, ...]]] = {
                 segment: (
-                    BlockHeader(count=one.count, columns=one.columns, parts=0, writer=mark),
+                    StreamBlockHeader(count=one.count, columns=one.columns, flush_segments=0, writer=mark),
                     *one.body,
                 )
                 for segment, one in contents.items()
@@ -100,7 +100,7 @@ class Commits:
         return {segment: appended.start for segment, appended in pending.items()}
 
     def _append_behind_record(
-        self, segment: Segment, record: Committed, number: int, header: BlockHeader, *parts: Bytes
+        self, segment: Segment, record: Committed, number: int, header: StreamBlockHeader, *parts: Bytes
     ) -> tuple[Committed, PendingLogAppend, PendingBlock]:
         """Append the only block of a commit, with one sync for it and for the record that names its place.
 
@@ -261,7 +261,7 @@ def _on_record(transaction: str) -> Iterator[None]:
 
 
 def _append_all(
-    segments: Mapping[int, Segment], blocks: Mapping[int, tuple[BlockHeader, *tuple[Bytes, ...]]]
+    segments: Mapping[int, Segment], blocks: Mapping[int, tuple[StreamBlockHeader, *tuple[Bytes, ...]]]
 ) -> dict[int, PendingBlock]:
     """Append the blocks of a commit that is on record; if that fails, readers see none of them."""
     pending: dict[int, PendingBlock] = {}
@@ -345,6 +345,6 @@ def _append_again(segment: Segment, part: CopiedPart) -> PendingBlock | None:
     return segment.submit(header, part.block[len(header.pack()) :])
 
 
-def _is_same(header: BlockHeader, there: BlockHeader) -> bool:
+def _is_same(header: StreamBlockHeader, there: StreamBlockHeader) -> bool:
     """Whether a stored block is the recorded one, with its keys or without."""
     return msgspec.structs.replace(there, before=0, time_ms=0, columns=header.columns) == header

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
-from penstock.stream.format import BlockHeader, StreamScaled
+from penstock.stream.format import StreamBlockHeader, StreamScaled
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -33,7 +33,7 @@ class TransactionPart:
     logs: list[str] = field(default_factory=list)
     size: int = 0
     counts: list[int] = field(default_factory=list)
-    headers: list[BlockHeader] = field(default_factory=list)
+    headers: list[StreamBlockHeader] = field(default_factory=list)
 
     def add_log(self, name: str) -> None:
         """Add an empty log."""

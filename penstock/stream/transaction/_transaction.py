@@ -19,7 +19,7 @@ from penstock import forks
 from penstock.errors import BadArgument, PenstockError, TransactionEnded, TransactionPrepared
 from penstock.model import EventPointer, check_many
 from penstock.ports import uninterrupted
-from penstock.stream.format import EXTENT, Attributes, BlockHeader, key_position
+from penstock.stream.format import EXTENT, Attributes, StreamBlockHeader, key_position
 from penstock.stream.transaction._buffer import TransactionBuffer
 from penstock.stream.transaction._status import check_timestamp
 from penstock.stream.transaction._transaction_logs import TransactionLogs
@@ -175,7 +175,7 @@ class Transaction:
         try:
             for part, events in buffer.by_place(self._logs.lows, keeps_keys=self._keeps_keys).items():
                 for block in events.blocks(CHUNK_SIZE):
-                    header = BlockHeader(count=block.count, columns=block.columns, parts=0)
+                    header = StreamBlockHeader(count=block.count, columns=block.columns, flush_segments=0)
                     start = self._logs.append(part, header, *block.body)
                     for output, offset in block.outputs:
                         self._logs.add_output(part, start + offset, output)
@@ -215,7 +215,7 @@ class Transaction:
                 return
             self._spill()
             columns, body = attributes.packed(keeps_key=True)
-            header = BlockHeader(kind=EXTENT, columns=columns, count=0, parts=0)
+            header = StreamBlockHeader(kind=EXTENT, columns=columns, count=0, flush_segments=0)
             part = self._logs.part_at(position)
             self._logs.add_output(part, self._logs.add_large(part, write, header, body), output)
 

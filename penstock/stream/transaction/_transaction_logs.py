@@ -11,7 +11,15 @@ import msgspec
 from penstock.errors import BadArgument, CommitUnfinished, NoSuchStream, StreamSealed, TransactionEnded
 from penstock.log import PlogSizes
 from penstock.model import EventPointer
-from penstock.stream.format import BLOCK_HEADER_SIZE, KEYS, BlockHeader, Committed, Committing, keys_size, pack_extent
+from penstock.stream.format import (
+    BLOCK_HEADER_SIZE,
+    KEYS,
+    Committed,
+    Committing,
+    StreamBlockHeader,
+    keys_size,
+    pack_extent,
+)
 from penstock.stream.transaction._commits import LOGS_MAX
 from penstock.stream.transaction._roll import TransactionPart
 
@@ -44,7 +52,7 @@ class TransactionLogs:
         self._find_parts()
         self._open: dict[int, LogStream] = {}  # logs that take small events, by part
         self._last: dict[str, PendingLogAppend] = {}
-        self._extents: list[tuple[LogStream, BlockHeader, bytes]] = []  # written at the commit, with its time
+        self._extents: list[tuple[LogStream, StreamBlockHeader, bytes]] = []  # written at the commit, with its time
         self._names: list[str] = []
         self._outputs: list[tuple[int, int, EventOutputStream]] = []  # part, offset in it, output
 
@@ -94,7 +102,7 @@ class TransactionLogs:
         """Return the part that covers a position in the key space."""
         return bisect_right(self._lows, position) - 1
 
-    def append(self, part: int, header: BlockHeader, *data: Bytes) -> int:
+    def append(self, part: int, header: StreamBlockHeader, *data: Bytes) -> int:
         """Append a block to a part; return where in the part it begins."""
         log, one = self._open_log(part), self.parts[part]
         self._last[log.name] = log.submit(header.pack_at(self._now_ms(), one.counts[-1]), *data)
@@ -116,7 +124,7 @@ class TransactionLogs:
         """Note the offset of an output's event in a part."""
         self._outputs.append((part, offset, output))
 
-    def add_large(self, part: int, write: LargeWrite, header: BlockHeader, columns: bytes) -> int:
+    def add_large(self, part: int, write: LargeWrite, header: StreamBlockHeader, columns: bytes) -> int:
         """Add a large event, all of which is durable: an extent, then its own log; return where in the part it is.
 
         ``columns`` are its key and headers, as the header says; the key is dropped if the stream does not store any.
@@ -132,7 +140,7 @@ class TransactionLogs:
         one.counts[-1] += header.events
         one.size += BLOCK_HEADER_SIZE + len(extent)
         offset = one.size + BLOCK_HEADER_SIZE
-        if header.last:
+        if header.last_number:
             one.headers.append(header)
         one.add_log(write.log.name)
         one.size += write.span
@@ -175,7 +183,9 @@ class TransactionLogs:
             segment, start = by_part[part]
             output.place_at(EventPointer(self._stream, segment, start + offset))
 
-    def commit_large(self, write: LargeWrite, header: BlockHeader, columns: bytes, position: float) -> EventPointer:
+    def commit_large(
+        self, write: LargeWrite, header: StreamBlockHeader, columns: bytes, position: float
+    ) -> EventPointer:
         """Commit a single large event; return its pointer."""
         try:
             with self._transactions.catalog.lock:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from penstock.errors import NoSuchStream, StoreClosed, StreamSealed, WriterFailed, WriterFenced
 from penstock.ports import uninterrupted
-from penstock.stream.format import BlockHeader
+from penstock.stream.format import StreamBlockHeader
 from penstock.stream.segment import SegmentEnded
 from penstock.stream.write._acks import Place
 from penstock.stream.write._place_again import place_again
@@ -167,14 +167,14 @@ class Flusher:
             for plan in plans:
                 flush_segments = segments if plan is plans[-1] else 0
                 columns, body = plan.packed(keeps_keys=self._lanes.keeps_keys)
-                header = BlockHeader(
+                header = StreamBlockHeader(
                     columns=columns,
-                    parts=flush_segments,
+                    flush_segments=flush_segments,
                     count=plan.count,
                     writer=self._numbers.writer,
-                    last=plan.last_number,
-                    whole=flush_last if flush_segments else 0,
-                    floor=flush_last if flush_segments == 1 else self._numbers.floor,
+                    last_number=plan.last_number,
+                    flush_last=flush_last if flush_segments else 0,
+                    durable_floor=flush_last if flush_segments == 1 else self._numbers.floor,
                 )
                 try:
                     sent.append((plan, body[0], lane.segment.submit(header, *body)))
@@ -193,7 +193,9 @@ class Flusher:
     def _store_floor(self) -> None:
         """Append a block without events that says how far the numbers are durable: those of the flush could not."""
         floor = self._numbers.floor
-        header = BlockHeader(count=0, writer=self._numbers.writer, last=floor, whole=floor, floor=floor)
+        header = StreamBlockHeader(
+            count=0, writer=self._numbers.writer, last_number=floor, flush_last=floor, durable_floor=floor
+        )
         segment = self._lanes.open[0].segment
         while not self._is_floor_stored:
             try:

@@ -9,7 +9,7 @@ if TYPE_CHECKING:
 
     from penstock.model import EventPointer
     from penstock.ports import Bytes, Clock
-    from penstock.stream.format import BlockHeader
+    from penstock.stream.format import StreamBlockHeader
     from penstock.stream.write._large_write import LargeWrite
     from penstock.stream.write._pump import Pump
     from penstock.stream.write._writer import StreamWriter
@@ -40,7 +40,7 @@ class Pending(Protocol):
 class WritableSegment(Protocol):
     """A segment, as far as writers need it."""
 
-    def submit(self, header: BlockHeader, *parts: Bytes) -> Pending:
+    def submit(self, header: StreamBlockHeader, *parts: Bytes) -> Pending:
         """Append a block without waiting; ``SegmentEnded`` if there are successors to write to."""
 
     def last_of(self, writer: bytes, place: float) -> int:
@@ -79,7 +79,9 @@ class LargeLogs(Protocol):
     def new_large_log(self) -> LargeLog:
         """Make a log for the event."""
 
-    def commit_large(self, write: LargeWrite, header: BlockHeader, columns: bytes, position: float) -> EventPointer:
+    def commit_large(
+        self, write: LargeWrite, header: StreamBlockHeader, columns: bytes, position: float
+    ) -> EventPointer:
         """Make the event part of the stream, with its key and headers as the header says; return where it is."""
 
     def abandon(self, write: LargeWrite) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from penstock.ports import uninterrupted
-from penstock.stream.format import EXTENT, BlockHeader, key_position
+from penstock.stream.format import EXTENT, StreamBlockHeader, key_position
 from penstock.stream.write._acks import DoneAck
 from penstock.stream.write._large_write import EventOutputStream, LargeWrite
 
@@ -105,8 +105,14 @@ class LargeEvents:
         """Let a segment take over the log of an event; the caller holds the flush lock."""
         floor = max(self._numbers.floor, number)
         columns, body = attributes.packed(keeps_key=self._lanes.keeps_keys)
-        header = BlockHeader(
-            kind=EXTENT, columns=columns, count=0, writer=self._numbers.writer, last=number, whole=floor, floor=floor
+        header = StreamBlockHeader(
+            kind=EXTENT,
+            columns=columns,
+            count=0,
+            writer=self._numbers.writer,
+            last_number=number,
+            flush_last=floor,
+            durable_floor=floor,
         )
         pointer = logs.commit_large(write, header, body, position)
         self._flusher.note_floor(floor)
