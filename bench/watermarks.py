@@ -21,8 +21,8 @@ from bench._measure import Figure, compare, rate, report
 from penstock.embedded import open_store
 from penstock.model import StreamCut, Watermark
 from penstock.stream.segment import watermark_log
-from penstock.stream.time._mark_log import MARK_LOG_SIZES, pack_watermark
 from penstock.stream.time._marks import WriterMark
+from penstock.stream.time._watermark_log import WATERMARK_LOG_SIZES, pack_watermark
 from penstock.testing import ManualClock
 
 if TYPE_CHECKING:
@@ -109,7 +109,7 @@ def cut_costs(folder: Path, marks: int) -> dict[str, float]:
     """Return what it takes to find a cut, in microseconds: for the first time since the store was opened, and again."""
     with open_store(folder) as store:
         store.create_stream("bench/marked")
-        log = store._logs.open(watermark_log(store.catalog.stream("bench/marked").uid), MARK_LOG_SIZES)
+        log = store._logs.open(watermark_log(store.catalog.stream("bench/marked").uid), WATERMARK_LOG_SIZES)
         cut = StreamCut("bench/marked", ((0, 0),))
         pending = [log.submit(pack_watermark(Watermark(START + one, START + one, cut))) for one in range(marks)]
         pending[-1].result()

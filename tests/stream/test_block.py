@@ -105,13 +105,13 @@ def test_offsets_are_as_in_the_documented_example() -> None:
     st.builds(
         StreamBlockHeader,
         kind=st.integers(1, 4),
-        parts=st.integers(0, 2**16 - 1),
+        flush_segments=st.integers(0, 2**16 - 1),
         count=st.integers(0, 2**32 - 1),
         time_ms=st.integers(0, 2**64 - 1),
         writer=st.binary(min_size=16, max_size=16),
-        last=st.integers(0, 2**64 - 1),
-        whole=st.integers(0, 2**64 - 1),
-        floor=st.integers(0, 2**64 - 1),
+        last_number=st.integers(0, 2**64 - 1),
+        flush_last=st.integers(0, 2**64 - 1),
+        durable_floor=st.integers(0, 2**64 - 1),
     )
 )
 def test_a_header_comes_back_as_it_was(header: StreamBlockHeader) -> None:
@@ -191,7 +191,7 @@ def test_lengths_that_only_fit_when_they_overflow_are_refused() -> None:
 def test_a_count_that_does_not_fit_is_refused_before_anything_is_allocated() -> None:
     """It could ask for 16 GiB."""
     data = StreamBlockHeader(count=2**32 - 1, time_ms=0).pack() + bytes(64)
-    with pytest.raises(StreamCorrupt, match="no budget for 4294967295 events"):
+    with pytest.raises(StreamCorrupt, match="no room for 4294967295 events"):
         read_block(memoryview(data), where=WHERE, start=START)
 
 

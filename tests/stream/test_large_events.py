@@ -446,9 +446,9 @@ def test_a_key_that_is_none_is_refused_before_anything_is_written(store: Engine,
     """Not after the upload."""
     store.create_stream(STREAM)
     with store.writer(STREAM) as writer:
-        with pytest.raises(BadArgument, match="no routing key"):
+        with pytest.raises(BadArgument, match="invalid routing key"):
             writer.begin_write_event(key)  # type: ignore[arg-type]
-        with pytest.raises(BadArgument, match="no routing key"):
+        with pytest.raises(BadArgument, match="invalid routing key"):
             writer.write_event(bytes(2 * MIB), key=key)  # type: ignore[arg-type]
         writer.write_event(b"fine").result()
     assert events_of(store) == [b"fine"]

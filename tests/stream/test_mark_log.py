@@ -14,7 +14,7 @@ from penstock.errors import DiskFull, LogFenced, StreamCorrupt, WrongPosition
 from penstock.log import MetadataManager, PlogSizes
 from penstock.model import TIME_MAX, Watermark
 from penstock.plog import FilePlogs
-from penstock.stream.time._mark_log import Border, MarkLog, pack_watermark, unpack_watermark
+from penstock.stream.time._watermark_log import Border, WatermarkLog, pack_watermark, unpack_watermark
 from penstock.testing import MemoryDisk
 from tests.log.harness import GatedPlogs
 from tests.stream.mark_harness import STREAM, as_cut
@@ -51,8 +51,8 @@ def manager(disk: MemoryDisk, cpo: Cpo) -> Iterator[MetadataManager]:
         yield manager
 
 
-def opened(manager: MetadataManager) -> MarkLog:
-    return MarkLog(manager.log("m0"), STREAM)
+def opened(manager: MetadataManager) -> WatermarkLog:
+    return WatermarkLog(manager.log("m0"), STREAM)
 
 
 def watermark(time: int, *, width: int = 1) -> Watermark:
@@ -60,14 +60,14 @@ def watermark(time: int, *, width: int = 1) -> Watermark:
     return Watermark(time, time + 5, as_cut(dict.fromkeys(range(width), time * 100)))
 
 
-def filled(manager: MetadataManager, times: Iterable[int]) -> MarkLog:
+def filled(manager: MetadataManager, times: Iterable[int]) -> WatermarkLog:
     log = opened(manager)
     for time in times:
         log.append(watermark(time, width=1 + time % 4))
     return log
 
 
-def lowers(log: MarkLog) -> list[int]:
+def lowers(log: WatermarkLog) -> list[int]:
     return [mark.lower for _, mark in log.after(log.start)]
 
 
@@ -171,13 +171,13 @@ def test_a_border_takes_few_looks(manager: MetadataManager, monkeypatch: pytest.
     """A stream may have a million of them."""
     log = filled(manager, range(1, 600))
     looks: list[int] = []
-    at = MarkLog.at
+    at = WatermarkLog.at
 
-    def counted(self: MarkLog, offset: int) -> tuple[int, Watermark, int]:
+    def counted(self: WatermarkLog, offset: int) -> tuple[int, Watermark, int]:
         looks.append(offset)
         return at(self, offset)
 
-    monkeypatch.setattr(MarkLog, "at", counted)
+    monkeypatch.setattr(WatermarkLog, "at", counted)
     for time in (0, 1, 300, 598, 599):
         looks.clear()
         log.border(lambda mark, time=time: mark.lower <= time)  # type: ignore[misc]

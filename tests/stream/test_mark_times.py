@@ -13,8 +13,8 @@ from penstock.cpo import open_cpo
 from penstock.log import MetadataManager, PlogSizes
 from penstock.model import TimeWindow, Watermark
 from penstock.plog import FilePlogs
-from penstock.stream.time._mark_log import MarkLog
-from penstock.stream.time._mark_times import MarkTimes, event_window, window_at
+from penstock.stream.time._watermark_log import WatermarkLog
+from penstock.stream.time._watermark_times import WatermarkTimes, event_window, window_at
 from penstock.testing import MemoryDisk
 from tests.stream.mark_harness import (
     LENGTH,
@@ -40,11 +40,11 @@ HALVES = [(0.0, 0.5), (0.5, 1.0)]
 
 
 @contextmanager
-def mark_log(*marks: Watermark) -> Iterator[MarkLog]:
+def mark_log(*marks: Watermark) -> Iterator[WatermarkLog]:
     plogs = FilePlogs(MemoryDisk(), journal_size=1 << 16, direct_size_min=1 << 12)
     sizes = PlogSizes(first=64, largest=64)
     with plogs, open_cpo("memory:") as cpo, MetadataManager.open(plogs, cpo, "main", sizes=sizes) as manager:
-        log = MarkLog(manager.log("m0"), STREAM)
+        log = WatermarkLog(manager.log("m0"), STREAM)
         for mark in marks:
             log.append(mark)
         yield log
@@ -62,7 +62,7 @@ def draw_watermarks(data: DataObject, history: History, *, most: int = 5) -> lis
     return watermarks(*cuts)
 
 
-def times(one: MarkTimes, *offsets: int) -> list[int | None]:
+def times(one: WatermarkTimes, *offsets: int) -> list[int | None]:
     """Return the times of some events in milliseconds."""
     column = one.of(np.array(offsets, np.int64))
     return list(column.cast("timestamp[ms]").cast("int64").to_pylist())
@@ -89,25 +89,25 @@ def expected_times(state: StreamState, segment: int, offsets: list[int], marks: 
 def test_without_a_log_or_a_watermark_no_event_has_a_time() -> None:
     """Null is what says so."""
     state = new_history().state
-    assert times(MarkTimes(lambda: None, state, 0), 0, 5) == [None, None]
+    assert times(WatermarkTimes(lambda: None, state, 0), 0, 5) == [None, None]
     with mark_log() as log:
-        assert times(MarkTimes(lambda: log, state, 0), 0, 5) == [None, None]
-        assert len(MarkTimes(lambda: log, state, 0).of(np.array([], np.int64))) == 0
+        assert times(WatermarkTimes(lambda: log, state, 0), 0, 5) == [None, None]
+        assert len(WatermarkTimes(lambda: log, state, 0).of(np.array([], np.int64))) == 0
 
 
 def test_an_event_has_the_time_of_the_last_watermark_before_it() -> None:
     """One that begins just at the cut lies behind it."""
     state = new_history().state
     with mark_log(*watermarks({0: 3}, {0: 3}, {0: 6})) as log:
-        assert times(MarkTimes(lambda: log, state, 0), *range(8)) == [None, None, None, 20, 20, 20, 30, 30]
+        assert times(WatermarkTimes(lambda: log, state, 0), *range(8)) == [None, None, None, 20, 20, 20, 30, 30]
 
 
 def test_a_time_of_zero_is_a_time() -> None:
     """Not every stream's writers count from 1970."""
     state = new_history().state
     with mark_log(Watermark(0, 0, as_cut({0: 2}))) as log:
-        assert times(MarkTimes(lambda: log, state, 0), 1, 2) == [None, 0]
-        assert times(MarkTimes(lambda: log, state, 0), 2, 3) == [0, 0]
+        assert times(WatermarkTimes(lambda: log, state, 0), 1, 2) == [None, 0]
+        assert times(WatermarkTimes(lambda: log, state, 0), 2, 3) == [0, 0]
 
 
 def test_times_go_on_over_a_split_and_a_merge() -> None:
@@ -116,7 +116,9 @@ def test_times_go_on_over_a_split_and_a_merge() -> None:
     history.scale([0], HALVES)
     history.scale([1, 2], [(0.0, 1.0)])
     with mark_log(*watermarks({0: 4}, {1: 2, 2: 0}, {1: 2, 2: 5}, {3: 3})) as log:
-        found = {segment: times(MarkTimes(lambda: log, history.state, segment), 0, 2, 4, 5) for segment in range(4)}
+        found = {
+            segment: times(WatermarkTimes(lambda: log, history.state, segment), 0, 2, 4, 5) for segment in range(4)
+        }
     assert found == {
         0: [None, None, 10, 10],
         1: [10, 30, 30, 30],
@@ -130,7 +132,7 @@ def test_a_new_watermark_is_seen_by_who_reads_already() -> None:
     state = new_history().state
     first, second, third = watermarks({0: 2}, {0: 4}, {0: 4})
     with mark_log(first) as log:
-        reading = MarkTimes(lambda: log, state, 0)
+        reading = WatermarkTimes(lambda: log, state, 0)
         assert times(reading, 1, 3) == [None, 10]
         log.append(second)
         assert times(reading, 4, 5) == [20, 20]
@@ -142,8 +144,8 @@ def test_the_first_watermark_is_seen_by_who_read_before_there_was_a_log() -> Non
     """Writers may begin to give time any day."""
     state = new_history().state
     with mark_log(*watermarks({0: 2})) as log:
-        logs: list[MarkLog] = []
-        reading = MarkTimes(lambda: logs[0] if logs else None, state, 0)
+        logs: list[WatermarkLog] = []
+        reading = WatermarkTimes(lambda: logs[0] if logs else None, state, 0)
         assert times(reading, 0, 1) == [None, None]
         logs.append(log)
         assert times(reading, 2) == [10]
@@ -153,7 +155,7 @@ def test_who_reads_on_after_watermarks_were_freed_sees_the_later_ones() -> None:
     """Retention by consumption truncates just where the reader is, and the log of watermarks with it."""
     state = new_history().state
     with mark_log(*watermarks(*[{0: 2}] * 30)) as log:
-        reading = MarkTimes(lambda: log, state, 0)
+        reading = WatermarkTimes(lambda: log, state, 0)
         assert times(reading, 0) == [None]
         log.truncate(lambda _: True)
         assert log.start > 0
@@ -167,7 +169,7 @@ def test_every_event_has_the_time_that_all_keys_of_its_segment_have_passed(histo
     marks = draw_watermarks(data, history)
     with mark_log(*marks) as log:
         for segment in data.draw(st.sets(st.sampled_from(sorted(history.state.segments)), min_size=1, max_size=3)):
-            reading = MarkTimes(lambda: log, history.state, segment)
+            reading = WatermarkTimes(lambda: log, history.state, segment)
             for _ in range(data.draw(st.integers(1, 4))):
                 low = data.draw(st.integers(0, LENGTH))
                 offsets = list(range(low, data.draw(st.integers(low, LENGTH)) + 1))
@@ -190,7 +192,7 @@ def test_truncating_changes_no_time_of_what_is_left(history: History, data: Data
     with mark_log(*marks) as log:
         log.truncate(lambda mark: mark in heads)
         for segment in history.state.segments:
-            reading = MarkTimes(lambda: log, history.state, segment)
+            reading = WatermarkTimes(lambda: log, history.state, segment)
             assert times(reading, *offsets[segment]) == before[segment]
 
 

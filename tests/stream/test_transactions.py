@@ -998,9 +998,9 @@ def test_what_is_no_event_is_refused_and_the_transaction_goes_on(store: Engine, 
         transaction.write_event(b"a", key="k")
         with pytest.raises(BadArgument, match="is no event"):
             transaction.write_event(event, key="k")
-        with pytest.raises(BadArgument, match="no routing key"):
+        with pytest.raises(BadArgument, match="invalid routing key"):
             transaction.write_event(b"x", key=7)  # type: ignore[arg-type]
-        with pytest.raises(BadArgument, match="no routing key"):
+        with pytest.raises(BadArgument, match="invalid routing key"):
             transaction.begin_write_event(7)  # type: ignore[arg-type]
         transaction.write_event(bytearray(b"b"), key="k")
         transaction.write_event(memoryview(b"c"), key=b"k")

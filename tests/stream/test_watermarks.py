@@ -26,8 +26,8 @@ from penstock.plog import FilePlogs
 from penstock.stream.segment import watermark_log
 from penstock.stream.segment._segment import PendingBlock, Segment
 from penstock.stream.time import _watermarks
-from penstock.stream.time._mark_log import MARK_LOG_SIZES
 from penstock.stream.time._marks import MarkStatus
+from penstock.stream.time._watermark_log import WATERMARK_LOG_SIZES
 from penstock.stream.write._flush import Flusher
 from penstock.testing import ManualClock, MemoryDisk
 from tests.log.harness import GatedPlogs
@@ -880,7 +880,7 @@ def test_a_mark_log_that_a_crash_left_behind_is_deleted(folder: Path, clock: Man
         store.seal_stream(STREAM)
         state = inside(store).catalog.stream(STREAM)
         store.delete_stream(STREAM)
-        inside(store)._logs.open(watermark_log(state.uid), MARK_LOG_SIZES).append(b"left")
+        inside(store)._logs.open(watermark_log(state.uid), WATERMARK_LOG_SIZES).append(b"left")
         assert inside(store)._logs.has(watermark_log(state.uid))
     with open_timed(folder, clock) as store:
         assert not inside(store)._logs.has(watermark_log(state.uid))
@@ -888,7 +888,7 @@ def test_a_mark_log_that_a_crash_left_behind_is_deleted(folder: Path, clock: Man
 
 def test_watermarks_are_truncated_with_the_stream(timed: Timed, monkeypatch: pytest.MonkeyPatch) -> None:
     """All but the last before the head, which is the time there, as far as they fill plogs."""
-    monkeypatch.setattr(_watermarks, "MARK_LOG_SIZES", PlogSizes(first=64, largest=64))
+    monkeypatch.setattr(_watermarks, "WATERMARK_LOG_SIZES", PlogSizes(first=64, largest=64))
     store, writer = timed.store, timed.begin(1)
     for time in range(2, 60):
         write(writer, b"event")
@@ -911,7 +911,7 @@ def test_reading_goes_on_after_watermarks_were_truncated_just_behind_the_reader(
     timed: Timed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A quiet stream whose writers give time, and retention that takes what was read."""
-    monkeypatch.setattr(_watermarks, "MARK_LOG_SIZES", PlogSizes(first=64, largest=64))
+    monkeypatch.setattr(_watermarks, "WATERMARK_LOG_SIZES", PlogSizes(first=64, largest=64))
     store, writer = timed.store, timed.store.writer(STREAM, "w")
     with store.create_reader_group("group", [STREAM]).reader("reader") as reader:
         write(writer, b"event")

@@ -418,7 +418,7 @@ def test_what_is_no_event_is_refused(store: Engine, event: object) -> None:
     """At once, and not when it is too late to tell which one it was."""
     store.create_stream(STREAM)
     with store.writer(STREAM) as writer:
-        with pytest.raises(BadArgument, match="is no event"):
+        with pytest.raises(BadArgument, match="invalid event"):
             writer.write_event(event)
         writer.write_event(bytearray(b"fine"))
         writer.write_event(memoryview(b"fine, too"))

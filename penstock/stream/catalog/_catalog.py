@@ -1,12 +1,12 @@
-"""The catalog: what streams and reader groups there are, remembered in a log of its own.
+"""The catalog: which streams and reader groups exist, remembered in a log of its own.
 
-Every change is a record, durable before it is told to anybody, unless the caller says that it may be forgotten in a
+Every change is a record, durable before its caller goes on, unless the caller says that it may be forgotten in a
 crash: then it becomes durable with the next one that may not. Records of one commit are kept all or none. When the
-log has grown to several times what there is to know, a snapshot is written and the plogs before it are let go, so
+log has grown to several times what there is to know, a snapshot is written and the plogs before it are deleted, so
 opening a store reads no more than that.
 
-On a full disk the log may drop what was appended and not waited for: when it cannot go on in its next plog, whatever
-lies there is no part of it. Such records count in memory already, and later ones build on them; so they are appended
+On a full disk the log may drop what was appended and not waited for: when it cannot go on in its next plog, what
+lies there is not part of it. Such records count in memory already, and later ones build on them; so they are appended
 again before any other.
 
 After a failed disk the catalog takes no more changes, with one exception: what readers change goes on in memory, so
@@ -46,13 +46,13 @@ __all__ = ["Catalog"]
 
 _SNAPSHOT_SHARE: Final = 4  # the log grows to so many times a snapshot before there is another
 _SNAPSHOT_EVERY_MIN: Final = 1 << 20
-_UNSETTLED_MAX: Final = 64  # appends that nobody has waited for
+_UNSETTLED_MAX: Final = 64  # appends that are not known to be durable
 _REFUSED: Final = (DiskFull, CpoUnavailable)  # nothing of what was to be written is kept, and the log goes on
 _logger: Final = logging.getLogger("penstock.stream")
 
 
 class Catalog:
-    """The catalog of one store. ``lock`` is held by whoever looks and then changes, so that nothing comes between."""
+    """The catalog of one store. Callers hold ``lock`` from looking to changing, so that nothing comes between."""
 
     def __init__(self, log: LogStream) -> None:
         self.lock: Final = threading.RLock()
@@ -92,12 +92,12 @@ class Catalog:
 
     @property
     def is_failed(self) -> bool:
-        """Whether nobody knows what was kept of the last change: opening the store again tells."""
+        """Whether it is not known what was kept of the last change: opening the store again finds out."""
         return self._failed is not None
 
     @property
     def newest_commit(self) -> Committed | None:
-        """The commit that the last record is of, if it is of one: only then it may not have come about."""
+        """The commit that the last record is of, if it is of one: only then its block may not be durable."""
         return self._state.newest_commit
 
     @property
@@ -163,7 +163,7 @@ class Catalog:
     def submit(self, record: Record) -> PendingLogAppend:
         """Write a record of a change that is about to be made; the caller settles it, or settles what takes it back.
 
-        Whatever the caller submits to the journal afterwards is durable only if the record is.
+        What the caller submits to the journal afterwards is durable only if the record is.
         """
         with self.lock:
             pending = self._write([record], durable=False, certain=True)
@@ -171,7 +171,7 @@ class Catalog:
             return pending
 
     def settle(self, record: Record, pending: PendingLogAppend | None = None) -> None:
-        """Take in a record of what has come about, whatever the disk says: what it refuses is written with the next.
+        """Take in a record of what has happened; if the disk refuses it, it is written with the next one.
 
         Return when it is durable if it was submitted before; otherwise it may be forgotten in a crash.
         """
@@ -192,7 +192,7 @@ class Catalog:
                 self.commit()
 
     def catch_up(self) -> None:
-        """Write what the disk has refused: before more comes about that is not on record."""
+        """Write what the disk has refused, before more happens that is not on record."""
         if self._owed:
             self.commit()
 
@@ -244,7 +244,7 @@ class Catalog:
         self._owed = [*(records for _, records in unsettled[kept:]), *self._owed]
 
     def _check(self) -> None:
-        """Refuse changes after a failure of which nobody knows what is kept: opening the store again tells."""
+        """Refuse changes after a failure that leaves unknown what was kept: opening the store again finds out."""
         if self._failed is not None:
             raise self._failed.with_traceback(None)
         self.check_open()

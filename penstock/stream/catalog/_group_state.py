@@ -1,4 +1,4 @@
-"""A reader group's state: who reads which segment from where, and what its records add up to.
+"""A reader group's state: which reader reads which segment from where, and what its records add up to.
 
 Every segment that the group has come to is in one of four states: it is one reader's, it is free, it is done, or it
 waits for others to be read before it. Those of the first three are a cut of their stream at any time: what is done
@@ -192,8 +192,8 @@ class GroupState:
     def share(self, reader: str) -> Share:
         """Return what the reader is to take and to give back.
 
-        Those who have just one more than the fewest are the first to keep it; if more may have it, who comes first
-        takes it. So once all have given, each needs to look just once, in whatever order, and nothing is left over.
+        Readers that have just one more than the fewest are the first to keep it; if more may have it, the first that
+        comes takes it. So once all have given, each needs to look just once, in any order, and nothing is left over.
         """
         held = self.readers[reader]
         if self.checkpoint is not None:

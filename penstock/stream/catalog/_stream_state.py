@@ -108,7 +108,7 @@ class StreamState:
         self.head: dict[int, int] = {}
         self.head_counts: dict[int, int] = {}  # events that lie before the head, of each segment where it is
         self.consumers: dict[str, ConsumerMoved] = {}
-        self.writers: dict[str, WriterMarked] = {}  # who gives time, with the last mark on record
+        self.writers: dict[str, WriterMarked] = {}  # those that note time, with the last mark on record
         self.last_batches: dict[str, LastBatch] = {}  # of transactions committed together, by writer; last used last
         self.scaled_ms = 0
         self._add_segments(even_ranges(created.segments))
@@ -196,7 +196,7 @@ class StreamState:
         return [name for name, one in self.consumers.items() if one.expires_ms is not None and one.expires_ms <= now_ms]
 
     def note_batch(self, writer: str, batch: LastBatch) -> None:
-        """Take in the number of transactions that were committed together; who was silent for longest is forgotten."""
+        """Take in the number of transactions that were committed together; the longest silent writer is forgotten."""
         self.last_batches.pop(writer, None)
         self.last_batches[writer] = batch
         if len(self.last_batches) > BATCH_WRITERS_MAX:
@@ -226,7 +226,7 @@ class StreamState:
     def check_cut(self, cut: StreamCut) -> None:
         """Refuse a cut that is not one of this stream; whether its offsets are there is not looked at."""
         if not _is_cut(cut):
-            raise BadArgument(f"{cut!r} is no StreamCut")
+            raise BadArgument(f"invalid cut {cut!r}: give a StreamCut")
         if cut.stream != self.name:
             raise WrongCut(self.name, cut, reason=f"it is one of {cut.stream!r}")
         gone = [segment for segment, _ in cut.places if segment not in self.segments]

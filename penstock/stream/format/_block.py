@@ -17,7 +17,7 @@ events, too, and the place behind an event is the offset of the next or the bloc
 
 A block says how many events come before it in its log. In a log that a segment has taken over from a transaction that
 is not yet where they are in the segment: how many come before the whole log is in the label of the splice, together
-with the time of the commit. So any place of a segment tells how many events lie before it, and when it was appended.
+with the time of the commit. So any place of a segment says how many events lie before it, and when it was appended.
 """
 
 from __future__ import annotations
@@ -204,9 +204,9 @@ def without_keys(header: StreamBlockHeader, *parts: Bytes) -> tuple[StreamBlockH
 
 
 def block_digest(header: StreamBlockHeader, *parts: Bytes) -> bytes:
-    """Return what tells a block from all others, but not when and behind how many events it was appended.
+    """Return a digest of a block, without the time and the count that depend on where it was appended.
 
-    Nor does it depend on the keys: the stream may have been told not to store them while the block was under way.
+    Nor does it depend on the keys: the stream may have stopped storing them while the block was under way.
     """
     header, *body = without_keys(header, *parts)
     digest = blake2b(header.pack_at(0, 0), digest_size=16)
@@ -322,8 +322,8 @@ class Block:
     def index_at(self, offset: int) -> int | None:
         """Return which event begins at ``offset``; the block's own beginning and end count too. None: none does.
 
-        So does the place just behind the last event, before its key and headers: whoever knows an event's offset and
-        size can say where the next read begins.
+        So does the place just behind the last event, before its key and headers: a caller that knows an event's offset
+        and size can compute where the next read begins.
         """
         if offset <= self.start:
             return 0 if offset == self.start else None
@@ -346,8 +346,8 @@ class Block:
         if width and np.array_equal(bounds, np.arange(0, width * self.count + 1, width, dtype=np.int32)):
             found: list[bytes] = np.frombuffer(self.data, f"V{width}").tolist()
             return found[first:] if first else found
-        data, marks = bytes(self.data), bounds.tolist()
-        return [data[low:high] for low, high in zip(marks[first:], marks[first + 1 :], strict=False)]
+        data, ends = bytes(self.data), bounds.tolist()
+        return [data[low:high] for low, high in zip(ends[first:], ends[first + 1 :], strict=False)]
 
     def event(self, index: int) -> bytes:
         """Return one event."""

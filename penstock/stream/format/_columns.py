@@ -85,7 +85,7 @@ class Attributes(NamedTuple):
 
     @classmethod
     def of(cls, key: str | bytes | None, headers: GivenHeaders | None) -> Self:
-        """Return what a caller gives; what is no key, or are no headers, is refused."""
+        """Check a key and headers that a caller gives, and return them as stored."""
         return cls(None if key is None else key_bytes(key), None if headers is None else as_headers(headers))
 
     @classmethod

@@ -47,7 +47,7 @@ class GroupDeleted(msgspec.Struct, tag="group-deleted", array_like=True, frozen=
 class GroupReset(msgspec.Struct, tag="group-reset", array_like=True, frozen=True):
     """The group begins here now, in another epoch; its readers are gone.
 
-    ``chosen`` are the streams whose places were chosen: what was lost of them need not be told any more.
+    ``chosen`` are the streams whose places were chosen: what was lost of them is not reported any more.
     """
 
     group: str
@@ -57,7 +57,7 @@ class GroupReset(msgspec.Struct, tag="group-reset", array_like=True, frozen=True
 
 
 class ReaderJoined(msgspec.Struct, tag="joined", array_like=True, frozen=True):
-    """A new reader, with no segments yet; a guest, of another process, may outlive the owner of the store."""
+    """A new reader, with no segments yet; a remote one may outlive the process that owns the store."""
 
     group: str
     reader: str
@@ -111,7 +111,7 @@ class SegmentDone(msgspec.Struct, tag="done", array_like=True, frozen=True):
 class SegmentsLost(msgspec.Struct, tag="lost", array_like=True, frozen=True):
     """These segments were truncated away; in their place the group has others, to be read or past its end.
 
-    ``missed`` is where events may have been that nobody had read: a reader is to say so.
+    ``missed`` is where events may have been that no reader had read: a reader is to report it.
     """
 
     group: str
@@ -123,7 +123,7 @@ class SegmentsLost(msgspec.Struct, tag="lost", array_like=True, frozen=True):
 
 
 class LossTold(msgspec.Struct, tag="told", array_like=True, frozen=True):
-    """A reader has said that these segments were lost before they were read; without any, that the stream was."""
+    """A reader has reported that these segments were lost before they were read; without any, that the stream was."""
 
     group: str
     stream: str

@@ -59,9 +59,9 @@ def key_positions(keys: Sequence[str | bytes]) -> npt.NDArray[np.float64]:
 
 
 def check_position(position: object) -> None:
-    """Refuse what is no place in the key space."""
+    """Refuse a number that is not a position in the key space."""
     if type(position) is not float or not 0 <= position < 1:
-        raise BadArgument(f"{shown(position)} is no place of a key")
+        raise BadArgument(f"invalid key position {shown(position)}: use a number from 0 up to 1")
 
 
 def pack_positions(positions: npt.NDArray[np.float64]) -> bytes:
@@ -80,9 +80,9 @@ def key_bytes(key: str | bytes) -> bytes:
         try:
             key = key.encode()
         except UnicodeEncodeError as error:
-            raise BadArgument(f"{shown(key)} is no routing key: {error.reason}") from error
+            raise BadArgument(f"invalid routing key {shown(key)}: {error.reason}") from error
     if not isinstance(key, bytes):
-        raise BadArgument(f"{shown(key)} is no routing key: use a text or bytes")
+        raise BadArgument(f"invalid routing key {shown(key)}: use a text or bytes")
     if len(key) > KEY_SIZE_MAX:
         raise BadArgument(f"a routing key of {len(key)} bytes is too long: at most {KEY_SIZE_MAX} bytes")
     return key

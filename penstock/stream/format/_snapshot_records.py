@@ -1,7 +1,7 @@
 """Catalog records of a snapshot: all there is to know of streams, transactions and groups.
 
 A snapshot is ``begin``, then the records of each stream, transaction and group, then ``end``, maybe over several
-appends. Whatever stands before the last complete snapshot does not count any more.
+appends. Records before the last complete snapshot do not count any more.
 """
 
 from __future__ import annotations

@@ -52,7 +52,7 @@ class PreparedPart(msgspec.Struct, array_like=True, frozen=True):
 
 
 class Prepared(msgspec.Struct, tag="prepared", array_like=True, frozen=True):
-    """A transaction outlives who wrote it: its logs are kept until it is committed or aborted, or its time is up."""
+    """A transaction outlives its writer: its logs are kept until it is committed or aborted, or its time is up."""
 
     stream: str
     transaction: str
@@ -68,9 +68,9 @@ class Unprepared(msgspec.Struct, tag="unprepared", array_like=True, frozen=True)
 
 
 class Committing(msgspec.Struct, tag="committing", array_like=True, frozen=True):
-    """A transaction is being committed: whoever finds this has to see it through.
+    """A transaction is being committed: a process that finds this record has to finish the commit.
 
-    ``implicit`` is that of a large event by itself, which nobody will ask for. ``together`` are the prepared
+    ``implicit`` is that of a large event by itself, whose end is not remembered. ``together`` are the prepared
     transactions that it is made of, and ``number`` is the one under which ``writer`` commits them, if any, with the
     ``time`` that it notes behind them.
     """
@@ -101,7 +101,7 @@ class Committed(msgspec.Struct, tag="committed", array_like=True, frozen=True):
 
 
 class Uncommitted(msgspec.Struct, tag="uncommitted", array_like=True, frozen=True):
-    """The transaction is no part of its stream after all: a crash was faster than its block."""
+    """The transaction is not part of its stream after all: a crash came before its block was durable."""
 
     stream: str
     transaction: str

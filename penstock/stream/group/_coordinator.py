@@ -51,7 +51,7 @@ if TYPE_CHECKING:
     from penstock.stream.format import GroupRecord, Places
     from penstock.stream.read import Member
     from penstock.stream.segment import Segments, WakeUp
-    from penstock.stream.time import MarkTimes, Watermarks
+    from penstock.stream.time import Watermarks, WatermarkTimes
 
 __all__ = ["REMOTE_READERS_AWAITED_S", "Claim", "Coordinator", "let_go"]
 
@@ -305,7 +305,7 @@ class Coordinator:
                 raise BadArgument(f"stream cannot be {shown(stream)}: group {self.name!r} reads {sorted(places)}")
             return self.watermarks.window(self.catalog.stream(name), places[name])
 
-    def times(self, stream: str, segment_id: int) -> MarkTimes:
+    def times(self, stream: str, segment_id: int) -> WatermarkTimes:
         """Return the times of a segment's events, by watermarks."""
         return self.watermarks.times(self.catalog.open_stream(stream), segment_id)
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from penstock.stream.group._coordinator import Claim, Coordinator
     from penstock.stream.read import Member
     from penstock.stream.segment import Segment
-    from penstock.stream.time import MarkTimes
+    from penstock.stream.time import WatermarkTimes
 
 __all__ = ["LocalMembership"]
 
@@ -102,7 +102,7 @@ class LocalMembership:
         """Return where the group ends in a segment; None if it reads to the segment's own end."""
         return self._coordinator.end_of(key)
 
-    def times_of(self, key: Key) -> MarkTimes:
+    def times_of(self, key: Key) -> WatermarkTimes:
         """Return the times of a segment's events, by watermarks."""
         return self._coordinator.times(*key)
 

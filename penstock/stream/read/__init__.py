@@ -1,4 +1,8 @@
-"""Readers: cursors, Arrow batches, bounded reads, large events on their way out."""
+"""Reading: readers of a group, one event or one Arrow batch at a time; bounded reads by place; events as files.
+
+A reader asks its group for what it needs through ``Membership``, and reads any ``ReadableSegment``, so the same reader
+works where another process owns the store.
+"""
 
 from penstock.stream.read._bounded_read import range_cuts, read_part
 from penstock.stream.read._cursor import first_with_events

@@ -41,8 +41,8 @@ UNREADABLE: Final = (CorruptData, DataTruncated, NoSuchEvent)
 class Cursor:
     """A reader's place in one segment.
 
-    ``reached`` is how far events were returned, ``place`` how far they count as read, ``end`` how far the group reads.
-    While ``block`` is there, its events from ``first`` up to ``last`` come next.
+    Events were returned up to ``reached`` and count as read up to ``place``; the group reads up to ``end``. While there
+    is a ``block``, its events from ``first`` up to ``last`` come next.
     """
 
     __slots__ = (
@@ -161,7 +161,7 @@ class Cursor:
         self.first, self.last, self.block = first, last, block
 
     def _pass_to(self, offset: int) -> None:
-        """Go on behind what has no events; nobody has to come back for that."""
+        """Go on behind what has no events; it counts as read at once, unless events before it do not yet."""
         waits = self.place < self.reached
         self.reached = offset if self.end is None else min(offset, self.end)
         if not waits:
@@ -186,7 +186,7 @@ class Cursor:
         self.reached = self.place if reached is None else reached
 
     def skip_large(self, block: Block | LargeBlock, limit: int) -> EventTooLarge:
-        """Step over the next event, which is too large; return the error that tells."""
+        """Step over the next event, which is too large; return the error to raise."""
         index = self.first
         size = int(block.bounds[index + 1] - block.bounds[index])
         pointer = EventPointer(*self.key, block.offset_of(index))
@@ -220,7 +220,7 @@ class Cursor:
 
 
 def first_with_events(segment: ReadableSegment, low: int, high: int) -> AnyBlock | None:
-    """Return the first block from one place to another that does not only tell of writers."""
+    """Return the first block from one place to another that has events, or a part of a large one."""
     while low < high and (block := next(segment.blocks(low, end=high, size=1), None)) is not None:
         if not isinstance(block, Block) or block.count:
             return block

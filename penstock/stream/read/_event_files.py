@@ -37,7 +37,7 @@ def event_ends(offsets: pa.Array, sizes: pa.Array) -> pa.Array:
 
 
 class EventInputStream(io.RawIOBase):
-    """An event, as a file to be read and sought in. Memory is that of a chunk at most, whatever the event's size.
+    """An event, as a file to be read and sought in. Memory is one chunk at most, for an event of any size.
 
     ``pointer`` is where it is, ``stream`` which stream it is of, ``size`` how many bytes it has. It also has the
     event's ``key``, its ``timestamp``, in milliseconds since 1970, its ``headers``, and ``header_pairs``, where a name
@@ -63,17 +63,17 @@ class EventInputStream(io.RawIOBase):
         return len(self._event) if isinstance(self._event, bytes) else self._event.size
 
     def readable(self) -> bool:
-        """It is."""
+        """Return True; an error once the file is closed."""
         self._check_open()
         return True
 
     def seekable(self) -> bool:
-        """It is."""
+        """Return True; an error once the file is closed."""
         self._check_open()
         return True
 
     def write(self, data: Buffer, /) -> NoReturn:
-        """Refuse."""
+        """Raise ``UnsupportedOperation``."""
         raise io.UnsupportedOperation("an event that is read cannot be written")
 
     def readinto(self, buffer: Buffer, /) -> int:

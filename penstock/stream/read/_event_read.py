@@ -111,7 +111,7 @@ class Milestone:
 class Page:
     """Events of one block, from ``start`` up to ``stop``, that are being read one by one."""
 
-    __slots__ = ("_keys", "_mark", "_trail", "block", "counted", "cursor", "indexes", "start", "stop")
+    __slots__ = ("_keys", "_moves", "_trail", "block", "counted", "cursor", "indexes", "start", "stop")
 
     checkpoint: Final = None
 
@@ -120,7 +120,7 @@ class Page:
         self.start, self.stop = cursor.first, cursor.stop
         self.counted = self.start  # events before this one count as read, also the one that was returned last
         self.indexes = iter(range(self.start, self.stop))
-        self._trail, self._mark = trail, len(trail.moves)
+        self._trail, self._moves = trail, len(trail.moves)
         self._keys: Sequence[bytes | None] | None = None
 
     @property
@@ -140,7 +140,7 @@ class Page:
         return self.block.time_ms
 
     def key(self, index: int) -> bytes | None:
-        """Return the key of an event; who asks for one will ask for more."""
+        """Return the key of an event; all keys of the block are decoded with the first."""
         if self._keys is None:
             column = self.block.columns[0]
             self._keys = () if column is None else column.to_pylist()
@@ -157,7 +157,7 @@ class Page:
 
     def position(self, index: int) -> Position:
         """Return how far the reader has come with an event."""
-        moves = dict(self._trail.moves[: self._mark])
+        moves = dict(self._trail.moves[: self._moves])
         return Position.of(self._trail.base | moves | {self.cursor.key: self.block.offset_of(index + 1)})
 
 

@@ -1,4 +1,4 @@
-"""What a reader asks of its group, and the group of its readers, whichever process has them."""
+"""What a reader asks of its group, and the group of its readers, whichever process they are in."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ __all__ = ["Assignment", "Member", "Membership"]
 class Assignment(NamedTuple):
     """What a reader finds when it looks at its group: a checkpoint to come to, and the segments that are its own.
 
-    Those that were another's meanwhile, who has ``passed`` it there, it reads from where that one was.
+    Segments that another reader held meanwhile, and read further, are ``passed``: they are read from there on.
     """
 
     checkpoint: str | None
@@ -32,7 +32,7 @@ class Member(Protocol):
 
     @property
     def reader_id(self) -> str:
-        """Its name."""
+        """The name of the reader."""
 
     @property
     def is_remote(self) -> bool:
@@ -58,7 +58,7 @@ class Member(Protocol):
         """Return how far it has come, with what it returned last or without."""
 
     def is_silent(self, now: float) -> bool:
-        """Whether nobody has called it for as long as the lease."""
+        """Whether it was not called for as long as the lease."""
 
     def let_go(self) -> None:
         """Be woken by no segment any more."""
@@ -76,19 +76,19 @@ class Membership(Protocol):
         """What the group reads."""
 
     def sync(self, places: Mapping[Key, int], *, told: str | None, passing: bool) -> Assignment | None:
-        """Come to a checkpoint that the reader was told of, or passes by; give and take segments.
+        """Come to a checkpoint that the reader has returned, or passes by; give and take segments.
 
         Return None if the reader was stopped.
         """
 
     def record(self, places: Mapping[Key, int] | None, *, durable: bool = False) -> None:
-        """Note how far the reader has come, if it has, and take those offline who are silent."""
+        """Note how far the reader has come, if it has, and remove readers that are silent."""
 
     def finish_segment(self, key: Key, place: int) -> None:
         """Note that a segment is read to its end."""
 
     def note_told(self, stream: str, segments: Sequence[int]) -> None:
-        """Note that the reader has said that these segments, or the stream, were lost before they were read."""
+        """Note that the reader has reported these segments, or the stream, as lost before they were read."""
 
     def leave(self, places: Mapping[Key, int]) -> None:
         """Leave the group, from these places."""
@@ -103,7 +103,7 @@ class Membership(Protocol):
         """Return where the group ends in a segment, if it does not read on to the segment's own end."""
 
     def times_of(self, key: Key) -> Times:
-        """Return what tells the times of a segment's events."""
+        """Return the times of a segment's events, by watermarks."""
 
     def time_window(self, stream: str | None) -> TimeWindow | None:
         """Return between which times the group is."""
@@ -114,4 +114,4 @@ class Membership(Protocol):
 
     @property
     def has_company(self) -> bool:
-        """Whether there are other readers, who might fall silent."""
+        """Whether there are other readers, which might fall silent."""

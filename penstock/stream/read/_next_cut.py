@@ -1,8 +1,8 @@
-"""Steps: how far a reader that goes by whole batches reads next, between a place where it is and one behind it.
+"""The next cut: how far a reader that takes one batch after another reads next, on its way to a later cut.
 
-A step has budget for some bytes and some events, which the segments share evenly; what one does not need is left to the
-others. Segments that follow others come once all of those they hang together with are read to the end. A step takes at
-least one event if there is any. What it costs depends on the step, and not on how much is behind it.
+A cut budget limits the bytes and the events, which the segments share evenly; what one segment does not need is left to
+the others. Successors come once all segments that must be read before them are. At least one event is taken if there is
+any. The cost depends on the budget, and not on how much lies behind.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ __all__ = ["CutBudget", "next_cut_through"]
 
 
 class CutBudget:
-    """How much a step may still take: bytes and events, of each as many as there are if None."""
+    """How many bytes and events may still be taken before the next cut; None is no limit."""
 
     __slots__ = ("bytes", "events", "is_untouched")
 
@@ -38,7 +38,7 @@ class CutBudget:
         return not self.is_untouched and (self.bytes == 0 or self.events == 0)
 
     def share(self, parts: int) -> CutBudget:
-        """Return how much each of so many may take."""
+        """Return the share of each of so many segments."""
         return CutBudget(*(None if budget is None else max(budget // parts, 1) for budget in (self.bytes, self.events)))
 
     def take(self, size: int, events: int) -> None:
@@ -55,7 +55,7 @@ def next_cut_through(
     segment_of: Callable[[int], ReadableSegment],
     budget: CutBudget,
 ) -> dict[int, int]:
-    """Return the cut at the end of a step from the cut ``start``; ``ends`` are how far segments are read at most."""
+    """Return the next cut behind the cut ``start``; ``ends`` are how far segments are read at most."""
     found = dict(start)
     waiting = list(successions)
     while True:
@@ -133,7 +133,7 @@ def _count(segment: ReadableSegment, place: int, stop: int, most: int) -> tuple[
                 break
             first = block.index_at(place) or 0
             last = block.index_at(stop) if stop < block.end else block.count
-            assert last is not None, "a step ends where an event does"
+            assert last is not None, "the next cut is where an event begins or ends"
             if last - first > most - count:
                 return block.offset_of(first + most - count), most
             place, count = min(block.end, stop), count + last - first

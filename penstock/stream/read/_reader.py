@@ -1,9 +1,9 @@
 """The reader: the events of the segments that its group gives it, one by one or as Arrow batches.
 
 Reading an event is a look at a flag and a step of an iterator over events that are ready. Everything else (the lease,
-the places that are recorded, whose turn it is) is done once a block, or when somebody raised the flag.
+recording places, the turns of segments) is done once a block, or when the group has raised the flag.
 
-What a reader returned counts as read when it comes back for more, or is closed.
+Events that a reader returned count as read when it is called again, or closed.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from penstock.stream.read._cursor import UNREADABLE
 from penstock.stream.read._event_files import file_of
 from penstock.stream.read._event_read import EventRead, Milestone, Page, Trail, guarded
 from penstock.stream.read._held_segments import HeldSegments
-from penstock.stream.read._losses import Losses
+from penstock.stream.read._loss_queue import LossQueue
 from penstock.stream.segment import LargeBlock, WakeUp
 
 if TYPE_CHECKING:
@@ -69,7 +69,7 @@ class Reader:
         self._page: Page | None = None
         self._held = HeldSegments(membership, self._wake_up)
         self._trail = Trail({})
-        self._losses = Losses(membership)
+        self._losses = LossQueue(membership)
         self._batches = BatchReads(membership, self._held, self._next_cursor, event_size_max=max_event_size)
         self._told: str | None = None  # the checkpoint that was returned last
         self.error: PenstockError | None = None  # why it reads no more
@@ -109,7 +109,7 @@ class Reader:
         """Return the next events as bytes; None when ``timeout`` seconds are over, or there is nothing more to come.
 
         Columns are event, key, timestamp, headers, segment_id, offset and mark_time, and stream if the group has
-        several. A batch has at most ``max_bytes``, or one event. It comes to a checkpoint without a word.
+        several. A batch has at most ``max_bytes``, or one event. Checkpoints are passed without being returned.
         """
         check_whole("max_bytes", max_bytes, least=1)
         return self._in_time(lambda deadline: self._next_batch(deadline, max_bytes), timeout)
@@ -117,8 +117,8 @@ class Reader:
     def read_next_event_as_stream(self, timeout: float | None = None) -> EventInputStream | None:
         """Return the next event, of any size, as a file; None when the time is over, or there is nothing more to come.
 
-        The next call may come before the file was read to its end; files stay good. It comes to a checkpoint without a
-        word.
+        The next call may come before the file was read to its end; files stay good. Checkpoints are passed without
+        being returned.
         """
         return self._in_time(self._next_stream, timeout)
 
@@ -128,7 +128,7 @@ class Reader:
             yield read
 
     def current_time_window(self, stream: str | None = None) -> TimeWindow | None:
-        """Return between which times the group is in a stream, the only one by default; None if nobody gave time.
+        """Return between which times the group is in a stream, the only one by default; None without any marks.
 
         Everything from before ``lower`` was read, by this reader or another, and no writer had noted a time after
         ``upper`` when the next watermark was made.
@@ -203,7 +203,7 @@ class Reader:
         return places
 
     def is_silent(self, now: float) -> bool:
-        """Whether nobody has called it for as long as the lease.
+        """Whether it was not called for as long as the lease.
 
         The call for an event that was ready leaves no time behind, only a trace: it may take two leases to notice.
         """

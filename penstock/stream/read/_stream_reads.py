@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from penstock.stream.catalog import Catalog, StreamState
     from penstock.stream.read._event_files import EventInputStream
     from penstock.stream.segment import Cuts, Segments
-    from penstock.stream.time import CutFinder, MarkTimes, Watermarks
+    from penstock.stream.time import CutFinder, Watermarks, WatermarkTimes
 
 __all__ = ["StreamReads"]
 
@@ -45,7 +45,7 @@ class StreamReads:
         """Return the event that a pointer points to, as a file."""
         return file_at(self._cuts.segment_at(pointer), pointer)
 
-    def times(self, name: str, segment_id: int) -> MarkTimes:
+    def times(self, name: str, segment_id: int) -> WatermarkTimes:
         """Return the times of a segment's events, by watermarks."""
         return self._watermarks.times(self._catalog.open_stream(name), segment_id)
 

@@ -1,4 +1,8 @@
-"""One segment over one log: append, scan, find the tail, wake up those who wait for the next block."""
+"""One segment over one log: append blocks, scan them, find places by time and count, wake waiting readers.
+
+A segment also knows the numbers that each writer has used in it. ``ReadableSegment`` is what readers need; a segment of
+another process implements it, too.
+"""
 
 from penstock.stream.segment._cuts import Cuts
 from penstock.stream.segment._large_event import FRAME_SIZE, LargeBlock, LargeEvent, carried_by

@@ -20,7 +20,7 @@ READ_SIZE: Final = 1 << 20
 
 
 class ReadableSegment(Protocol):
-    """Blocks out, from anywhere, and who waits for the next one."""
+    """Returns blocks from any place on, and wakes readers when there is a new one."""
 
     @property
     def where(self) -> str:
@@ -44,7 +44,7 @@ class ReadableSegment(Protocol):
 
 
 class Times(Protocol):
-    """What tells the times of a segment's events."""
+    """The times of a segment's events."""
 
     def of(self, offsets: npt.NDArray[np.int64]) -> pa.Array:
         """Return the time of each event at ascending offsets; null where there is none yet."""

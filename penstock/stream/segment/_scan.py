@@ -1,7 +1,7 @@
 """Scanning a segment: the blocks of events and the large events in it, and where an event begins or ends.
 
-A large event is an extent followed by chunks. A scan yields it as one block, so that its users need not know of chunks;
-a place inside it is no border.
+A large event is an extent followed by chunks. A scan yields it as one block, so that its users need not know of
+chunks. A border is where an event begins or ends; no place inside a large event is one.
 """
 
 from __future__ import annotations

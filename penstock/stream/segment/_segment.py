@@ -102,7 +102,7 @@ class Segment:
 
     @contextmanager
     def held(self) -> Iterator[None]:
-        """Let nobody else append meanwhile."""
+        """Hold the segment: no other thread appends meanwhile."""
         with self._lock:
             if not self.ended:
                 self._keep_table_near()
@@ -123,7 +123,7 @@ class Segment:
     ) -> PendingBlock:
         """Append a block without waiting; the caller holds the segment, and may say where its log has to end.
 
-        It gets the time of now, and keeps its keys if the stream does, whatever its writer knows of that.
+        It gets the time of now. Its keys are dropped if the stream stores none: the writer may not know that yet.
         """
         self._table()
         if not self._keeps_keys:
@@ -164,7 +164,7 @@ class Segment:
     def take_over(self, headers: Iterable[StreamBlockHeader] | None, *, events: int, size: int) -> None:
         """Note that the segment's log has taken over others with these blocks of writers; the caller holds it.
 
-        Without ``headers`` nobody knows which: they are read.
+        Without ``headers`` it is not known which, so they are read again.
         """
         if headers is None:
             self._writers.table = None
@@ -202,7 +202,7 @@ class Segment:
         """Note that a block failed, so what is in the log now is not known; the caller holds the segment."""
         self._writers.table = None
         if self._last is pending:
-            self._last = None  # it is over, and who wrote it is told: nobody else need fail because of it
+            self._last = None  # it is over, and its writer reports it: no other block need fail because of it
 
     def show(self, end: int | None = None) -> None:
         """Let readers see everything up to ``end``, or up to the end of the log."""
@@ -220,7 +220,7 @@ class Segment:
         return max(self.tail, self._log.length) if self._is_frozen else self.tail
 
     def hold_back(self) -> None:
-        """Show no more than there is: what the segment was made for is still to come; the caller holds it."""
+        """Show no more than is in the log: what the segment was made for is still to come; the caller holds it."""
         self.tail = min(self.tail, self._log.length)
 
     def freeze(self, end: int | None = None) -> None:
@@ -238,7 +238,7 @@ class Segment:
             self._is_frozen = False
 
     def notify(self) -> None:
-        """Let everybody who watches know that something happened."""
+        """Notify every wake-up that watches the segment."""
         for wake_up in self._watchers:
             wake_up.notify()
 
@@ -266,7 +266,7 @@ class Segment:
         self._log.release()
 
     def reopen(self) -> None:
-        """Take blocks again: the change that was to end the segment did not come about."""
+        """Take blocks again, because the change that was to end the segment has failed."""
         with self._lock:
             self.ended = False
 

@@ -9,7 +9,7 @@ __all__ = ["WakeUp", "as_timeout"]
 
 
 class WakeUp:
-    """One waits, many ring. A ring while nobody waits is kept for the next wait."""
+    """One thread waits, any thread notifies. A notification while no thread waits is kept for the next wait."""
 
     __slots__ = ("_gate",)
 
@@ -18,12 +18,12 @@ class WakeUp:
         self._gate.acquire()
 
     def notify(self) -> None:
-        """Wake the one who waits, or who will."""
-        with suppress(RuntimeError):  # it rang already, and nobody has heard it yet
+        """Wake the waiting thread, or the next that waits."""
+        with suppress(RuntimeError):  # it was notified already, and no thread has waited since
             self._gate.release()
 
     def wait(self, timeout: float | None) -> bool:
-        """Return True when it rings, False when the time is over; None waits for as long as it takes."""
+        """Return True when it is notified, False when the time is over; None waits for as long as it takes."""
         return self._gate.acquire(timeout=as_timeout(timeout))
 
 

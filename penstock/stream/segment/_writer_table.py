@@ -41,7 +41,7 @@ __all__ = [
     "writer_hash",
 ]
 
-ENTRIES_MAX: Final = 16_384  # who was silent for longest is forgotten first
+ENTRIES_MAX: Final = 16_384  # the writer that was silent for longest is forgotten first
 _OWN: Final = struct.Struct(">16sQQQH6x")
 _INHERITED: Final = struct.Struct(">16sQQQH6xdd")
 assert (_OWN.size, _INHERITED.size) == (48, 64), "on disk since format 1: a new size needs a new kind"
@@ -78,7 +78,7 @@ class Inherited:
 
 @dataclass(slots=True)
 class WriterTable:
-    """The writers of one segment; who wrote last is last.
+    """The writers of one segment, in the order in which they last wrote.
 
     ``blocks_behind`` and ``bytes_behind`` are not stored: they say how much has to be read of the segments before, from
     the last tables on, to know what was inherited.
@@ -145,7 +145,7 @@ def inherit(predecessors: Iterable[tuple[float, float, WriterTable]], *, low: fl
         entries = [*_still_needed(table), *_handed_on(table, low=one_low, high=one_high)]
         cut = (replace(one, low=max(low, one.low), high=min(high, one.high)) for one in reversed(entries))
         found += enumerate(one for one in cut if one.low < one.high)
-    found.sort(key=itemgetter(0), reverse=True)  # of each predecessor, who wrote last is last
+    found.sort(key=itemgetter(0), reverse=True)  # of each predecessor, the writer that wrote last is last
     return WriterTable(inherited=[one for _, one in found[-ENTRIES_MAX:]])
 
 
@@ -180,8 +180,8 @@ def durable_number(writer: bytes, tables: Iterable[WriterTable]) -> int:
 def highest_number(writer: bytes, tables: Iterable[WriterTable]) -> int:
     """Return the highest number that a writer has used, in a flush that got through or in one that did not.
 
-    Who sends such a flush again must not say how many parts it has: with a part of the first attempt, its parts could
-    seem to be all there.
+    A writer that sends such a flush again must not store the number of its segments: with a block of the first attempt,
+    the flush could seem to be complete.
     """
     return max((max(entry.last_number, entry.flush_last) for entry in _entries(writer, tables)), default=0)
 

@@ -1,8 +1,12 @@
-"""Writers' time marks, the watermarks that they add up to, and the time windows of readers."""
+"""Time: the marks that writers note, the watermarks that they add up to, and the time windows of readers.
+
+A mark is a writer's promise that everything up to a time is written. A watermark is what all writers together promise.
+``CutFinder`` turns a time into a cut.
+"""
 
 from penstock.stream.time._cut_finder import CutFinder
-from penstock.stream.time._mark_times import NO_TIMES, MarkTimes, Steps, times_column
 from penstock.stream.time._marks import MarkStatus, bound_of
+from penstock.stream.time._watermark_times import NO_TIMES, Steps, WatermarkTimes, times_column
 from penstock.stream.time._watermarks import Watermarks
 from penstock.stream.time._writer_marks import WriterMarks
 
@@ -10,8 +14,8 @@ __all__ = [
     "NO_TIMES",
     "CutFinder",
     "MarkStatus",
-    "MarkTimes",
     "Steps",
+    "WatermarkTimes",
     "Watermarks",
     "WriterMarks",
     "bound_of",

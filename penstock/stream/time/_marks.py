@@ -2,7 +2,7 @@
 
 A writer's *mark* is a time and a position: an offset in some segments, behind all that it wrote before it noted the
 time. A *watermark* is the lowest time of all marks with a cut that is behind all their positions. So time never
-overtakes data: whoever has read up to the cut has read all that was written before that time was noted.
+overtakes data: a reader that has read up to the cut has read all that was written before that time was noted.
 
 Segments are numbered as they come. Of two that share a part of the key space, the one with the higher number comes
 after the other: that is all these functions need to know about scaling.
@@ -58,7 +58,7 @@ class WriterMark:
     """A writer's last mark: its time, and its position.
 
     ``is_open`` is False once the writer was shut down, or was silent for too long: then its mark counts once more, and
-    holds nobody up. Its position is behind all that it has written by then.
+    delays no watermark. Its position is behind all that it has written by then.
     """
 
     time: int
@@ -115,8 +115,8 @@ def judge(marks: Mapping[str, WriterMark], *, last_time: int | None) -> Verdict:
 def times_of(marks: Collection[WriterMark]) -> tuple[int, int]:
     """Return the lower and the upper time of a watermark.
 
-    The slowest of the open writers says how late it is. Those that were shut down hold nobody up, however many; if
-    there is nobody else, the one that had come furthest counts.
+    The slowest of the open writers says how late it is. Those that were shut down delay no watermark, however many;
+    if there is no other, the one that had come furthest counts.
     """
     times = [mark.time for mark in marks]
     slowest = min((mark.time for mark in marks if mark.is_open), default=max(times))

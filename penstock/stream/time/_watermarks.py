@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from penstock.errors import BadArgument, PenstockError
 from penstock.model import NextCut, StreamCut, Watermark, check_time, shown
 from penstock.stream.segment import watermark_log
-from penstock.stream.time._mark_log import MARK_LOG_SIZES, MarkLog
-from penstock.stream.time._mark_times import MarkTimes, event_window, last_passed, window_at
 from penstock.stream.time._marks import WriterMark, bound_of, compare, judge, least_upper_bound, times_of
+from penstock.stream.time._watermark_log import WATERMARK_LOG_SIZES, WatermarkLog
+from penstock.stream.time._watermark_times import WatermarkTimes, event_window, last_passed, window_at
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -40,7 +40,7 @@ class _Run(NamedTuple):
     marks: dict[str, WriterMark]
     gone: Iterable[str]
     last: Watermark | None
-    log: MarkLog | None
+    log: WatermarkLog | None
     pending: PendingLogAppend | None
 
 
@@ -57,7 +57,7 @@ class Watermarks:
         self._interval_s = interval_s
         self.marks: Final = marks
         states = list(catalog.streams.values())
-        self._open: dict[int, MarkLog | None] = {  # None: not opened yet
+        self._open: dict[int, WatermarkLog | None] = {  # None: not opened yet
             state.uid: None for state in states if logs.has(watermark_log(state.uid))
         }
         opened = clock.elapsed()
@@ -126,7 +126,7 @@ class Watermarks:
 
     @contextmanager
     def _watching(self, uid: int) -> Iterator[None]:
-        """Look at the log again after a failure: nobody knows whether the watermark is there."""
+        """Look at the log again after a failure: the watermark may be there or not."""
         try:
             yield
         except PenstockError:
@@ -144,17 +144,17 @@ class Watermarks:
         """Free the watermarks that lie before the head of a stream, but the last of them; the caller holds the lock."""
         log = self.log_of(state)
         if log is not None:
-            log.truncate(lambda mark: not compare(state.segments, state.head, mark.cut.offsets).behind)
+            log.truncate(lambda watermark: not compare(state.segments, state.head, watermark.cut.offsets).behind)
 
     # What readers ask
 
     def window(self, state: StreamState, position: Mapping[int, int]) -> TimeWindow | None:
-        """Return between which times a reader is; None if nobody has given time yet."""
+        """Return between which times a reader is; None if no writer has noted time yet."""
         log = self.log_of(state)
         return None if log is None else window_at(log, state, position)
 
     def window_of(self, state: StreamState, segment: int, offset: int) -> TimeWindow | None:
-        """Return between which times an event is; None if nobody has given time yet."""
+        """Return between which times an event is; None if no writer has noted time yet."""
         log = self.log_of(state)
         return None if log is None else event_window(log, state, segment, offset)
 
@@ -177,7 +177,7 @@ class Watermarks:
         found = None
         log = self.log_of(state)
         if log is not None:
-            found = log.border(lambda mark: (mark.lower if bound == "lower" else mark.upper) <= time).last
+            found = log.border(lambda one: (one.lower if bound == "lower" else one.upper) <= time).last
         return StreamCut.of(state.name, bound_of(state, [], None if found is None else found.cut.offsets))
 
     def between(
@@ -189,37 +189,37 @@ class Watermarks:
         if log is None:
             return []
         first = log.border(begins).offset if start is not None else log.start
-        marks = (mark for _, mark in log.after(first))
-        return list(marks if end is None else takewhile(ends, marks))
+        watermarks = (watermark for _, watermark in log.after(first))
+        return list(watermarks if end is None else takewhile(ends, watermarks))
 
     def _order(self, state: StreamState, what: str, place: int | StreamCut | None) -> Callable[[Watermark], bool]:
-        """Return what tells whether a watermark is before a time, or a place."""
+        """Return a predicate: whether a watermark is before a time, or a place."""
         if isinstance(place, StreamCut):
             self._cuts.check(place, stream=state.name)
             offsets = place.offsets
-            return lambda mark: compare(state.segments, mark.cut.offsets, offsets).behind
+            return lambda watermark: compare(state.segments, watermark.cut.offsets, offsets).behind
         if place is not None:
             check_time(what, place)
         time = place or 0
-        return lambda mark: mark.lower < time
+        return lambda watermark: watermark.lower < time
 
-    def times(self, state: StreamState, segment: int) -> MarkTimes:
-        """Return what tells the times of a segment's events."""
-        return MarkTimes(lambda: self.log_of(state), state, segment)
+    def times(self, state: StreamState, segment: int) -> WatermarkTimes:
+        """Return the times of a segment's events."""
+        return WatermarkTimes(lambda: self.log_of(state), state, segment)
 
-    def log_of(self, state: StreamState) -> MarkLog | None:
+    def log_of(self, state: StreamState) -> WatermarkLog | None:
         """Return where the stream's watermarks are, if it has any."""
         if state.uid not in self._open:
             return None
         return self._open[state.uid] or self._open_log(state)
 
-    def _open_log(self, state: StreamState) -> MarkLog:
+    def _open_log(self, state: StreamState) -> WatermarkLog:
         """Return where the stream's watermarks are going to be."""
         with self._catalog.lock:
             log = self._open.get(state.uid)
             if log is None:
-                log = self._open[state.uid] = MarkLog(
-                    self._logs.open(watermark_log(state.uid), MARK_LOG_SIZES), state.name
+                log = self._open[state.uid] = WatermarkLog(
+                    self._logs.open(watermark_log(state.uid), WATERMARK_LOG_SIZES), state.name
                 )
             return log
 

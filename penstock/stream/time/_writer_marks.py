@@ -1,9 +1,9 @@
 """The marks of writers: what each of them said about time, and where it was when it did.
 
 A mark is kept in memory when it is noted. The first one of a writer is put on record at once, so that no crash lets
-time go on without it; the others by and by, a bounded number of bytes with every maintenance run: after a crash an
-older mark counts, and time waits for that writer. A writer is silent while it neither notes a time nor writes; that is
-measured by a clock that cannot be set.
+watermarks advance without it; the others by and by, a bounded number of bytes with every maintenance run: after a crash
+an older mark counts, and watermarks wait for that writer. A writer is silent while it neither notes a time nor writes;
+that is measured by a clock that cannot be set.
 
 The catalog's lock is taken before the one here, which is never held while waiting.
 """
@@ -91,7 +91,7 @@ class WriterMarks:
         return WriterMark(time, tuple(position), np.array(list(position.values()), np.int64))
 
     def take(self, stream: str, uid: int, writer_id: str, mark: WriterMark) -> MarkStatus:
-        """Take a mark of somebody who knows what they say."""
+        """Take a mark whose position needs no check."""
         with self._lock:
             known = self._marks.get(uid, {}).get(writer_id)
             status = check_mark(known, mark)
@@ -106,7 +106,7 @@ class WriterMarks:
     def note_activity(self, stream: str, uid: int, writer_id: str | None) -> None:
         """Note that a writer is there: it was opened, or has written. One that had been shut down is waited for again.
 
-        That holds for writers that have given time; of the others nothing is known.
+        That holds for writers that have noted time; of the others nothing is known.
         """
         if writer_id is None or uid not in self._marks:
             return
@@ -141,7 +141,7 @@ class WriterMarks:
                 return MarkStatus.SUCCESS
 
     def shut_down_silent(self, state: StreamState, last_time: int | None) -> None:
-        """Shut down the writers that hold time up, and were not heard for the stream's time-out."""
+        """Shut down the writers that delay watermarks, and were silent for the stream's time-out."""
         now, timeout = self._clock.elapsed(), state.config.timestamp_aggregation_timeout
         with self._lock:
             heard = self._heard.get(state.uid, {})
@@ -157,7 +157,7 @@ class WriterMarks:
             self.shut_down(state.name, state.uid, writer)
 
     def remove(self, stream: str, writer_id: str) -> MarkStatus:
-        """Forget a writer at once, with what it noted, as if it had never given time."""
+        """Forget a writer at once, with what it noted, as if it had never noted time."""
         with self._catalog.lock:
             state = self._catalog.stream(stream)
             with self._lock:

@@ -1,4 +1,8 @@
-"""Writers: batches of events, lanes by segment, acknowledgements, large events on their way in."""
+"""Writing: events and batches go into lanes, one for each segment, and are flushed as blocks.
+
+An acknowledgement is done when its event is durable. A writer asks the store for what it needs through ``WriterHost``,
+so the same writer works where another process owns the store.
+"""
 
 from penstock.stream.write._acks import Ack, BatchAck, DoneAck, EventPointers
 from penstock.stream.write._batch import EventRows, around_large, array_lengths, array_of, as_rows, concat_rows, split

@@ -1,7 +1,7 @@
-"""Runs of events on their way into a segment, and the acknowledgements that tell of them.
+"""Runs of events on their way into a segment, and the acknowledgements of those events.
 
-An acknowledgement is two fields, because there is one for every event; what it stands for is known to the run, once for
-all its events. Its place is worked out when somebody asks for it.
+An acknowledgement has two fields, because there is one for every event; the run knows the rest, once for all its
+events. The pointer of an event is computed when it is asked for.
 """
 
 from __future__ import annotations
@@ -40,24 +40,24 @@ if TYPE_CHECKING:
     from penstock.stream.format import Headers
     from penstock.stream.write._batch import EventRows
 
-__all__ = ["Ack", "ArrayRun", "BatchAck", "DoneAck", "EventPointers", "ListRun", "Place", "Run", "run_at"]
+__all__ = ["Ack", "ArrayRun", "BatchAck", "BlockPlace", "DoneAck", "EventPointers", "ListRun", "Run", "run_at"]
 
 _FIRST: Final = attrgetter("first")
 _logger: Final = logging.getLogger("penstock.stream")
 
 
 class Driver(Protocol):
-    """Who can see to it that a run becomes durable: its writer."""
+    """The writer of a run, which can make it durable."""
 
     @property
     def is_at_work(self) -> bool:
-        """Whether it is: always, but in a process that was forked from its own it refuses to answer."""
+        """Always True; in a process that was forked from the writer's, asking raises ``ForkedHandle``."""
 
     def drive(self, run: Run, timeout: float | None) -> None:
         """Return when the run is done."""
 
 
-class Place(msgspec.Struct, eq=False):
+class BlockPlace(msgspec.Struct, eq=False):
     """Where a block of a run is: it begins at ``start``, with the event ``first``, and has these length words."""
 
     first: int
@@ -87,12 +87,12 @@ class Run(msgspec.Struct, eq=False):
     done: bool = False
     error: BaseException | None = None
     numbers: list[int] = []  # of each event, if the caller gave them
-    places: list[Place] = []
+    places: list[BlockPlace] = []
     moved: dict[int, tuple[Run, int]] = {}
     callbacks: deque[Callable[[], object]] = msgspec.field(default_factory=deque)
 
     def is_done(self) -> bool:
-        """Whether it is; in a process that was forked from the writer's, where it never will be, ``ForkedHandle``."""
+        """Whether the events are durable, or have failed; ``ForkedHandle`` in a process forked from the writer's."""
         return self.done or not self.driver.is_at_work
 
     def pointer(self, index: int) -> EventPointer:
@@ -104,18 +104,18 @@ class Run(msgspec.Struct, eq=False):
         return EventPointer(self.stream, self.segment_id, place.offset_of(index))
 
     def settle(self, error: BaseException | None = None) -> None:
-        """Be done, with an error or without; only what acknowledgements need is kept, because they may be."""
+        """End, with an error or without; keep only what acknowledgements need, because callers may keep those."""
         self.error = error
-        self.done = True  # who asks to be called back looks at this afterwards, so nobody is left out
+        self.done = True  # when_done() looks at this after adding a callback, so none is left out
         self.let_go()
 
     def let_go(self) -> None:
         """Keep nothing but where the events are."""
 
     def announce(self) -> None:
-        """Call back whoever asked for it; the caller holds no lock, so that they may write, or wait.
+        """Call the callbacks; the caller holds no lock, so that callbacks may write, or wait.
 
-        Whatever a callback raises is logged, be it SystemExit: the thread is the pump's, or that of another writer.
+        An exception of a callback is logged, even SystemExit: the thread is the pump's, or that of another writer.
         """
         while self.callbacks:
             with suppress(IndexError):  # another thread has taken it
@@ -123,7 +123,7 @@ class Run(msgspec.Struct, eq=False):
 
     def when_done(self, callback: Callable[[], object]) -> None:
         """Call back once the run is done, at once if it is."""
-        self.is_done()  # which refuses where that never is
+        self.is_done()  # which raises in a forked process, where the run never is
         self.callbacks.append(callback)
         if self.done:
             self.announce()
@@ -206,7 +206,7 @@ class ArrayRun(Run, eq=False, kw_only=True):
 def run_at(driver: Driver, pointer: EventPointer) -> Run:
     """Return the run of one event that is durable already, at ``pointer``."""
     run = Run(driver, pointer.stream, pointer.segment_id)
-    run.places.append(Place(0, pointer.offset - BLOCK_HEADER_SIZE, b""))
+    run.places.append(BlockPlace(0, pointer.offset - BLOCK_HEADER_SIZE, b""))
     run.settle()
     return run
 
@@ -301,8 +301,7 @@ class BatchAck:
 class DoneAck:
     """What a write returns that was over at once.
 
-    That is so for a large event; and for one that was durable before, under the same number: where that is, is not
-    known any more.
+    That is a large event, or one that was durable before under the same number, whose pointer is not known any more.
     """
 
     __slots__ = ("_pointer",)
@@ -311,7 +310,7 @@ class DoneAck:
         self._pointer = pointer
 
     def done(self) -> bool:
-        """It is."""
+        """Return True: the write was over at once."""
         return True
 
     def result(self, timeout: float | None = None) -> EventPointer | None:

@@ -1,4 +1,4 @@
-"""Batches: whatever the caller has, as Arrow arrays of events, keys and headers, and the key position of each event."""
+"""Batches: what a caller gives, as Arrow arrays of events, keys and headers, and the key position of each event."""
 
 from __future__ import annotations
 
@@ -59,11 +59,11 @@ class EventRows:
         return len(self.events)
 
     def part(self, first: int, last: int) -> EventRows:
-        """Return some of them, without a copy."""
+        """Return the events from one index up to another, without a copy."""
         return EventRows(self.events[first:last], _part(self.keys, first, last), _part(self.headers, first, last))
 
     def take(self, chosen: npt.NDArray[np.integer]) -> EventRows:
-        """Return those that are chosen, in that order."""
+        """Return the chosen events, in the order in which they are chosen."""
         columns = (None if one is None else one.take(chosen) for one in (self.keys, self.headers))
         return EventRows(self.events.take(chosen), *columns)
 
@@ -89,7 +89,7 @@ class EventRows:
         return cut_points(np.cumsum(self.sizes()), size=size)
 
     def packed(self) -> tuple[int, list[Bytes]]:
-        """Return the column flags of the block that they make, and its body."""
+        """Return the column flags of the block that the events make, and its body."""
         flags, columns = pack_columns(self.keys, self.headers)
         return flags, [pack_lengths(array_lengths(self.events)), array_data(self.events), *columns]
 
@@ -99,7 +99,7 @@ def _part(array: pa.Array | None, first: int, last: int) -> pa.Array | None:
 
 
 def concat_rows(rows: Sequence[EventRows]) -> EventRows:
-    """Return all of them in one."""
+    """Return the rows of several batches in one."""
     if len(rows) == 1:
         return rows[0]
     lengths = list(map(len, rows))
@@ -120,7 +120,7 @@ def _concat(arrays: Sequence[pa.Array | None], lengths: Sequence[int], kind: pa.
 def as_rows(
     events: object, keys: object, headers: object, *, without: float
 ) -> tuple[EventRows, npt.NDArray[np.float64] | None]:
-    """Return what a caller gives as a batch, checked, and the key position of each event; None if there are no keys.
+    """Check what a caller gives as a batch; return it with the key position of each event, None if there are no keys.
 
     There is a key for each event, one for all, or none; ``without`` is the position of those without.
     """
@@ -146,14 +146,14 @@ def as_array(events: object) -> pa.BinaryArray:
         if isinstance(array, pa.ChunkedArray):
             array = array.combine_chunks() if array.num_chunks != 1 else array.chunk(0)
     except (pa.ArrowException, TypeError, UnicodeError) as error:
-        raise BadArgument(f"these are no events: give a list of bytes or an Arrow array of them ({error})") from error
+        raise BadArgument(f"invalid events: give a list of bytes or an Arrow array of them ({error})") from error
     if array.null_count:
         raise BadArgument(f"{array.null_count} of {len(array)} events are null: an event is bytes, maybe none")
     return array
 
 
 def as_keys(keys: object, count: int, *, without: float) -> tuple[pa.BinaryArray, npt.NDArray[np.float64]]:
-    """Return ``count`` keys and the position of each; a key that comes again and again is worked out once.
+    """Return ``count`` keys and the position of each; the position of a repeated key is computed once.
 
     An event may have none, which is None or null: its position is ``without``.
     """
@@ -170,7 +170,7 @@ def as_keys(keys: object, count: int, *, without: float) -> tuple[pa.BinaryArray
         kinds: Sequence[str | bytes] = coded.dictionary.to_pylist()
         which = coded.indices.fill_null(len(kinds)).to_numpy(zero_copy_only=False)
     except (pa.ArrowException, TypeError, UnicodeError, OverflowError) as error:
-        raise BadArgument(f"these are no keys: give a list of texts or an Arrow array of them ({error})") from error
+        raise BadArgument(f"invalid keys: give a list of texts or an Arrow array of them ({error})") from error
     if len(which) != count:
         raise BadArgument(f"{len(which)} keys for {count} events: give one for each, None where an event has none")
     encoded = list(map(key_bytes, kinds))
@@ -181,7 +181,7 @@ def as_keys(keys: object, count: int, *, without: float) -> tuple[pa.BinaryArray
 
 
 def split(rows: EventRows, which: npt.NDArray[np.integer]) -> Iterator[tuple[int, npt.NDArray[np.integer], EventRows]]:
-    """Return each place that events go to, which of them do, and those; ``which`` is the place of each event."""
+    """Return each destination with the indexes of its events and these events; ``which`` is that of each event."""
     for place in np.unique(which):
         chosen = np.flatnonzero(which == place)
         yield int(place), chosen, rows if len(chosen) == len(rows) else rows.take(chosen)
@@ -198,12 +198,12 @@ def around_large(rows: EventRows, size_max: int) -> Iterator[tuple[slice, int | 
 
 def cut_points(ends: npt.NDArray[np.int64], *, size: int) -> list[int]:
     """Return before which events to cut, and their number: parts of at most ``size`` bytes, or of one event."""
-    marks = [0]
-    while marks[-1] < len(ends):
-        first = marks[-1]
+    cuts = [0]
+    while cuts[-1] < len(ends):
+        first = cuts[-1]
         begin = int(ends[first - 1]) if first else 0
-        marks.append(max(first + 1, int(np.searchsorted(ends, begin + size, side="right"))))
-    return marks
+        cuts.append(max(first + 1, int(np.searchsorted(ends, begin + size, side="right"))))
+    return cuts
 
 
 def array_ends(array: pa.BinaryArray) -> npt.NDArray[np.int64]:

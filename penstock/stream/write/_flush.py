@@ -19,7 +19,7 @@ from penstock.errors import NoSuchStream, StoreClosed, StreamSealed, WriterFaile
 from penstock.ports import uninterrupted
 from penstock.stream.format import StreamBlockHeader
 from penstock.stream.segment import SegmentEnded
-from penstock.stream.write._acks import Place
+from penstock.stream.write._acks import BlockPlace
 from penstock.stream.write._place_again import place_again
 
 if TYPE_CHECKING:
@@ -187,7 +187,7 @@ class Flusher:
             except SegmentEnded:
                 unsent.append(plan)
             else:
-                plan.run.places.append(Place(plan.first, pending.start, words))
+                plan.run.places.append(BlockPlace(plan.first, pending.start, words))
         return unsent
 
     def _store_floor(self) -> None:

@@ -1,4 +1,4 @@
-"""What a writer asks of the store, whichever process has it."""
+"""What a writer asks of the store, whichever process owns it."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ class LargeLog(Protocol):
 
     @property
     def name(self) -> str:
-        """Its name."""
+        """The name of the log."""
 
     def submit(self, *data: Bytes) -> PendingChunk:
         """Append a chunk without waiting."""
@@ -104,7 +104,7 @@ class KnownWriter(Protocol):
 
     @property
     def writer_id(self) -> str | None:
-        """Its name."""
+        """The id of the writer; None if it has none."""
 
     @property
     def is_sound(self) -> bool:
@@ -112,7 +112,7 @@ class KnownWriter(Protocol):
 
     @property
     def notes_time(self) -> bool:
-        """Whether it gives time by itself."""
+        """Whether it notes the time by itself."""
 
     def note_by_itself(self, time: int) -> None:
         """Note a time."""
@@ -121,7 +121,7 @@ class KnownWriter(Protocol):
         """Write no more, because another writer has this one's id now."""
 
     def end(self, *, for_good: bool) -> None:
-        """See everything durable and write no more."""
+        """Make everything durable and write no more."""
 
 
 class WriterHost(Protocol):
@@ -129,7 +129,7 @@ class WriterHost(Protocol):
 
     @property
     def is_remote(self) -> bool:
-        """Whether another process has it, which may stop answering."""
+        """Whether another process owns it, which may stop answering."""
 
     @property
     def clock(self) -> Clock:
@@ -137,11 +137,11 @@ class WriterHost(Protocol):
 
     @property
     def steady(self) -> AbstractContextManager[object]:
-        """A lock under which no segment ends; where another process has the store, it keeps only others out."""
+        """A lock under which no segment ends; where another process owns the store, it only excludes other threads."""
 
     @property
     def pump(self) -> Pump:
-        """What sends off events that nobody waits for."""
+        """The pump, which flushes events that no thread waits for."""
 
     def lanes(self, stream: str) -> tuple[int, list[OpenLane], bool]:
         """Return the number of a stream, the segments that take events now, by key range, and whether it keeps keys."""
@@ -153,13 +153,13 @@ class WriterHost(Protocol):
         """Mark a time behind all that the writer has written."""
 
     def note_activity(self, writer: StreamWriter) -> None:
-        """Note that the writer has written, if the store does not see that by itself: then time waits for it."""
+        """Note that the writer has written, if the store does not see that by itself: then watermarks wait for it."""
 
     def large_logs(self, stream: str, uid: int) -> LargeLogs:
         """Return where a large event goes."""
 
     def random_position(self) -> float:
-        """Return any place in the key space, for what has no key."""
+        """Return a random position in the key space, for an event without a key."""
 
     def forget_writer(self, writer: StreamWriter, *, for_good: bool) -> None:
-        """Note that a writer writes no more; who goes for good is not waited for when time goes on."""
+        """Note that a writer writes no more; watermarks do not wait for one that ends for good."""

@@ -1,7 +1,7 @@
 """Writing a large event: its bytes go out in chunks as they come, into a log of its own.
 
-Nothing of it is part of the stream until that log is spliced into a segment, at the end. Memory is one chunk, whatever
-the size of the event. One that turns out to fit into a chunk never gets a log: it is written like any other.
+Nothing of it is part of the stream until that log is spliced into a segment, at the end. Memory is one chunk for an
+event of any size. One that turns out to fit into a chunk never gets a log: it is written like any other.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class LargeWrite:
                 view = view[room:]
 
     def finish(self) -> bytes | None:
-        """Write the last chunk and see all of them durable; return the event itself if it fits into one chunk."""
+        """Write the last chunk and wait until all are durable; return the event itself if it fits into one chunk."""
         if self.log is None:
             return bytes(self._buffer)
         self._send(bytes(self._buffer), partial=False)
@@ -81,7 +81,7 @@ class LargeWrite:
 class EventOutputStream(io.RawIOBase):
     """An event being written, as a file. Nothing of it can be read before it is closed; an exception aborts it.
 
-    Inside its own ``with`` block, closing only ends the writing: the end of the block decides, because whatever is
+    Inside its own ``with`` block, closing only ends the writing: the end of the block decides, because a wrapper
     around the file closes it after an exception, too. ``pointer`` is where the event is, once it is closed and, in a
     transaction, committed.
     """
@@ -103,7 +103,7 @@ class EventOutputStream(io.RawIOBase):
         self._lock = threading.Lock()
         self._is_inside = False  # of its block
         self._ended = None
-        self._failure: BaseException | None = None  # that nobody was told of at the end
+        self._failure: BaseException | None = None  # which close() raises again
         self._pointer: EventPointer | None = None
 
     @property
@@ -121,7 +121,7 @@ class EventOutputStream(io.RawIOBase):
         self._pointer = pointer
 
     def writable(self) -> bool:
-        """It is."""
+        """Return True; an error once the event is closed."""
         self._check_open()
         return True
 
@@ -131,7 +131,7 @@ class EventOutputStream(io.RawIOBase):
         return self._write.size
 
     def readinto(self, buffer: Buffer, /) -> NoReturn:
-        """Refuse."""
+        """Raise ``UnsupportedOperation``."""
         raise io.UnsupportedOperation("an event that is being written cannot be read")
 
     @uninterrupted
@@ -149,7 +149,7 @@ class EventOutputStream(io.RawIOBase):
             except BaseException as error:
                 self._failure = error
                 self._give_up("aborted, because writing it failed")
-                self._check()  # if somebody has ended the transaction meanwhile, that is what happened
+                self._check()  # the cause may be that the transaction has ended meanwhile
                 raise
         return len(view)
 
@@ -160,7 +160,7 @@ class EventOutputStream(io.RawIOBase):
     def close(self) -> None:
         """Make the event part of the stream, or of its transaction; closing again does nothing.
 
-        If writing it has failed, the first to close it is told so again: whoever was told may not have passed it on.
+        If writing has failed, the first call raises that again: the code that got the error may have dropped it.
         """
         if not self.closed and not self._is_inside:
             self._end()
@@ -191,7 +191,7 @@ class EventOutputStream(io.RawIOBase):
         self._ended = "closed"
 
     def abort(self) -> None:
-        """Drop the event; nothing of it was ever there."""
+        """Drop the event; nothing of it is ever part of the stream."""
         with self._lock:
             self._failure = None
             if self._ended is None:
@@ -219,7 +219,7 @@ class EventOutputStream(io.RawIOBase):
             self.abort()
 
     def __del__(self) -> None:
-        """Drop what nobody closed, because an event that was lost sight of is not complete; its logs go later.
+        """Drop an event that was never closed, because it may not be complete; its logs are deleted later.
 
         This may run at any moment, in any thread, so it takes no lock.
         """

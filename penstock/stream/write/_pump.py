@@ -1,8 +1,8 @@
-"""The pump: sends off what a writer has buffered when nobody else does.
+"""The pump: flushes what a writer has buffered when no other thread does.
 
-Who waits for an acknowledgement, or fills a buffer, sends it off at once and in its own thread. The pump is for events
-that nobody waits for: they go a moment later, so that more of them can go together. While a writer is in use the pump
-looks after it again and again, so nobody has to wake it for every event.
+A thread that waits for an acknowledgement, or fills a buffer, flushes at once by itself. The pump is for events that no
+thread waits for: they are flushed a moment later, so that more of them go together. While a writer is in use the pump
+comes back to it again and again, so that not every event has to wake it.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ _logger: Final = logging.getLogger("penstock.stream")
 
 
 class Pumped(Protocol):
-    """A writer."""
+    """A writer, as the pump sees it."""
 
     def pump(self) -> bool:
-        """Send off what is there; False if nothing came since the last time: then it need not come again."""
+        """Flush; False if nothing was written since the last time, so that the pump need not come again."""
 
 
 class Pump:
-    """One thread for all writers of a store, started with the first event that it may have to send."""
+    """One thread for all writers of a store, started with the first event that it may have to flush."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -37,7 +37,7 @@ class Pump:
         self._closed = False
 
     def add(self, writer: Pumped) -> None:
-        """Send off what the writer has, a moment later."""
+        """Flush what the writer has, a moment later."""
         with self._lock:
             self._waiting[writer] = None
             if self._thread is None and not self._closed:
@@ -47,11 +47,11 @@ class Pump:
 
     @property
     def is_at_work_here(self) -> bool:
-        """Whether this thread is the pump's: then nobody else sends off what it waits for."""
+        """Whether this thread is the pump's: then no other flushes what it waits for."""
         return threading.current_thread() is self._thread
 
     def _work(self) -> None:
-        linger = WakeUp()  # never rung: it only measures the time
+        linger = WakeUp()  # never notified: it only measures the time
         while True:
             if not self._waiting:
                 self._wake_up.wait(None)
@@ -74,9 +74,9 @@ class Pump:
 
 
 def _pumped(writer: Pumped) -> bool:
-    """Return whether to come again; one writer that fails, however it does, is not the end of the others."""
+    """Return whether to come again; a writer that fails does not keep the others from being flushed."""
     try:
         return writer.pump()
     except BaseException:
-        _logger.exception("the pump could not send off what a writer has")
+        _logger.exception("the pump could not flush a writer")
         return False

@@ -158,7 +158,7 @@ class StreamWriter:
     ) -> Ack | DoneAck:
         self._begin_numbers()
         ack = self._add_numbered(event, key, number, headers)
-        self._see_to_it()
+        self._flush_or_pump()
         return ack
 
     @uninterrupted
@@ -259,7 +259,7 @@ class StreamWriter:
     def _write_small(self, rows: EventRows, positions: npt.NDArray[np.float64] | None) -> Spread:
         """Write events none of which is large."""
         spread = self._add_small(rows, positions)
-        self._see_to_it()
+        self._flush_or_pump()
         return spread
 
     @uninterrupted
@@ -304,7 +304,7 @@ class StreamWriter:
         self._flusher.holding(self._flusher.flush)
         self._flusher.check()
 
-    def _see_to_it(self) -> None:
+    def _flush_or_pump(self) -> None:
         """Flush if the buffer is full; otherwise the pump is going to."""
         if self._lanes.size > _BUFFER_SIZE:
             self._flush_if_full()
@@ -439,5 +439,5 @@ def _as_bytes(event: object) -> bytes:
         return bytes(memoryview(event))  # type: ignore[arg-type]
     except TypeError:
         raise BadArgument(
-            f"{type(event).__name__} is no event: give bytes, or open the writer with a serializer"
+            f"invalid event, a {type(event).__name__}: give bytes, or open the writer with a serializer"
         ) from None

@@ -26,21 +26,21 @@ class Writers:
         self._open: dict[tuple[int, object], KnownWriter] = {}
 
     def admit(self, stream: str, writer_id: str | None, make: Callable[[], W]) -> W:
-        """Let a new writer in; one of the same id writes no more."""
+        """Register a new writer; an older one with the same id is fenced."""
         if writer_id is None:
-            return self._let_in(make())
+            return self._register(make())
         with self._opening:  # one after another, so that each finds the one before it
             older = self.get(stream, writer_id)
             if older is not None:
                 older.fence()
-            return self._let_in(make())
+            return self._register(make())
 
     def get(self, stream: str, writer_id: str | None) -> KnownWriter | None:
         """Return the writer that has an id now, if one has."""
         with self._catalog.lock:
             return self._open.get((self._catalog.open_stream(stream).uid, writer_id))
 
-    def _let_in(self, writer: W) -> W:
+    def _register(self, writer: W) -> W:
         with self._catalog.lock:
             key = writer if writer.writer_id is None else writer.writer_id
             self._open[writer.stream_uid, key] = writer
@@ -50,7 +50,7 @@ class Writers:
         return writer
 
     def forget(self, writer: KnownWriter, *, for_good: bool) -> None:
-        """Note that a writer writes no more; time does not wait for one that is gone for good."""
+        """Note that a writer writes no more; watermarks do not wait for one that ended for good."""
         with self._catalog.lock:
             for key in [key for key, one in self._open.items() if one is writer]:
                 del self._open[key]

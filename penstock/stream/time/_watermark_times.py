@@ -1,4 +1,4 @@
-"""What time it is at a place of a stream, by its watermarks."""
+"""The times of events and of readers, by the watermarks of their stream."""
 
 from __future__ import annotations
 
@@ -19,45 +19,45 @@ if TYPE_CHECKING:
 
     from penstock.model import Watermark
     from penstock.stream.catalog import StreamState
-    from penstock.stream.time._mark_log import MarkLog
+    from penstock.stream.time._watermark_log import WatermarkLog
 
-    FindLog = Callable[[], MarkLog | None]
+    FindLog = Callable[[], WatermarkLog | None]
 
-__all__ = ["NO_TIMES", "MarkTimes", "Steps", "event_window", "last_passed", "times_column", "window_at"]
+__all__ = ["NO_TIMES", "Steps", "WatermarkTimes", "event_window", "last_passed", "times_column", "window_at"]
 
 _NEVER: Final = (1 << 63) - 1
 
 
-def window_at(log: MarkLog, state: StreamState, position: Mapping[int, int]) -> TimeWindow | None:
-    """Return between which times a reader at ``position`` is; None if nobody has given time yet."""
+def window_at(log: WatermarkLog, state: StreamState, position: Mapping[int, int]) -> TimeWindow | None:
+    """Return between which times a reader at ``position`` is; None if no writer has noted time yet."""
 
-    def is_not_ahead(mark: Watermark) -> bool:
-        relation = compare(state.segments, position, mark.cut.offsets)
+    def is_not_ahead(watermark: Watermark) -> bool:
+        relation = compare(state.segments, position, watermark.cut.offsets)
         return relation.ahead or not relation.behind
 
     return _window(log, last_passed(log, state, position), log.border(is_not_ahead).first)
 
 
-def last_passed(log: MarkLog, state: StreamState, position: Mapping[int, int]) -> Watermark | None:
+def last_passed(log: WatermarkLog, state: StreamState, position: Mapping[int, int]) -> Watermark | None:
     """Return the last watermark that a position has passed in all segments."""
-    return log.border(lambda mark: not compare(state.segments, position, mark.cut.offsets).behind).last
+    return log.border(lambda watermark: not compare(state.segments, position, watermark.cut.offsets).behind).last
 
 
-def event_window(log: MarkLog, state: StreamState, segment: int, offset: int) -> TimeWindow | None:
+def event_window(log: WatermarkLog, state: StreamState, segment: int, offset: int) -> TimeWindow | None:
     """Return between which times an event is, by the watermarks before and behind it; None if there are none."""
-    border = log.border(lambda mark: _place_of(state, segment, mark) <= offset)
+    border = log.border(lambda watermark: _place_of(state, segment, watermark) <= offset)
     return _window(log, border.last, border.first)
 
 
-def _window(log: MarkLog, before: Watermark | None, behind: Watermark | None) -> TimeWindow | None:
+def _window(log: WatermarkLog, before: Watermark | None, behind: Watermark | None) -> TimeWindow | None:
     if log.last is None:
         return None
     return TimeWindow(None if before is None else before.lower, None if behind is None else behind.upper)
 
 
-def _place_of(state: StreamState, segment: int, mark: Watermark) -> int:
+def _place_of(state: StreamState, segment: int, watermark: Watermark) -> int:
     """Return from which offset of a segment on events lie behind a watermark."""
-    place = place_in(state.segments, segment, mark.cut.offsets)
+    place = place_in(state.segments, segment, watermark.cut.offsets)
     return _NEVER if place is None else place
 
 
@@ -82,7 +82,7 @@ def times_column(offsets: npt.NDArray[np.int64], steps: Steps) -> pa.Array:
     return pa.array(column, mask=which == 0 if begin is None else None).cast(TIME_TYPE)
 
 
-class MarkTimes:
+class WatermarkTimes:
     """The times of the events of one segment: of each, that of the last watermark that lies before it.
 
     Segments are read in order, so the watermarks are read along with them, each once.
@@ -94,7 +94,8 @@ class MarkTimes:
         self._find_log, self._state, self._segment = find_log, state, segment
         self._offset = _NEVER  # of the segment, up to which times were asked for
         self._time: int | None = None  # of the last watermark before that
-        self._read_to = self._next_place = 0  # in the mark log; in the segment, of the watermark there, if it is known
+        self._read_to = 0  # in the watermark log
+        self._next_place = 0  # in the segment, of the watermark there; 0 if it is not known
 
     def of(self, offsets: npt.NDArray[np.int64]) -> pa.Array:
         """Return the time of each event at ascending offsets; null where there is none yet."""
@@ -117,19 +118,19 @@ class MarkTimes:
             self._offset = _NEVER  # watermarks were truncated away at this very moment
             return self.steps(first, last)
 
-    def _begin(self, log: MarkLog, offset: int) -> None:
-        border = log.border(lambda mark: _place_of(self._state, self._segment, mark) <= offset)
+    def _begin(self, log: WatermarkLog, offset: int) -> None:
+        border = log.border(lambda watermark: _place_of(self._state, self._segment, watermark) <= offset)
         self._time = None if border.last is None else border.last.lower
         self._read_to, self._next_place = border.offset, 0
 
-    def _read(self, log: MarkLog, offset: int) -> tuple[list[int], list[int]]:
+    def _read(self, log: WatermarkLog, offset: int) -> tuple[list[int], list[int]]:
         """Return the watermarks up to an offset of the segment: where in it each of them is, and its time."""
         places, times = list[int](), list[int]()
         while self._next_place <= offset and self._read_to < log.end:
-            _, mark, end = log.at(self._read_to)
-            self._next_place = _place_of(self._state, self._segment, mark)
+            _, watermark, end = log.at(self._read_to)
+            self._next_place = _place_of(self._state, self._segment, watermark)
             if self._next_place <= offset:
                 places.append(self._next_place)
-                times.append(mark.lower)
-                self._read_to, self._time = end, mark.lower
+                times.append(watermark.lower)
+                self._read_to, self._time = end, watermark.lower
         return places, times

@@ -1,4 +1,4 @@
-"""Losses: what was truncated away, or deleted, before a reader came to it. The reader raises each of them once."""
+"""LossQueue: what was truncated away, or deleted, before a reader came to it. The reader raises each of them once."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ if TYPE_CHECKING:
     from penstock.errors import PenstockError
     from penstock.stream.read._membership import Membership
 
-__all__ = ["Losses"]
+__all__ = ["LossQueue"]
 
 
-class Losses:
+class LossQueue:
     """The errors that a reader still has to raise, one a call; any thread may add one."""
 
     def __init__(self, membership: Membership) -> None:

@@ -1,7 +1,7 @@
-"""The mark log: the special segment of a stream that holds its watermarks, one an append, in the order of time.
+"""The watermark log: the special segment of a stream that holds its watermarks, one an append, in the order of time.
 
-Both their times and their cuts only grow, so whatever holds of one and of none behind it is found by halving: reading
-a few of them, however many there are.
+Both their times and their cuts only grow, so the last watermark with some property is found by halving: reading a few
+of them, however many there are.
 """
 
 from __future__ import annotations
@@ -19,12 +19,13 @@ if TYPE_CHECKING:
 
     from penstock.log import LogStream, PendingLogAppend
 
-__all__ = ["MARK_LOG_SIZES", "Border", "MarkLog", "pack_watermark", "unpack_watermark"]
+__all__ = ["WATERMARK_LOG_SIZES", "Border", "WatermarkLog", "pack_watermark", "unpack_watermark"]
 
-MARK_LOG_SIZES: Final = PlogSizes(first=64 << 10, largest=64 << 10)  # small: to look into one is to read its headers
+_PLOG_SIZE: Final = 64 << 10  # small: to look into a plog is to read all its headers
+WATERMARK_LOG_SIZES: Final = PlogSizes(first=_PLOG_SIZE, largest=_PLOG_SIZE)
 
 
-class _Mark(msgspec.Struct, array_like=True, frozen=True):
+class _StoredWatermark(msgspec.Struct, array_like=True, frozen=True):
     """A watermark as it is stored, a MessagePack array: lower and upper time, and the offset by segment."""
 
     lower: int
@@ -33,21 +34,21 @@ class _Mark(msgspec.Struct, array_like=True, frozen=True):
 
 
 _encoder: Final = msgspec.msgpack.Encoder()
-_decoder: Final = msgspec.msgpack.Decoder(_Mark)
+_decoder: Final = msgspec.msgpack.Decoder(_StoredWatermark)
 
 
 def pack_watermark(watermark: Watermark) -> bytes:
     """Return the bytes of one append."""
-    return _encoder.encode(_Mark(watermark.lower, watermark.upper, watermark.cut.offsets))
+    return _encoder.encode(_StoredWatermark(watermark.lower, watermark.upper, watermark.cut.offsets))
 
 
 def unpack_watermark(data: memoryview, *, stream: str, offset: int) -> Watermark:
     """Read what :func:`pack_watermark` wrote."""
     try:
-        mark = _decoder.decode(data)
+        stored = _decoder.decode(data)
     except msgspec.MsgspecError as error:
         raise StreamCorrupt(f"the watermarks of stream {stream}", offset=offset, reason=str(error)) from error
-    return Watermark(mark.lower, mark.upper, StreamCut.of(stream, mark.cut))
+    return Watermark(stored.lower, stored.upper, StreamCut.of(stream, stored.cut))
 
 
 class Border(NamedTuple):
@@ -61,7 +62,7 @@ class Border(NamedTuple):
     offset: int
 
 
-class MarkLog:
+class WatermarkLog:
     """The watermarks of a stream; one thread at a time appends or truncates."""
 
     def __init__(self, log: LogStream, stream: str) -> None:
@@ -78,7 +79,7 @@ class MarkLog:
         return self._log.start
 
     def append(self, watermark: Watermark) -> None:
-        """Put a watermark behind the others, durably, unless somebody else did so meanwhile."""
+        """Append a watermark durably, unless another process did so meanwhile."""
         self.take(watermark, self.submit(watermark))
 
     def submit(self, watermark: Watermark) -> PendingLogAppend:
