@@ -110,7 +110,7 @@ class StreamReads:
         align: bool,
         skip_truncated: bool,
     ) -> NextCut:
-        """Return how far to read next; see :meth:`penstock.Store.step`."""
+        """Return how far to read next; see :meth:`penstock.Store.next_cut`."""
         for what, limit in (("max_bytes", max_bytes), ("max_events", max_events)):
             if limit is not None:
                 check_whole(what, limit, least=1)
