@@ -284,7 +284,7 @@ def test_a_cut_of_another_stream_is_refused(state: StreamState) -> None:
 @pytest.mark.parametrize("places", [((3, 1.0),), ((True, 0),), ((3, -1),), ((3,),), (3,)])
 def test_a_cut_that_could_not_be_read_back_is_refused(state: StreamState, places: tuple[tuple[int, int], ...]) -> None:
     """A float for an offset is no number to the catalog's decoder; stored once, it would cost all streams."""
-    with pytest.raises(BadArgument, match="invalid cut"):
+    with pytest.raises(BadArgument, match="invalid places"):
         state.check_cut(StreamCut(NAME, places))
 
 
