@@ -17,7 +17,7 @@ from penstock.ports import interruption_point, uninterrupted
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-__all__ = ["ANSWER_SLACK_S", "TimeIsOver", "do_held", "limit", "time_left", "within"]
+__all__ = ["ANSWER_SLACK_S", "DeadlineExceeded", "limit", "run_locked", "time_left", "within"]
 
 T = TypeVar("T")
 
@@ -26,7 +26,7 @@ _LONG_S: Final = 1e6  # longer timeouts count as none: neither locks nor gRPC ta
 ANSWER_SLACK_S: Final = 1.0  # a call that may not wait at all still gets an answer, if the other process is there
 
 
-class TimeIsOver(Exception):
+class DeadlineExceeded(Exception):
     """No answer came in time; it is unknown whether the request was done, and the next call asks again."""
 
 
@@ -66,16 +66,16 @@ class _Lock(Protocol):
 
 
 @uninterrupted
-def do_held(lock: _Lock, step: Callable[[], T], until: float | None = None) -> T:
+def run_locked(lock: _Lock, step: Callable[[], T], until: float | None = None) -> T:
     """Run a step while holding a lock whose present holder may be waiting for another process.
 
-    ``TimeIsOver`` if the lock is not free by ``until``, or by this thread's deadline. The wait can be interrupted.
+    ``DeadlineExceeded`` if the lock is not free by ``until``, or by this thread's deadline. Ctrl-C ends the wait.
     """
     until = limit() if until is None else until
     while not lock.acquire(timeout=min(max(until - time.monotonic(), 0.0), _INTERRUPTIBLE_EVERY_S)):
         interruption_point()
         if time.monotonic() >= until:
-            raise TimeIsOver
+            raise DeadlineExceeded
     try:
         return step()
     finally:

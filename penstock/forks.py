@@ -4,7 +4,7 @@ The child has a copy of every handle, with locks perhaps held by threads that th
 that is outside of memory: the folder's lock, files, sockets, a database. So in the child
 
 - every method of a guarded handle raises ``ForkedHandle``, except ``close``, which does nothing;
-- resources that other processes would notice are released (``give_back_in_child``), so that the folder is free as soon
+- resources that other processes would notice are released (``release_in_child``), so that the folder is free as soon
   as its owner ends;
 - nothing is finalized, since that would close, cancel or roll back what the parent is using.
 
@@ -107,10 +107,10 @@ def _in_child() -> None:
     _process.pid, _process.handles = os.getpid(), WeakSet()
     for handle in handles:
         ctypes.pythonapi.Py_IncRef(ctypes.py_object(handle))
-        give_back = getattr(handle, "give_back_in_child", None)
-        if give_back is not None:
+        release = getattr(handle, "release_in_child", None)
+        if release is not None:
             with suppress(OSError):
-                give_back()
+                release()
     for handle in handles:
         kind: Any = type(handle)
         handle.__class__ = _refusing(kind, owner)

@@ -19,7 +19,7 @@ from pyarrow import flight
 from penstock import forks
 from penstock.client._files import PlogFiles
 from penstock.client._reasons import without_context
-from penstock.deadlines import TimeIsOver, do_held, limit, time_left
+from penstock.deadlines import DeadlineExceeded, limit, run_locked, time_left
 from penstock.errors import (
     ForkedHandle,
     OwnerStopped,
@@ -141,7 +141,7 @@ class Session:
             with self._change:
                 self._change.wait_for(lambda: self.is_lost or self._heard >= told, time_left())
             if self._heard < told:
-                raise ConnectionLost if self.is_lost else TimeIsOver
+                raise ConnectionLost if self.is_lost else DeadlineExceeded
         return value
 
     def _answer(self, action: flight.Action) -> flight.Result:
@@ -155,7 +155,7 @@ class Session:
                 if time.monotonic() > deadline:
                     raise
                 if time_left() == 0:
-                    raise TimeIsOver from None
+                    raise DeadlineExceeded from None
                 interruption_point()
                 time.sleep(_BUSY_S)
             else:
@@ -165,7 +165,7 @@ class Session:
     def close(self) -> None:
         """End the session; nothing of it is left on the server then."""
         action = flight.Action(END, pack([self.id, []]))
-        with suppress(ConnectionLost, TimeIsOver, PenstockError), translated(self):
+        with suppress(ConnectionLost, DeadlineExceeded, PenstockError), translated(self):
             list(self.client.do_action(action, flight.FlightCallOptions(timeout=_GOODBYE_S)))
             self._listener.join(_GOODBYE_S)
         self.hang_up()
@@ -209,7 +209,7 @@ class Connection:
         session = self._session
         if session is not None and not session.is_lost and not self._closed:
             return session
-        return do_held(self._lock, self._found_session)
+        return run_locked(self._lock, self._found_session)
 
     def _found_session(self) -> Session:
         if self._closed:
@@ -241,7 +241,7 @@ class Connection:
                     reason = self._finder.explained(_reason(error.__cause__ or error))
                     raise StoreUnreachable(self._finder.address, reason=reason) from error
                 if time_left() == 0:
-                    raise TimeIsOver from error
+                    raise DeadlineExceeded from error
                 interruption_point()
                 time.sleep(_RETRY_S)
             except ServerBusy as error:
@@ -276,7 +276,7 @@ class Connection:
                 for chunk in reader:
                     yield chunk.data
                     if limit() < until:
-                        raise TimeIsOver  # who goes on has less time than who began: it has to ask anew
+                        raise DeadlineExceeded  # who goes on has less time than who began: it has to ask anew
             finally:
                 with suppress(ForkedHandle):  # in a child it is the parent's
                     session.end_reading(reader)
@@ -285,7 +285,7 @@ class Connection:
         """Return the files of the store if they are within our reach, which is found out once a session."""
         session = self.session
         if self._reached[0] is not session:
-            do_held(self._reach_lock, lambda: self._find_files(session, stream, segment, offset))
+            run_locked(self._reach_lock, lambda: self._find_files(session, stream, segment, offset))
         return self._reached[1]
 
     def _find_files(self, session: Session, stream: str, segment: int, offset: int) -> None:
@@ -355,7 +355,7 @@ class translated:  # noqa: N801 - reads like a word in a with statement
         if not isinstance(error, pa.ArrowException | OSError) or isinstance(error, PenstockError):
             return
         if isinstance(error, flight.FlightTimedOutError):
-            raise TimeIsOver from error
+            raise DeadlineExceeded from error
         told = getattr(error, "extra_info", b"")
         if told == BUSY:
             raise ServerBusy(without_context(str(error))) from error

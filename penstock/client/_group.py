@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
 
 from penstock.client._membership import RemoteMembership
-from penstock.deadlines import TimeIsOver, within
+from penstock.deadlines import DeadlineExceeded, within
 from penstock.errors import CheckpointFailed
 from penstock.model import (
     Checkpoint,
@@ -92,7 +92,7 @@ class RemoteGroup:
         try:
             with within(None if timeout is None else time.monotonic() + timeout):
                 found: Checkpoint = self._call("checkpoint", name, timeout)
-        except TimeIsOver:
+        except DeadlineExceeded:
             raise CheckpointFailed(self.name, name, reason="the server did not answer in time") from None
         return found
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 from penstock.client._connection import ConnectionLost
 from penstock.client._segment import RemoteTimes
 from penstock.client._task import Task
-from penstock.deadlines import do_held
+from penstock.deadlines import run_locked
 from penstock.errors import ReaderOffline, StoreClosed
 from penstock.stream.read import READER_LEASE_S, Assignment
 from penstock.wire import unpack_error
@@ -64,7 +64,7 @@ class RemoteMembership:
         while True:
             session = self._connection.session
             with suppress(ConnectionLost):
-                do_held(self._lock, partial(self._sit_down, session))
+                run_locked(self._lock, partial(self._sit_down, session))
                 return session
 
     def _sit_down(self, session: Session) -> None:

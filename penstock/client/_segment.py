@@ -6,7 +6,7 @@ import threading
 from typing import TYPE_CHECKING, Final
 
 from penstock.client._connection import ConnectionLost
-from penstock.deadlines import TimeIsOver, time_left
+from penstock.deadlines import DeadlineExceeded, time_left
 from penstock.errors import PlogCorrupt
 from penstock.plog import LocatedBlocks
 from penstock.stream.format import read_block
@@ -118,7 +118,7 @@ class RemoteSegment:
                     offset = stored[0] + len(stored[1])
             except ConnectionLost:
                 self._flow = None  # nothing more comes of it
-            except TimeIsOver:  # of who asked for it, which may have been an earlier call
+            except DeadlineExceeded:  # of who asked for it, which may have been an earlier call
                 self._flow = None
                 if time_left() == 0:
                     raise

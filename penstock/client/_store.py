@@ -19,7 +19,7 @@ from penstock.client._segment import RemoteSegment, RemoteTimes
 from penstock.client._task import Task
 from penstock.client._transaction import RemoteTransactionalWriter
 from penstock.client._writer import RemoteHost
-from penstock.deadlines import TimeIsOver, do_held
+from penstock.deadlines import DeadlineExceeded, run_locked
 from penstock.errors import BadArgument, DataTruncated, PenstockError
 from penstock.model import EventPointer, SegmentRange, as_list, as_time, check_kind, check_whole
 from penstock.ports import SystemClock
@@ -261,7 +261,7 @@ class RemoteStore:
 
     def watched_segment(self, key: Key) -> RemoteSegment:
         """Return a segment that is told of as it grows, until the caller unwatches it; ``KeyError`` if it is gone."""
-        return do_held(self._lock, lambda: self._watch(key))
+        return run_locked(self._lock, lambda: self._watch(key))
 
     def _watch(self, key: Key) -> RemoteSegment:
         session = self.connection.session
@@ -279,7 +279,7 @@ class RemoteStore:
 
     def watch_again(self, session: Session) -> None:
         """In a new session, let the server tell of those segments that it told of before."""
-        do_held(self._lock, lambda: self._watch_again(session))
+        run_locked(self._lock, lambda: self._watch_again(session))
 
     def _watch_again(self, session: Session) -> None:
         if session is not self._watched_in:
@@ -296,7 +296,9 @@ class RemoteStore:
             del self._watched[segment.key]
             session = self._watched_in
             if session is not None and not session.is_lost and not self._closed:
-                with suppress(ConnectionLost, TimeIsOver, PenstockError):  # then it is told for nothing, or not at all
+                with suppress(
+                    ConnectionLost, DeadlineExceeded, PenstockError
+                ):  # then the server keeps watching, or is gone
                     session.call("unwatch", *segment.key)
 
     def _hear(self, messages: list[Any]) -> None:

@@ -150,7 +150,7 @@ class OwnerSocket:
         self._thread = threading.Thread(target=self._work, name="penstock-owner-socket", daemon=True)
         self._thread.start()
 
-    def give_back_in_child(self) -> None:
+    def release_in_child(self) -> None:
         """Close the sockets in a forked child: clients notice the end of the owner once no process has them open."""
         forks.drop_sockets({owner_socket(self._folder), service_socket(self._folder)})
 

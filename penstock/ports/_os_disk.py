@@ -127,7 +127,7 @@ class OsDisk:
         self._lock_fd = _CLOSED
         forks.guard(self)
 
-    def give_back_in_child(self) -> None:
+    def release_in_child(self) -> None:
         """Close the child's copy of the lock, so that the lock ends with the parent."""
         if self._lock_fd != _CLOSED:
             os.close(self._lock_fd)

@@ -77,7 +77,7 @@ class FlightService(flight.FlightServerBase):  # type: ignore[misc]
             self._watches.append(ConnectionWatch(self.port, limits, self._usages))
             self._watches.append(Periodic(self._end_silent, "penstock-silence"))
 
-    def give_back_in_child(self) -> None:
+    def release_in_child(self) -> None:
         """Let it not be shut down when the child ends, which would wait for threads that are not there."""
         for one in (found.__callback__ for found in weakref.getweakrefs(self)):
             if isinstance(one, weakref.finalize):

@@ -12,7 +12,7 @@ import time
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from penstock import forks
-from penstock.deadlines import TimeIsOver, within
+from penstock.deadlines import DeadlineExceeded, within
 from penstock.errors import PenstockError
 from penstock.model import EventPointer, Position, check_timeout, check_whole
 from penstock.ports import interruptible, uninterrupted
@@ -235,7 +235,7 @@ class Reader:
         try:
             with within(deadline):
                 result = step(deadline)
-        except TimeIsOver:
+        except DeadlineExceeded:
             self._attention = True  # what the group was asked last is asked again
             return None
         finally:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from penstock import forks
-from penstock.deadlines import ANSWER_SLACK_S, TimeIsOver, do_held
+from penstock.deadlines import ANSWER_SLACK_S, DeadlineExceeded, run_locked
 from penstock.errors import BadArgument, PenstockError, StoreClosed, WriterFenced
 from penstock.model import check_many, check_method, check_name, check_time
 from penstock.ports import uninterrupted
@@ -351,8 +351,8 @@ class StreamWriter:
             self._await(run, timeout)
         else:
             try:
-                do_held(self._flusher.flush_lock, flush, time.monotonic() + min(timeout, threading.TIMEOUT_MAX))
-            except TimeIsOver:
+                run_locked(self._flusher.flush_lock, flush, time.monotonic() + min(timeout, threading.TIMEOUT_MAX))
+            except DeadlineExceeded:
                 raise self._no_acknowledgement(timeout) from None
             finally:
                 self._flusher.announce()
