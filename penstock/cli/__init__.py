@@ -41,16 +41,16 @@ _COMPLETE: Final = "_PENSTOCK_COMPLETE"  # set by the script that `penstock comp
 
 
 def main() -> None:
-    """Run the command line; exit with 0 if all is fine, 1 if it failed, 2 if it was called wrongly."""
+    """Run the command line; exit with 0 for success, 1 for failure, 2 for incorrect usage."""
     _open_missing_files()
-    os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # what goes wrong is told by us, once and in words
+    os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # we report errors ourselves, once
     if _COMPLETE in os.environ:
         _prepare_completion()
     try:
         try:
             _app()(prog_name="penstock")
         finally:
-            sys.stdout.flush()  # whoever reads our output and has gone is noticed here, not while Python ends
+            sys.stdout.flush()  # a reader that has closed the pipe is noticed here, not while Python ends
     except BrokenPipeError:
         _stop_printing()
         sys.exit(1)
@@ -63,14 +63,14 @@ def main() -> None:
 
 
 def _open_missing_files() -> None:
-    """Fill the places of standard files that are closed, so that no file of a store gets one of them."""
+    """Open /dev/null for standard files that are closed, so that no file of a store gets their descriptors."""
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:
             setattr(sys, name, Path(os.devnull).open(mode))  # noqa: SIM115 - open to the end
 
 
 def _prepare_completion() -> None:
-    """Let the shell be told what can come next, in the form that it wants."""
+    """Register the completion classes of all shells."""
     from typer.completion import completion_init  # type: ignore[attr-defined]
 
     completion_init()
@@ -82,7 +82,7 @@ def command_names() -> list[str]:
     for module in pkgutil.iter_modules(__path__):
         if module.ispkg:
             commands = pkgutil.iter_modules([f"{__path__[0]}/{module.name}"])
-            names += [f"{module.name} {one.name}" for one in commands if not one.name.startswith("_")]
+            names += [f"{module.name} {command.name}" for command in commands if not command.name.startswith("_")]
         elif not module.name.startswith("_"):
             names.append(module.name)
     return sorted(names)
@@ -103,7 +103,7 @@ def _app() -> typer.Typer:
 
 
 def _typer() -> typer.Typer:
-    # Markup off: an example may hold brackets. Plain tracebacks: what is not a PenstockError is our own mistake.
+    # Markup off: an example may contain brackets. Plain tracebacks: an error that is not a PenstockError is a bug.
     return typer.Typer(
         cls=_Group,
         add_completion=False,
@@ -115,25 +115,27 @@ def _typer() -> typer.Typer:
 
 
 def _add(app: typer.Typer, name: str, module: ModuleType) -> None:
-    # The mark keeps the help from breaking the line: it is there to be copied.
+    # The \b keeps the help from wrapping the line, so that it can be copied.
     command = getattr(module, name)
     app.command(name, cls=StoreCommand if opens_store(command) else None, epilog=f"\b\nExample: {module.EXAMPLE}")(
         command
     )
 
 
-_WHOLE: Final = 1000  # characters of a first sentence: no help is cut off
+_SENTENCE_MAX: Final = 1000  # characters of a first sentence: no help is cut off
 
 
 class _Group(TyperGroup):
-    """Lists the commands by what they are about."""
+    """A command group that lists its commands by subject."""
 
     def format_commands(self, ctx: Context, formatter: HelpFormatter) -> None:
-        """Write a list for each section."""
+        """Write one list per section."""
         placed = {name for names in _SECTIONS.values() for name in names}
         rest = tuple(name for name in self.list_commands(ctx) if name not in placed)
         for title, names in {**_SECTIONS, _REST: rest}.items():
-            rows = [(name, self.commands[name].get_short_help_str(_WHOLE)) for name in names if name in self.commands]
+            rows = [
+                (name, self.commands[name].get_short_help_str(_SENTENCE_MAX)) for name in names if name in self.commands
+            ]
             if rows:
                 with formatter.section(title):
                     formatter.write_dl(rows)
@@ -155,7 +157,7 @@ def _penstock(
 
 
 def _missing(error: ModuleNotFoundError) -> Exception:
-    """Return what to do about a package that is not there; our own mistakes are raised again."""
+    """Return an error that says how to install a missing package; raise the error again if it is a bug of ours."""
     from penstock.cli._requirements import extra_with
 
     extra = extra_with(error.name or "")
@@ -165,12 +167,12 @@ def _missing(error: ModuleNotFoundError) -> Exception:
 
 
 def _fail(error: Exception, *, code: int) -> NoReturn:
-    told = [error.filename, error.strerror] if isinstance(error, OSError) else [error]
-    typer.echo(f"penstock: {': '.join(str(part) for part in told if part is not None)}", err=True)
+    parts = [error.filename, error.strerror] if isinstance(error, OSError) else [error]
+    typer.echo(f"penstock: {': '.join(str(part) for part in parts if part is not None)}", err=True)
     sys.exit(code)
 
 
 def _stop_printing() -> None:
-    """Let what is still to be printed go nowhere, so that Python does not complain of it when it ends."""
+    """Discard remaining output, so that Python does not report an error when it exits."""
     with Path(os.devnull).open("wb") as nowhere:
         os.dup2(nowhere.fileno(), sys.stdout.fileno())

@@ -1,4 +1,4 @@
-"""What a check of ``penstock doctor`` says."""
+"""The result of a check of ``penstock doctor``."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ __all__ = ["Check"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Check:
-    """One line of the report; ``fix`` is empty where there is nothing to do."""
+    """One line of the report; ``fix`` is empty if there is nothing to do."""
 
     name: str
     status: Literal["ok", "warn", "fail"]

@@ -1,7 +1,7 @@
 """The checks of ``penstock doctor``.
 
-Each looks at one thing and says what it found. ``fail`` means that Penstock will not work here; ``warn`` that a
-part of it, or much data, will not.
+Each checks one thing and reports what it found. ``fail`` means that Penstock does not work here; ``warn`` that a
+part of it, or a large amount of data, does not.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _DESCRIPTORS_WARN: Final = 1024
 
 
 def check_machine(folder: Path) -> list[Check]:
-    """Run every check, with ``folder`` as the place of the data."""
+    """Run every check, with ``folder`` as the folder of the data."""
     needed = requirements()
     return [
         _check_python(),
@@ -58,25 +58,25 @@ def _check_python() -> Check:
 
 
 def _check_package(need: Requirement) -> Check:
-    will_do, found = need.look()
-    if not will_do:
+    usable, found = need.check()
+    if not usable:
         return Check(name=need.name, status="fail", found=found, fix=f"pip install '{need.name}{need.bounds}'")
     return Check(name=need.name, status="ok", found=found)
 
 
 def _check_extra(extra: str, needed: Sequence[Requirement]) -> Check:
-    looks = {need.name: need.look() for need in needed}
-    missing = [f"{name} {found}" for name, (will_do, found) in looks.items() if not will_do]
+    results = {need.name: need.check() for need in needed}
+    missing = [f"{name} {found}" for name, (usable, found) in results.items() if not usable]
     if missing:
-        fix = f"if you want it: pip install 'penstock-stream[{extra}]'"
+        fix = f"to use it: pip install 'penstock-stream[{extra}]'"
         return Check(name=f"extra {extra}", status="warn", found=", ".join(missing), fix=fix)
     return Check(
-        name=f"extra {extra}", status="ok", found=", ".join(f"{name} {look[1]}" for name, look in looks.items())
+        name=f"extra {extra}", status="ok", found=", ".join(f"{name} {found}" for name, (_, found) in results.items())
     )
 
 
 def _check_java() -> Check:
-    """Ask the Java that Spark would run: that of JAVA_HOME before that of PATH."""
+    """Check the Java that Spark would run: JAVA_HOME before PATH."""
     home = os.environ.get("JAVA_HOME")
     java = str(Path(home, "bin", "java")) if home else "java"
     try:
@@ -85,7 +85,7 @@ def _check_java() -> Check:
         answer = ""
     version = re.search(r'version "((\d+)[^"]*)"', answer)
     if version is None or int(version[2]) < _JAVA_MIN:
-        fix = f"if you want Spark: install Java {_JAVA_MIN} or newer, or point JAVA_HOME to it"
+        fix = f"to use Spark: install Java {_JAVA_MIN} or newer, or set JAVA_HOME to it"
         return Check(name="Java", status="warn", found=version[1] if version else "missing", fix=fix)
     return Check(name="Java", status="ok", found=version[1])
 
@@ -100,7 +100,7 @@ def _check_free_space(folder: Path) -> Check:
 
 
 def _check_durable_write(folder: Path) -> Check:
-    """Do in a scratch folder what the store will do there: lock, create, reserve, write, sync."""
+    """Do what the store does, in a temporary folder: lock, create, reserve, write, sync."""
     try:
         with TemporaryDirectory(prefix=".penstock-doctor-", dir=folder) as scratch:
             milliseconds = 1000 * _durable_write_seconds(scratch)

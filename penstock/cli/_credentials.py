@@ -1,6 +1,6 @@
-"""Who somebody is on a server: three options that every command has which opens a store, and two variables.
+"""Credentials for a server: three options of every command that opens a store, and two variables.
 
-A password and a token are never arguments, where others on the machine could see them.
+Passwords and tokens are never arguments, where other users of the machine could see them.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ UserOption = Annotated[
         "--user",
         envvar="PENSTOCK_USER",
         metavar="NAME",
-        help="Who you are on a server; PENSTOCK_PASSWORD is the password, or it is asked for; or set PENSTOCK_TOKEN.",
+        help="The user name on a server; the password is PENSTOCK_PASSWORD or prompted for. Or set PENSTOCK_TOKEN.",
     ),
 ]
 TlsCaOption = Annotated[
@@ -41,7 +41,7 @@ TlsCaOption = Annotated[
 ]
 TlsOption = Annotated[
     bool | None,
-    typer.Option("--tls/--no-tls", help="Speak TLS to a server; by default unless it is on this machine."),
+    typer.Option("--tls/--no-tls", help="Whether to use TLS; by default unless the server is on this machine."),
 ]
 _SPELLED: Final = (
     ("user and password, or a token", "--user, or a token in PENSTOCK_TOKEN"),
@@ -52,7 +52,7 @@ _SPELLED: Final = (
 
 
 class Credentials(TypedDict, total=False):
-    """What ``penstock.connect`` takes besides the address of a server."""
+    """The arguments of ``penstock.connect`` besides the address of a server."""
 
     user: str
     password: str
@@ -70,7 +70,7 @@ def opens_store(command: Callable[..., object]) -> bool:
 
 
 def _note(*, user: UserOption = None, tls_ca: TlsCaOption = None, tls: TlsOption = None) -> None:
-    """Keep what was given for the store that the command opens."""
+    """Store the credentials for the store that the command opens."""
     given: Credentials = {}
     if user is not None:
         given["user"] = user
@@ -82,21 +82,23 @@ def _note(*, user: UserOption = None, tls_ca: TlsCaOption = None, tls: TlsOption
 
 
 class StoreCommand(TyperCommand):
-    """A command that opens a store: it has three options more, of which its function need not know."""
+    """A command that opens a store: it has three more options, which its function does not receive."""
 
     def __init__(self, name: str | None, *, params: list[Parameter] | None = None, **settings: Any) -> None:  # noqa: ANN401
         super().__init__(name, params=[*(params or []), *_options], **settings)
 
     def invoke(self, ctx: Context) -> object:
-        """Take the options away, then run the function; for a folder they have no meaning.
+        """Remove the options, then run the function; refuse them for a folder.
 
-        The variables may be set for other commands, so only what stands on the command line is refused.
+        The variables may be set for other commands, so only options on the command line are refused.
         """
         given = {option.name: ctx.params.pop(option.name) for option in _options}
         if "://" not in ctx.params["store"]:
             for option in _options:
                 if ctx.get_parameter_source(option.name) is ParameterSource.COMMANDLINE:
-                    raise BadArgument(f"{option.opts[0]} has no meaning for a folder: leave it out, or name a server")
+                    raise BadArgument(
+                        f"{option.opts[0]} applies only to a server: leave it out for a folder, or name a server"
+                    )
         _note(**given)
         return super().invoke(ctx)
 
@@ -112,7 +114,7 @@ _options: Final = _options_of(_note)
 
 @contextmanager
 def in_options() -> Iterator[None]:
-    """Let what is wrong with who somebody is, or with TLS, be told in the words of the command line."""
+    """Rewrite errors about credentials and TLS in terms of the command line."""
     try:
         yield
     except NotAuthenticated as error:
@@ -130,19 +132,19 @@ def _spelled(text: str) -> str:
 
 
 def credentials() -> Credentials:
-    """Return who somebody is, as the options and the environment say; a password that is missing is asked for."""
+    """Return the credentials from the options and the environment; prompt for a missing password."""
     found, token = _given.get({}).copy(), os.environ.get("PENSTOCK_TOKEN")
     if token is not None:
         if "user" in found:
-            raise BadArgument("PENSTOCK_TOKEN says who you are, and so does the user: leave one of them out")
+            raise BadArgument("PENSTOCK_TOKEN and a user name contradict each other: leave one of them out")
         found["token"] = token
     if "user" in found:
-        found["password"] = os.environ.get("PENSTOCK_PASSWORD") or _asked()
+        found["password"] = os.environ.get("PENSTOCK_PASSWORD") or _prompt()
     return found
 
 
-def _asked() -> str:
+def _prompt() -> str:
     if not sys.stdin.isatty():
-        raise BadArgument("there is no terminal to ask for the password: put it into PENSTOCK_PASSWORD")
+        raise BadArgument("cannot prompt for the password without a terminal: set PENSTOCK_PASSWORD")
     password: str = typer.prompt("Password", hide_input=True, err=True)
     return password

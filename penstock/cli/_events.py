@@ -1,4 +1,4 @@
-"""Events on their way out: how many, and what is printed of each."""
+"""Printing events: how many, and in which form."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _READ_SIZE: Final = 1 << 20
 
 
 def first_events(batches: Iterator[pa.RecordBatch], limit: int | None) -> Iterator[pa.RecordBatch]:
-    """Return the batches up to so many events; none is asked for that is not needed, since it may never come."""
+    """Yield batches up to a number of events; never ask for a further one, since it may never arrive."""
     for batch in batches:
         yield batch if limit is None else batch[:limit]
         if limit is not None:
@@ -31,10 +31,10 @@ def first_events(batches: Iterator[pa.RecordBatch], limit: int | None) -> Iterat
 
 
 class EventPrinter:
-    """Prints events, each as a line of its own: as it is, or as JSON.
+    """Prints each event as a line: its bytes, or JSON.
 
-    Large events, which are null in what ``store.read`` returns, are printed with ``whole``, in the memory of a chunk;
-    otherwise their size and pointer.
+    Large events are null in what ``store.read`` returns. With ``whole`` they are printed, in the memory of a chunk;
+    otherwise their size and pointer is.
     """
 
     def __init__(
@@ -44,7 +44,7 @@ class EventPrinter:
         self._as_json, self._whole, self._windows = as_json, whole, windows
 
     def print(self, batch: pa.RecordBatch) -> None:
-        """Print the events of a batch, and let them be seen at once."""
+        """Print the events of a batch, and flush the output."""
         events: list[bytes | None] = batch.column("event").to_pylist()
         if self._as_json:
             self._print_json(batch, events)

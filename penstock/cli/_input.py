@@ -1,4 +1,4 @@
-"""Events on their way in: lines and whole files, of any size, in the memory of a few chunks; also as lines of JSON."""
+"""Reading events from input: lines, lines of JSON and whole files, of any size, in the memory of a few chunks."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ _WHOLE_READ_SIZE: Final = 4 << 20  # several chunks: most of them go out without
 
 
 class EventFeed:
-    """Gives events to a writer, whole or in parts; what is not complete at the end of the block is dropped.
+    """Passes events to a writer, whole or in parts; drops an event that is incomplete at the end of the block.
 
-    A small event waits until it is whole, and goes with others. A large one is written part by part.
+    A small event is buffered until it is complete, and written with others. A large one is written part by part.
     """
 
     def __init__(self, writer: StreamWriter, key: str | None) -> None:
@@ -37,23 +37,23 @@ class EventFeed:
 
         self._writer, self._size_max = writer, EVENT_SIZE_MAX
         self._key = None if key is None else os.fsencode(key)
-        self._parts: list[bytes] = []  # of the event that was begun, while it is small
+        self._parts: list[bytes] = []  # of the current event, while it is small
         self._size = 0
-        self._output: EventOutputStream | None = None  # takes its parts once it is not
+        self._output: EventOutputStream | None = None  # takes the parts once it is large
         self._place_of_last: Callable[[], EventPointer] | None = None
         self.count = 0
 
     @property
     def pointer(self) -> str | None:
-        """Where the event is, if it is just one; waits until it is durable."""
+        """The position of the event, if there is just one; waits until it is durable."""
         return str(self._place_of_last()) if self._place_of_last is not None and self.count == 1 else None
 
     def add(self, events: Sequence[bytes]) -> None:
-        """Write small events; waits while too many are under way."""
+        """Write small events; blocks while too many are in flight."""
         self._wrote(self._writer.write_batch(events, self._key), len(events))
 
     def add_given(self, events: Sequence[GivenEvent]) -> None:
-        """Write events with keys and headers of their own; one without a key gets that of all, if there is one."""
+        """Write events with their own keys and headers; an event without a key gets that of ``--key``, if given."""
         large = next((index for index, one in enumerate(events) if len(one.event) > self._size_max), len(events))
         if large:
             small = events[:large]
@@ -67,7 +67,7 @@ class EventFeed:
 
     @contextmanager
     def large(self, key: bytes | None, headers: Headers | None) -> Iterator[EventOutputStream]:
-        """Give a file for an event with a key, or that of all, and headers; nothing is written if the block fails."""
+        """Yield a file for an event, with its key or that of ``--key``; nothing is written if the block fails."""
         with self._writer.begin_write_event(self._key if key is None else key, headers=headers) as output:
             yield output
         self._place_of_last = lambda: output.pointer
@@ -77,8 +77,8 @@ class EventFeed:
         self._place_of_last = lambda: ack.result()[0]
         self.count += count
 
-    def go_on(self, part: bytes) -> None:
-        """Add a part to the event that was begun, or begin one."""
+    def add_part(self, part: bytes) -> None:
+        """Add a part to the current event, or start one."""
         self._size += len(part)
         self._parts.append(part)
         if self._size > self._size_max:
@@ -89,7 +89,7 @@ class EventFeed:
             self._parts = []
 
     def end(self) -> None:
-        """Write the event that was begun; without any part it is empty."""
+        """Write the current event; without any part it is empty."""
         output = self._output
         if output is None:
             self.add([b"".join(self._parts)])
@@ -100,32 +100,32 @@ class EventFeed:
         self._parts, self._size, self._output = [], 0, None
 
     def __enter__(self) -> Self:
-        """Drop what is not complete at the end of the block."""
+        """Start a block, at whose end an incomplete event is dropped."""
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Drop what is not complete."""
+        """Drop an incomplete event."""
         if self._output is not None:
             self._output.abort()
 
 
 def write_lines(file: io.BufferedIOBase, events: EventFeed, done: Callable[[int], object]) -> None:
-    """Write each line without its end as an event; the last one needs no end.
+    """Write each line, without its newline, as an event; the last line needs no newline.
 
-    No more is read before that is written, so a pipe is as slow as who reads it.
+    Reading waits for writing, so backpressure reaches the other side of a pipe.
     """
     last = b"\n"
     while data := file.read1(_READ_SIZE):
         first, *others = data.split(b"\n")
-        events.go_on(first)
+        events.add_part(first)
         if others:
             events.end()
             *whole, begun = others
             if whole:
                 events.add(whole)
-            events.go_on(begun)
+            events.add_part(begun)
         last = data
         done(len(data))
     if not last.endswith(b"\n"):
@@ -133,7 +133,7 @@ def write_lines(file: io.BufferedIOBase, events: EventFeed, done: Callable[[int]
 
 
 def write_json(file: io.BufferedIOBase, events: EventFeed, done: Callable[[int], object]) -> None:
-    """Write each line, which is an event as ``read --json`` prints it; empty lines are passed by."""
+    """Write each line, an event as ``read --json`` prints it; skip empty lines."""
     from penstock.cli._json_events import given_event
 
     number, begun, behind = 0, bytearray(), b""
@@ -158,7 +158,7 @@ def write_json(file: io.BufferedIOBase, events: EventFeed, done: Callable[[int],
 
 
 def _write_long(data: bytes, file: io.BufferedIOBase, events: EventFeed, done: Callable[[int], object]) -> bytes:
-    """Write the event of a line that begins with ``data``; return what was read behind the line."""
+    """Write the event of a line that begins with ``data``; return what was read after the line."""
     from penstock.cli._json_long import LongLine
 
     line = LongLine(data)
@@ -175,7 +175,7 @@ def _write_long(data: bytes, file: io.BufferedIOBase, events: EventFeed, done: C
 
 
 def _given(lines: Sequence[bytes], parse: Callable[[bytes], GivenEvent], before: int) -> list[GivenEvent]:
-    """Return the events of lines; what is wrong with one is told with its number."""
+    """Return the events of lines; an error names the number of its line."""
     found: list[GivenEvent] = []
     for number, line in enumerate(lines, before + 1):
         try:
@@ -187,8 +187,8 @@ def _given(lines: Sequence[bytes], parse: Callable[[bytes], GivenEvent], before:
 
 
 def write_whole(file: io.BufferedIOBase, events: EventFeed, done: Callable[[int], object]) -> None:
-    """Write all that a file holds as one event."""
+    """Write the whole content of a file as one event."""
     while data := file.read1(_WHOLE_READ_SIZE):
-        events.go_on(data)
+        events.add_part(data)
         done(len(data))
     events.end()

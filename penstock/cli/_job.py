@@ -1,4 +1,4 @@
-"""What the commands that run on Spark share: a session, and a view of how the job is doing."""
+"""What the commands that run on Spark share: a session, and progress on a terminal."""
 
 from __future__ import annotations
 
@@ -38,32 +38,32 @@ class _Given(TypedDict):
 
 
 @contextmanager
-def job(name: str, what: str, store: str, option: list[str] | None) -> Iterator[tuple[SparkSession, str, _Given]]:
-    """Start Spark for a job, and show how that is doing; give the store's address, and what all jobs are given.
+def job(name: str, title: str, store: str, option: list[str] | None) -> Iterator[tuple[SparkSession, str, _Given]]:
+    """Start Spark for a job and show its progress; yield the session, the store's address and the common arguments.
 
-    The store stays open all the while: it has an owner process then, and the job is a client of that.
+    The store stays open meanwhile, so that it has an owner process, of which the job is a client.
     """
     from penstock.spark import local_session
 
     options = job_options(store) | _options_of(option)
-    with existing_store(store), local_session(name) as spark, _watched(what) as watch:
+    with existing_store(store), local_session(name) as spark, _watched(title) as watch:
         yield spark, store, {"watch": watch, "options": options}
 
 
 def _options_of(given: list[str] | None) -> dict[str, str]:
-    """Return options by name."""
-    pairs = [one.partition("=") for one in given or []]
+    """Parse ``NAME=VALUE`` options."""
+    pairs = [text.partition("=") for text in given or []]
     for name, sign, _ in pairs:
         if name.lower() in ("user", "password", "token", "tls_ca"):
-            raise BadArgument(f"--option {name} is not taken: say who you are with --user and --tls-ca")
+            raise BadArgument(f"--option {name} is not allowed: use --user and --tls-ca")
         if not sign:
             raise BadArgument(f"--option {name} has no value: write {name}=…")
     return {name: value for name, _, value in pairs}
 
 
 @contextmanager
-def _watched(what: str) -> Iterator[Callable[[Progress], object]]:
-    """Show how a job is doing while the block runs: a line that changes on a terminal, nothing elsewhere."""
+def _watched(title: str) -> Iterator[Callable[[Progress], object]]:
+    """Show the progress of a job while the block runs: one updated line on a terminal, otherwise nothing."""
     if not sys.stderr.isatty():
         yield lambda _: None
         return
@@ -71,13 +71,13 @@ def _watched(what: str) -> Iterator[Callable[[Progress], object]]:
     from rich.live import Live
     from rich.spinner import Spinner
 
-    spinner = Spinner("dots", what)
+    spinner = Spinner("dots", title)
     with Live(spinner, console=Console(stderr=True), transient=True, refresh_per_second=8):
-        yield lambda progress: spinner.update(text=f"{what}: {line_of(progress)}")
+        yield lambda progress: spinner.update(text=f"{title}: {line_of(progress)}")
 
 
 def line_of(progress: Progress) -> str:
-    """Return in a line how a job is doing."""
+    """Return the progress of a job as one line."""
     parts = [
         f"{progress.rows:,} rows",
         f"{progress.rows_per_second:,.0f} rows/s",
@@ -88,10 +88,10 @@ def line_of(progress: Progress) -> str:
     return " · ".join(parts)
 
 
-def print_report(progress: Progress, what: str, *, as_json: bool) -> None:
-    """Print what a job has done."""
+def print_report(progress: Progress, title: str, *, as_json: bool) -> None:
+    """Print the result of a job."""
     if as_json:
         print_json(asdict(progress))
     else:
         batches = "1 batch" if progress.batches == 1 else f"{progress.batches} batches"
-        typer.echo(f"{what}: {count_of(progress.rows, 'event')} in {batches}")
+        typer.echo(f"{title}: {count_of(progress.rows, 'event')} in {batches}")

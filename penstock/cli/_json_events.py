@@ -1,8 +1,8 @@
-"""An event as a line of JSON: what ``read --json`` prints, ``write --json`` takes, and nothing is lost between them.
+"""An event as a line of JSON: ``read --json`` prints it, ``write --json`` takes it, and nothing is lost in between.
 
 Bytes that are UTF-8 are text. Others are in base64: of an event and of a key under another name, ``event_base64`` and
-``key_base64``; of a header as ``{"base64": …}``. Headers are pairs where a name is repeated. What an event does not
-have is left out. A large event comes last in its line, and goes out piece by piece.
+``key_base64``; of a header as ``{"base64": …}``. Headers are pairs where a name is repeated. A field without a
+value is omitted. A large event comes last in its line, and is printed piece by piece.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ _PIECE_SIZE: Final = 3 << 18  # whole groups of base64
 
 
 class _Binary(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The value of a header that is no text."""
+    """The value of a header that is not UTF-8."""
 
     base64: bytes
 
 
 class _Line(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
-    """All that a line may hold; only event, key and headers are written, the rest is where and when it was read."""
+    """All fields of a line; only event, key and headers are written, the others say where and when it was read."""
 
     pointer: str | UnsetType = UNSET
     timestamp: int | UnsetType | None = UNSET
@@ -50,7 +50,7 @@ class _Line(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
 
 
 class GivenEvent(msgspec.Struct, frozen=True):
-    """What a line asks to be written."""
+    """The event of a line, to be written."""
 
     event: bytes
     key: bytes | None
@@ -71,7 +71,7 @@ def json_line(
     headers: Iterable[tuple[str, bytes]] | None = None,
     window: TimeWindow | UnsetType | None = NO_WINDOW,
 ) -> bytes:
-    """Return the line of an event; if that is None, with its size instead."""
+    """Return the line of an event; if the event is None, the line has its size instead."""
     line = _Line(pointer=pointer, window=window)
     if timestamp is not None:
         line.timestamp = timestamp
@@ -91,7 +91,7 @@ def json_line(
 def streamed_json_line(
     event: EventInputStream, *, window: TimeWindow | UnsetType | None = NO_WINDOW
 ) -> Iterator[bytes]:
-    """Return the line of an event of any size, in pieces."""
+    """Yield the line of an event of any size, in pieces."""
     start = json_line(
         str(event.pointer),
         None,
@@ -111,7 +111,7 @@ def streamed_json_line(
 
 
 def _is_text(event: EventInputStream) -> bool:
-    """Read the event to its end, or to what is no UTF-8: how it is printed must be known before."""
+    """Return whether an event is UTF-8; its line begins with the answer, so the event is read twice."""
     decoder = codecs.getincrementaldecoder("utf-8")()
     try:
         for piece in _pieces(event):
@@ -142,19 +142,19 @@ def _text_or_binary(data: bytes) -> str | _Binary:
 
 
 def given_event(text: bytes) -> GivenEvent:
-    """Return what a line asks to be written; ``BadArgument`` says what is wrong with it."""
+    """Return the event of a line; ``BadArgument`` says why a line is invalid."""
     try:
         line = _decoder.decode(text)
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-        raise BadArgument(f"it is no event as read --json prints it ({error})") from None
+        raise BadArgument(f"not an event as read --json prints it ({error})") from None
     if line.event is UNSET and line.event_base64 is UNSET and line.size is not UNSET:
         place = "" if line.pointer is UNSET else f" {line.pointer}"
         raise BadArgument(
-            f"it has only the size of the event{place}: print it with penstock read --json, not on a terminal"
+            f"only the size of the event{place} is given: print it with penstock read --json, not on a terminal"
         )
     event = _one_of("event", line.event, line.event_base64)
     if event is None:
-        raise BadArgument("it has neither event nor event_base64")
+        raise BadArgument("neither event nor event_base64 is given")
     headers = line.headers.items() if isinstance(line.headers, dict) else line.headers
     return GivenEvent(
         event,
@@ -166,7 +166,7 @@ def given_event(text: bytes) -> GivenEvent:
 def _one_of(name: str, text: str | UnsetType | None, data: bytes | UnsetType) -> bytes | None:
     has_text = not isinstance(text, UnsetType) and text is not None
     if has_text and data is not UNSET:
-        raise BadArgument(f"it has both {name} and {name}_base64: leave one of them out")
+        raise BadArgument(f"both {name} and {name}_base64 are given: leave one of them out")
     if has_text:
         return str(text).encode()
     return None if isinstance(data, UnsetType) else data

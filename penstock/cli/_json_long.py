@@ -1,7 +1,7 @@
-"""A line of JSON that is too long to be held: the event in it is decoded as it comes.
+"""A line of JSON that is too long for memory: its event is decoded as it arrives.
 
-An event is written with its key and headers, so these must stand before it, as ``read --json`` prints them. Of the
-event nothing is kept but what is not complete at the end of a piece: an escape, a character, a group of base64.
+An event is written with its key and headers, so these must come before it, as ``read --json`` prints them. Of the
+event, only what is incomplete at the end of a piece is kept: an escape, a character, a group of base64.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ _base64_decoder: Final = msgspec.json.Decoder(bytes)
 
 
 class LongLine:
-    """A line that was begun, with the ``key`` and the ``headers`` of its event, whose string begins at ``start``.
+    """The beginning of a line, with the ``key`` and ``headers`` of its event, whose string begins at ``start``.
 
-    ``BadArgument`` says what is wrong with it.
+    ``BadArgument`` says why a line is invalid.
     """
 
     def __init__(self, begun: bytes) -> None:
@@ -51,7 +51,7 @@ class LongLine:
         self._behind: bytearray | None = None  # what follows the event, once that is complete
 
     def add(self, data: bytes) -> bytes:
-        """Return what some more of the line, from ``start`` on, holds of the event."""
+        """Return the bytes of the event in the next piece of the line, from ``start`` on."""
         if self._behind is not None:
             self._add_behind(data)
             return b""
@@ -71,7 +71,7 @@ class LongLine:
         assert self._behind is not None
         self._behind += data
         if len(self._behind) > _FIELDS_MAX:
-            raise BadArgument("it does not end behind its event")
+            raise BadArgument("the line goes on for too long after its event")
 
     def _bytes_of(self, text: bytes) -> bytes:
         text = self._group + text
@@ -82,16 +82,16 @@ class LongLine:
         return _decoded(_base64_decoder, whole)
 
     def end(self) -> None:
-        """Check that the line is complete, and that nothing behind the event is to be written with it."""
+        """Check that the line is complete, and that neither key nor headers come after the event."""
         if self._behind is None:
-            raise _no_event("it ends within the event")
+            raise _no_event("the line ends within the event")
         rest = given_event(b'{"event":""' + self._behind)
         if rest.event or rest.key is not None or rest.headers is not None:
             raise _misplaced()
 
 
 def _event_start(begun: bytes) -> tuple[int, bool]:
-    """Return where the string of the event begins, behind its quote, and whether it is base64."""
+    """Return where the string of the event begins, after its quote, and whether it is base64."""
     depth = 0
     for found in _TOKENS.finditer(begun):
         if found[0] in b"{}":
@@ -109,8 +109,8 @@ def _decoded(decoder: msgspec.json.Decoder[T], characters: bytes) -> T:
 
 
 def _no_event(reason: object) -> BadArgument:
-    return BadArgument(f"it is no event as read --json prints it ({reason})")
+    return BadArgument(f"not an event as read --json prints it ({reason})")
 
 
 def _misplaced() -> BadArgument:
-    return BadArgument("it is too long to be held: give key and headers first, then event, as read --json does")
+    return BadArgument("too long for memory: put key and headers before the event, as read --json does")

@@ -1,7 +1,7 @@
 """The last events of a stream, without reading the whole of it.
 
-Each segment is cut into parts and read from its last part backwards. Between segments there is no order, so those that
-take events now give an even share each; only if that is not enough, those before them do, the newest first.
+Each segment is cut into parts and read from its last part backwards. Segments have no order among each other, so the
+active ones contribute an even share each; if that is not enough, their predecessors do, the newest first.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ if TYPE_CHECKING:
 
 __all__ = ["even_shares", "last_events"]
 
-_PARTS_MAX: Final = 1024  # finding where a part begins is a look at one block
+_PARTS_MAX: Final = 1024  # finding the start of a part reads one block
 _PART_SIZE_MIN: Final = 1 << 20
 
 
 def last_events(store: Store, stream: str, *, end: StreamCut, count: int) -> list[pa.RecordBatch]:
-    """Return the last events before a cut at the tail, ``count`` of them if there are so many."""
+    """Return the last events before a cut at the tail, at most ``count`` of them."""
     part_size = max(_PART_SIZE_MIN, store.stream(stream).size_bytes // _PARTS_MAX)
     parts: dict[int, list[SegmentRange]] = {}
     for part in store.segment_ranges(stream, end=end, approx_bytes=part_size):
@@ -40,7 +40,7 @@ def last_events(store: Store, stream: str, *, end: StreamCut, count: int) -> lis
 
 
 def even_shares(available: Sequence[int], wanted: int) -> list[int]:
-    """Return how many to take of each, as even as can be, so that together they are as many as wanted."""
+    """Return how many to take of each, as evenly as possible, so that they add up to ``wanted``."""
     shares = [0] * len(available)
     fewest_first = sorted(range(len(available)), key=available.__getitem__)
     for left, index in zip(range(len(available), 0, -1), fewest_first, strict=True):

@@ -1,4 +1,4 @@
-"""How commands print: tables and human figures on a terminal, plain lines or JSON for programs."""
+"""The output of commands: tables and readable figures on a terminal, plain lines or JSON for programs."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _TIME_UNITS: Final = (("d", 86_400), ("h", 3_600), ("min", 60), ("s", 1))
 
 
 def fail(message: str) -> NoReturn:
-    """Say what is wrong, in one line, and exit with 1."""
+    """Print an error, in one line, and exit with 1."""
     typer.echo(f"penstock: {message}", err=True)
     raise typer.Exit(1)
 
@@ -45,7 +45,7 @@ def print_json(value: object) -> None:
 
 
 def print_rows(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
-    """Print a table on a terminal; elsewhere a line for each row, with tabs, and no heading."""
+    """Print a table on a terminal; otherwise one line per row, with tabs and without a heading."""
     if not sys.stdout.isatty():
         for row in rows:
             typer.echo("\t".join(row))
@@ -63,22 +63,22 @@ def print_rows(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
 
 
 def size(count: int) -> str:
-    """Return a number of bytes as text: in a unit that fits on a terminal, the plain number elsewhere."""
+    """Return a number of bytes as text: in a readable unit on a terminal, otherwise the plain number."""
     return human_size(count) if sys.stdout.isatty() else str(count)
 
 
 def figure(count: int) -> str:
-    """Return a number as text: with commas on a terminal, plain elsewhere."""
+    """Return a number as text: with commas on a terminal, otherwise plain."""
     return f"{count:,}" if sys.stdout.isatty() else str(count)
 
 
 def duration(seconds: float) -> str:
-    """Return a time as text: in a unit that fits on a terminal, the plain number of seconds elsewhere."""
+    """Return a duration as text: in a readable unit on a terminal, otherwise in seconds."""
     return human_duration(seconds) if sys.stdout.isatty() else f"{seconds:g}"
 
 
 def moment(time_ms: int | None) -> str:
-    """Return a time that a writer gave as text: as a date on a terminal, in milliseconds elsewhere, - for none."""
+    """Return a writer's time as text: a date on a terminal, otherwise milliseconds; - for None."""
     if time_ms is None:
         return "-"
     if not sys.stdout.isatty():
@@ -87,7 +87,7 @@ def moment(time_ms: int | None) -> str:
 
 
 def human_size(count: float) -> str:
-    """Return a number of bytes in a unit that fits."""
+    """Return a number of bytes in a readable unit."""
     for unit in _SIZE_UNITS:
         if count < 999.5 or unit == _SIZE_UNITS[-1]:
             break
@@ -96,7 +96,7 @@ def human_size(count: float) -> str:
 
 
 def human_duration(seconds: float) -> str:
-    """Return a time in a unit that fits."""
+    """Return a duration in a readable unit."""
     for unit, length in _TIME_UNITS:
         if seconds >= length:
             return f"{seconds / length:.3g} {unit}"
@@ -109,8 +109,8 @@ def count_of(count: int, thing: str) -> str:
 
 
 @contextmanager
-def progress(what: str, total: int) -> Iterator[Callable[[int], object]]:
-    """Show a bar of ``total`` bytes on a terminal while the block runs; call what this gives with each part done."""
+def progress(title: str, total: int) -> Iterator[Callable[[int], object]]:
+    """Show a progress bar of ``total`` bytes on a terminal; the block calls the function with each part done."""
     if not total or not sys.stderr.isatty():
         yield lambda _: None
         return
@@ -119,5 +119,5 @@ def progress(what: str, total: int) -> Iterator[Callable[[int], object]]:
 
     columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TransferSpeedColumn())
     with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task(what, total=total)
+        task = bar.add_task(title, total=total)
         yield lambda part: bar.advance(task, part)

@@ -1,4 +1,4 @@
-"""What this installation needs, read back from its own metadata: ``pyproject.toml`` stays the only list."""
+"""The packages that Penstock requires, read from its own metadata: ``pyproject.toml`` stays the only list."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ _MODULES: Final = {"argon2-cffi": "argon2"}  # others: the name with underscores
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Requirement:
-    """One package that Penstock needs, always or for one extra."""
+    """One package that Penstock requires, always or for one extra."""
 
     name: str
     bounds: SpecifierSet
     extra: str | None
 
-    def look(self) -> tuple[bool, str]:
-        """Import the package; return whether it will do, and its version or what is wrong with it."""
+    def check(self) -> tuple[bool, str]:
+        """Import the package; return whether it is usable, and its version or the problem."""
         try:
             version = importlib.metadata.version(self.name)
         except importlib.metadata.PackageNotFoundError:
@@ -42,27 +42,27 @@ class Requirement:
 
     @property
     def module(self) -> str:
-        """What to import to use it."""
+        """The name of its module."""
         return _MODULES.get(self.name, self.name.replace("-", "_"))
 
 
 def requirements() -> list[Requirement]:
-    """Return what the installed Penstock needs under this Python."""
+    """Return the requirements of the installed Penstock under this Python."""
     extras = importlib.metadata.metadata(_DISTRIBUTION).get_all("Provides-Extra") or []
     return parse_requirements(importlib.metadata.requires(_DISTRIBUTION) or [], extras)
 
 
 def extra_with(module: str) -> str | None:
-    """Return the extra that installs a module, if one does."""
+    """Return the extra that installs a module, or None."""
     return next((need.extra for need in requirements() if need.module == module.partition(".")[0]), None)
 
 
 def parse_requirements(lines: Iterable[str], extras: Iterable[str]) -> list[Requirement]:
-    """Return the requirements in lines of metadata, without those that this Python does not need."""
+    """Return the requirements in lines of metadata, without those for other Python versions."""
     found = []
     for line in map(Line, lines):
         wanted = (extra for extra in ("", *extras) if line.marker is None or line.marker.evaluate({"extra": extra}))
-        extra = next(wanted, None)  # the empty one stands for none
+        extra = next(wanted, None)  # the empty string stands for no extra
         if extra is not None:
             found.append(Requirement(name=line.name, bounds=line.specifier, extra=extra or None))
     return found

@@ -1,4 +1,4 @@
-"""Saving events in a file: as columns or as lines. The file appears when it is whole."""
+"""Saving events to a file, as columns or lines. The file appears when it is complete."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ COLUMN_FORMATS: Final = (".parquet", ".arrow")
 
 
 def save(batches: Iterator[pa.RecordBatch], path: Path, store: Store, stream: str, *, as_json: bool) -> None:
-    """Write events to a file, in the form that its name asks for."""
+    """Write events to a file, in the format of its suffix."""
     with _whole_or_nothing(path) as unfinished:
         if path.suffix in COLUMN_FORMATS:
             _save_columns(batches, unfinished, path.suffix)
@@ -47,7 +47,7 @@ def _save_columns(batches: Iterator[pa.RecordBatch], path: Path, suffix: str) ->
 
 @contextmanager
 def _whole_or_nothing(path: Path) -> Iterator[Path]:
-    """Give a path to write to; it takes the name ``path`` if all goes well. A pipe or a device is written to as is."""
+    """Yield a temporary path, which is renamed to ``path`` on success; a pipe or device is written to directly."""
     if path.exists() and not path.is_file():
         yield path
         return

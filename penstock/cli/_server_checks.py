@@ -1,6 +1,6 @@
-"""The checks of ``penstock doctor`` that are about a server: its settings, ports and certificate.
+"""The checks of ``penstock doctor`` for a server: its settings, ports and certificate.
 
-Whoever has no server needs none of them, so nothing here is worse than a warning.
+Penstock works without a server, so a problem here is at most a warning.
 """
 
 from __future__ import annotations
@@ -22,13 +22,15 @@ _EXPIRES_SOON: Final = timedelta(days=30)
 
 
 def check_server() -> list[Check]:
-    """Look at the server that ``penstock serve`` would start here."""
+    """Check the server that ``penstock serve`` would start here."""
     from penstock.server import load_config
 
     try:
         config = load_config(environ=os.environ)
     except (PenstockError, OSError) as error:
-        return [Check(name="server settings", status="warn", found=str(error), fix="if you want a server: change it")]
+        return [
+            Check(name="server settings", status="warn", found=str(error), fix="to run a server: correct the setting")
+        ]
     how = "TLS" if config.uses_tls else "plain"
     found = f"{config.host}, ports {config.port} and {config.http_port}, {how}, store {config.store}"
     return [Check(name="server settings", status="ok", found=found), _check_ports(config), _check_certificate(config)]
@@ -41,7 +43,7 @@ def _check_ports(config: Config) -> Check:
         for port in (config.port, config.http_port):
             listen(config.host, port).close()
     except AddressUnusable as error:
-        fix = "if that is not your server: end it, or choose another port"
+        fix = "if that is not your server: stop it, or choose another port"
         return Check(name="server ports", status="warn", found=f"{error.address}: {error.reason}", fix=fix)
     return Check(name="server ports", status="ok", found="free")
 
@@ -49,22 +51,27 @@ def _check_ports(config: Config) -> Check:
 def _check_certificate(config: Config) -> Check:
     name = "server certificate"
     if not config.uses_tls:
-        return Check(name=name, status="ok", found="none is needed")
+        return Check(name=name, status="ok", found="not needed")
     own = Path(config.store)
     cert = Path(config.tls_cert or own / "server.crt")
     if config.tls_cert is None and not cert.exists():
-        return Check(name=name, status="ok", found="one is made with the first start")
+        return Check(name=name, status="ok", found="created at the first start")
     try:
         from penstock.ports import SystemClock
         from penstock.server import load_certificate
 
         expires = load_certificate(cert, Path(config.tls_key or own / "server.key"), clock=SystemClock()).expires
     except ImportError as error:
-        fix = "if you want a server: pip install 'penstock-stream[server]'"
+        fix = "to run a server: pip install 'penstock-stream[server]'"
         return Check(name=name, status="warn", found=f"cannot be read: {error}", fix=fix)
     except CertificateUnusable as error:
-        return Check(name=name, status="warn", found=str(error), fix="give another, or remove our own to have one made")
-    found = f"{cert}, good until {expires:%Y-%m-%d}"
+        return Check(
+            name=name,
+            status="warn",
+            found=str(error),
+            fix="configure another one, or remove the generated one to have it created again",
+        )
+    found = f"{cert}, valid until {expires:%Y-%m-%d}"
     if expires - datetime.now(UTC) < _EXPIRES_SOON:
         return Check(name=name, status="warn", found=found, fix="renew it soon")
     return Check(name=name, status="ok", found=found)

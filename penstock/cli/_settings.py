@@ -1,4 +1,4 @@
-"""The settings of a server as options of a command, made from their one definition."""
+"""The settings of a server as options of a command, generated from their definition."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _ANNOTATED: Final = get_type_hints(Config, include_extras=True)
 
 
 def with_settings(*names: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Give a command an option for each of some settings; it takes them as keyword arguments, None if not given."""
+    """Add an option for each setting; the command receives them as keyword arguments, None if not given."""
 
     def add(command: Callable[..., None]) -> Callable[..., None]:
         known = inspect.signature(command)

@@ -1,4 +1,4 @@
-"""What all commands that work on a store share: the option that names it, how it is opened, places in a stream."""
+"""What all commands that work on a store share: the option that names it, opening it, positions in a stream."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ StoreOption = Annotated[
 
 
 def existing_store(address: str) -> Store:
-    """Open a store that is there; who only wants to look does not make one."""
+    """Open an existing store; a command that only reads does not create one."""
     if _is_folder(address) and not _has_store(address):
-        fail(f"there is no store in {address}: name one with --store, or make one with penstock stream create")
+        fail(f"no store in {address}: name one with --store, or create one with penstock stream create")
     return new_store(address)
 
 
@@ -44,14 +44,14 @@ def _has_store(folder: str) -> bool:
 
 
 def new_store(address: str) -> Store:
-    """Open a store, which is made if it is not there.
+    """Open a store; create it if it does not exist.
 
-    A command does not own a folder that others may use: they would stop with it, as by Ctrl-Z.
+    A command does not own a folder that other processes may use: Ctrl-Z on the command would stop them, too.
     """
     import penstock
 
     if address == "memory:":
-        raise BadArgument("a store in memory would be gone with this command: name a folder")
+        raise BadArgument("a store in memory would end with this command: name a folder")
     if address.startswith("penstock://"):
         from penstock.cli._credentials import credentials, in_options
 
@@ -61,21 +61,21 @@ def new_store(address: str) -> Store:
 
 
 def job_options(address: str) -> dict[str, str]:
-    """Return what Spark is told besides the address of a store: who asks."""
+    """Return the credentials for a store, as options of the Spark source."""
     if not address.startswith("penstock://"):
         return {}
     from penstock.cli._credentials import credentials
 
-    found = credentials()
-    if "tls" in found:
-        raise BadArgument("--tls and --no-tls are not known to jobs on Spark: give --tls-ca")
-    return {name: str(value) for name, value in found.items()}
+    options = credentials()
+    if "tls" in options:
+        raise BadArgument("jobs on Spark do not support --tls and --no-tls: use --tls-ca")
+    return {name: str(value) for name, value in options.items()}
 
 
 def parse_place(store: Store, stream: str, option: str, text: str) -> StreamCut:
     """Return the cut that an option means: ``head``, ``tail``, a cut as text, or a time.
 
-    Behind the cut of a time lies what was appended at that time or later.
+    The cut of a time lies before the events that were appended at that time or later.
     """
     from penstock.model import StreamCut
 

@@ -30,12 +30,12 @@ _FIGURE: Final = re.compile(r"(\d{1,18}(?:\.\d{0,18})?|\.\d{1,18})\s*([A-Za-z]*)
 _NUMBER: Final = r"(?:\d+(?:\.\d*)?|\.\d+)(?:[eE]-?\d+)?"
 _RANGE: Final = re.compile(rf"({_NUMBER})-({_NUMBER})", re.ASCII)
 _TIME: Final = re.compile(r"\d+|\d{4}-\d\d-\d\d.*|\d+(?:\.\d+)?(?:ms|s|m|h|d|w)", re.ASCII)
-_DIGITS_MIN: Final = 12  # of milliseconds since 1970, from 1973 on: whoever gives fewer has given seconds
+_DIGITS_MIN: Final = 12  # of milliseconds since 1970, from 1973 on: fewer digits mean seconds
 _SEGMENT: Final = re.compile(r"\d{1,18}", re.ASCII)
 
 
 def parse_duration(option: str, text: str) -> float:
-    """Return the seconds of ``90``, ``1.5h`` or ``7d``, which an option was given."""
+    """Return the seconds of ``90``, ``1.5h`` or ``7d``, the value of an option."""
     match = _FIGURE.fullmatch(text.strip())
     if match is None or match[2].lower() not in _SECONDS:
         raise BadArgument(f"{option} cannot be {shown(text)}: give a number and ms, s, m, h, d or w, like 7d")
@@ -43,7 +43,7 @@ def parse_duration(option: str, text: str) -> float:
 
 
 def parse_size(option: str, text: str) -> int:
-    """Return the bytes of ``4096``, ``1.5MB`` or ``10GiB``, which an option was given."""
+    """Return the bytes of ``4096``, ``1.5MB`` or ``10GiB``, the value of an option."""
     match = _FIGURE.fullmatch(text.strip())
     if match is None or match[2].lower() not in _BYTES:
         units = "B, kB, MB, GB, TB or KiB, MiB, GiB, TiB"
@@ -53,7 +53,7 @@ def parse_size(option: str, text: str) -> int:
 
 
 def parse_segments(option: str, text: str) -> list[int]:
-    """Return the segments of ``0`` or ``1,2``, which an option was given."""
+    """Return the segments of ``0`` or ``1,2``, the value of an option."""
     parts = [part.strip() for part in text.split(",")]
     if not all(map(_SEGMENT.fullmatch, parts)):
         raise BadArgument(f"{option} cannot be {shown(text)}: give the numbers of segments, like 1,2")
@@ -61,7 +61,7 @@ def parse_segments(option: str, text: str) -> list[int]:
 
 
 def parse_ranges(option: str, text: str) -> list[tuple[float, float]]:
-    """Return the key ranges of ``0-0.5,0.5-1``, which an option was given."""
+    """Return the key ranges of ``0-0.5,0.5-1``, the value of an option."""
     matches = [_RANGE.fullmatch(part.strip()) for part in text.split(",")]
     if not all(matches):
         raise BadArgument(f"{option} cannot be {shown(text)}: give key ranges like 0-0.5,0.5-1")
@@ -69,14 +69,14 @@ def parse_ranges(option: str, text: str) -> list[tuple[float, float]]:
 
 
 def is_time(text: str) -> bool:
-    """Whether a text looks like a time: milliseconds, a date, or how long ago."""
+    """Return whether a text looks like a time: milliseconds, a date, or an age."""
     return _TIME.fullmatch(text) is not None
 
 
 def parse_time(option: str, text: str) -> int:
-    """Return the milliseconds of ``1700000000000``, ``2026-11-15T12:00``, or ``10m``, which is so long ago.
+    """Return the milliseconds since 1970 of ``1700000000000``, ``2026-11-15T12:00``, or ``10m``, which is an age.
 
-    Without a zone a date is in local time.
+    A date without a zone is in local time.
     """
     try:
         time = _milliseconds(option, text)
@@ -84,15 +84,15 @@ def parse_time(option: str, text: str) -> int:
     except (ValueError, OverflowError, OSError):  # BadArgument is a ValueError, too
         raise BadArgument(
             f"{option} cannot be {shown(text)}: give a time like 2026-11-15T12:00, 2026-11-15T12:00Z or 1700000000000, "
-            "or how long ago it was, like 10m"
+            "or an age like 10m"
         ) from None
     return time
 
 
 def parse_append_time(option: str, text: str) -> int:
-    """Return a time at which events were appended; seconds are not taken for milliseconds of the year 1970."""
+    """Return a time at which events were appended; refuse seconds, which would be milliseconds of the year 1970."""
     if text.isdecimal() and 0 < len(text.lstrip("0")) < _DIGITS_MIN:
-        raise BadArgument(f"{option} cannot be {text}: it looks like seconds, give milliseconds since 1970")
+        raise BadArgument(f"{option} cannot be {text}: it looks like seconds; give milliseconds since 1970")
     return parse_time(option, text)
 
 

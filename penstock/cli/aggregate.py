@@ -1,4 +1,4 @@
-"""``penstock aggregate``: merge streams into another, by Spark."""
+"""``penstock aggregate``: merge streams into another one, with Spark."""
 
 from typing import Annotated
 

@@ -1,4 +1,4 @@
-"""``penstock archive``: move a stream to a table of Parquet or Delta, by Spark."""
+"""``penstock archive``: copy a stream to a Parquet or Delta table, with Spark."""
 
 from typing import Annotated
 

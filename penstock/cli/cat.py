@@ -12,12 +12,14 @@ EXAMPLE = "penstock cat plant/readings:0@64"
 
 
 def cat(
-    pointer: Annotated[str, typer.Argument(metavar="POINTER", help="Where it is: scope/name:segment@offset.")],
+    pointer: Annotated[
+        str, typer.Argument(metavar="POINTER", help="The position of the event: scope/name:segment@offset.")
+    ],
     *,
     store: StoreOption = STORE_DEFAULT,
     as_json: JsonOption = False,
 ) -> None:
-    """Print the event that a pointer points to, of any size, byte for byte; with --json as a line that write takes."""
+    """Print the event at a pointer, of any size, byte for byte; with --json as a line that write --json takes."""
     from penstock.cli._events import print_whole
     from penstock.cli._json_events import streamed_json_line
     from penstock.model import EventPointer

@@ -1,4 +1,4 @@
-"""``penstock completion``: print what lets a shell complete commands and options."""
+"""``penstock completion``: print the completion script of a shell."""
 
 from typing import Annotated, Literal
 
@@ -10,11 +10,11 @@ EXAMPLE = "penstock completion bash"
 def completion(
     shell: Annotated[Literal["bash", "zsh", "fish"], typer.Argument(metavar="bash|zsh|fish", help="Your shell.")],
 ) -> None:
-    """Print a script that lets a shell complete commands and options with the Tab key.
+    """Print a script for a shell, which completes commands and options with the Tab key.
 
     \b
     bash, in ~/.bashrc:  eval "$(penstock completion bash)"
-    zsh, in ~/.zshrc, behind compinit:  eval "$(penstock completion zsh)"
+    zsh, in ~/.zshrc, after compinit:  eval "$(penstock completion zsh)"
     fish, once:  penstock completion fish > ~/.config/fish/completions/penstock.fish
     """  # noqa: D301 - it keeps lines as they are
     from typer.completion import get_completion_script  # type: ignore[attr-defined]

@@ -1,4 +1,4 @@
-"""``penstock dev``: a server to try out, with nothing in it and nothing left of it."""
+"""``penstock dev``: a server to try out, in a temporary folder."""
 
 import os
 import tempfile
@@ -16,7 +16,7 @@ EXAMPLE = "penstock dev --port 0 --http-port 0"
 
 @with_settings("port", "http_port")
 def dev(**ports: object) -> None:
-    """Start a server on this machine, without users, with a store that is gone when it ends."""
+    """Run a server on this machine, without users, in a temporary folder that is deleted when it ends."""
     from penstock.server import load_config, run
 
     with tempfile.TemporaryDirectory(prefix="penstock-dev-") as folder:

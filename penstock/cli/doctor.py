@@ -1,4 +1,4 @@
-"""``penstock doctor``: tell whether this machine can run Penstock, and what to do where it cannot."""
+"""``penstock doctor``: check whether this machine can run Penstock, and say what to do if it cannot."""
 
 import dataclasses
 import json
@@ -23,11 +23,11 @@ _COLOURS = {"ok": "green", "warn": "yellow", "fail": "red"}
 def doctor(
     *,
     folder: Annotated[
-        Path, typer.Option(exists=True, file_okay=False, help="The folder that holds, or is to hold, the data.")
+        Path, typer.Option(exists=True, file_okay=False, help="The folder for the data of a store.")
     ] = Path(),
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Check Python, packages, Java, the disk, the limits and a server's settings; exit with 1 if one is not fit."""
+    """Check Python, packages, Java, the disk, limits and the settings of a server; exit with 1 if a check fails."""
     from penstock.cli._checks import check_machine
 
     checks = check_machine(folder)
@@ -40,7 +40,7 @@ def doctor(
 
 
 def _print_table(checks: "Iterable[Check]") -> None:
-    """Print a table on a terminal; elsewhere a line for each check, with tabs."""
+    """Print a table on a terminal; otherwise one line per check, with tabs."""
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text

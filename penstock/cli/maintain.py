@@ -1,4 +1,4 @@
-"""``penstock maintain``: do now what the configuration of streams asks for."""
+"""``penstock maintain``: run the maintenance of a store now."""
 
 from typing import TYPE_CHECKING, Annotated
 
@@ -19,19 +19,19 @@ def maintain(
     store: StoreOption = STORE_DEFAULT,
     as_json: JsonOption = False,
 ) -> None:
-    """Do what is due: remove what retention no longer keeps, scale, write watermarks, merge small files.
+    """Run maintenance now: apply retention, scale, write watermarks, merge small files.
 
-    A store that a process has open does this by itself, every second. Where processes come and go, let cron run it.
+    A process that has the store open does this every second. If no process keeps it open, run this from cron.
     """
     with existing_store(store) as opened:
         opened.maintain()
-        found = opened.streams(scope)
+        infos = opened.streams(scope)
     if as_json:
-        print_json([as_dict(one) for one in found])
+        print_json([as_dict(info) for info in infos])
     else:
-        print_rows(("stream", "segments", "bytes", "head"), [tuple(map(str, as_dict(one).values())) for one in found])
+        print_rows(("stream", "segments", "bytes", "head"), [tuple(map(str, as_dict(info).values())) for info in infos])
 
 
 def as_dict(info: "StreamInfo") -> dict[str, object]:
-    """Return what --json prints of a stream."""
+    """Return the JSON object of a stream."""
     return {"name": info.name, "segments": len(info.segments), "size_bytes": info.size_bytes, "head": str(info.head)}

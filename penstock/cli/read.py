@@ -1,4 +1,4 @@
-"""``penstock read``: print or save what a stream holds."""
+"""``penstock read``: print or save the events of a stream."""
 
 import sys
 from pathlib import Path
@@ -24,27 +24,32 @@ def read(
     stream: Annotated[str, typer.Argument(metavar="STREAM", help="The stream: scope/name.")],
     *,
     start: Annotated[
-        str, typer.Option("--from", metavar="head|CUT|TIME", help="Where to begin; TIME is milliseconds or a date.")
+        str,
+        typer.Option(
+            "--from", metavar="head|CUT|TIME", help="Where to start; TIME is milliseconds, a date, or an age like 10m."
+        ),
     ] = "head",
-    end: Annotated[str, typer.Option("--to", metavar="tail|CUT|TIME", help="Where to end.")] = "tail",
-    limit: Annotated[int | None, typer.Option(min=1, help="End after N events.")] = None,
+    end: Annotated[str, typer.Option("--to", metavar="tail|CUT|TIME", help="Where to stop.")] = "tail",
+    limit: Annotated[int | None, typer.Option(min=1, help="Stop after N events.")] = None,
     output: Annotated[
         Path | None,
-        typer.Option("--output", "-o", help="Write to this file; .parquet and .arrow get columns.", dir_okay=False),
+        typer.Option(
+            "--output", "-o", help="Write to this file; .parquet and .arrow files have columns.", dir_okay=False
+        ),
     ] = None,
     store: StoreOption = STORE_DEFAULT,
     as_json: JsonOption = False,
 ) -> None:
-    """Print the events of a stream from one place to another, a line each, as they are or as JSON.
+    """Print the events of a stream from one position to another, one line each, as bytes or as JSON.
 
-    As JSON a line holds an event of any size, with its key and headers, and write --json takes it. On a terminal and in
-    columns, of an event above 1 MiB only where it is: penstock cat prints it.
+    A line of JSON has an event of any size, with its key and headers, and write --json takes it. On a terminal and in
+    columns, an event above 1 MiB is replaced by its position: penstock cat prints it.
     """
     from penstock.cli._events import EventPrinter, first_events
     from penstock.cli._save import COLUMN_FORMATS, save
 
     if as_json and output is not None and output.suffix in COLUMN_FORMATS:
-        raise BadArgument(f"--json is for lines, {output} gets columns: leave one of them out")
+        raise BadArgument(f"--json prints lines, but {output} has columns: leave one of them out")
     with existing_store(store) as opened:
         cuts = (
             parse_place(opened, stream, "--from", start),
@@ -65,7 +70,7 @@ def read(
 def _counted(
     batches: "Iterator[pa.RecordBatch]", parts: "Iterable[SegmentRange]", done: "Callable[[int], object]"
 ) -> "Iterator[pa.RecordBatch]":
-    """Return the batches, and tell of each how far it led; not what it holds, since large events are not in it."""
+    """Yield the batches, and report progress by offsets: a batch does not contain its large events."""
     places = {part.segment_id: part.start for part in parts}
     for batch in batches:
         yield batch

@@ -1,4 +1,4 @@
-"""``penstock serve``: let other processes and machines use a store."""
+"""``penstock serve``: serve a store to other processes and machines."""
 
 import os
 from pathlib import Path
@@ -14,16 +14,16 @@ EXAMPLE = "penstock serve ./penstock-data --port 0 --http-port 0"
 
 @with_settings(*(name for name in Config.__struct_fields__ if name != "store"))
 def serve(
-    store: Annotated[str | None, typer.Argument(help="The folder of the store; made if it is not there.")] = None,
+    store: Annotated[str | None, typer.Argument(help="The folder of the store; created if it does not exist.")] = None,
     *,
     config: Annotated[
         Path | None, typer.Option(exists=True, dir_okay=False, help="A file of settings instead of ./penstock.toml.")
     ] = None,
     **settings: object,
 ) -> None:
-    """Let other processes and machines use a store, until Ctrl-C or SIGTERM.
+    """Serve a store to other processes and machines until Ctrl-C or SIGTERM.
 
-    Settings that are not given here are those of the environment, PENSTOCK_PORT and so on, then those of penstock.toml.
+    Settings that are not given here are taken from the environment, such as PENSTOCK_PORT, then from penstock.toml.
     """
     from penstock.server import load_config, run
 

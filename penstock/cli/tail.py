@@ -1,4 +1,4 @@
-"""``penstock tail``: print the last events of a stream, and go on as they arrive."""
+"""``penstock tail``: print the last events of a stream, and new ones as they arrive."""
 
 import re
 import secrets
@@ -34,38 +34,38 @@ _LEFTOVER_AFTER_MS = 3_600_000  # far above the time between the creation of a g
 def tail(
     stream: Annotated[str, typer.Argument(metavar="STREAM", help="The stream: scope/name.")],
     *,
-    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on with what arrives, until Ctrl-C.")] = False,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Continue with new events until Ctrl-C.")] = False,
     last: Annotated[
-        int | None, typer.Option("--last", "-n", min=0, help="Begin with the last N events; 10 by default.")
+        int | None, typer.Option("--last", "-n", min=0, help="Start with the last N events; 10 by default.")
     ] = None,
     start: Annotated[
         str | None,
         typer.Option(
             "--from",
             metavar="head|tail|CUT|TIME",
-            help="Begin there instead of with the last events; TIME is milliseconds or a date.",
+            help="Start at a position instead; TIME is milliseconds, a date, or an age like 10m.",
         ),
     ] = None,
-    limit: Annotated[int | None, typer.Option(min=1, help="End after N events.")] = None,
-    windows: Annotated[bool, typer.Option("--windows", help="Print between which times each event is.")] = False,
+    limit: Annotated[int | None, typer.Option(min=1, help="Stop after N events.")] = None,
+    windows: Annotated[bool, typer.Option("--windows", help="Print the time window of each event.")] = False,
     store: StoreOption = STORE_DEFAULT,
     as_json: JsonOption = False,
 ) -> None:
-    """Print the last ten events of a stream, a line each; with -f, also those that arrive from now on.
+    """Print the last ten events of a stream, one line each; with -f, also new events as they arrive.
 
-    The segments of a stream have no order between them: of one that has several, each gives an even share. Of an event
-    above 1 MiB, size and pointer are printed. With --windows each line begins with two times: everything up to the
-    first was written before the event, and no writer had come to more than the second.
+    The segments of a stream have no order among each other, so each contributes an even share. For an event above
+    1 MiB, size and pointer are printed. With --windows each line begins with the time window of its event: all events
+    up to the first time come before it, and no writer had noted a time later than the second.
     """
     from penstock.cli._events import EventPrinter, first_events
 
     if start is not None and last is not None:
-        raise BadArgument("--from and --last both say where to begin: give one of them")
+        raise BadArgument("--from and --last contradict each other: give one of them")
     with existing_store(store) as opened:
         printer = EventPrinter(sys.stdout.buffer, opened, stream, as_json=as_json, whole=False, windows=windows)
         end = opened.tail(stream)
         batches = _events(opened, end, start, _LAST_DEFAULT if last is None else last, follow=follow)
-        with _every_end_is_ctrl_c(), closing(batches):
+        with _signals_as_ctrl_c(), closing(batches):
             for batch in first_events(batches, limit):
                 printer.print(batch)
 
@@ -73,7 +73,7 @@ def tail(
 def _events(
     store: "Store", end: "StreamCut", start: str | None, last: int, *, follow: bool
 ) -> "Generator[pa.RecordBatch]":
-    """Return what is there up to ``end``, then what arrives."""
+    """Yield the events up to ``end``, then new events."""
     from penstock.cli._last import last_events
 
     if start is not None:
@@ -85,9 +85,9 @@ def _events(
 
 
 def _follow(store: "Store", start: "StreamCut") -> "Generator[pa.RecordBatch]":
-    """Return what arrives behind a cut; ends when the stream is sealed and read.
+    """Yield the events after a cut as they arrive; stop when the stream is sealed and read.
 
-    A reader group wakes as soon as there is something; this one is only ours, and gone when we are.
+    A reader group is woken as soon as there are events; this one belongs to this command and is deleted with it.
     """
     now_ms = time.time_ns() // 1_000_000
     _delete_leftovers(store, before_ms=now_ms - _LEFTOVER_AFTER_MS)
@@ -97,7 +97,7 @@ def _follow(store: "Store", start: "StreamCut") -> "Generator[pa.RecordBatch]":
             while (batch := _next_batch(store, reader)) is not None:
                 yield batch
     finally:
-        if name in store.reader_groups():  # Ctrl-C may come in any moment, also before there is a group
+        if name in store.reader_groups():  # Ctrl-C may come at any moment, also before the group exists
             store.reader_group(name).delete()
 
 
@@ -113,7 +113,7 @@ def _delete_leftovers(store: "Store", *, before_ms: int) -> None:
 
 
 def _next_batch(store: "Store", reader: "Reader") -> "pa.RecordBatch | None":
-    """Return the next batch; what cannot be read any more is told, and the reader goes on behind it.
+    """Return the next batch; report events that were truncated, and continue after them.
 
     A large event is a batch of its own.
     """
@@ -127,14 +127,14 @@ def _next_batch(store: "Store", reader: "Reader") -> "pa.RecordBatch | None":
 
 
 def _large_event(store: "Store", error: EventTooLarge) -> "pa.RecordBatch":
-    """Return an event that is too large as ``store.read`` does: as null, with the place where it is."""
+    """Return an event that is too large as ``store.read`` does: as null, with its position."""
     import pyarrow as pa
 
     from penstock.model import EventPointer
     from penstock.stream import READ_SCHEMA
 
     pointer = error.pointer
-    assert isinstance(pointer, EventPointer), "a reader tells where"
+    assert isinstance(pointer, EventPointer), "readers set it"
     event = store.fetch_event_as_stream(pointer)
     row = [None, event.key, event.timestamp, event.header_pairs or None, pointer.segment_id, pointer.offset, None]
     arrays = [pa.array([value], field.type) for value, field in zip(row, READ_SCHEMA, strict=True)]
@@ -142,10 +142,10 @@ def _large_event(store: "Store", error: EventTooLarge) -> "pa.RecordBatch":
 
 
 @contextmanager
-def _every_end_is_ctrl_c() -> "Iterator[None]":
-    """Let a closed terminal, or a polite kill, end us as Ctrl-C does: without leaving a reader group behind.
+def _signals_as_ctrl_c() -> "Iterator[None]":
+    """Treat SIGHUP and SIGTERM like Ctrl-C, so that no reader group is left behind.
 
-    What is ignored stays so: closed terminals under nohup, Ctrl-C in the background of a script.
+    Signals that are ignored stay ignored: SIGHUP under nohup, Ctrl-C in the background of a script.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -155,7 +155,7 @@ def _every_end_is_ctrl_c() -> "Iterator[None]":
     def end(*_: object) -> None:
         nonlocal asked
         asked = True
-        signal.raise_signal(signal.SIGINT)  # not at once: the store may be within a step that must not be broken off
+        signal.raise_signal(signal.SIGINT)  # not directly: the store may be in a step that must not be interrupted
 
     def interrupt(*_: object) -> None:
         if asked:
@@ -164,9 +164,9 @@ def _every_end_is_ctrl_c() -> "Iterator[None]":
     handlers = {signal.SIGINT: interrupt, signal.SIGTERM: end, signal.SIGHUP: end}
     if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
         del handlers[signal.SIGHUP]
-    before = {one: signal.signal(one, handler) for one, handler in handlers.items()}
+    before = {number: signal.signal(number, handler) for number, handler in handlers.items()}
     try:
         yield
     finally:
-        for one, handler in before.items():
-            signal.signal(one, handler)
+        for number, handler in before.items():
+            signal.signal(number, handler)

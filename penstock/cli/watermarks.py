@@ -1,4 +1,4 @@
-"""``penstock watermarks``: list what the writers of a stream have promised."""
+"""``penstock watermarks``: list the watermarks of a stream."""
 
 from typing import TYPE_CHECKING, Annotated
 
@@ -18,26 +18,29 @@ def watermarks(
     stream: Annotated[str, typer.Argument(metavar="STREAM", help="The stream: scope/name.")],
     *,
     start: Annotated[
-        str | None, typer.Option("--from", metavar="TIME", help="The first time: milliseconds or a date.")
+        str | None,
+        typer.Option("--from", metavar="TIME", help="The first time: milliseconds, a date, or an age like 10m."),
     ] = None,
     end: Annotated[str | None, typer.Option("--to", metavar="TIME", help="The time to stop before.")] = None,
-    last: Annotated[int | None, typer.Option("--last", "-n", min=1, help="Only the last N of them.")] = None,
+    last: Annotated[int | None, typer.Option("--last", "-n", min=1, help="Only the last N watermarks.")] = None,
     store: StoreOption = STORE_DEFAULT,
     as_json: JsonOption = False,
 ) -> None:
-    """List the watermarks of a stream: lower and upper time, and the cut before which everything up to them lies."""
+    """List the watermarks of a stream: lower time, upper time, and the cut that all events up to lower are before."""
     first = None if start is None else parse_time("--from", start)
-    behind = None if end is None else parse_time("--to", end)
+    before = None if end is None else parse_time("--to", end)
     with existing_store(store) as opened:
-        opened.maintain()  # what was noted by a process that has ended counts, too
-        marks = opened.watermarks(stream, first, behind)
+        opened.maintain()  # to include times that were noted by a process that has ended
+        marks = opened.watermarks(stream, first, before)
     marks = marks if last is None else marks[-last:]
     if as_json:
         print_json([as_dict(mark) for mark in marks])
     else:
-        print_rows(("lower", "upper", "cut"), [(moment(one.lower), moment(one.upper), str(one.cut)) for one in marks])
+        print_rows(
+            ("lower", "upper", "cut"), [(moment(mark.lower), moment(mark.upper), str(mark.cut)) for mark in marks]
+        )
 
 
 def as_dict(mark: "Watermark") -> dict[str, object]:
-    """Return what --json prints of a watermark."""
+    """Return the JSON object of a watermark."""
     return {"lower": mark.lower, "upper": mark.upper, "cut": str(mark.cut)}

@@ -1,4 +1,4 @@
-"""``penstock windows``: add up events by windows of their own time, by Spark."""
+"""``penstock windows``: aggregate events by windows of event time, with Spark."""
 
 from typing import Annotated, Literal
 
@@ -20,19 +20,20 @@ def windows(
     time: Annotated[str, typer.Option(metavar="SQL", help="The time of an event, from the source's columns.")],
     length: Annotated[str, typer.Option(help="The length of a window, as in '10 minutes'.")],
     slide: Annotated[
-        str | None, typer.Option(help="How far apart windows begin; by default as far as they are long.")
+        str | None, typer.Option(help="The interval between window starts; the length by default.")
     ] = None,
     group_by: Annotated[
         list[str] | None, typer.Option(metavar="SQL", help="Group the events of a window by this; may be repeated.")
     ] = None,
     value: Annotated[
         list[str] | None,
-        typer.Option(metavar="SQL", help="What to compute for each window; by default how many events."),
+        typer.Option(metavar="SQL", help="An aggregate of each window; the number of events by default."),
     ] = None,
     table: Annotated[str | None, typer.Option(help="Write windows to a Parquet table in this folder.")] = None,
     into: Annotated[str | None, typer.Option(metavar="STREAM", help="Write windows as JSON to this stream.")] = None,
     promise: Annotated[
-        Literal["end", "start"], typer.Option(help="The bound of the windows that the time of that stream is about.")
+        Literal["end", "start"],
+        typer.Option(help="Whether the watermark of that stream refers to window ends or starts."),
     ] = "end",
     follow: FollowOption = False,
     checkpoint: CheckpointOption = None,
@@ -62,4 +63,4 @@ def windows(
         )
     print_report(done, f"windows of {stream}", as_json=as_json)
     if done.watermark is None:
-        typer.echo(f"no window is over: no writer of {stream} has noted a time", err=True)
+        typer.echo(f"no window is complete: no writer of {stream} has noted a time", err=True)

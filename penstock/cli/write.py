@@ -29,7 +29,7 @@ def write(
         typer.Argument(
             metavar="FILE",
             dir_okay=False,
-            help="Each line of these is an event; by default, and for -, of the standard input.",
+            help="Files whose lines are events; - is the standard input, the default.",
             show_default=False,
         ),
     ] = None,
@@ -40,34 +40,34 @@ def write(
             "--file",
             metavar="PATH",
             dir_okay=False,
-            help="The whole file, of any size, is one event; - is the standard input.",
+            help="A file, of any size, that becomes one event; - is the standard input.",
         ),
     ] = None,
-    key: Annotated[str | None, typer.Option(help="The routing key: events of one key stay in order.")] = None,
+    key: Annotated[str | None, typer.Option(help="The routing key: events with one key stay in order.")] = None,
     writer_id: Annotated[
-        str | None, typer.Option(help="The writer's name: an older writer of that name writes no more.")
+        str | None, typer.Option(help="The id of the writer; fences an older writer with the same id.")
     ] = None,
     note_time: Annotated[
         int | None,
-        typer.Option(metavar="MS", help="Promise, under --writer-id, that all events up to this time are written."),
+        typer.Option(metavar="MS", help="Note, for --writer-id, that all its events up to this time are written."),
     ] = None,
     store: StoreOption = STORE_DEFAULT,
     as_json: Annotated[
-        bool, typer.Option("--json", help="Lines are JSON, as read --json prints events; print JSON.")
+        bool, typer.Option("--json", help="Read lines of JSON, as read --json prints them; print JSON.")
     ] = False,
 ) -> None:
     """Write events to a stream: the lines of the standard input or of files, or whole files with --file.
 
-    Ends when all of them are durable, and tells how many there were; of a single one also the pointer. With --json a
-    line holds an event of any size with its key and headers, as read --json prints it; one without a key gets that of
-    --key. In a line of more than 16 MiB key and headers come before the event, as read --json prints them.
+    The command ends when all events are durable, and prints their number, and the pointer of a single one. With --json
+    a line is an event of any size with its key and headers, as read --json prints it; an event without a key gets that
+    of --key. In a line above 16 MiB, key and headers must come before the event, as read --json prints them.
     """
     if files and whole:
-        raise BadArgument("FILE is for lines and --file for whole files: give one kind of them")
+        raise BadArgument("FILE and --file contradict each other: FILE has lines, --file is one event")
     if note_time is not None:
         check_time("--note-time", note_time)
         if writer_id is None:
-            raise BadArgument("--note-time needs --writer-id: time is kept under it")
+            raise BadArgument("--note-time needs --writer-id: a time belongs to a writer")
     with existing_store(store) as opened, opened.writer(stream, writer_id) as writer:
         with EventFeed(writer, key) as events:
             write_file = write_whole if whole else write_json if as_json else write_lines
@@ -96,5 +96,5 @@ def _write_all(
 
 def _stdin() -> "io.BufferedIOBase":
     stdin = sys.stdin.buffer
-    assert isinstance(stdin, io.BufferedIOBase), "so it is, unless somebody replaced it"
+    assert isinstance(stdin, io.BufferedIOBase), "it is, unless it was replaced"
     return stdin

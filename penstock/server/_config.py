@@ -42,25 +42,29 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     store: Text = "./penstock-data"  # an argument of its command
-    host: Annotated[Text, Meta(description="The name or address to listen at.")] = "127.0.0.1"
+    host: Annotated[Text, Meta(description="The name or address to listen on.")] = "127.0.0.1"
     # PENS on a telephone
-    port: Annotated[Port, Meta(description="The port of Arrow Flight; 0 is any that is free.")] = 7367
+    port: Annotated[Port, Meta(description="The port of Arrow Flight; 0 selects a free port.")] = 7367
     http_port: Annotated[Port, Meta(description="The port of health and metrics.")] = 7368
-    tls: Annotated[bool | None, Meta(description="Speak TLS; by default unless the host is loopback.")] = None
+    tls: Annotated[bool | None, Meta(description="Use TLS; by default unless the host is loopback.")] = None
     # None: our own, which is made in the store's folder
-    tls_cert: Annotated[Text | None, Meta(title="FILE", description="A certificate instead of our own.")] = None
-    tls_key: Annotated[Text | None, Meta(title="FILE", description="Its key.")] = None
+    tls_cert: Annotated[Text | None, Meta(title="FILE", description="A certificate instead of the generated one.")] = (
+        None
+    )
+    tls_key: Annotated[Text | None, Meta(title="FILE", description="The key of the certificate.")] = None
     # Without TLS others on the network read everything, passwords too.
-    allow_plain: Annotated[bool, Meta(description="Do without TLS where others can listen.")] = False
-    anonymous: Annotated[bool, Meta(description="Let everybody on this machine do everything.")] = False
-    max_connections: Annotated[int, Meta(ge=1, le=100_000, description="On each port.")] = 1_000
+    allow_plain: Annotated[bool, Meta(description="Permit a host that others can reach without TLS.")] = False
+    anonymous: Annotated[bool, Meta(description="Serve without users, on a loopback host.")] = False
+    max_connections: Annotated[
+        int, Meta(ge=1, le=100_000, description="The maximum number of connections on each port.")
+    ] = 1_000
     max_message_bytes: Annotated[Bytes, Meta(description="The largest message.")] = 16 << 20
-    max_inflight_bytes: Annotated[Bytes, Meta(description="What one client may have under way.")] = 64 << 20
-    idle_timeout_s: Annotated[Seconds, Meta(description="When a silent connection is closed.")] = 300.0
-    header_timeout_s: Annotated[Seconds, Meta(description="How long the head of a request may take.")] = 10.0
-    shutdown_timeout_s: Annotated[Seconds, Meta(description="How long requests may take to end.")] = 10.0
+    max_inflight_bytes: Annotated[Bytes, Meta(description="The bytes in flight of one client.")] = 64 << 20
+    idle_timeout_s: Annotated[Seconds, Meta(description="The time after which a silent connection is closed.")] = 300.0
+    header_timeout_s: Annotated[Seconds, Meta(description="The time limit for the head of a request.")] = 10.0
+    shutdown_timeout_s: Annotated[Seconds, Meta(description="The time that a shutdown waits for requests.")] = 10.0
     maintenance_interval_s: Annotated[Seconds, Meta(description="How often streams are scaled and truncated.")] = 1.0
-    log_format: Annotated[Literal["plain", "json"], Meta(description="How to log.")] = "plain"
+    log_format: Annotated[Literal["plain", "json"], Meta(description="The format of log lines.")] = "plain"
 
     @property
     def is_local(self) -> bool:

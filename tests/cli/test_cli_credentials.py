@@ -98,8 +98,11 @@ def test_environment_says_who_one_is(call: Call, server: Server, users: Users, m
     ("environment", "expected"),
     [
         ({"PENSTOCK_PASSWORD": "wrong"}, (1, "user or password is wrong")),
-        ({"PENSTOCK_TOKEN": "x", "PENSTOCK_PASSWORD": "right"}, (2, "PENSTOCK_TOKEN says who you are")),
-        ({}, (2, "no terminal to ask for the password")),
+        (
+            {"PENSTOCK_TOKEN": "x", "PENSTOCK_PASSWORD": "right"},
+            (2, "PENSTOCK_TOKEN and a user name contradict each other"),
+        ),
+        ({}, (2, "cannot prompt for the password without a terminal")),
     ],
 )
 def test_what_does_not_say_who_one_is_is_one_line(
@@ -183,7 +186,7 @@ def test_options_of_a_server_are_refused_for_a_folder(
     """Nothing would check who that is; variables may be set for other commands, and are left alone."""
     result = call("stream", "ls", "--store", str(plant / "penstock-data"), option)
     assert result.code == 2
-    assert "has no meaning for a folder" in result.err
+    assert "applies only to a server" in result.err
     monkeypatch.setenv("PENSTOCK_USER", "anna")
     monkeypatch.setenv("PENSTOCK_TLS_CA", "server.crt")
     assert call("stream", "ls", "--store", str(plant / "penstock-data")).code == 0

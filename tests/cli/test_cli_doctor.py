@@ -128,7 +128,7 @@ def test_port_that_somebody_has_is_a_warning(call: Call, monkeypatch: pytest.Mon
     assert check["found"] == f"127.0.0.1:{port}: Address already in use"
 
 
-@pytest.mark.parametrize(("days", "expected"), [(0, "ok good"), (3640, "warn good"), (3700, "warn it has expired")])
+@pytest.mark.parametrize(("days", "expected"), [(0, "ok valid"), (3640, "warn valid"), (3700, "warn it has expired")])
 def test_certificate_is_looked_at(
     call: Call, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, days: int, expected: str
 ) -> None:
@@ -136,7 +136,7 @@ def test_certificate_is_looked_at(
     status, _, found = expected.partition(" ")
     monkeypatch.setenv("PENSTOCK_TLS", "true")
     check = checks_in(call("doctor", "--json").out)["server certificate"]
-    assert (check["status"], check["found"]) == ("ok", "one is made with the first start")
+    assert (check["status"], check["found"]) == ("ok", "created at the first start")
     made_at = ManualClock(SystemClock().now() - days * 86_400)
     own_certificate(tmp_path / "penstock-data", ["localhost"], clock=made_at)
     check = checks_in(call("doctor", "--json").out)["server certificate"]

@@ -67,7 +67,7 @@ def test_reset_moves_a_group(call: Call, plant: Path, place: str, offset: int) -
     """To either end, a checkpoint or a cut."""
     call("group", "reset", "dashboard", "--to", "head" if place != "head" else "tail")
     expected = f"plant/readings:0@{offset}"
-    assert call("group", "reset", "dashboard", "--to", place).out == f"dashboard: reads on from {expected}\n"
+    assert call("group", "reset", "dashboard", "--to", place).out == f"dashboard: continues from {expected}\n"
     assert position(plant, "dashboard") == [expected]
 
 

@@ -87,7 +87,7 @@ def test_windows_that_nobody_closes_are_told_of(call: Call, plant: Path) -> None
     """Or somebody would look for rows where none can be."""
     result = call(*WINDOWS, "mark_time", "--table", str(plant / "t"))
     assert (result.code, result.out) == (0, "windows of plant/readings: 4 events in 1 batch\n")
-    assert result.err == "no window is over: no writer of plant/readings has noted a time\n"
+    assert result.err == "no window is complete: no writer of plant/readings has noted a time\n"
 
 
 @pytest.mark.parametrize(

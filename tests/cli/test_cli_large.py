@@ -68,7 +68,7 @@ def memory(*arguments, out=None):
             main()
     return peak
 
-EventFeed.go_on = noting(EventFeed.go_on)
+EventFeed.add_part = noting(EventFeed.add_part)
 EventOutputStream.write = noting(EventOutputStream.write)
 memory("stream", "create", "a/b")
 files, lines, pointers = [], [], []
@@ -171,7 +171,7 @@ def test_tail_as_json_has_the_size_instead_of_the_event(call: Call, film: str) -
     del large["timestamp"]
     assert large == {"pointer": film, "key": "cam1", "size": len(FILM)}
     refused = call("write", "a/b", "--json", stdin=call("tail", "a/b", "--json").raw)
-    assert (refused.code, f"line 2: it has only the size of the event {film}" in refused.err) == (2, True)
+    assert (refused.code, f"line 2: only the size of the event {film} is given" in refused.err) == (2, True)
 
 
 @pytest.mark.parametrize("command", ["read a/b --limit 3", "read a/b --to tail"])
@@ -246,14 +246,14 @@ def test_line_that_comes_in_small_pieces_is_the_same_event(
 @pytest.mark.parametrize(
     ("line", "reason"),
     [
-        ('{"event":"%s","key":"k"}', "give key and headers first"),
-        ('{"event":"%s","headers":{"a":"b"}}', "give key and headers first"),
-        ('{"event":"%s","event":"b"}', "give key and headers first"),
+        ('{"event":"%s","key":"k"}', "put key and headers before the event"),
+        ('{"event":"%s","headers":{"a":"b"}}', "put key and headers before the event"),
+        ('{"event":"%s","event":"b"}', "put key and headers before the event"),
         ('{"event":"%s","event_base64":"YQ=="}', "both event and event_base64"),
-        ('{"key":"%s","event":"b"', "give key and headers first"),
-        ('{"event":"%s', "it ends within the event"),
+        ('{"key":"%s","event":"b"', "put key and headers before the event"),
+        ('{"event":"%s', "the line ends within the event"),
         ('{"event":"%s"', "truncated"),
-        ('{"event":"%s"}}', "no event as read --json prints it"),
+        ('{"event":"%s"}}', "not an event as read --json prints it"),
         ('{"evnt":1,"event":"%s"}', "unknown field `evnt`"),
         ('{"event":"%s\\ud800 and some more text"}', "invalid character"),
         ('{"event":"%s\\x and some more text"}', "invalid escape"),
@@ -281,7 +281,7 @@ def test_killed_pipe_leaves_no_part_of_an_event(run: Run, film: str) -> None:
     run("penstock stream create a/c")
     result = run("penstock read a/b --json | head -c 3000000 | penstock write a/c --json; exit ${PIPESTATUS[2]}")
     assert (result.returncode, result.stdout) == (2, "")
-    assert result.stderr.startswith("penstock: line 2: it is no event as read --json prints it")
+    assert result.stderr.startswith("penstock: line 2: not an event as read --json prints it")
     assert run("penstock read a/c").stdout == "before\n"
     assert film
 

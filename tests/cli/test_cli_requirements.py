@@ -40,11 +40,11 @@ def test_line_is_parsed(line: str, expected: list[Requirement]) -> None:
 def test_package_is_imported_and_its_version_judged(monkeypatch: pytest.MonkeyPatch) -> None:
     """Too old, absent, broken and fine are told apart, since each needs another step."""
     version = importlib.metadata.version("numpy")
-    assert requirement("numpy", ">=1").look() == (True, version)
-    assert requirement("numpy", ">=999").look() == (False, f"{version} is not >=999")
-    assert requirement("no-such-package", "").look() == (False, "missing")
+    assert requirement("numpy", ">=1").check() == (True, version)
+    assert requirement("numpy", ">=999").check() == (False, f"{version} is not >=999")
+    assert requirement("no-such-package", "").check() == (False, "missing")
     monkeypatch.setitem(sys.modules, "numpy", None)
-    will_do, found = requirement("numpy", ">=1").look()
+    will_do, found = requirement("numpy", ">=1").check()
     assert not will_do
     assert found.startswith(f"{version} cannot be imported")
 
@@ -53,4 +53,4 @@ def test_package_is_imported_and_its_version_judged(monkeypatch: pytest.MonkeyPa
 def test_bounds_compare_numbers_not_text(monkeypatch: pytest.MonkeyPatch, installed: str, *, will_do: bool) -> None:
     """2.10 comes after 2.3."""
     monkeypatch.setattr(importlib.metadata, "version", lambda _: installed)
-    assert requirement("numpy", "<3,>=2.3").look()[0] is will_do
+    assert requirement("numpy", "<3,>=2.3").check()[0] is will_do

@@ -36,7 +36,7 @@ def test_store_that_is_not_there_is_not_made(call: Call, tmp_path: Path, command
     """Who mistypes a path is told, and finds no empty store there later."""
     result = call(*command.split(), "--store", "nowhere")
     assert (result.code, result.out) == (1, "")
-    assert result.err.startswith("penstock: there is no store in nowhere:")
+    assert result.err.startswith("penstock: no store in nowhere:")
     assert len(result.err.splitlines()) == 1
     assert list(tmp_path.iterdir()) == []
 

@@ -143,8 +143,8 @@ def test_show_tells_all(call: Call, plant: Path) -> None:
     ("options", "scaling", "retention"),
     [
         ("", "fixed", "none"),
-        ("--scale-events 100 --retention-time 90m", "above 100 events/s a segment", "time 5400"),
-        ("--scale-bytes 1MB --retention-size 1GB", "above 1000000/s a segment", "size 1000000000"),
+        ("--scale-events 100 --retention-time 90m", "above 100 events/s per segment", "time 5400"),
+        ("--scale-bytes 1MB --retention-size 1GB", "above 1000000/s per segment", "size 1000000000"),
         ("--retention-consumption", "fixed", "consumption"),
     ],
 )
@@ -285,16 +285,14 @@ def test_advice_names_options(call: Call) -> None:
     assert call("stream", "create", "a/b").err == (
         "penstock: stream 'a/b' exists: choose another name, or give --exist-ok to keep it as it is\n"
     )
-    assert call("stream", "rm", "a/b").err == (
-        "penstock: stream 'a/b' still takes events: seal it first, or give --force, which does\n"
-    )
+    assert call("stream", "rm", "a/b").err == ("penstock: stream 'a/b' is not sealed: seal it first, or use --force\n")
 
 
 def test_update_changes_what_is_named(call: Call) -> None:
     """A stream is made once and lives for years; what is not named stays as it is."""
     call("stream", "create", "a/b", "--retention-time", "7d", "--tag", "old", "--scale-events", "9")
     assert call("stream", "update", "a/b", "--retention-size", "1MB").out == (
-        "a/b: scaling above 9 events/s a segment, retention size 1000000, tags old\n"
+        "a/b: scaling above 9 events/s per segment, retention size 1000000, tags old\n"
     )
     changed = json.loads(call("stream", "update", "a/b", "--tag", "x", "--tag", "y", "--no-scaling", "--json").out)
     assert changed["config"]["tags"] == ["x", "y"]

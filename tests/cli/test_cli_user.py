@@ -57,7 +57,7 @@ def test_user_that_is_there_stays_unless_replaced(call: Call, users: Users) -> N
     result = call("user", "add", "anna", stdin=b"new\n")
     assert (result.code, result.err.count("\n")) == (1, 1)
     assert "replace" in result.err
-    assert call("user", "add", "anna", "--replace", stdin=b"new\n").out == "anna: has a new password\n"
+    assert call("user", "add", "anna", "--replace", stdin=b"new\n").out == "anna: password replaced\n"
     assert users.authenticate("anna", "new").may("read", "plant/readings")
 
 
@@ -88,7 +88,7 @@ def test_folder_that_is_not_there_is_refused(call: Call, here: Path, command: st
     """A name that was mistyped is told: it gets no folder of its own, with users that no server will ever ask."""
     result = call("user", *command.split(), "--store", "typo", stdin=b"secret\n")
     assert (result.code, result.out, len(result.err.splitlines())) == (1, "", 1)
-    assert result.err.startswith("penstock: there is no folder typo: name the store's folder with --store")
+    assert result.err.startswith("penstock: no folder typo: name the store's folder with --store")
     assert not here.joinpath("typo").exists()
 
 

@@ -208,7 +208,7 @@ def test_json_line_may_hold_a_large_event(call: Call) -> None:
 @pytest.mark.parametrize(
     ("line", "reason"),
     [
-        (b"21.5", "it is no event as read --json prints it"),
+        (b"21.5", "not an event as read --json prints it"),
         (b'{"evnt":"a"}', "unknown field `evnt`"),
         (b'{"event":"a","event_base64":"YQ=="}', "both event and event_base64"),
         (b'{"event":"a","key":"a","key_base64":"YQ=="}', "both key and key_base64"),
@@ -216,7 +216,7 @@ def test_json_line_may_hold_a_large_event(call: Call) -> None:
         (b'{"event_base64":"!"}', "Invalid base64"),
         (b'{"event":"a","headers":[1]}', "headers"),
         (b'{"event":"a"', "truncated"),
-        (b"\xff", "it is no event"),
+        (b"\xff", "not an event"),
     ],
 )
 def test_json_line_that_is_no_event_is_told_with_its_number(call: Call, stream: str, line: bytes, reason: str) -> None:

@@ -1,1 +1,1 @@
-"""Make, look at, move and delete reader groups."""
+"""Create, list, move and delete reader groups."""

@@ -1,4 +1,4 @@
-"""``penstock group create``: make a reader group."""
+"""``penstock group create``: create a reader group."""
 
 from typing import Annotated
 
@@ -13,29 +13,31 @@ EXAMPLE = "penstock group create alarms plant/readings --from tail"
 
 
 def create(
-    name: Annotated[str, typer.Argument(metavar="GROUP", help="Its name.")],
-    streams: Annotated[list[str], typer.Argument(metavar="STREAM", help="What it reads: scope/name.")],
+    name: Annotated[str, typer.Argument(metavar="GROUP", help="The name of the group.")],
+    streams: Annotated[list[str], typer.Argument(metavar="STREAM", help="The streams it reads: scope/name.")],
     *,
     start: Annotated[
         str,
         typer.Option(
-            "--from", metavar="head|tail|CUT|TIME", help="Where it begins to read; TIME is milliseconds or a date."
+            "--from",
+            metavar="head|tail|CUT|TIME",
+            help="Where it starts; TIME is milliseconds, a date, or an age like 10m.",
         ),
     ] = "head",
     exist_ok: Annotated[
         bool,
         typer.Option(
             "--exist-ok",
-            help="A group that is there stays as it is; it must read these streams, and have begun at the CUT.",
+            help="Keep an existing group as it is; it must read these streams and have started at the CUT.",
         ),
     ] = False,
     store: StoreOption = STORE_DEFAULT,
     as_json: JsonOption = False,
 ) -> None:
-    """Make a group of readers that share the segments of streams.
+    """Create a reader group, whose readers share the segments of streams.
 
-    With --exist-ok the same command may run again. A group that is there reads on from where it is, whatever head, tail
-    or a time means by now; one that was created with other streams, or at another CUT, is refused.
+    With --exist-ok the same command may run again. An existing group continues from its position, whatever head, tail
+    or a time means by now; a group that was created with other streams, or at another CUT, is refused.
     """
     with existing_store(store) as opened:
         cuts = [parse_place(opened, stream, "--from", start) for stream in streams]
@@ -46,8 +48,8 @@ def create(
                 fail(f"reader group {name!r} exists: choose another name, or give --exist-ok to keep it as it is")
             moves = start in ("head", "tail") or is_time(start)
             group = opened.create_reader_group(name, streams, start=None if moves else cuts, exist_ok=True)
-        found, position = list(group.streams), [str(cut) for cut in group.position]
+        names, position = list(group.streams), [str(cut) for cut in group.position]
     if as_json:
-        print_json({"name": name, "streams": found, "position": position})
+        print_json({"name": name, "streams": names, "position": position})
     else:
-        typer.echo(f"{name}: reads {', '.join(found)}")
+        typer.echo(f"{name}: reads {', '.join(names)}")

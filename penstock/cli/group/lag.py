@@ -1,4 +1,4 @@
-"""``penstock group lag``: tell how far reader groups are behind."""
+"""``penstock group lag``: print how far reader groups are behind."""
 
 from dataclasses import asdict
 from typing import Annotated
@@ -13,17 +13,19 @@ EXAMPLE = "penstock group lag dashboard"
 
 def lag(
     groups: Annotated[
-        list[str] | None, typer.Argument(metavar="GROUP", help="Their names; all groups if there are none.")
+        list[str] | None, typer.Argument(metavar="GROUP", help="The names of the groups; all groups by default.")
     ] = None,
     *,
     store: StoreOption = STORE_DEFAULT,
     as_json: JsonOption = False,
 ) -> None:
-    """Tell how far reader groups are behind: events not read yet, their bytes, and how old the oldest of them is."""
+    """Print the lag of reader groups: events not read yet, their bytes, and the age of the oldest one."""
     with existing_store(store) as opened:
         lags = {name: opened.reader_group(name).lag() for name in groups or opened.reader_groups()}
     if as_json:
-        print_json([{"name": name, **asdict(one)} for name, one in lags.items()])
+        print_json([{"name": name, **asdict(behind)} for name, behind in lags.items()])
     else:
-        rows = [(name, figure(one.events), size(one.bytes), duration(one.seconds)) for name, one in lags.items()]
+        rows = [
+            (name, figure(behind.events), size(behind.bytes), duration(behind.seconds)) for name, behind in lags.items()
+        ]
         print_rows(("name", "events", "size", "age"), rows)

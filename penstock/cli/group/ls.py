@@ -10,7 +10,7 @@ def ls(*, store: StoreOption = STORE_DEFAULT, as_json: JsonOption = False) -> No
     """List the reader groups: name, streams, readers, checkpoints."""
     with existing_store(store) as opened:
         groups = [opened.reader_group(name) for name in opened.reader_groups()]
-        found = [(one.name, list(one.streams), one.readers(), list(one.checkpoints)) for one in groups]
+        found = [(group.name, list(group.streams), group.readers(), list(group.checkpoints)) for group in groups]
     columns = ("name", "streams", "readers", "checkpoints")
     if as_json:
         print_json([dict(zip(columns, row, strict=True)) for row in found])

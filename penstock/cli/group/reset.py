@@ -1,4 +1,4 @@
-"""``penstock group reset``: let a reader group read from another place."""
+"""``penstock group reset``: move a reader group to another position."""
 
 from typing import TYPE_CHECKING, Annotated
 
@@ -19,21 +19,21 @@ EXAMPLE = "penstock group reset dashboard --to head"
 
 
 def reset(
-    name: Annotated[str, typer.Argument(metavar="GROUP", help="Its name.")],
+    name: Annotated[str, typer.Argument(metavar="GROUP", help="The name of the group.")],
     *,
     to: Annotated[
         list[str],
         typer.Option(
             metavar="head|tail|CHECKPOINT|CUT|TIME",
-            help="Where to read on; TIME is milliseconds or a date. Cuts of several streams may be given one by one.",
+            help="The new position; TIME is milliseconds, a date, or an age like 10m. Cuts may be repeated.",
         ),
     ],
     store: StoreOption = STORE_DEFAULT,
     as_json: JsonOption = False,
 ) -> None:
-    """Let a reader group read on from the head, the tail, a checkpoint, a cut or a time; readers must be opened again.
+    """Move a reader group to the head, the tail, a checkpoint, a cut or a time; its readers must be opened again.
 
-    A stream of the group that no cut is given for stays where it is.
+    A stream of the group without a given cut keeps its position.
     """
     with existing_store(store) as opened:
         group = opened.reader_group(name)
@@ -42,7 +42,7 @@ def reset(
     if as_json:
         print_json({"name": name, "position": cuts})
     else:
-        typer.echo(f"{name}: reads on from {' '.join(cuts)}")
+        typer.echo(f"{name}: continues from {' '.join(cuts)}")
 
 
 def _places(store: "Store", group: "ReaderGroup", to: "Sequence[str]") -> "Checkpoint | list[StreamCut]":
@@ -51,10 +51,10 @@ def _places(store: "Store", group: "ReaderGroup", to: "Sequence[str]") -> "Check
     if ":" in to[0] and not is_time(to[0]):
         return [StreamCut.parse(text) for text in to]
     if len(to) > 1:
-        raise BadArgument(f"--to cannot be {' and '.join(to)}: only cuts may be given together")
+        raise BadArgument(f"--to cannot be {' and '.join(to)}: only cuts may be combined")
     if to[0] in ("head", "tail") or is_time(to[0]):
         return [parse_place(store, stream, "--to", to[0]) for stream in group.streams]
     checkpoints = group.checkpoints
     if to[0] not in checkpoints:
-        fail(f"reader group {group.name!r} has no checkpoint {to[0]!r}: there are {list(checkpoints)}")
+        fail(f"reader group {group.name!r} has no checkpoint {to[0]!r}: it has {list(checkpoints)}")
     return checkpoints[to[0]]

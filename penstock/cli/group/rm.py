@@ -11,12 +11,12 @@ EXAMPLE = "penstock group rm dashboard"
 
 
 def rm(
-    name: Annotated[str, typer.Argument(metavar="GROUP", help="Its name.")],
+    name: Annotated[str, typer.Argument(metavar="GROUP", help="The name of the group.")],
     *,
     store: StoreOption = STORE_DEFAULT,
     as_json: JsonOption = False,
 ) -> None:
-    """Delete a reader group: its readers end, and how far it has come is forgotten. The streams stay."""
+    """Delete a reader group: its readers end and its position is lost. The streams stay."""
     with existing_store(store) as opened:
         opened.reader_group(name).delete()
     if as_json:

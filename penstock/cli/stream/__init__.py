@@ -1,1 +1,1 @@
-"""Make, look at and change streams."""
+"""Create, list, change and delete streams."""

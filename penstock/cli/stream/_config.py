@@ -1,4 +1,4 @@
-"""The options that say how a stream scales, what it keeps and its tags: of ``stream create`` and ``update``."""
+"""The options of ``stream create`` and ``update`` for scaling, retention and tags."""
 
 from __future__ import annotations
 
@@ -28,31 +28,33 @@ __all__ = [
     "given_tags",
 ]
 
-RetentionTimeOption = Annotated[str | None, typer.Option("--retention-time", metavar="7d", help="Drop what is older.")]
+RetentionTimeOption = Annotated[
+    str | None, typer.Option("--retention-time", metavar="7d", help="Remove events that are older.")
+]
 RetentionSizeOption = Annotated[
-    str | None, typer.Option("--retention-size", metavar="10GB", help="Drop the oldest above this size.")
+    str | None, typer.Option("--retention-size", metavar="10GB", help="Remove the oldest events above this size.")
 ]
 RetentionConsumptionOption = Annotated[
-    bool, typer.Option("--retention-consumption", help="Drop what every reader group and consumer has read.")
+    bool, typer.Option("--retention-consumption", help="Remove events that every reader group and consumer has read.")
 ]
 ScaleEventsOption = Annotated[
     float | None,
-    typer.Option("--scale-events", metavar="N", help="Split segments that take more than N events a second."),
+    typer.Option("--scale-events", metavar="N", help="Split segments that receive more than N events per second."),
 ]
 ScaleBytesOption = Annotated[
-    str | None, typer.Option("--scale-bytes", metavar="1MB", help="Split segments that take more than this a second.")
+    str | None, typer.Option("--scale-bytes", metavar="1MB", help="Split segments that receive more bytes per second.")
 ]
 KeysOption = Annotated[
     bool | None,
-    typer.Option("--keys/--no-keys", help="Keep the keys of events, as by default, or only choose segments by them."),
+    typer.Option(
+        "--keys/--no-keys", help="Store the keys of events (the default), or use them only to select segments."
+    ),
 ]
-TagOption = Annotated[
-    list[str] | None, typer.Option("--tag", metavar="T", help="A word to remember; may be given several times.")
-]
+TagOption = Annotated[list[str] | None, typer.Option("--tag", metavar="T", help="A tag; may be repeated.")]
 
 
 def given_scaling(events: float | None, size: str | None, *, fixed: bool = False) -> Scaling | None:
-    """Return how a stream is to scale; None if no option says it."""
+    """Return the scaling policy; None if no option sets it."""
     from penstock.model import ByDataRate, ByEventRate, Fixed
 
     _check_one({"--scale-events": events is not None, "--scale-bytes": size is not None, "--no-scaling": fixed})
@@ -68,7 +70,7 @@ def given_scaling(events: float | None, size: str | None, *, fixed: bool = False
 def given_retention(
     time: str | None, size: str | None, *, by_consumption: bool, none: bool = False
 ) -> Retention | None:
-    """Return what a stream is to keep; None if that is everything, or no option says it."""
+    """Return the retention policy; None if everything is kept, or no option sets it."""
     from penstock.model import ByConsumption, BySize, ByTime
 
     _check_one(

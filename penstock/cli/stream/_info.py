@@ -1,4 +1,4 @@
-"""What the commands print of a stream."""
+"""The output of the stream commands."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="The stream: s
 
 
 def as_dict(info: StreamInfo) -> dict[str, object]:
-    """Return what --json prints of a stream."""
+    """Return the JSON object of a stream."""
     import msgspec
 
     return {
         "name": info.name,
         "state": info.state,
         "epoch": info.epoch,
-        "segments": [{"segment_id": one.segment_id, "low": one.low, "high": one.high} for one in info.segments],
+        "segments": [{"segment_id": part.segment_id, "low": part.low, "high": part.high} for part in info.segments],
         "config": msgspec.to_builtins(info.config),
         "events": info.events,
         "size_bytes": info.size_bytes,
@@ -36,7 +36,7 @@ def as_dict(info: StreamInfo) -> dict[str, object]:
 
 
 def print_change(info: StreamInfo, change: str, *, as_json: bool) -> None:
-    """Tell what became of a stream."""
+    """Print a change of a stream."""
     if as_json:
         print_json(as_dict(info))
     else:
@@ -44,7 +44,7 @@ def print_change(info: StreamInfo, change: str, *, as_json: bool) -> None:
 
 
 def print_stream(info: StreamInfo, watermark: str, consumers: Mapping[str, StreamCut]) -> None:
-    """Print everything there is to know of a stream."""
+    """Print the details of a stream."""
     print_rows(
         ("", ""),
         [
@@ -59,19 +59,19 @@ def print_stream(info: StreamInfo, watermark: str, consumers: Mapping[str, Strea
             ("tail", str(info.tail)),
             ("watermark", watermark),
             ("epoch", str(info.epoch)),
-            *((f"segment {one.segment_id}", f"{one.low!r}-{one.high!r}") for one in info.segments),
+            *((f"segment {part.segment_id}", f"{part.low!r}-{part.high!r}") for part in info.segments),
             *((f"consumer {name}", str(cut)) for name, cut in consumers.items()),
         ],
     )
 
 
 def segments_of(info: StreamInfo) -> str:
-    """Return how many segments a stream has, in words."""
+    """Return the number of segments as text."""
     return count_of(len(info.segments), "segment")
 
 
 def config_of(info: StreamInfo) -> str:
-    """Return in a line how a stream is set up."""
+    """Return the configuration of a stream as one line."""
     tags = f", tags {','.join(info.config.tags)}" if info.config.tags else ""
     return f"scaling {_scaling(info.config.scaling)}, retention {_retention(info.config.retention)}{tags}"
 
@@ -81,9 +81,9 @@ def _scaling(scaling: Scaling) -> str:
 
     match scaling:
         case ByEventRate():
-            return f"above {scaling.target:g} events/s a segment"
+            return f"above {scaling.target:g} events/s per segment"
         case ByDataRate():
-            return f"above {size(int(scaling.target))}/s a segment"
+            return f"above {size(int(scaling.target))}/s per segment"
         case _:
             return "fixed"
 

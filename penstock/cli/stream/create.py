@@ -1,4 +1,4 @@
-"""``penstock stream create``: make a stream, and the store if there is none."""
+"""``penstock stream create``: create a stream, and the store if there is none."""
 
 from typing import Annotated
 
@@ -28,7 +28,7 @@ EXAMPLE = "penstock stream create plant/alarms --segments 2 --retention-time 7d 
 def create(
     name: NameArgument,
     *,
-    segments: Annotated[int | None, typer.Option(help="How many it starts with; 1 by default.")] = None,
+    segments: Annotated[int | None, typer.Option(help="The initial number of segments; 1 by default.")] = None,
     retention_time: RetentionTimeOption = None,
     retention_size: RetentionSizeOption = None,
     retention_consumption: RetentionConsumptionOption = False,
@@ -36,15 +36,15 @@ def create(
     scale_bytes: ScaleBytesOption = None,
     keys: KeysOption = None,
     tag: TagOption = None,
-    exist_ok: Annotated[bool, typer.Option("--exist-ok", help="A stream that is there stays as it is.")] = False,
+    exist_ok: Annotated[bool, typer.Option("--exist-ok", help="Leave an existing stream as it is.")] = False,
     store: StoreOption = STORE_DEFAULT,
     as_json: JsonOption = False,
 ) -> None:
-    """Make a stream; the store is made, too, if it is not there."""
+    """Create a stream, and the store if it does not exist."""
     from penstock.model import Fixed, StreamConfig, check_segments, check_stream_name
 
     with option_names(segments="--segments", tags="--tag"):
-        check_stream_name(name)  # all of this before a store is made
+        check_stream_name(name)  # all checks before a store is created
         if segments is not None:
             check_segments(segments)
         config = StreamConfig(

@@ -12,12 +12,12 @@ EXAMPLE = "penstock stream ls plant"
 
 
 def ls(
-    scope: Annotated[str | None, typer.Argument(metavar="SCOPE", help="Only streams of this scope.")] = None,
+    scope: Annotated[str | None, typer.Argument(metavar="SCOPE", help="List only the streams of this scope.")] = None,
     *,
     store: StoreOption = STORE_DEFAULT,
     as_json: JsonOption = False,
 ) -> None:
-    """List the streams: name, state, how many segments and events, size."""
+    """List the streams: name, state, number of segments, number of events, size."""
     with existing_store(store) as opened:
         infos = opened.streams(scope)
     if as_json:

@@ -15,18 +15,18 @@ EXAMPLE = "penstock stream rm plant/readings --force"
 def rm(
     name: NameArgument,
     *,
-    force: Annotated[bool, typer.Option("--force", help="Seal it first, if it is not sealed.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Seal the stream first if it is not sealed.")] = False,
     store: StoreOption = STORE_DEFAULT,
     as_json: JsonOption = False,
 ) -> None:
-    """Delete a sealed stream and all that it holds."""
+    """Delete a sealed stream with all its events."""
     with existing_store(store) as opened:
         if force:
             opened.seal_stream(name)
         try:
             opened.delete_stream(name)
         except StreamNotSealed:
-            fail(f"stream {name!r} still takes events: seal it first, or give --force, which does")
+            fail(f"stream {name!r} is not sealed: seal it first, or use --force")
     if as_json:
         print_json({"name": name, "state": "deleted"})
     else:

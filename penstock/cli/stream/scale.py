@@ -24,7 +24,7 @@ def scale(
     split: Annotated[str | None, typer.Option(metavar="0", help="Split each of these segments in two.")] = None,
     merge: Annotated[str | None, typer.Option(metavar="1,2", help="Merge these neighbours into one segment.")] = None,
     seal: Annotated[
-        str | None, typer.Option(metavar="0,1", help="Replace these segments by those of --ranges.")
+        str | None, typer.Option(metavar="0,1", help="Replace these segments with those of --ranges.")
     ] = None,
     ranges: Annotated[
         str | None, typer.Option(metavar="0-0.5,0.5-1", help="The key ranges of the new segments, with --seal.")
@@ -36,7 +36,7 @@ def scale(
     if [split is not None, merge is not None, seal is not None or ranges is not None].count(True) != 1:
         raise BadArgument("give one of --split, --merge, or --seal together with --ranges")
     if (seal is None) != (ranges is None):
-        raise BadArgument("--seal and --ranges belong together: give both")
+        raise BadArgument("--seal and --ranges go together: give both")
     given = {"--split": split, "--merge": merge, "--seal": seal}
     option, value = next((name, text) for name, text in given.items() if text is not None)
     segments = parse_segments(option, value)
@@ -50,8 +50,8 @@ def scale(
 
 
 def _ranges_of(info: "StreamInfo", segments: "Sequence[int]") -> list[tuple[float, float]]:
-    """Return the ranges of segments; those that the stream does not have are left out, for the store to refuse."""
-    return [(one.low, one.high) for one in info.segments if one.segment_id in segments]
+    """Return the ranges of segments; the store refuses those that the stream does not have."""
+    return [(segment.low, segment.high) for segment in info.segments if segment.segment_id in segments]
 
 
 def _halves(ranges: "Sequence[tuple[float, float]]") -> list[tuple[float, float]]:

@@ -1,4 +1,4 @@
-"""``penstock stream show``: tell all about one stream."""
+"""``penstock stream show``: show one stream."""
 
 import time
 from typing import TYPE_CHECKING
@@ -14,9 +14,9 @@ EXAMPLE = "penstock stream show plant/readings"
 
 
 def show(name: NameArgument, *, store: StoreOption = STORE_DEFAULT, as_json: JsonOption = False) -> None:
-    """Tell all about one stream: its state, size, configuration, head, tail, watermark, segments and consumers."""
+    """Show one stream: its state, size, configuration, head, tail, watermark, segments and consumers."""
     with existing_store(store) as opened:
-        opened.maintain()  # what was noted by a process that has ended counts, too
+        opened.maintain()  # to include times that were noted by a process that has ended
         info, mark, consumers = opened.stream(name), opened.watermark(name), opened.consumers(name)
     if as_json:
         known = {consumer: str(cut) for consumer, cut in consumers.items()}
@@ -30,5 +30,5 @@ def _as_dict(mark: "Watermark") -> dict[str, object]:
 
 
 def _age(mark: "Watermark") -> float:
-    """Return how long ago the time is that everything was written up to."""
+    """Return the age of the watermark's lower time, in seconds."""
     return round(max(time.time() - mark.lower / 1000, 0.0), 3)

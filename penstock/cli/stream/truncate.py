@@ -1,4 +1,4 @@
-"""``penstock stream truncate``: drop the events before a place."""
+"""``penstock stream truncate``: remove the events before a position."""
 
 from typing import Annotated
 
@@ -16,12 +16,15 @@ def truncate(
     *,
     at: Annotated[
         str,
-        typer.Option(metavar="tail|CUT|TIME", help="Where the stream is to begin; TIME is milliseconds or a date."),
+        typer.Option(
+            metavar="tail|CUT|TIME",
+            help="The new head of the stream; TIME is milliseconds, a date, or an age like 10m.",
+        ),
     ],
     store: StoreOption = STORE_DEFAULT,
     as_json: JsonOption = False,
 ) -> None:
-    """Remove the events before a place; their disk space is freed."""
+    """Remove the events before a position and free their disk space."""
     with existing_store(store) as opened:
         info = opened.truncate_stream(name, parse_place(opened, name, "--at", at))
     print_change(info, f"begins at {info.head}", as_json=as_json)

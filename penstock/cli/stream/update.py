@@ -1,4 +1,4 @@
-"""``penstock stream update``: change how a stream scales, what it keeps and its tags."""
+"""``penstock stream update``: change the scaling, retention and tags of a stream."""
 
 from typing import Annotated, Any
 
@@ -34,14 +34,14 @@ def update(
     no_retention: Annotated[bool, typer.Option("--no-retention", help="Keep everything.")] = False,
     scale_events: ScaleEventsOption = None,
     scale_bytes: ScaleBytesOption = None,
-    no_scaling: Annotated[bool, typer.Option("--no-scaling", help="Let it have the segments it has.")] = False,
+    no_scaling: Annotated[bool, typer.Option("--no-scaling", help="Keep the current segments.")] = False,
     keys: KeysOption = None,
     tag: TagOption = None,
-    no_tags: Annotated[bool, typer.Option("--no-tags", help="Forget all tags.")] = False,
+    no_tags: Annotated[bool, typer.Option("--no-tags", help="Remove all tags.")] = False,
     store: StoreOption = STORE_DEFAULT,
     as_json: JsonOption = False,
 ) -> None:
-    """Change what the options name of a stream's configuration; the rest stays as it is. Tags replace all tags."""
+    """Change the settings of a stream that the options name, and no others. Given tags replace all tags."""
     import msgspec
 
     changes: dict[str, Any] = {}
@@ -59,7 +59,7 @@ def update(
         if tag or no_tags:
             changes["tags"] = given_tags(tag, none=no_tags)
         if not changes:
-            raise BadArgument("nothing to change is given: see penstock stream update --help")
+            raise BadArgument("no change is given: see penstock stream update --help")
         with existing_store(store) as opened:
             config = msgspec.structs.replace(opened.stream(name).config, **changes)
             info = opened.update_stream(name, config)

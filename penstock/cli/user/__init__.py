@@ -1,1 +1,1 @@
-"""Say who may use a server, and for what."""
+"""Manage the users of a server and their permissions."""

@@ -1,4 +1,4 @@
-"""What the commands about users share."""
+"""The options and functions that the user commands share."""
 
 from __future__ import annotations
 
@@ -28,29 +28,27 @@ FolderOption = Annotated[
 ]
 NameArgument = Annotated[str, typer.Argument(metavar="USER", help="The user's name.")]
 PermissionArgument = Annotated[
-    Literal["read", "write", "admin"], typer.Argument(help="Who may administer may read and write, too.")
+    Literal["read", "write", "admin"], typer.Argument(help="The permission; admin includes read and write.")
 ]
-PatternArgument = Annotated[str, typer.Argument(metavar="PATTERN", help="'*', 'scope/*' or scope/name.")]
+PatternArgument = Annotated[str, typer.Argument(metavar="PATTERN", help="The streams: '*', 'scope/*' or scope/name.")]
 
 
 def open_users(store: str) -> Users:
-    """Return the users of the store in a folder; a server that has it open knows every change at once.
+    """Return the users of the store in a folder; a running server applies every change at once.
 
-    A folder that is not there is refused: a name that was mistyped looks like one without users.
+    A missing folder is refused, because a mistyped name would look like a store without users.
     """
     from penstock.server import USERS_FILE, Users
 
     if "://" in store or store == "memory:":
-        raise BadArgument(f"{store} is no folder: users are changed on the machine that has the store")
+        raise BadArgument(f"{store} is not a folder: change users on the machine that has the store")
     if not Path(store).is_dir():
-        fail(
-            f"there is no folder {store}: name the store's folder with --store, or make it with penstock stream create"
-        )
+        fail(f"no folder {store}: name the store's folder with --store, or create it with penstock stream create")
     return Users.open(Path(store) / USERS_FILE)
 
 
 def read_password() -> str:
-    """Ask for a password on a terminal; elsewhere it is the first line of the standard input."""
+    """Prompt for a password on a terminal; otherwise read the first line of the standard input."""
     if sys.stdin.isatty():
         password: str = typer.prompt("Password", hide_input=True, confirmation_prompt=True, err=True)
         return password

@@ -1,4 +1,4 @@
-"""``penstock user add``: let somebody in."""
+"""``penstock user add``: add a user."""
 
 from typing import Annotated
 
@@ -13,9 +13,9 @@ EXAMPLE = "penstock user add bert"
 def add(
     name: NameArgument,
     *,
-    replace: Annotated[bool, typer.Option("--replace", help="Give a user that is there another password.")] = False,
+    replace: Annotated[bool, typer.Option("--replace", help="Set a new password for an existing user.")] = False,
     store: FolderOption = STORE_DEFAULT,
 ) -> None:
-    """Let somebody in, who may do nothing at first; the password is asked for, or read from the standard input."""
+    """Add a user without permissions; the password is prompted for, or read from the standard input."""
     open_users(store).add(name, read_password(), replace=replace)
-    typer.echo(f"{name}: added" if not replace else f"{name}: has a new password")
+    typer.echo(f"{name}: added" if not replace else f"{name}: password replaced")

@@ -1,4 +1,4 @@
-"""``penstock user grant``: let a user do something."""
+"""``penstock user grant``: grant a permission."""
 
 import typer
 
@@ -11,6 +11,6 @@ EXAMPLE = "penstock user grant anna write 'plant/*'"
 def grant(
     name: NameArgument, permission: PermissionArgument, pattern: PatternArgument, *, store: FolderOption = STORE_DEFAULT
 ) -> None:
-    """Let a user read, write or administer streams; what is not granted is denied."""
+    """Allow a user to read, write or administer streams; everything else is denied."""
     open_users(store).grant(name, permission, pattern)
     typer.echo(f"{name}: may {permission} {pattern}")

@@ -1,4 +1,4 @@
-"""``penstock user revoke``: take back what was granted."""
+"""``penstock user revoke``: revoke a permission."""
 
 import typer
 
@@ -11,6 +11,6 @@ EXAMPLE = "penstock user revoke anna read 'plant/*'"
 def revoke(
     name: NameArgument, permission: PermissionArgument, pattern: PatternArgument, *, store: FolderOption = STORE_DEFAULT
 ) -> None:
-    """Take back what was granted in these very words; other grants stay as they are."""
+    """Revoke a grant with exactly this permission and pattern; other grants stay."""
     open_users(store).revoke(name, permission, pattern)
-    typer.echo(f"{name}: {permission} {pattern} is not granted any more")
+    typer.echo(f"{name}: may no longer {permission} {pattern}")

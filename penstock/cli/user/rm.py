@@ -1,4 +1,4 @@
-"""``penstock user rm``: let somebody in no more."""
+"""``penstock user rm``: remove a user."""
 
 import typer
 
@@ -9,6 +9,6 @@ EXAMPLE = "penstock user rm anna"
 
 
 def rm(name: NameArgument, *, store: FolderOption = STORE_DEFAULT) -> None:
-    """Let somebody in no more, neither with the password nor with a token."""
+    """Remove a user; the password and all tokens become invalid."""
     open_users(store).remove(name)
     typer.echo(f"{name}: removed")

@@ -1,4 +1,4 @@
-"""``penstock user token``: make a token, which programs use instead of a password."""
+"""``penstock user token``: create a token."""
 
 from typing import Annotated
 
@@ -16,14 +16,14 @@ EXAMPLE = "penstock user token anna --lifetime 30d"
 def token(
     name: NameArgument,
     *,
-    lifetime: Annotated[str, typer.Option(metavar="TIME", help="How long it is good for: ms, s, m, h, d, w.")] = "30d",
+    lifetime: Annotated[str, typer.Option(metavar="TIME", help="How long it is valid: ms, s, m, h, d, w.")] = "30d",
     store: FolderOption = STORE_DEFAULT,
     as_json: JsonOption = False,
 ) -> None:
-    """Make a token, which programs use instead of a password; it is printed here and kept nowhere."""
+    """Create a token, which programs use instead of a password; it is printed once and not stored."""
     with option_names(lifetime_s="--lifetime"):
-        made = open_users(store).token(name, parse_duration("--lifetime", lifetime))
+        secret = open_users(store).token(name, parse_duration("--lifetime", lifetime))
     if as_json:
-        print_json({"user": name, "token": made})
+        print_json({"user": name, "token": secret})
     else:
-        typer.echo(made)
+        typer.echo(secret)
