@@ -89,4 +89,4 @@ def parse_place(store: Store, stream: str, option: str, text: str) -> StreamCut:
         return StreamCut.parse(text)
     except BadArgument:
         wanted = "head, tail, a cut like plant/readings:0@64, or a time like 2026-11-15T12:00"
-        raise BadArgument(f"{option} cannot be {shown(text)}: give {wanted}") from None
+        raise BadArgument(f"invalid {option} {shown(text)}: use {wanted}") from None

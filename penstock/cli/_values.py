@@ -38,7 +38,7 @@ def parse_duration(option: str, text: str) -> float:
     """Return the seconds of ``90``, ``1.5h`` or ``7d``, the value of an option."""
     match = _FIGURE.fullmatch(text.strip())
     if match is None or match[2].lower() not in _SECONDS:
-        raise BadArgument(f"{option} cannot be {shown(text)}: give a number and ms, s, m, h, d or w, like 7d")
+        raise BadArgument(f"invalid {option} {shown(text)}: use a number and ms, s, m, h, d or w, like 7d")
     return float(match[1]) * _SECONDS[match[2].lower()]
 
 
@@ -47,7 +47,7 @@ def parse_size(option: str, text: str) -> int:
     match = _FIGURE.fullmatch(text.strip())
     if match is None or match[2].lower() not in _BYTES:
         units = "B, kB, MB, GB, TB or KiB, MiB, GiB, TiB"
-        raise BadArgument(f"{option} cannot be {shown(text)}: give a number and {units}, like 10GB")
+        raise BadArgument(f"invalid {option} {shown(text)}: use a number and {units}, like 10GB")
     unit = _BYTES[match[2].lower()]
     return int(match[1]) * unit if match[1].isdigit() else int(float(match[1]) * unit)
 
@@ -56,7 +56,7 @@ def parse_segments(option: str, text: str) -> list[int]:
     """Return the segments of ``0`` or ``1,2``, the value of an option."""
     parts = [part.strip() for part in text.split(",")]
     if not all(map(_SEGMENT.fullmatch, parts)):
-        raise BadArgument(f"{option} cannot be {shown(text)}: give the numbers of segments, like 1,2")
+        raise BadArgument(f"invalid {option} {shown(text)}: use the numbers of segments, like 1,2")
     return [int(part) for part in parts]
 
 
@@ -64,7 +64,7 @@ def parse_ranges(option: str, text: str) -> list[tuple[float, float]]:
     """Return the key ranges of ``0-0.5,0.5-1``, the value of an option."""
     matches = [_RANGE.fullmatch(part.strip()) for part in text.split(",")]
     if not all(matches):
-        raise BadArgument(f"{option} cannot be {shown(text)}: give key ranges like 0-0.5,0.5-1")
+        raise BadArgument(f"invalid {option} {shown(text)}: use key ranges like 0-0.5,0.5-1")
     return [(float(match[1]), float(match[2])) for match in matches if match]
 
 
@@ -83,7 +83,7 @@ def parse_time(option: str, text: str) -> int:
         check_time(option, time)
     except (ValueError, OverflowError, OSError):  # BadArgument is a ValueError, too
         raise BadArgument(
-            f"{option} cannot be {shown(text)}: give a time like 2026-11-15T12:00, 2026-11-15T12:00Z or 1700000000000, "
+            f"invalid {option} {shown(text)}: use a time like 2026-11-15T12:00, 2026-11-15T12:00Z or 1700000000000, "
             "or an age like 10m"
         ) from None
     return time
@@ -92,7 +92,7 @@ def parse_time(option: str, text: str) -> int:
 def parse_append_time(option: str, text: str) -> int:
     """Return a time at which events were appended; refuse seconds, which would be milliseconds of the year 1970."""
     if text.isdecimal() and 0 < len(text.lstrip("0")) < _DIGITS_MIN:
-        raise BadArgument(f"{option} cannot be {text}: it looks like seconds; give milliseconds since 1970")
+        raise BadArgument(f"invalid {option} {text}: it looks like seconds, use milliseconds since 1970")
     return parse_time(option, text)
 
 

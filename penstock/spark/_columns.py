@@ -1,7 +1,7 @@
-"""Events as rows of Spark: Arrow batches of a store in, Arrow batches of the wanted columns out.
+"""Events as rows of Spark: from Arrow batches of a store to Arrow batches of the requested columns.
 
-Only the columns that the schema names are made. What is in an event can become columns, too: of ``json`` those that the
-schema names besides ours, of ``futoin`` the fields of an event of FTN18, written ``{"type": …, "ts": …, "data": …}``.
+Only the columns that the schema names are built. The content of an event can become columns, too: with ``json`` the
+fields that the schema names, with ``futoin`` the fields of an FTN18 event, ``{"type": …, "ts": …, "data": …}``.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ _FUTOIN: Final[dict[str, DataType]] = {
 
 
 def schema_of(options: SourceOptions) -> StructType | str:
-    """Return the columns that a source has if nobody names others: as text if Spark has to read a part of them."""
+    """Return the default columns of a source, as text if Spark has to parse a part of them."""
     left_out = [
         *([] if options.format == "raw" else ["event"]),
         *([] if options.include_headers else ["headers"]),
@@ -88,7 +88,7 @@ def schema_of(options: SourceOptions) -> StructType | str:
 
 
 def check_schema(options: SourceOptions, schema: StructType) -> None:
-    """Refuse columns that the source does not have, or of another type."""
+    """Refuse columns that the source does not have, or that have another type."""
     known = _OURS | (_FUTOIN if options.format == "futoin" else {})
     if options.format != "raw" and options.keep_corrupt:
         known[CORRUPT] = StringType()
@@ -118,7 +118,7 @@ def check_schema(options: SourceOptions, schema: StructType) -> None:
 
 
 def _json_names(options: SourceOptions, schema: StructType) -> set[str]:
-    """Return the columns that come out of the JSON: those of 'json_schema', or without it all that are not ours."""
+    """Return the columns that are JSON fields: those of 'json_schema', or without it all that are not ours."""
     if options.format != "json":
         return set()
     if options.json_schema is not None:
@@ -134,7 +134,7 @@ def _json_names(options: SourceOptions, schema: StructType) -> set[str]:
 
 
 def names_in(ddl: str) -> Iterator[str]:
-    """Return the names of columns that are declared as in "a int, `b c` struct<d: int>"."""
+    """Return the names of columns in a declaration like "a int, `b c` struct<d: int>"."""
     depth, is_next = 0, True
     for quoted, word, sign in _TOKENS.findall(ddl):
         if is_next and (quoted or word):
@@ -145,7 +145,7 @@ def names_in(ddl: str) -> Iterator[str]:
 
 
 def _is_nullable(field: StructField) -> bool:
-    """Whether a column may be null, and all that is in it."""
+    """Return whether a column, and everything nested in it, is nullable."""
     kind = field.dataType
     while isinstance(kind, ArrayType):
         if not kind.containsNull:
@@ -166,10 +166,10 @@ def _is_in_json(kind: DataType) -> bool:
 
 
 class Rows:
-    """Makes the rows of one partition.
+    """Builds the rows of one partition.
 
-    ``time`` is what the writers have promised at the end of its micro-batch, the same for all rows, because segments
-    run at different paces; outside of one (``in_batch`` false) a row has the time of its own place.
+    ``time`` is the writers' promise at the end of the micro-batch. It is the same for all rows, because segments are
+    read at different speeds. Outside of a micro-batch (``in_batch`` false) a row has the time of its own position.
     """
 
     def __init__(
@@ -185,7 +185,7 @@ class Rows:
     ) -> None:
         self._store, self._options, self._time, self._in_batch = store, options, time, in_batch
         self._schema = to_arrow_schema(schema, timezone="UTC")
-        self._stream = stream or ""  # of none, there are only rows that tell the time
+        self._stream = stream or ""  # without events, there are only watermark-only rows
         scope, _, name = self._stream.partition("/")
         self._makers: dict[str, Callable[[pa.RecordBatch], pa.Array]] = {
             "event": self._events,
@@ -216,7 +216,7 @@ class Rows:
         return pa.record_batch(cast, self._schema)
 
     def mark(self) -> pa.RecordBatch:
-        """Return the row that only tells the time."""
+        """Return a watermark-only row."""
         arrays = [
             pa.array([self._time], pa.timestamp("ms", "UTC")).cast(one.type)
             if one.name == "mark_time"
@@ -226,13 +226,13 @@ class Rows:
         return pa.record_batch(arrays, self._schema)
 
     def _events(self, batch: pa.RecordBatch) -> pa.Array:
-        """Return the events; null are those above the limit, of which the store leaves out only those in chunks."""
+        """Return the events, with null for those above the limit; the store omits only those in chunks."""
         events = batch.column("event")
         is_large = pc.greater(pc.binary_length(events), self._options.max_event_size)
         return pc.if_else(is_large, None, events) if pc.any(is_large).as_py() else events
 
     def _payload(self, batch: pa.RecordBatch) -> dict[str, pa.Array]:
-        """Return the columns of what is in the events."""
+        """Return the columns that are parsed from the events."""
         if self._options.format == "raw":
             return {}
         where, events, offsets = self._segment(batch), self._events(batch), batch.column("offset")
@@ -249,14 +249,14 @@ class Rows:
         return found
 
     def _refuse_large(self, batch: pa.RecordBatch, events: pa.Array) -> None:
-        """Raise which event is too large to be looked into; a row of nulls would look like an empty one."""
+        """Raise an error for an event that is too large to parse; a row of nulls would look like an empty event."""
         first = pc.index(pc.is_null(events), True).as_py()
         size, limit = self._sizes(batch.slice(first, 1))[0], self._options.max_event_size
         reason = f"it has {size} bytes, above max_event_size, {limit}: raise that"
         raise EventMalformed(str(self._pointers(batch)[first]), wanted="event to look into", reason=reason)
 
     def _sizes(self, batch: pa.RecordBatch) -> pa.Array:
-        """Return how large the events are; of those that were too large to be here, the store knows."""
+        """Return the sizes of the events; the store knows those of events that were not read."""
         events = batch.column("event")
         sizes = pc.binary_length(events).cast(pa.int64())
         if not events.null_count:
@@ -273,7 +273,7 @@ class Rows:
         return _prefixed(f"{self._segment(batch)}@".encode(), batch.column("offset").cast(pa.string()))
 
     def _segment(self, batch: pa.RecordBatch) -> str:
-        """Return the segment that all events of a batch are in, as pointers name it."""
+        """Return the segment of all events of a batch, as in pointers."""
         return f"{self._stream}:{batch.column('segment_id')[0]}"
 
     def _times(self, batch: pa.RecordBatch) -> pa.Array:
@@ -283,20 +283,20 @@ class Rows:
 
 
 class _Same:
-    """A column in which every row is the same: made once, for the largest batch so far."""
+    """A column with one value: built once, for the largest batch so far."""
 
     def __init__(self, text: str) -> None:
         self._text, self._rows = text, pa.repeat(text, 0)
 
     def of(self, batch: pa.RecordBatch) -> pa.Array:
-        """Return as many rows as a batch has."""
+        """Return the column for the rows of a batch."""
         if len(self._rows) < len(batch):
             self._rows = pa.repeat(self._text, len(batch))
         return self._rows[: len(batch)]
 
 
 def _prefixed(prefix: bytes, texts: pa.StringArray) -> pa.StringArray:
-    """Put the same before every text; if they are equally long, as offsets mostly are, without looking at each."""
+    """Put a prefix before every text; texts of equal length, as offsets mostly are, are handled together."""
     count, width = len(texts), len(texts[0].as_buffer()) if len(texts) else 0
     _, ends, data = texts.buffers()
     if not count or (np.frombuffer(ends, np.int32, count + 1) != np.arange(0, count + 1) * width).any():

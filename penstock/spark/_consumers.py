@@ -1,7 +1,7 @@
 """A query as a consumer of its streams: retention by consumption keeps what it has not read yet.
 
-A query with a name of its own is kept in mind until somebody unregisters it. One without is forgotten when it was not
-there for a week, because nobody may remember that there ever was such a query.
+A query with a name stays registered until it is unregistered. A query without a name is forgotten after a week of
+absence, because its user may have forgotten it, too.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _RENEW_S: Final = 3600.0
 
 
 class ConsumerLease:
-    """Registers a query with its streams, and again before the lease is over."""
+    """Registers a query with its streams, and renews the registration before its lease expires."""
 
     def __init__(self, store: Store, *, is_named: bool) -> None:
         self._store, self._lease_s = store, None if is_named else _LEASE_S
@@ -30,17 +30,17 @@ class ConsumerLease:
         self._renew_at = 0.0
 
     def begin(self, consumer: str, cuts: Mapping[str, StreamCut]) -> None:
-        """Register the query with streams that it begins to read."""
+        """Register the query with streams that it starts to read."""
         self.move(consumer, {name: cut for name, cut in cuts.items() if name not in self._cuts})
 
     def move(self, consumer: str, cuts: Mapping[str, StreamCut]) -> None:
-        """Note how far the query has come."""
+        """Record the position of the query."""
         for name, cut in cuts.items():
             self._store.register_consumer(name, consumer, cut, lease_s=self._lease_s)
             self._cuts[name] = cut
 
     def renew(self, consumer: str) -> None:
-        """Let the lease begin anew, where the query only waits for events."""
+        """Renew the lease while the query waits for events."""
         if self._lease_s is not None and time.monotonic() >= self._renew_at:
             self._renew_at = time.monotonic() + _RENEW_S
             self.move(consumer, self._cuts)

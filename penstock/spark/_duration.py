@@ -1,4 +1,4 @@
-"""Lengths of time as people of Spark write them: "10 minutes", "1 hour 30 minutes"."""
+"""Durations as Spark users write them: "10 minutes", "1 hour 30 minutes"."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _UNITS: Final = {
 
 
 def milliseconds_of(what: str, length: str | timedelta) -> int:
-    """Return a length of time in milliseconds; ``what`` it is stands in the error if it is none."""
+    """Return a duration in milliseconds; an error names it as ``what``."""
     if isinstance(length, timedelta):
         found = round(length / timedelta(milliseconds=1))
     else:
@@ -31,8 +31,8 @@ def milliseconds_of(what: str, length: str | timedelta) -> int:
         parts = _PART.findall(text)
         units = [unit.removesuffix("s") for _, unit in parts]
         if "".join(_PART.sub("", text).split()) or not parts or not {*units} <= _UNITS.keys():
-            raise BadArgument(f"{what} cannot be {shown(length)}: give a length of time, as in '10 minutes'")
+            raise BadArgument(f"invalid {what} {shown(length)}: use a duration like '10 minutes'")
         found = sum(int(count) * _UNITS[unit] for (count, _), unit in zip(parts, units, strict=True))
     if found < 0:
-        raise BadArgument(f"{what} cannot be {shown(length)}: it is not negative")
+        raise BadArgument(f"invalid {what} {shown(length)}: it must not be negative")
     return found

@@ -26,7 +26,7 @@ _OURS: Final = re.compile(
 
 
 def plain(call: Callable[P, T]) -> Callable[P, T]:
-    """Let an error of ours be the message, without the lines of code that led to it."""
+    """Raise an error of ours without its traceback, so that its message is what Spark shows."""
 
     @wraps(call)
     def called(*args: P.args, **kwargs: P.kwargs) -> T:
@@ -39,7 +39,7 @@ def plain(call: Callable[P, T]) -> Callable[P, T]:
 
 
 def plain_each(call: Callable[P, Iterator[T]]) -> Callable[P, Iterator[T]]:
-    """Do the same for what is returned bit by bit."""
+    """Do the same for an iterator."""
 
     @wraps(call)
     def called(*args: P.args, **kwargs: P.kwargs) -> Iterator[T]:
@@ -52,7 +52,7 @@ def plain_each(call: Callable[P, Iterator[T]]) -> Callable[P, Iterator[T]]:
 
 
 def told_by(error: BaseException) -> PenstockError | None:
-    """Return the error of ours that an error of Spark's tells of, if any; its fields are lost, its text is not."""
+    """Return the error of ours inside an error of Spark's, if any; its text survives, its fields do not."""
     found = _OURS.search(str(error))
     if found is None:
         return None
@@ -63,7 +63,7 @@ def told_by(error: BaseException) -> PenstockError | None:
 
 
 def in_one_line(error: PySparkException) -> PenstockError:
-    """Return what an error of Spark's says, for those who did not write the program: ours, or its first line."""
+    """Return an error of Spark's as one line for users: our message, or its first line."""
     lines = (line.partition(" SQLSTATE:")[0].strip() for line in str(error).splitlines())
     said = f"Spark: {next(filter(None, lines), type(error).__name__)}"
     kind = BadArgument if isinstance(error, AnalysisException) else PenstockError  # the former is of somebody's SQL

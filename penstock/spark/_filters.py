@@ -1,4 +1,4 @@
-"""Filters that the source takes over: on where events are, and on the type of FutoIn events."""
+"""Filters that are pushed down to the source: on the position of events, and on the type of FutoIn events."""
 
 from __future__ import annotations
 
@@ -28,17 +28,17 @@ _COMPARE: Final[Mapping[type, Callable[[Any, Any], Any]]] = {
 
 
 def _known(values: Iterable[Any]) -> list[Any]:
-    """Return the values that anything can be equal to: in SQL nothing is equal to NULL."""
+    """Return the values without NULL, which equals nothing in SQL."""
     return [value for value in values if value is not None]
 
 
 def taken_over(filters: Iterable[Filter], columns: Sequence[str]) -> list[Filter]:
-    """Return those that we apply ourselves: comparisons of these columns with values."""
+    """Return the filters that the source applies: comparisons of these columns with values."""
     return [one for one in filters if type(one) in _COMPARE and list(one.attribute) in [[name] for name in columns]]  # type: ignore[attr-defined]
 
 
 def is_wanted(part: SegmentRange, filters: Iterable[Filter]) -> bool:
-    """Whether there may be any event in a part that all filters let through."""
+    """Return whether a part may contain an event that passes all filters."""
     return all(_may_hold(part, one) for one in filters)
 
 
@@ -59,7 +59,7 @@ def _may_hold(part: SegmentRange, one: Any) -> bool:  # noqa: ANN401 - filters s
 
 
 def kept(batch: pa.RecordBatch, filters: Iterable[Any]) -> pa.RecordBatch:
-    """Return the rows that all filters let through."""
+    """Return the rows that pass all filters."""
     for one in filters:
         batch = batch.filter(_COMPARE[type(one)](batch.column(one.attribute[0]), one.value))
     return batch

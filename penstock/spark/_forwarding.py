@@ -1,4 +1,4 @@
-"""Time that goes on through a query: its watermark becomes the time of the stream that it writes to."""
+"""Forwarding a watermark: that of a query becomes the time of the stream that it writes to."""
 
 from __future__ import annotations
 
@@ -49,10 +49,10 @@ def forward_watermark(
 ) -> None:
     """Note the watermark of a running query as the time of the stream that it writes to, as long as it runs.
 
-    That is a promise about what the query writes later. It is true of the *ends* of windows, and of the events' own
-    time where a query keeps no state. Windows begin earlier than they end: who takes their start for the time of the
-    output needs a ``delay`` of their length. Joins may give rows that are older than their watermark by the time that
-    they wait for each other; that is their delay. Who asks is said as to ``penstock.connect``.
+    That is a promise about what the query writes later. It holds for the *ends* of windows, and for the events' own
+    time if the query keeps no state. The starts of windows are earlier: if readers use them as the time of the output,
+    pass the window length as ``delay``. A join may output rows that are older than its watermark by the time that its
+    sides wait for each other; that is its delay. The credentials are those of ``penstock.connect``.
     """
     delay_ms = milliseconds_of("delay", delay)
     spark = SparkSession.active()
@@ -69,13 +69,13 @@ def forward_watermark(
 
 
 def note_watermark(store: Store, stream: str, query: str, time: int | None, delay_ms: int = 0) -> None:
-    """Note a time that a query has come to, less a delay, as its sink does."""
+    """Note the watermark of a query, less a delay, under the writer id of its sink."""
     if time is not None and time > delay_ms:
         store.transactional_writer(stream, writer_of(query)).commit_all([], timestamp=time - delay_ms)
 
 
 class _Passing(StreamingQueryListener):
-    """Hears of all queries, and notes the watermark of one; it does not wait for the others."""
+    """A listener that is called for all queries, and notes the watermark of one."""
 
     def __init__(self, spark: SparkSession, query: StreamingQuery, store: Store, stream: str, delay_ms: int) -> None:
         self._spark, self._query, self._store, self._stream = spark, query, store, stream
@@ -84,7 +84,7 @@ class _Passing(StreamingQueryListener):
         self._noted: int | None = None
 
     def begin(self) -> None:
-        """Listen, and catch up with what the query did before."""
+        """Start listening, and note the watermark that the query already has."""
         self._spark.streams.addListener(self)
         last = self._query.lastProgress
         if last is not None:
@@ -93,7 +93,7 @@ class _Passing(StreamingQueryListener):
             self._end()
 
     def _note(self, time: int | None) -> None:
-        """Note a new time; if that fails, the next one has another try."""
+        """Note a new time; after a failure, the next batch tries again."""
         if time == self._noted:
             return
         try:
@@ -104,16 +104,16 @@ class _Passing(StreamingQueryListener):
             self._noted = time
 
     def _end(self) -> None:
-        """Listen no more; in a thread, because a listener of Spark Connect cannot be removed while it is called."""
+        """Stop listening; in a thread, because a Spark Connect listener cannot be removed while it is called."""
         threading.Thread(target=self._leave, name="penstock-passing", daemon=True).start()
 
     def _leave(self) -> None:
-        with suppress(Exception):  # of a session that has ended there is nothing to leave
+        with suppress(Exception):  # the session has ended, and the listener with it
             self._spark.streams.removeListener(self)
         self._store.close()
 
     def onQueryStarted(self, event: QueryStartedEvent) -> None:  # noqa: N802 - Spark's name
-        """Nothing is known yet."""
+        """Do nothing: there is no watermark yet."""
 
     def onQueryProgress(self, event: QueryProgressEvent) -> None:  # noqa: N802
         """Note the time of each batch."""
@@ -121,7 +121,7 @@ class _Passing(StreamingQueryListener):
             self._note(watermark_of(event.progress))
 
     def onQueryIdle(self, event: QueryIdleEvent) -> None:  # noqa: N802
-        """Time stands still, too."""
+        """Do nothing: the watermark does not change."""
 
     def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:  # noqa: N802
         """End with the query."""

@@ -1,9 +1,9 @@
-"""FutoIn events as columns: one of FTN18 is kept as ``{"type": "…", "ts": "…", "data": …}``; the data stays JSON.
+"""FutoIn events as columns: an FTN18 event is stored as ``{"type": "…", "ts": "…", "data": …}``; the data stays JSON.
 
-*Plain* events are written just like this, with these blanks or none, and are read many at once: they are cut into frame
-and fields, the frame is compared, and the data of all is decoded as one list. Each value of the list is the data of one
-event if it is just as long: then only commas are between them, each where it was put. All other events are decoded one
-by one; so are the plain ones in the same part of a batch if a time or value of theirs is wrong, to tell which it is.
+*Plain* events have exactly this form, with these blanks or none, and are parsed many at once: they are cut into frame
+and fields, the frame is compared, and the data of all is decoded as one list. If the list has as many values as there
+are events and each has the length of its data, every value is the data of one event. All other events are decoded one
+by one. So are the plain ones in the same part of a batch if a time or value is invalid, to find the invalid one.
 """
 
 from __future__ import annotations
@@ -51,9 +51,9 @@ _FRAME: Final = [
 def futoin_columns(
     events: pa.Array, offsets: pa.Array, *, where: str, corrupt: str, keep_corrupt: bool
 ) -> dict[str, pa.Array]:
-    """Return the fields of events, and a column with those that are none; null where there is no event.
+    """Return the fields of events, and a column with invalid events; null where there is no event.
 
-    An event's id is the place just behind it, also of an event in chunks.
+    The id of an event is the position just after it, also for an event in chunks.
     """
     kinds, times, values = _fields(events)
     data = texts_of(values)
@@ -75,7 +75,7 @@ def futoin_columns(
 
 
 def _fields(events: pa.Array) -> list[pa.Array]:
-    """Return types, times and data; null where an event has not all of them."""
+    """Return types, times and data; null where an event lacks one of them."""
     parts = [_fields_of_part(events[start : start + _PART]) for start in range(0, len(events) or 1, _PART)]
     return [pa.concat_arrays(column) for column in zip(*parts, strict=True)]
 
@@ -93,7 +93,7 @@ def _fields_of_part(events: pa.Array) -> list[pa.Array]:
 
 
 def _decoded(events: list[bytes | None]) -> list[pa.Array]:
-    """Return types, times and data of events, one by one; null where an event has not all of them."""
+    """Decode events one by one; null where an event lacks type, time or data."""
     found = [_decoded_one(event) for event in events]
     return [
         pa.array([None if one is None else one.type for one in found], pa.string()),
@@ -110,7 +110,7 @@ def _decoded_one(event: bytes | None) -> _Event | None:
 
 
 def _plain_fields(events: pa.Array) -> tuple[npt.NDArray[np.bool_], list[pa.Array]]:
-    """Return which events are plain, and types, times and data of those; an error if one of these is wrong."""
+    """Return which events are plain, with their types, times and data; raise an error if one of these is invalid."""
     pieces = _cut(events)
     columns = [pieces.take(pa.array(np.arange(place, len(pieces), _PIECES))) for place in range(_PIECES)]
     kinds, times, data = columns[1::2]
@@ -122,7 +122,7 @@ def _plain_fields(events: pa.Array) -> tuple[npt.NDArray[np.bool_], list[pa.Arra
 
 
 def _cut(events: pa.Array) -> pa.Array:
-    """Return the pieces of all events, as they lie in memory; of those that are not plain, some are empty."""
+    """Return the pieces of all events, as views; some pieces of events that are not plain are empty."""
     _, offsets, body = events.buffers()
     bounds = np.frombuffer(offsets, np.int32, len(events) + 1, 4 * events.offset).astype(np.int64)
     starts, ends = bounds[:-1], bounds[1:]
@@ -143,7 +143,7 @@ def _numbers(found: pa.Array) -> npt.NDArray[np.int32]:
 
 
 def _time_sizes(body: npt.NDArray[np.uint8], starts: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-    """Return how large the times are that start at some places and end at a quote; 0 where there is none."""
+    """Return the sizes of the times that start at these offsets and end at a quote; 0 where there is none."""
     sizes = np.zeros_like(starts)
     for size in _TIME_SIZES:
         sizes[body.take(starts + size, mode="clip") == ord('"')] = size
@@ -151,19 +151,19 @@ def _time_sizes(body: npt.NDArray[np.uint8], starts: npt.NDArray[np.int64]) -> n
 
 
 def _are_kinds(texts: pa.Array) -> pa.Array:
-    """Whether texts can be types; there are few, so each is looked at once."""
+    """Return whether texts are valid types; distinct ones are few, so each is checked once."""
     found = texts.dictionary_encode()
     return pc.match_substring_regex(found.dictionary, f"{_KIND}$").take(found.indices)
 
 
 def _may_be_times(texts: pa.Array) -> pa.Array:
-    """Whether texts are times if Arrow can read them: it knows more forms than there are, and a year 0."""
+    """Return whether texts are times if Arrow can parse them: Arrow accepts more forms than FTN18, and a year 0."""
     sized = pc.is_in(pc.binary_length(texts), pa.array(_TIME_SIZES, pa.int32()))
     return pc.and_(sized, pc.and_not(pc.ends_with(texts, b"Z"), pc.starts_with(texts, b"0000")))
 
 
 def _check_values(texts: pa.Array) -> None:
-    """Raise an error if not every text is one value of JSON, without blanks around it."""
+    """Raise an error unless every text is one JSON value without surrounding blanks."""
     joined = pc.binary_join(pa.ListArray.from_arrays(pa.array([0, len(texts)], pa.int32()), texts), b",")[0]
     values = _list_decoder.decode(b"".join([b"[", joined.as_buffer(), b"]"]))
     sizes = np.fromiter(map(len, values), np.int32, len(values))

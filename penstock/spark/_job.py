@@ -1,6 +1,6 @@
-"""What a job is: a name that is kept with its checkpoint, and one process at a time that runs it.
+"""The identity of a job: an id that is stored with its checkpoint, and one process at a time that runs it.
 
-Without the checkpoint, what comes is another job.
+Without its checkpoint, a job starts as a new one.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _LOCK: Final = "_lock"
 
 
 class _Record(msgspec.Struct, frozen=True):
-    """A job as its checkpoint knows it: ``streams`` that it reads, and writes to, by name and uid; and its consumer."""
+    """A job as its checkpoint records it: the ``streams`` it reads and writes, by name and uid, and its consumer."""
 
     name: str
     kind: str
@@ -38,7 +38,7 @@ class _Record(msgspec.Struct, frozen=True):
 
 
 class Job:
-    """A job at a place where its checkpoint is, or is going to be."""
+    """A job with the folder of its checkpoint."""
 
     def __init__(self, checkpoint: str, record: _Record) -> None:
         self._checkpoint, self._record = Path(checkpoint), record
@@ -47,19 +47,21 @@ class Job:
 
     @classmethod
     def at(cls, checkpoint: str, kind: str, address: Address, *streams: str, consumer: str | None = None) -> Self:
-        """Return the job that was begun there, or a new one; an error if that one was another."""
+        """Return the job of a checkpoint, or a new one; raise an error if the checkpoint belongs to another job."""
         with open_at(address) as store:
             known = {stream: store.stream(stream).uid for stream in streams}
         name = uuid.uuid4().hex[:12]
         new = _Record(name, kind, known, consumer or f"{kind}-{name}")
         found = _known(Path(checkpoint), new)
         if found is not None and consumer not in (None, found.consumer):
-            raise BadArgument(f"the job in {checkpoint} is consumer {found.consumer!r}, and cannot become another one")
+            raise BadArgument(
+                f"the job in {checkpoint} is registered as consumer {found.consumer!r}: its name cannot change"
+            )
         return cls(checkpoint, found or new)
 
     @contextmanager
     def held(self) -> Iterator[None]:
-        """Let no other process run it during the block; its name is on record from here on."""
+        """Lock the job against other processes during the block, and record it."""
         with ExitStack() as stack:
             try:
                 self._checkpoint.mkdir(parents=True, exist_ok=True)
@@ -69,12 +71,12 @@ class Job:
                 raise JobRunning(str(self._checkpoint)) from None
             except OSError as error:
                 why = error.strerror
-                raise BadArgument(f"there is no place for a checkpoint in {self._checkpoint}: {why}") from None
+                raise BadArgument(f"cannot create a checkpoint in {self._checkpoint}: {why}") from None
             self._keep()
             yield
 
     def _keep(self) -> None:
-        """Put the job on record, unless it is."""
+        """Record the job, unless it is recorded."""
         known = _known(self._checkpoint, self._record)
         if known is None:
             new = self._checkpoint / f"{_FILE}.part"
@@ -82,12 +84,12 @@ class Job:
             sync(new)
             new.replace(self._checkpoint / _FILE)
             sync(self._checkpoint, self._checkpoint.parent)
-        elif known != self._record:  # somebody else was faster
+        elif known != self._record:  # another process was faster
             raise JobRunning(str(self._checkpoint))
 
 
 def _known(checkpoint: Path, wanted: _Record) -> _Record | None:
-    """Return the job that was begun at a checkpoint, if any; an error if it is not of this kind and these streams."""
+    """Return the job of a checkpoint, if any; raise an error if its kind or its streams differ."""
     try:
         data = (checkpoint / _FILE).read_bytes()
     except (FileNotFoundError, NotADirectoryError):
@@ -95,10 +97,12 @@ def _known(checkpoint: Path, wanted: _Record) -> _Record | None:
     try:
         known = msgspec.json.decode(data, type=_Record)
     except msgspec.DecodeError:
-        raise BadArgument(f"{checkpoint / _FILE} is damaged: begin anew with another checkpoint") from None
+        raise BadArgument(f"{checkpoint / _FILE} is damaged: start again with another checkpoint") from None
     if (known.kind, known.streams.keys()) != (wanted.kind, wanted.streams.keys()):
         done = f"{known.kind} with {', '.join(known.streams)}"
-        raise BadArgument(f"the checkpoint in {checkpoint} is that of another job, {done}: name another one")
+        raise BadArgument(f"the checkpoint in {checkpoint} belongs to another job, {done}: name another checkpoint")
     if known.streams != wanted.streams:
-        raise BadArgument(f"the checkpoint in {checkpoint} is of a stream that was deleted: name another one")
+        raise BadArgument(
+            f"the checkpoint in {checkpoint} belongs to a stream that was deleted: name another checkpoint"
+        )
     return known

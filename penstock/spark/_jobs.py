@@ -1,6 +1,6 @@
-"""Jobs: whole pipelines that are started with one call, and started again where they were stopped.
+"""Jobs: whole pipelines that one call starts, and that continue where they stopped.
 
-Each is exactly-once: what it has written of a batch, it writes again or leaves as it is, and never twice.
+Each has exactly-once semantics: a batch that is run again is replaced or found complete, and never written twice.
 """
 
 from __future__ import annotations
@@ -62,13 +62,13 @@ def archive(
     watch: Watch | None = None,
     options: Mapping[str, str] | None = None,
 ) -> Progress:
-    """Move the events of a stream to a table of Parquet, or Delta, that is partitioned by date.
+    """Copy the events of a stream to a Parquet or Delta table that is partitioned by date.
 
-    ``date`` is an expression of SQL over the source's columns: by default the day that the stream's writers have come
-    to. Events that are too large for a row become files in the table's folder, which the column ``file`` names. The
-    archive is registered as a consumer. With ``discard`` the stream is kept by consumption from now on: what the
-    archive and all other consumers have passed is let go. Without ``follow`` the job ends when it has all that is
-    there. ``options`` are more options of the source.
+    ``date`` is an SQL expression over the source's columns: by default the day of the writers' watermark. Events that
+    are too large for a row become files in the table's folder, which the column ``file`` names. The archive is
+    registered as a consumer. With ``discard`` the stream is switched to retention by consumption: events that the
+    archive and all other consumers have read are removed. Without ``follow`` the job ends when it has processed what is
+    there. ``options`` are additional options of the source.
     """
     folder = _folder(table)
     place = _folder(checkpoint or Path(folder, "_checkpoint"))
@@ -106,11 +106,11 @@ def aggregate(
     watch: Watch | None = None,
     options: Mapping[str, str] | None = None,
 ) -> Progress:
-    """Merge the events of several streams into one, where they have places, and so ids, of its own.
+    """Merge the events of several streams into one, in which they get new positions, and so new ids.
 
-    Events keep their headers and their keys, and one without a key gets the name of its stream; so what was in order
-    stays so. ``key`` is another expression of SQL over the source's columns. Events that are too large for a row are
-    copied as files are.
+    Events keep their headers and keys; an event without a key gets the name of its stream, so order is preserved.
+    ``key`` is another SQL expression over the source's columns. Events that are too large for a row are copied as
+    files.
     """
     if not streams or into in streams or len(set(streams)) < len(streams):
         raise BadArgument("name the streams to merge, each once, and another to merge them into")
@@ -147,18 +147,18 @@ def windows(
     watch: Watch | None = None,
     options: Mapping[str, str] | None = None,
 ) -> Progress:
-    """Add up the events of every window of time, and write each window when the writers have promised it is over.
+    """Aggregate events by time windows, and write each window when the writers have promised that it is complete.
 
-    ``time``, ``group_by`` and ``values`` are expressions of SQL over the source's columns: when an event happened, what
-    it belongs to, and what to add up. ``length`` and ``slide`` are as in "10 minutes". Windows become rows of a table
-    of Parquet, or JSON events of the stream ``into``, to which the time that the writers have come to is passed on.
-    ``promise`` says which field of those events that time is true of: who takes the ``start`` of windows for their time
-    would find all of them late by a promise about their ends.
+    ``time``, ``group_by`` and ``values`` are SQL expressions over the source's columns: the time of an event, what to
+    group by, and the aggregates. ``length`` and ``slide`` are durations like "10 minutes". Windows become rows of a
+    Parquet table, or JSON events of the stream ``into``, to which the watermark is forwarded. ``promise`` says which
+    field of those events the watermark refers to: a reader that uses the ``start`` of windows as their time would find
+    all of them late by a promise about their ends.
     """
     if promise not in ("end", "start"):
-        raise BadArgument(f"promise cannot be {promise!r}: it is 'end' or 'start', of the windows")
+        raise BadArgument(f"invalid promise {promise!r}: use 'end' or 'start'")
     if (table is None) == (into is None):
-        raise BadArgument("windows go to a table or into a stream: name one of them")
+        raise BadArgument("windows are written to a table or into a stream: name one of them")
     given = _settings(store, stream, options)
     source = source_options(given)
     if into is not None:
@@ -188,43 +188,45 @@ def windows(
 
 
 def _settings(store: str | os.PathLike[str], stream: str, options: Mapping[str, str] | None) -> dict[str, str]:
-    """Return the options of a source, those of the user among them."""
+    """Return the options of a source, including those of the user."""
     more = dict(options or {})
     for name in more:
         if plain_name(name) in ("store", "stream", "subscribe", "subscribepattern", "consumer"):
-            raise BadArgument(f"{name!r} is no option of a job's source: the job has an argument for it, or its own")
+            raise BadArgument(
+                f"{name!r} is not an option of a job's source: the job sets it itself, or has an argument for it"
+            )
     return {"store": _whole(store), "stream": stream} | more
 
 
 def _folder(place: str | os.PathLike[str]) -> str:
-    """Return the whole path of a folder that jobs write to themselves; no other place will do."""
+    """Return the absolute path of a folder that jobs write to themselves; refuse anything but a folder."""
     if "://" in os.fspath(place):
-        raise BadArgument(f"jobs keep tables and checkpoints in folders: {os.fspath(place)} is none")
+        raise BadArgument(f"jobs keep tables and checkpoints in folders: {os.fspath(place)} is not a folder")
     return _whole(place)
 
 
 def _each(write: Callable[[DataFrame, int], object], checkpoint: str) -> Callable[[DataFrame, int], None]:
-    """Return what writes a batch, of which Spark's own note is seen durable: it must be the same if it comes again."""
+    """Return a batch writer that first makes Spark's own record of the batch durable: a retry must be the same."""
 
     def run(df: DataFrame, batch: int) -> None:
         offsets = Path(checkpoint, "offsets")
         sync(offsets / str(batch), offsets)
         try:
             write(df, batch)
-        except (Py4JError, PySparkException) as error:  # hundreds of lines, over which Java stumbles if it is stopping
+        except (Py4JError, PySparkException) as error:  # hundreds of lines, on which Java fails while it is stopping
             raise told_by(error) or PySparkRuntimeError(" ".join(str(error).split("\n")[:2])) from None
 
     return run
 
 
 def _refuse_taken(df: DataFrame, *names: str) -> None:
-    """Refuse columns that the result has by itself."""
+    """Refuse columns with the names of result columns."""
     if taken := {*names} & {name.lower() for name in df.columns}:
-        raise BadArgument(f"the result has a column {min(taken)!r} of its own: give that of the events another name")
+        raise BadArgument(f"the result already has a column {min(taken)!r}: rename that of the events")
 
 
 def _whole(place: str | os.PathLike[str]) -> str:
-    """Return the whole path of a folder: Spark's processes were started elsewhere, maybe."""
+    """Return the absolute path of a folder, because Spark's processes may run in another folder."""
     text = os.fspath(place)
     return text if "://" in text or text == "memory:" else os.path.abspath(text)
 
@@ -239,21 +241,21 @@ def _load(spark: SparkSession, settings: Mapping[str, str]) -> DataFrame:
 
 
 def _to_stream(df: DataFrame, settings: Mapping[str, str], into: str) -> DataStreamWriter:
-    """Return what writes to a stream of the same store, as the same user."""
+    """Return a batch writer to a stream of the same store, as the same user."""
     names = ("store", "user", "password", "token", "tlsca")
     known = {name: value for name, value in settings.items() if plain_name(name) in names}
     return df.writeStream.format("penstock").options(**known | {"stream": into})
 
 
 def _checkpoint(source: SourceOptions, name: str) -> Path:
-    """Return where a job that writes to a stream keeps its checkpoint, if the store is a folder."""
+    """Return the default checkpoint of a job that writes to a stream; the store must be a folder."""
     if "://" in source.address.store:
-        raise BadArgument("the store is not a folder: say where the job keeps its checkpoint, with checkpoint=")
+        raise BadArgument("the store is not a folder: name a folder for the job's checkpoint with checkpoint=")
     return Path(source.address.store, "checkpoints", name.replace("/", "."))
 
 
 def _check_discard(source: SourceOptions) -> None:
-    """Refuse to change how a stream is kept whose owner has said so."""
+    """Refuse to replace a retention policy that was set explicitly."""
     with open_at(source.address) as store:
         kept = store.stream(source.stream).config.retention
     if kept is not None and not isinstance(kept, ByConsumption):
@@ -262,7 +264,7 @@ def _check_discard(source: SourceOptions) -> None:
 
 
 def _keep_what_is_to_come(source: SourceOptions, *, discard: bool) -> None:
-    """Register a consumer, if it is new, at the head; then, not before, let go what all consumers have passed."""
+    """Register a new consumer at the head; only then enable retention by consumption."""
     assert source.consumer is not None, "the job has a name"
     with open_at(source.address) as store:
         config = store.stream(source.stream).config
@@ -281,15 +283,15 @@ def _run(
     into: str | None = None,
     delay: str = "0 seconds",
 ) -> Progress:
-    """Run a query to its end, or until it is interrupted; errors of ours come out as they are.
+    """Run a query to its end, or until it is interrupted; raise errors of ours as they are.
 
-    ``into`` is a stream that its watermark is passed on to, less a delay.
+    ``into`` is a stream to which its watermark is forwarded, less a delay.
     """
     writer = writer.option("checkpointLocation", f"file://{checkpoint}")
     try:
         query = (writer if follow else writer.trigger(availableNow=True)).start()
         looks = Looks(query)
-        with ThreadPoolExecutor(1) as thread:  # an interrupt must not meet a question to Java that has no answer yet
+        with ThreadPoolExecutor(1) as thread:  # an interrupt must not arrive during a call to Java
             try:
                 if into is not None:
                     who = asdict(sources[0].address)
@@ -302,7 +304,7 @@ def _run(
     except PySparkException as error:
         raise told_by(error) or error from None
     done = looks.look()
-    if into is not None:  # Spark may still be about to tell of the last batch
+    if into is not None:  # Spark may not have reported the last batch yet
         with open_at(sources[0].address) as store:
             note_watermark(store, into, query.id, done.watermark, milliseconds_of("length", delay))
     return done
@@ -316,7 +318,7 @@ def _watch_to_the_end(query: StreamingQuery, looks: Looks, watch: Watch | None) 
 
 
 def _note_end(query: StreamingQuery, sources: Sequence[SourceOptions]) -> None:
-    """Note how far the job has come: Spark tells a source of a batch only when the next one begins."""
+    """Record the job's last position: Spark confirms a batch to a source only when the next one starts."""
     cuts = end_cuts(query)
     for source in sources:
         if source.stream in cuts:

@@ -1,9 +1,9 @@
 """JSON events as columns, many at once.
 
-Arrow's reader takes lines. Events become lines of one text; that they stay one row each is sure if every one of them
-begins with a brace and ends with one: then no line can go on in the next, because a comma would have to come between.
-It refuses all if one is not JSON, or of other types than the columns. Those are found with Python's reader as far as it
-can tell, which is quick where there are many, and the rest by halving; what is right is for Arrow's reader to say.
+Arrow's parser takes lines, so events become lines of one text. Each event is one row if it begins and ends with a
+brace: no value can continue in the next line, because a comma would have to come between. The parser refuses the whole
+text if one event is not JSON, or has other types than the columns. Invalid events are found with Python's parser as far
+as it can tell, which is fast if there are many, and otherwise by bisection; Arrow's parser decides what is valid.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ __all__ = ["JsonColumns"]
 
 _OBJECT: Final = r"(?s)\A\s*\{.*\}\s*\z"
 _OWN_ZONE: Final = r"[T ]\d\d.*(Z|[+-]\d\d(:?\d\d)?)$"
-_NO_FIELD: Final = pa.field("\0", pa.null())  # the reader counts rows of columns only
+_NO_FIELD: Final = pa.field("\0", pa.null())  # without a column, the parser counts no rows
 
 
 class JsonColumns:
-    """Reads columns out of events; with ``keep_corrupt``, what cannot be read is kept in a column of its own.
+    """Parses columns from events; with ``keep_corrupt``, invalid events are returned in a column of their own.
 
-    Times that do not say so are in ``zone``.
+    Times without a zone are in ``zone``.
     """
 
     def __init__(self, fields: Sequence[pa.Field], *, keep_corrupt: bool, zone: str = "UTC") -> None:
@@ -40,9 +40,9 @@ class JsonColumns:
         self._kinds = {one.name: _python_kinds(one.type) for one in self._schema}
 
     def of(self, events: pa.Array, offsets: pa.Array, *, where: str, corrupt: str) -> dict[str, pa.Array]:
-        """Return a column for each field, and one with the events that are none; null where there is no event.
+        """Return a column for each field, and one with invalid events; null where there is no event.
 
-        ``where`` is the segment that the offsets are in.
+        ``where`` is the segment of the offsets.
         """
         good = there = pc.is_valid(events)
         try:
@@ -62,7 +62,7 @@ class JsonColumns:
             return {one.name: pa.nulls(0, one.type) for one in self._fields}
         if not pc.all(pc.match_substring_regex(events, _OBJECT)).as_py():
             raise pa.ArrowInvalid("no object")
-        events.cast(pa.string())  # the reader takes any bytes for text, Spark does not
+        events.cast(pa.string())  # the parser takes any bytes as text, Spark does not
         lines = pa.ListArray.from_arrays(pa.array([0, len(events)], pa.int32()), events)
         text = pc.binary_join(lines, b"\n")[0].as_buffer()
         table = arrow_json.read_json(
@@ -77,7 +77,7 @@ class JsonColumns:
         return {one.name: _converted(_whole(table.column(one.name)), one.type, self._zone) for one in self._fields}
 
     def _refuse(self, events: pa.Array, offsets: pa.Array, where: str) -> None:
-        """Raise what is wrong with the first event that cannot be read, if there is one."""
+        """Raise an error for the first invalid event, if there is one."""
         try:
             self._parse(events)
         except pa.ArrowInvalid as error:
@@ -89,13 +89,13 @@ class JsonColumns:
             self._refuse(events[half:], offsets[half:], where)
 
     def _good(self, events: pa.Array) -> pa.Array:
-        """Return which events can be read."""
+        """Return which events are valid."""
         maybe = pa.array([place for place, one in enumerate(events.to_pylist()) if self._may_be_good(one)], pa.int64())
         found = pa.array(list(self._sift(events, maybe)), pa.int64())
         return pc.is_in(pa.array(range(len(events)), pa.int64()), found)
 
     def _may_be_good(self, event: bytes | None) -> bool:
-        """Whether Python's reader finds nothing wrong with an event."""
+        """Return whether Python's parser accepts an event."""
         try:
             row = None if event is None else json.loads(event.decode())
         except (json.JSONDecodeError, UnicodeDecodeError):
@@ -107,7 +107,7 @@ class JsonColumns:
         )
 
     def _sift(self, events: pa.Array, places: pa.Array) -> Iterator[int]:
-        """Return those of some places whose events can be read."""
+        """Return the indices whose events are valid."""
         try:
             self._parse(events.take(places))
         except pa.ArrowInvalid:
@@ -120,7 +120,7 @@ class JsonColumns:
 
 
 def _as_read(kind: pa.DataType) -> pa.DataType:
-    """Return the type that Arrow's reader makes of JSON; it has no dates, and takes all times for those of UTC."""
+    """Return the type that Arrow's parser produces; it has no dates, and takes all times as UTC."""
     if pa.types.is_struct(kind):
         return pa.struct([pa.field(one.name, _as_read(one.type)) for one in kind])
     if pa.types.is_list(kind):
@@ -133,12 +133,12 @@ def _is_zoned(kind: pa.DataType) -> bool:
 
 
 def _has_zoned(kind: pa.DataType) -> bool:
-    """Whether there are times in a type whose zone matters."""
+    """Return whether a type contains times with a zone."""
     return _is_zoned(kind) or any(_has_zoned(kind.field(place).type) for place in range(kind.num_fields))
 
 
 def _converted(array: pa.Array, kind: pa.DataType, zone: str) -> pa.Array:
-    """Return values of the type that they shall be of, as Arrow's reader could not make them."""
+    """Convert values to types that Arrow's parser cannot produce."""
     if not _has_zoned(kind):
         return array.cast(kind)
     if _is_zoned(kind):
@@ -151,7 +151,7 @@ def _converted(array: pa.Array, kind: pa.DataType, zone: str) -> pa.Array:
 
 
 def _times(texts: pa.Array, kind: pa.DataType, zone: str) -> pa.Array:
-    """Return times as they are written: with their own zone, or in ``zone``; in autumn the earlier of two."""
+    """Parse times with their own zone, or in ``zone``; an ambiguous time in autumn is the earlier one."""
     has_zone = pc.match_substring_regex(texts, _OWN_ZONE)
     own = pc.if_else(has_zone, texts, None).cast(kind)
     local = pc.if_else(has_zone, None, texts).cast(pa.timestamp(kind.unit))
@@ -159,7 +159,7 @@ def _times(texts: pa.Array, kind: pa.DataType, zone: str) -> pa.Array:
 
 
 def _python_kinds(kind: pa.DataType) -> tuple[type, ...]:
-    """Return what Python's reader makes of JSON that can be of a type."""
+    """Return the Python types that Python's parser produces for a column type."""
     if pa.types.is_struct(kind) or pa.types.is_list(kind):
         return (dict,) if pa.types.is_struct(kind) else (list,)
     if pa.types.is_boolean(kind) or pa.types.is_integer(kind):

@@ -1,7 +1,7 @@
-"""The options of ``format("penstock")``: texts in, values out; what is wrong is told with the option's name.
+"""The options of ``format("penstock")``: from texts to values; an error names the option.
 
-Case and underscores do not matter, so ``maxEventsPerTrigger`` is ``max_events_per_trigger``; and what people who come
-from Kafka's source type is understood where it means the same.
+Case and underscores do not matter, so ``maxEventsPerTrigger`` is ``max_events_per_trigger``. Names of Kafka's source
+are accepted where they mean the same.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ _UNITS: Final = {"": 0, "k": 10, "m": 20, "g": 30, "t": 40}
 _OF_SPARK: Final = frozenset({"checkpointlocation", "queryname", "mode", "schema"})  # which it hands on to us
 _EVENT_SIZE: Final = 1 << 20
 _PARTITIONS_MAX: Final = 10_000
-_LONG_MAX: Final = (1 << 63) - 1  # of Spark
+_LONG_MAX: Final = (1 << 63) - 1  # options of Spark itself
 
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """Where a store is, and who asks; the password is not shown."""
+    """The address of a store, with credentials, which its repr does not show."""
 
     store: str
     user: str | None = None
@@ -46,7 +46,7 @@ class Address:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceOptions:
-    """How a stream is read."""
+    """The options of a source."""
 
     address: Address
     streams: tuple[str, ...] = ()
@@ -69,14 +69,14 @@ class SourceOptions:
 
     @property
     def stream(self) -> str:
-        """The stream, of those who read one."""
+        """The stream, for code that reads exactly one."""
         [stream] = self.streams
         return stream
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SinkOptions:
-    """How a stream is written."""
+    """The options of a sink."""
 
     address: Address
     stream: str | None = None
@@ -90,14 +90,14 @@ class SinkOptions:
 
 
 def source_options(given: Mapping[str, str]) -> SourceOptions:
-    """Return the options of a source."""
+    """Parse the options of a source."""
     texts = _named(given, _SOURCE, "read")
     _check_streams(texts)
     return cast("SourceOptions", _read(texts, _SOURCE, SourceOptions))
 
 
 def sink_options(given: Mapping[str, str]) -> SinkOptions:
-    """Return the options of a sink."""
+    """Parse the options of a sink."""
     texts = _named(given, _SINK, "write")
     found = cast("SinkOptions", _read(texts, _SINK, SinkOptions))
     if (found.txn_app_id is None) != (found.txn_version is None):
@@ -106,12 +106,12 @@ def sink_options(given: Mapping[str, str]) -> SinkOptions:
 
 
 def plain_name(name: str) -> str:
-    """Return the name of an option without what does not matter: case and underscores."""
+    """Return the name of an option in lower case, without underscores."""
     return name.lower().replace("_", "")
 
 
 def _named(given: Mapping[str, str], readers: Mapping[str, _Reader], what: str) -> dict[str, str]:
-    """Return the values by the names of options as we spell them."""
+    """Return the values by the canonical names of their options."""
     known = {*readers, *_ADDRESS}
     ours = {plain_name(name): name for name in known} | {
         spelling: name for spelling, name in _OF_KAFKA.items() if name in known
@@ -120,7 +120,7 @@ def _named(given: Mapping[str, str], readers: Mapping[str, _Reader], what: str) 
     for name, text in sorted(given.items()):
         plain = plain_name(name)
         if plain not in ours and plain not in _OF_SPARK:
-            raise BadArgument(f"{shown(name.lower())} is no option to {what} a stream with: {_hint(name, known)}")
+            raise BadArgument(f"{shown(name.lower())} is not an option to {what} a stream with: {_hint(name, known)}")
         option = ours.get(plain)
         if option in texts:
             raise BadArgument(f"the option {option!r} is given twice: {shown(name)} is another spelling of it")
@@ -128,7 +128,7 @@ def _named(given: Mapping[str, str], readers: Mapping[str, _Reader], what: str) 
             texts[option] = str(text)
     for name, text in sorted(texts.items()):
         if not text:
-            raise BadArgument(f"the option {name!r} cannot be '': leave it out, or give it a value")
+            raise BadArgument(f"invalid value '' of the option {name!r}: leave it out, or give it a value")
     if "store" not in texts:
         raise BadArgument(_missing("store"))
     return texts
@@ -140,7 +140,7 @@ def _read(texts: Mapping[str, str], readers: Mapping[str, _Reader], kind: type) 
 
 
 def _check_streams(texts: Mapping[str, str]) -> None:
-    """Refuse none, and more than one way to say which streams."""
+    """Require exactly one of the options that name streams."""
     ways = [name for name in ("stream", "subscribe", "subscribe_pattern") if name in texts]
     if not ways:
         raise BadArgument(_missing("stream"))
@@ -158,7 +158,7 @@ def _hint(name: str, known: Collection[str]) -> str:
 
 
 def _address(texts: Mapping[str, str]) -> Address:
-    """Return where the store is; a folder by its whole path, because tasks run elsewhere."""
+    """Return the address of the store; a folder as an absolute path, because tasks run in another folder."""
     given = {name: texts.get(name) for name in _ADDRESS}
     store = texts["store"]
     if store == "memory:":
@@ -192,7 +192,9 @@ def _pattern(name: str, text: str) -> re.Pattern[str]:
     try:
         return re.compile(text)
     except re.error as error:
-        raise BadArgument(f"the option {name!r} cannot be {shown(text)}: no regular expression, {error}") from None
+        raise BadArgument(
+            f"invalid value {shown(text)} of the option {name!r}: not a regular expression, {error}"
+        ) from None
 
 
 def _consumer(_: str, text: str) -> str:
@@ -202,13 +204,13 @@ def _consumer(_: str, text: str) -> str:
 
 def _whole(name: str, text: str) -> int:
     if not re.fullmatch(r"[0-9]{1,18}", text) or int(text) < 1:
-        raise BadArgument(f"the option {name!r} cannot be {shown(text)}: give a whole number above 0")
+        raise BadArgument(f"invalid value {shown(text)} of the option {name!r}: use a whole number above 0")
     return int(text)
 
 
 def _partitions(name: str, text: str) -> int:
     if (count := _whole(name, text)) > _PARTITIONS_MAX:
-        raise BadArgument(f"the option {name!r} cannot be {shown(text)}: at most {_PARTITIONS_MAX:,} tasks are planned")
+        raise BadArgument(f"invalid value {shown(text)} of the option {name!r}: the limit is {_PARTITIONS_MAX:,} tasks")
     return count
 
 
@@ -216,20 +218,22 @@ def _size(name: str, text: str) -> int:
     found = _SIZE.fullmatch(text.strip())
     size = 0 if found is None else int(found[1]) << _UNITS[found[2].lower()]
     if not 0 < size <= _LONG_MAX:
-        raise BadArgument(f"the option {name!r} cannot be {shown(text)}: give bytes, as in 1048576 or 64m")
+        raise BadArgument(f"invalid value {shown(text)} of the option {name!r}: use bytes, like 1048576 or 64m")
     return size
 
 
 def _flag(name: str, text: str) -> bool:
     if text.lower() not in ("true", "false"):
-        raise BadArgument(f"the option {name!r} cannot be {shown(text)}: it is true or false")
+        raise BadArgument(f"invalid value {shown(text)} of the option {name!r}: use true or false")
     return text.lower() == "true"
 
 
 def _choice(*choices: str) -> Callable[[str, str], str]:
     def read(name: str, text: str) -> str:
         if text.lower() not in choices:
-            raise BadArgument(f"the option {name!r} cannot be {shown(text)}: it is {' or '.join(map(repr, choices))}")
+            raise BadArgument(
+                f"invalid value {shown(text)} of the option {name!r}: use {' or '.join(map(repr, choices))}"
+            )
         return text.lower()
 
     return read
@@ -241,7 +245,7 @@ def _chosen(choices: Mapping[str, bool]) -> Callable[[str, str], bool]:
 
 
 def _place(name: str, text: str) -> Place:
-    """Read a place in streams: an end of them, a time, or cuts."""
+    """Parse a position in streams: earliest, latest, a time, or cuts."""
     word = text.strip().lower()
     if word in ("earliest", "latest"):
         return cast("Literal['earliest', 'latest']", word)
@@ -251,13 +255,13 @@ def _place(name: str, text: str) -> Place:
         return _time(name, text)
     except BadArgument:
         raise BadArgument(
-            f"the option {name!r} cannot be {shown(text)}: give earliest, latest, a cut like scope/name:0@88,1@124, "
-            "milliseconds, or a time with its zone like 2026-11-01T08:00:00Z"
+            f"invalid value {shown(text)} of the option {name!r}: use earliest, latest, a cut like "
+            "scope/name:0@88,1@124, milliseconds, or a time with its zone like 2026-11-01T08:00:00Z"
         ) from None
 
 
 def _time(name: str, text: str) -> int:
-    """Read a time: milliseconds, or ISO 8601 with a zone, because nobody here knows that of the session."""
+    """Parse a time: milliseconds, or ISO 8601 with a zone, because the session's zone is not known here."""
     if re.fullmatch(r"[0-9]{1,18}", text.strip()):
         return int(text)
     try:
@@ -266,7 +270,7 @@ def _time(name: str, text: str) -> int:
         found = None
     if found is None or found.tzinfo is None:
         raise BadArgument(
-            f"the option {name!r} cannot be {shown(text)}: give milliseconds, or a time with its zone like "
+            f"invalid value {shown(text)} of the option {name!r}: use milliseconds, or a time with its zone like "
             "2026-11-01T08:00:00Z"
         )
     return round(found.timestamp() * 1000)
@@ -276,12 +280,12 @@ def _cuts(name: str, text: str) -> Position:
     try:
         return Position.parse(text)
     except BadArgument as error:
-        raise BadArgument(f"the option {name!r} is no place in a stream: {error}") from None
+        raise BadArgument(f"the option {name!r} is not a position in a stream: {error}") from None
 
 
 def _version(name: str, text: str) -> int:
     if not re.fullmatch(r"[0-9]{1,18}", text):
-        raise BadArgument(f"the option {name!r} cannot be {shown(text)}: give a whole number, 0 or more")
+        raise BadArgument(f"invalid value {shown(text)} of the option {name!r}: use a whole number, 0 or more")
     return int(text)
 
 

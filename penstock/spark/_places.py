@@ -1,4 +1,4 @@
-"""Where a query begins and ends: what an option says, as a cut of each stream."""
+"""Where a query starts and stops: the value of an option as a cut of each stream."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ __all__ = ["check_order", "cut_at", "cuts_of", "streams_of"]
 
 
 def streams_of(store: Store, options: SourceOptions) -> tuple[str, ...]:
-    """Return the streams that are read: those that are named, or those there are now that match the pattern."""
+    """Return the streams to read: those that are named, or those that exist now and match the pattern."""
     if options.pattern is None:
         return options.streams
     return tuple(sorted(info.name for info in store.streams() if options.pattern.fullmatch(info.name)))
 
 
 def cuts_of(store: Store, streams: Iterable[str], place: Place, *, option: str) -> dict[str, StreamCut]:
-    """Return the cut of each stream at a place that the option ``start`` or ``end`` names."""
+    """Return the cut of each stream at the position of the option ``start`` or ``end``."""
     names = tuple(streams)
     others = [cut.stream for cut in place.cuts if cut.stream not in names] if isinstance(place, Position) else []
     if others:
@@ -33,7 +33,7 @@ def cuts_of(store: Store, streams: Iterable[str], place: Place, *, option: str) 
 
 
 def cut_at(store: Store, stream: str, place: Place, *, at_end: bool = False) -> StreamCut:
-    """Return the cut of a stream at a place; what that leaves open is the stream's head, or ``at_end`` its tail."""
+    """Return the cut of a stream at a position; by default the head of the stream, or ``at_end`` its tail."""
     match place:
         case "earliest":
             return store.head(stream)
@@ -48,7 +48,7 @@ def cut_at(store: Store, stream: str, place: Place, *, at_end: bool = False) -> 
 
 
 def _completed(store: Store, cut: StreamCut, *, at_end: bool) -> StreamCut:
-    """Return a cut with the segments that it leaves out: whole in a start, and whole in an end, too."""
+    """Add the segments that a cut omits, so that they are read completely."""
     head, tail = store.head(cut.stream).offsets, store.tail(cut.stream).offsets
     rest: tuple[Mapping[int, int], ...] = (tail,) if at_end else (head, dict.fromkeys(tail, 0))
     for offsets in ({}, *rest):
@@ -58,9 +58,9 @@ def _completed(store: Store, cut: StreamCut, *, at_end: bool) -> StreamCut:
         except WrongCut:
             continue
         return found
-    return cut  # whoever uses it is told what is wrong with it
+    return cut  # the store refuses it with its own error
 
 
 def check_order(store: Store, start: StreamCut, end: StreamCut) -> None:
-    """Refuse a start behind the end: nothing lies between them, and no rows would look like no events."""
+    """Refuse a start after the end: a result without rows would look like a stream without events."""
     store.segment_ranges(start.stream, start, end)  # which does so

@@ -1,4 +1,4 @@
-"""How a running query is doing: rows, how far behind it is, and the time that it has come to."""
+"""The progress of a running query: rows, lag and watermark."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ __all__ = ["Looks", "Progress", "end_cuts", "watermark_of"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Progress:
-    """How far a query has come; ``watermark`` is in milliseconds, None as long as nobody has promised anything."""
+    """The progress of a query; ``watermark`` is in milliseconds, None while there is none."""
 
     batches: int = 0
     rows: int = 0
@@ -32,14 +32,14 @@ class Progress:
 
 
 class Looks:
-    """Looks at a running query from time to time: Spark remembers only its last batches."""
+    """Polls a running query and adds up its batches: Spark remembers only the last ones."""
 
     def __init__(self, query: StreamingQuery) -> None:
         self._query = query
         self._next_batch = self._batches = self._rows = 0
 
     def look(self) -> Progress:
-        """Return how the query is doing."""
+        """Return the progress of the query."""
         for one in self._query.recentProgress:
             if one.batchId >= self._next_batch and (rows := _rows(one)):
                 self._batches, self._rows = self._batches + 1, self._rows + rows
@@ -57,7 +57,7 @@ class Looks:
 
 
 def end_cuts(query: StreamingQuery) -> dict[str, tuple[str, StreamCut]]:
-    """Return where the last batch of a query ended: consumer and cut, by stream."""
+    """Return the consumer and the end cut of a query's last batch, by stream."""
     last = query.lastProgress
     offsets = [] if last is None else [_offset(source.endOffset) for source in last.sources]
     cuts = [(one["consumer"], Position.parse(one["cut"]).cuts) for one in offsets if "cut" in one]
@@ -70,18 +70,18 @@ def _offset(text: Any) -> Mapping[str, Any]:  # noqa: ANN401 - Spark gives the J
 
 
 def _rows(one: StreamingQueryProgress) -> int:
-    """Return how many events a batch had; rows that only tell the time are none."""
+    """Return the number of events of a batch, without watermark-only rows."""
     told = [row["events"] for row in one.observedMetrics.values() if "events" in row]
     return sum(told) if told else one.numInputRows
 
 
 def _lag(source: Any) -> int:  # noqa: ANN401 - of a class that Spark does not export
-    """Return how many bytes a source is behind, as it says itself."""
+    """Return the lag in bytes that a source reports."""
     return int(_offset(source.latestOffset).get("lag_bytes", 0))
 
 
 def watermark_of(last: StreamingQueryProgress) -> int | None:
-    """Return the watermark of a batch, in milliseconds; None as long as there is none."""
+    """Return the watermark of a batch, in milliseconds; None while there is none."""
     text = last.eventTime.get("watermark")
     time = None if text is None else int(datetime.fromisoformat(text).timestamp() * 1000)
     return time or None

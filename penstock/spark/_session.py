@@ -1,4 +1,4 @@
-"""A session of Spark for those who do not bring one: on this machine, and quiet."""
+"""A local, quiet Spark session for commands."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ _QUIET: Final = Path(__file__).with_name("quiet.properties")  # for Spark's log
 
 @contextmanager
 def local_session(name: str) -> Iterator[SparkSession]:
-    """Start Spark on all cores of this machine, or where spark-defaults.conf says; stop it at the end of the block.
+    """Start Spark on all cores of this machine, or as spark-defaults.conf says; stop it at the end of the block.
 
-    One that is there already is taken, and goes on. Errors of Spark's come out in one line.
+    An existing session is used and not stopped. Errors of Spark's become one line.
     """
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     of_spark = map(PySparkLogger.getLogger, ("SQLQueryContextLogger", "DataFrameQueryContextLogger"))
@@ -48,7 +48,7 @@ def local_session(name: str) -> Iterator[SparkSession]:
     is_ours = SparkSession.getActiveSession() is None
     session = builder.getOrCreate()
     if threading.current_thread() is threading.main_thread():
-        signal.signal(signal.SIGINT, signal.default_int_handler)  # that of Spark asks Java within another question
+        signal.signal(signal.SIGINT, signal.default_int_handler)  # Spark's handler would call Java during another call
     try:
         yield session
     except PySparkException as error:

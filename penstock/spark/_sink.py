@@ -1,9 +1,9 @@
-"""The sink: rows of Spark become events of streams, each of them once, whatever is run again.
+"""The sink: rows of Spark become events of streams, each exactly once, whatever is run again.
 
-Each task writes a transaction of its own to each stream, and prepares it; few rows travel with its message instead.
-When all tasks are done, the driver commits the lot as one, stream by stream, under the query's id and the batch's
-number: a batch that was committed before is found to be there, and is dropped. A transaction that is not prepared ends
-with the process that has the store; so a task keeps the rows that it has sent, and sends them again.
+Each task writes a transaction to each stream and prepares it; few rows travel with the task's message instead. When all
+tasks are done, the driver commits all transactions of a stream together, under the query's id and the batch's number: a
+batch that was committed before is found and dropped. A transaction that is not prepared ends with the process that owns
+the store, so a task keeps the rows that it has sent, and sends them again.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ _LOST: Final = (NoSuchTransaction, StoreUnreachable, TransactionEnded)  # a tran
 
 @dataclass(frozen=True)
 class Message(WriterCommitMessage):
-    """What a task has written: few rows, or a transaction a stream; of which query, and the latest time among them."""
+    """The result of a task: few rows, or a transaction per stream; its query, and the latest time of its rows."""
 
     query: str
     rows: bytes = b""
@@ -67,7 +67,7 @@ class Message(WriterCommitMessage):
 
 
 class _Writing:
-    """What both sinks do."""
+    """The common part of both sinks."""
 
     def __init__(self, options: SinkOptions, schema: StructType) -> None:
         if options.headers is None and "headers" in schema.fieldNames():
@@ -87,7 +87,7 @@ class _Writing:
         self._query = writer_of(options.txn_app_id or str(uuid.uuid4()))
 
     def _of_query(self) -> str:
-        """Return the name under which the batches are counted, in a task."""
+        """Return the id under which batches are counted, in a task."""
         return self._query
 
     @plain
@@ -111,7 +111,7 @@ class _Writing:
         return Message(self._of_query(), rows=_packed(waiting), time=latest)
 
     def _rows(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """Return events, keys and streams of a batch; where there is no event, a pointer to one."""
+        """Return the events, keys and streams of a batch; where there is no event, its pointer."""
         columns = [self._column(batch, field) for field in _ROWS if field.name != "stream"]
         rows = pa.record_batch([*columns, self._streams(batch)], _ROWS)
         is_missing = pc.and_(pc.is_null(rows["event"]), pc.is_null(rows["pointer"]))
@@ -123,7 +123,7 @@ class _Writing:
         return pa.nulls(len(batch), field.type) if name is None else batch.column(name).cast(field.type)
 
     def _streams(self, batch: pa.RecordBatch) -> pa.Array:
-        """Return the stream of each row, if the rows say; a name alone is in the scope that stands beside it."""
+        """Return the stream of each row, if rows name it; a name without a scope is in the scope of its row."""
         if self._options.stream is not None:
             return pa.nulls(len(batch), pa.string())
         names = batch.column("stream").cast(pa.string())
@@ -153,7 +153,7 @@ class _Writing:
         return found
 
     def _commit(self, messages: Iterable[Message | None], number: int | None = None) -> None:
-        """Make all that the tasks have written part of the streams, unless it is."""
+        """Commit what the tasks have written, unless it is committed."""
         done = [one for one in messages if one is not None and (one.rows or one.transactions)]
         if not done:
             return
@@ -170,14 +170,14 @@ class _Writing:
                 store.transactional_writer(stream, query).commit_all(transactions, number, latest)
 
     def _gathered(self, store: Store, messages: Sequence[Message]) -> Mapping[str, str]:
-        """Write the rows that came with messages, in a transaction a stream as those of tasks are."""
+        """Write the rows that came with messages, in one transaction per stream, like those of tasks."""
         with _Sending(store, self._options.stream, messages[0].query) as sending:
             for one in messages:
                 sending.add(_unpacked(one.rows))
             return sending.prepare()
 
     def _abort(self, messages: Iterable[Message | None]) -> None:
-        """Drop what the tasks have written."""
+        """Abort what the tasks have written."""
         prepared = [pair for one in messages if one is not None for pair in one.transactions.items()]
         if prepared:
             with open_at(self._options.address) as store:
@@ -187,21 +187,21 @@ class _Writing:
 
 
 class PenstockWriter(_Writing, DataSourceArrowWriter):
-    """Writes a table."""
+    """Writes a batch query."""
 
     @plain
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        """Make all rows part of the stream, unless there is one of this version."""
+        """Commit all rows, unless this version is committed."""
         self._commit(messages, self._options.txn_version)  # type: ignore[arg-type]
 
     @plain
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        """Drop all rows."""
+        """Abort the transactions of all tasks."""
         self._abort(messages)  # type: ignore[arg-type]
 
 
 class PenstockStreamWriter(_Writing, DataSourceStreamArrowWriter):
-    """Writes micro-batches."""
+    """Writes the micro-batches of a streaming query."""
 
     def _of_query(self) -> str:
         context = TaskContext.get()
@@ -211,25 +211,25 @@ class PenstockStreamWriter(_Writing, DataSourceStreamArrowWriter):
 
     @plain
     def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
-        """Make all rows part of the stream, unless the batch is."""
+        """Commit all rows, unless the batch is committed."""
         self._commit(messages, batchId)  # type: ignore[arg-type]
 
     @plain
     def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
-        """Drop all rows."""
+        """Abort the transactions of all tasks."""
         del batchId
         self._abort(messages)  # type: ignore[arg-type]
 
 
 def writer_of(query: str) -> str:
-    """Return the writer id under which a query writes, and notes time."""
+    """Return the writer id under which a query writes and notes time."""
     return f"spark-{query}"
 
 
 class _Sending:
-    """Sends the rows of a task: a transaction for each stream, and all of them anew if the store went away meanwhile.
+    """Sends the rows of a task, in one transaction per stream; sends all of them again if the store was unreachable.
 
-    ``stream`` is that of all rows, or None if each row names its own.
+    ``stream`` is the target of all rows, or None if each row names its own.
     """
 
     def __init__(self, store: Store, stream: str | None, query: str) -> None:
@@ -248,7 +248,7 @@ class _Sending:
                 self._send_again(error)
 
     def prepare(self) -> dict[str, str]:
-        """Make them durable, for whoever commits them; return the transactions by stream."""
+        """Make the rows durable, to be committed by the driver; return the transactions by stream."""
         try:
             return {stream: part.prepare() for stream, part in self._parts.items()}
         except _LOST as error:
@@ -256,11 +256,11 @@ class _Sending:
             return self.prepare()
 
     def __enter__(self) -> Self:
-        """Forget the rows at the end of the block; if it ends with an exception, on the server too."""
+        """Drop the rows at the end of the block; after an exception, also those that were sent."""
         return self
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        """Forget the rows."""
+        """Drop the rows."""
         self._sent.close()
         if error is not None:
             self._drop()
@@ -284,7 +284,7 @@ class _Sending:
         return self._parts[stream]
 
     def _send_again(self, error: PenstockError) -> None:
-        """Begin anew with all rows so far."""
+        """Start again with all rows so far."""
         self._attempts -= 1
         if not self._attempts:
             raise error
@@ -297,7 +297,7 @@ class _Sending:
 
 
 class _Sent:
-    """Rows that were sent and may have to be sent again: in memory, and in a file where they are many."""
+    """Rows that may have to be sent again: in memory, and in a file if there are many."""
 
     def __init__(self) -> None:
         self._file = SpooledTemporaryFile(max_size=_SPOOL_MAX)  # noqa: SIM115 - it goes with the task
@@ -308,7 +308,7 @@ class _Sent:
         self._writer.write_batch(batch)
 
     def batches(self) -> Iterator[pa.RecordBatch]:
-        """Return all rows so far, in their order."""
+        """Yield all rows so far, in order."""
         end = self._file.tell()
         self._file.seek(0)
         try:
@@ -317,12 +317,12 @@ class _Sent:
             self._file.seek(end)
 
     def close(self) -> None:
-        """Forget them."""
+        """Drop the rows."""
         self._file.close()
 
 
 class _Part:
-    """A transaction of one task."""
+    """The transaction of one task in one stream."""
 
     def __init__(self, store: Store, stream: str, query: str) -> None:
         self._store = store
@@ -350,18 +350,18 @@ class _Part:
             shutil.copyfileobj(event, out, _COPY_SIZE)
 
     def prepare(self) -> str:
-        """Make them durable, for whoever commits them; return the transaction's id."""
+        """Make the events durable, to be committed by the driver; return the transaction's id."""
         self._transaction.prepare()
         return self._transaction.id
 
     def drop(self) -> None:
-        """Forget them."""
+        """Drop the rows."""
         with suppress(PenstockError):  # the lease ends it
             self._transaction.abort()
 
 
 def _runs(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-    """Return the rows of a batch in their order: those with an event together, each other one by itself."""
+    """Split a batch, in order, into runs of rows with an event and single rows without one."""
     start = 0
     for at in np.flatnonzero(pc.is_null(batch["event"]).to_numpy(zero_copy_only=False)).tolist():
         if start < at:

@@ -1,4 +1,4 @@
-"""``format("penstock")``: a stream as a table of Spark, to read and to write, in batches and without end."""
+"""``format("penstock")``: streams as sources and sinks of Spark, for batch and streaming queries."""
 
 from __future__ import annotations
 
@@ -47,19 +47,19 @@ _PARTS: Final = 8  # that a task's worth of bytes is cut into, if nobody asks fo
 
 
 class PenstockSource(DataSource):
-    """A stream of a store."""
+    """The data source that Spark instantiates for ``format("penstock")``."""
 
     def __init__(self, options: MutableMapping[str, str]) -> None:
         self.options = dict(options)
 
     @classmethod
     def name(cls) -> str:
-        """Return what stands in ``format()``."""
+        """Return the name for ``format()``."""
         return "penstock"
 
     @plain
     def schema(self) -> StructType | str:
-        """Return the columns, if nobody named others; this is where a stream that is not there is told of first."""
+        """Return the default columns; a stream that does not exist is reported here first."""
         options = source_options(self.options)
         with open_at(options.address) as store:
             for name in options.streams:
@@ -68,7 +68,7 @@ class PenstockSource(DataSource):
 
     @plain
     def reader(self, schema: StructType) -> PenstockReader:
-        """Return what reads once."""
+        """Return the reader of a batch query."""
         options = source_options(self.options)
         for name in ("max_bytes_per_trigger", "max_events_per_trigger", "align", "mark_rows", "consumer"):
             if getattr(options, name):
@@ -77,7 +77,7 @@ class PenstockSource(DataSource):
         return PenstockReader(options, schema)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's name
-        """Return what reads without end."""
+        """Return the reader of a streaming query."""
         try:
             return self._stream_reader(schema)
         except PenstockError as error:
@@ -92,20 +92,20 @@ class PenstockSource(DataSource):
 
     @plain
     def writer(self, schema: StructType, overwrite: bool) -> PenstockWriter:
-        """Return what writes once."""
+        """Return the writer of a batch query."""
         options = sink_options(self.options)
         if overwrite:
-            raise BadArgument("a stream is only ever appended to: use mode('append')")
+            raise BadArgument("a stream is append-only: use mode('append')")
         if options.time is not None:
-            raise BadArgument("the option 'time' is for writeStream only: who writes once gives no time to wait for")
+            raise BadArgument("the option 'time' is for writeStream only: a batch write has no watermark")
         with open_at(options.address) as store:
             if options.stream is not None:
-                store.transactional_writer(options.stream)  # which tells whether there is such a stream
+                store.transactional_writer(options.stream)  # which raises an error if there is no such stream
         return PenstockWriter(options, schema)
 
     @plain
     def streamWriter(self, schema: StructType, overwrite: bool) -> PenstockStreamWriter:  # noqa: N802
-        """Return what writes a micro-batch at a time; with outputMode("complete") that is the whole result again."""
+        """Return the writer of a streaming query; with outputMode("complete") each batch is the whole result."""
         options = sink_options(self.options)
         if overwrite and options.time is not None:
             raise BadArgument(
@@ -120,9 +120,9 @@ class PenstockSource(DataSource):
 
 @dataclass(frozen=True)
 class Part(InputPartition):
-    """What one task reads; ``time`` is that of the end of the micro-batch, if it has one.
+    """The part that one task reads; ``time`` is that of the end of the micro-batch, if it has one.
 
-    ``tells_time``: if there is no event in it, one row tells the time all the same.
+    ``tells_time``: without an event in it, the part has a watermark-only row.
     """
 
     range: SegmentRange | None = None
@@ -131,7 +131,7 @@ class Part(InputPartition):
 
 
 class _Reading:
-    """What both readers do in tasks: parts in, Arrow batches out."""
+    """The common part of both readers, which runs in tasks: from parts to Arrow batches."""
 
     _in_batches = False
 
@@ -158,7 +158,7 @@ class _Reading:
             yield rows.mark()
 
     def _events(self, store: Store, part: SegmentRange | None) -> Iterator[pa.RecordBatch]:
-        """Return the events of a part; what is gone is an error, or is left out."""
+        """Return the events of a part; lost events are an error, or are skipped."""
         while part is not None and part.start < part.end:
             try:
                 yield from store.read_range(part, max_event_size=self._options.max_event_size)
@@ -173,7 +173,7 @@ class _Reading:
                 return
 
     def _still_there(self, store: Store, cut: StreamCut) -> StreamCut:
-        """Return a cut; if it was truncated away, that is an error, or the next that is there."""
+        """Return a cut; if it was truncated, raise an error or return the next one that exists."""
         is_lenient = not self._options.fail_on_data_loss
         return store.next_cut(cut.stream, cut, cut, skip_truncated=is_lenient).cut
 
@@ -183,7 +183,7 @@ class _Reading:
     def _ranges(
         self, store: Store, starts: Mapping[str, StreamCut], ends: Mapping[str, StreamCut]
     ) -> list[SegmentRange]:
-        """Return what tasks read: parts that are about equally large, and neither tiny nor huge."""
+        """Divide a range into parts for tasks, of about equal size, neither tiny nor huge."""
         spans = [(name, starts[name], end) for name, end in ends.items()]
         wanted = self._options.min_partitions
         whole = sum(one.size for span in spans for one in store.segment_ranges(*span))
@@ -194,11 +194,11 @@ class _Reading:
 
 
 class PenstockReader(_Reading, DataSourceReader):
-    """Reads from one place of a stream to another."""
+    """Reads streams from one position to another."""
 
     @plain
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802 - Spark's name
-        """Take over those filters that spare reading; return the others."""
+        """Accept the filters that save reading; return the others."""
         names = [
             name
             for name in ("segment_id", "offset", *(["type"] if self._options.format == "futoin" else []))
@@ -209,7 +209,7 @@ class PenstockReader(_Reading, DataSourceReader):
 
     @plain
     def partitions(self) -> Sequence[InputPartition]:
-        """Return what the tasks read."""
+        """Return the parts that tasks read."""
         with open_at(self._options.address) as store:
             names = streams_of(store, self._options)
             first = self._cuts_at(store, names, "start")
@@ -227,11 +227,11 @@ class PenstockReader(_Reading, DataSourceReader):
 class PenstockStreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Reads streams from micro-batch to micro-batch.
 
-    An offset of Spark's has the ``cut`` of every stream, their ``uids``, the ``time`` that the writers have promised
-    there, and under which name the query is registered as a ``consumer``: made when the query starts for the first
-    time, it stays in its checkpoint. Where a query began, Spark does not keep, and asks anew when it runs the first
-    batch again; so the end of that batch has its ``begin``, too, as has that of the first batch with a stream that came
-    later. ``event_time`` is the expression that the watermark of the checkpoint is of, if there is one.
+    Spark's offset contains the ``cut`` of every stream, their ``uids``, the ``time`` that the writers have promised
+    there, and the ``consumer`` name of the query, which is chosen when the query starts for the first time and stays in
+    its checkpoint. Spark does not store where a query started, and asks again when it repeats the first batch; so the
+    end offset of that batch also has its ``begin``, and so has that of the first batch with a stream that was added
+    later. ``event_time`` is the expression that the watermark of the checkpoint refers to, if there is one.
     """
 
     _in_batches = True
@@ -248,7 +248,7 @@ class PenstockStreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAvai
 
     @plain
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name
-        """Return where a new query begins."""
+        """Return where a new query starts."""
         names = streams_of(self._store, self._options)
         cuts = cuts_of(self._store, names, self._options.start, option="start")
         is_lenient = not self._options.fail_on_data_loss
@@ -260,7 +260,7 @@ class PenstockStreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAvai
         return self._offset(base, found, _least(step.time for step in begins.values()), begin=found)
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 - Spark's name
-        """Return how much a micro-batch may read; Spark knows one limit, we keep to both."""
+        """Return how much a micro-batch may read; Spark knows one limit, we apply both."""
         if self._options.max_bytes_per_trigger is not None:
             return ReadMaxBytes(self._options.max_bytes_per_trigger)
         if self._options.max_events_per_trigger is not None:
@@ -269,7 +269,7 @@ class PenstockStreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAvai
 
     @plain
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's name
-        """Read no further than what is there now, in events and in time: idle writers may promise on for ever."""
+        """Read no further than what is there now, in events and in time: idle writers may note time for ever."""
         tails = {name: self._store.tail(name) for name in streams_of(self._store, self._options)}
         self._ends = {name: self._store.next_cut(name, tail, tail) for name, tail in tails.items()}
 
@@ -288,12 +288,12 @@ class PenstockStreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAvai
         return found if is_further or is_later else start
 
     def _new_streams(self, start: dict[str, Any]) -> dict[str, StreamCut]:
-        """Return where streams begin that the query has not read yet: all of each is read."""
+        """Return the start of streams that are new to the query, each of which is read completely."""
         names = streams_of(self._store, self._options) if self._ends is None else self._ends
         return {name: self._store.head(name) for name in names if name not in start["uids"]}
 
     def _steps(self, starts: Mapping[str, StreamCut], *, is_limited: bool) -> dict[str, NextCut]:
-        """Return how far each stream is read next; those with something to read share the limits evenly."""
+        """Return the next cut of each stream; the streams with unread events share the limits evenly."""
         shares = 1
         if is_limited and len(starts) > 1:
             shares = sum(self._store.tail(name) != start for name, start in starts.items()) or 1
@@ -315,7 +315,7 @@ class PenstockStreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAvai
         }
 
     def _time_of(self, name: str, step: NextCut) -> int | None:
-        """Return the time that the writers of a stream have promised at the end of a step."""
+        """Return the time that the writers of a stream have promised at its next cut."""
         if self._ends is None:
             return step.time
         return _least((step.time, self._ends[name].time))
@@ -328,7 +328,7 @@ class PenstockStreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAvai
         *,
         begin: Mapping[str, StreamCut],
     ) -> dict[str, Any]:
-        """Return the next offset of a query; without a time if no row can tell it."""
+        """Return the next offset of a query; without a time if no row can carry it."""
         known = base.get("uids", {})
         found = {name: base[name] for name in ("consumer", "event_time") if name in base}
         found["uids"] = {name: known.get(name) or self._store.stream(name).uid for name in sorted(cuts)}
@@ -340,7 +340,7 @@ class PenstockStreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAvai
         return found
 
     def _there(self, offset: Mapping[str, Any], cuts: Mapping[str, StreamCut] | None = None) -> dict[str, StreamCut]:
-        """Return the cuts of an offset, of these very streams, as far as they are there."""
+        """Return the cuts of an offset for streams that still exist, by uid."""
         self._check_event_time(offset)
         found = _cuts(offset["cut"]) if cuts is None else cuts
         self._check_names(found)
@@ -358,7 +358,7 @@ class PenstockStreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAvai
                 )
 
     def _is_there(self, name: str, offset: Mapping[str, Any]) -> bool:
-        """Whether a stream of an offset is there; one that a pattern has found may go, if data may be lost."""
+        """Return whether a stream of an offset exists; one that a pattern found may be gone, if data may be lost."""
         try:
             uid = self._store.stream(name).uid
         except NoSuchStream:
@@ -372,7 +372,7 @@ class PenstockStreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAvai
         return True
 
     def _check_event_time(self, offset: Mapping[str, Any]) -> None:
-        """Refuse a checkpoint whose watermark is of another time: all events may be late by it, and be dropped."""
+        """Refuse a checkpoint whose watermark refers to another expression: all events might be late and be dropped."""
         before, now = offset.get("event_time"), self._options.event_time
         if None not in (before, now) and before != now and self._options.fail_on_data_loss:
             raise BadArgument(
@@ -382,7 +382,7 @@ class PenstockStreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAvai
 
     @plain
     def reportLatestOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name
-        """Return where the streams end now, and how far behind the query is; Spark shows it with its progress."""
+        """Return the current end of the streams and the lag, which Spark shows in its progress."""
         tails = {name: self._store.tail(name) for name in streams_of(self._store, self._options)}
         found: dict[str, Any] = {"cut": _text(tails)}
         if self._reached is not None:
@@ -392,7 +392,7 @@ class PenstockStreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAvai
 
     @plain
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
-        """Return what the tasks read."""
+        """Return the parts that tasks read."""
         last, time = self._there(end), end.get("time")
         begin = _cuts(start["cut"]) | _cuts(end.get("begin", ""))
         first = self._there(end, {name: begin[name] for name in last})
@@ -405,7 +405,7 @@ class PenstockStreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAvai
 
     @plain
     def commit(self, end: dict[str, Any]) -> None:
-        """Note how far the query has come, so that retention may go by it."""
+        """Record the position of the query for retention by consumption."""
         self._lease.move(end["consumer"], self._there(end))
 
     def stop(self) -> None:
@@ -423,35 +423,35 @@ def _text(cuts: Mapping[str, StreamCut]) -> str:
 
 
 def _least(times: Iterable[int | None]) -> int | None:
-    """Return the earliest of some times; None if there is one that nobody knows, or none at all."""
+    """Return the earliest of some times; None if one of them is unknown, or there are none."""
     found = list(times)
     known = [time for time in found if time is not None]
     return min(known) if known and len(known) == len(found) else None
 
 
 class RefusedStreamReader(DataSourceStreamReader):
-    """Tells what is wrong when it is first asked; an error before that, Spark covers with one of its own."""
+    """A reader that raises an error at its first call; Spark would hide an error that is raised earlier."""
 
     def __init__(self, error: PenstockError) -> None:
         self._error = error
 
     @plain
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name
-        """Tell what is wrong with a new query."""
+        """Raise the error for a new query."""
         raise self._error
 
     @plain
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
-        """Tell what is wrong with a query that goes on."""
+        """Raise the error for a restarted query."""
         del start, limit
         raise self._error
 
     @plain
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
-        """Tell what is wrong with a query that goes on in the middle of a micro-batch."""
+        """Raise the error for a query that is restarted within a micro-batch."""
         del start, end
         raise self._error
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Nothing is ever read."""
+        """Fail: a refused query has no parts."""
         raise AssertionError(partition)

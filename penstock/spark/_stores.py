@@ -1,4 +1,4 @@
-"""Stores in Spark's Python processes: opened once in each, however many tasks it runs."""
+"""Stores in Spark's Python processes: each is opened once per process, however many tasks it runs."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ __all__ = ["PATIENCE_S", "open_at", "shared"]
 PATIENCE_S: Final = 30.0
 _RETRY_S: Final = 0.1
 _OPEN_MAX: Final = 8
-_open: Final[OrderedDict[Address, Store]] = OrderedDict()  # the last used last
+_open: Final[OrderedDict[Address, Store]] = OrderedDict()  # least recently used first
 _lock: Final = threading.Lock()
 
 
 def open_at(address: Address, *, own: bool = True, patience_s: float = 0.0) -> Store:
-    """Open a store; the caller closes it. Nobody makes one by misspelling its folder.
+    """Open a store, which the caller closes; a misspelled folder does not create one.
 
-    A server that was there when the query began, and is not now, may be back within ``patience_s``.
+    Wait up to ``patience_s`` for a server that was there when the query started.
     """
     deadline = time.monotonic() + patience_s
     while True:
@@ -44,7 +44,7 @@ def open_at(address: Address, *, own: bool = True, patience_s: float = 0.0) -> S
 
 def _open_now(address: Address, *, own: bool) -> Store:
     if "://" not in address.store and not os.path.isdir(address.store):
-        raise StoreUnreachable(address.store, reason="there is no such folder on this machine")
+        raise StoreUnreachable(address.store, reason="no such folder on this machine")
     return penstock.connect(
         address.store,
         own=own,
@@ -56,10 +56,10 @@ def _open_now(address: Address, *, own: bool) -> Store:
 
 
 def shared(address: Address) -> Store:
-    """Return the store of this process at an address; it stays open for the tasks that come.
+    """Return this process's store at an address; it stays open for later tasks.
 
-    A process of tasks does not own a folder: Spark kills it when it is idle. A task is patient: who planned it was with
-    the store just before.
+    A task process does not own a folder, because Spark kills it when it is idle. A task waits for the store, because
+    its planner was connected to it just before.
     """
     is_task = TaskContext.get() is not None
     with _lock:
@@ -67,6 +67,6 @@ def shared(address: Address) -> Store:
         _open[address] = store
         if len(_open) > _OPEN_MAX:
             _, oldest = _open.popitem(last=False)
-            with suppress(PenstockError):  # whoever used it was told
+            with suppress(PenstockError):  # its user got the error
                 oldest.close()
         return store

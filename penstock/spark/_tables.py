@@ -1,8 +1,8 @@
-"""Tables that jobs write, a micro-batch at a time: one that is there is not written again.
+"""Tables that jobs write, one micro-batch at a time: a batch that is already there is not written again.
 
-A batch is known by its job, which is as old as the job's checkpoint, and its number. Parquet has a folder for each
-date, in it one for each batch, and beside them a note of the last batch of each job. Delta is the same files, and a log
-that says which of them count, and the last batch of each job.
+A batch is identified by its job, whose id is stored in the checkpoint, and its number. A Parquet table has a folder for
+each date, with a folder for each batch, and a record of the last batch of each job. A Delta table has the same files,
+and a log that says which of them count, and the last batch of each job.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 __all__ = ["LARGE", "Archive", "clear_attempts", "delta_writer", "parquet_writer", "sync"]
 
-LARGE: Final = "_large"  # what begins so is no partition for those who read the table
+LARGE: Final = "_large"  # readers of the table ignore names with this prefix
 _NEW: Final = "_new"
 _LAST: Final = "_last"
 _COPY_SIZE: Final = 1 << 20
@@ -45,15 +45,15 @@ _LOG_FILES: Final = 8  # that may be new: ours, that of the table itself, those 
 
 
 def clear_attempts(table: str, job: str) -> None:
-    """Remove what was left of a job that was killed; nobody else is at it."""
+    """Remove the remains of a job that was killed; the caller holds its lock."""
     for before in (*Path(table, _NEW).glob(f"{job}-*"), *Path(table, LARGE).glob(f"{job}-*.part")):
         shutil.rmtree(before) if before.is_dir() else before.unlink()
 
 
 def parquet_writer(table: str, job: str) -> Write:
-    """Return what writes a batch to a table of Parquet, under the name of a job."""
+    """Return a batch writer to a Parquet table, for a job."""
     if Path(table, _DELTA_LOG).exists():
-        raise BadArgument(f"{table} is a table of Delta, which would not know of other files: go on with delta")
+        raise BadArgument(f"{table} is a Delta table, whose log would not contain other files: use delta")
     last = Path(table, _LAST, job)
 
     def write(df: DataFrame, batch: int) -> int | None:
@@ -72,14 +72,14 @@ def parquet_writer(table: str, job: str) -> Write:
 
 
 def delta_writer(table: str, job: str) -> Write:
-    """Return what writes a batch to a Delta table, under the name of a job."""
+    """Return a batch writer to a Delta table, for a job."""
     try:
         from deltalake import CommitProperties, DeltaTable, Schema, Transaction  # noqa: PLC0415
         from deltalake.transaction import AddAction  # noqa: PLC0415
     except ModuleNotFoundError:
         raise BadArgument("a Delta table needs the package deltalake: pip install 'penstock-stream[delta]'") from None
     if Path(table, _LAST).exists():
-        raise BadArgument(f"{table} is a table of Parquet, whose files Delta would not know: go on without delta")
+        raise BadArgument(f"{table} is a Parquet table, whose files a Delta log would not contain: leave out delta")
 
     def write(df: DataFrame, batch: int) -> int | None:
         schema = Schema.from_json(df.schema.json())
@@ -101,10 +101,10 @@ def delta_writer(table: str, job: str) -> Write:
 
 
 def _write_files(df: DataFrame, table: str, batch: str) -> dict[Path, int]:
-    """Write a batch as files of Parquet, in place of those of an attempt that was not finished; return their rows.
+    """Write a batch as Parquet files, replacing those of an unfinished attempt; return the number of rows.
 
-    They are written elsewhere, and put in their places then: Spark would take what tasks of a driver that was killed
-    have left, and that of other jobs that write to the table, for its own.
+    The files are written to another folder and then moved: Spark would include files that tasks of a killed driver, or
+    other jobs, write to the table.
     """
     seen, new = Observation(), Path(table, _NEW, f"{batch}-{uuid.uuid4().hex}")
     named = df.observe(seen, F.count(F.lit(1)).alias("rows")).withColumn("batch", F.lit(batch))
@@ -126,7 +126,7 @@ def _write_files(df: DataFrame, table: str, batch: str) -> dict[Path, int]:
 
 
 def sync(*places: Path) -> None:
-    """See files and folders durable."""
+    """Make files and folders durable."""
     for place in places:
         file = os.open(place, os.O_RDONLY)
         try:
@@ -136,7 +136,7 @@ def sync(*places: Path) -> None:
 
 
 def _added(table: str, file: Path, rows: int) -> dict[str, Any]:
-    """Return what Delta's log says of a file."""
+    """Return the entry of a file in Delta's log."""
     date, found = file.parents[1].name.removeprefix("date="), file.stat()
     return {
         "path": file.relative_to(table).as_posix(),
@@ -149,9 +149,9 @@ def _added(table: str, file: Path, rows: int) -> dict[str, Any]:
 
 
 class Archive:
-    """Writes batches with events of any size: those too large for a row are copied to files beside the table.
+    """Writes batches with events of any size: those too large for a row are copied to files in the table's folder.
 
-    ``rows`` counts what was written.
+    ``rows`` is the number of rows written.
     """
 
     def __init__(self, write: Write, table: str, address: Address) -> None:
@@ -174,7 +174,7 @@ class Archive:
 
 
 def _copy_large(address: Address, table: str, rows: Iterable[Row]) -> None:
-    """Copy events to files, in a task; a file is there whole or not at all."""
+    """Copy events to files, in a task; a file appears when it is complete."""
     for row in rows:
         place = Path(table, row["file"])
         if place.exists():

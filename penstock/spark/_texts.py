@@ -1,4 +1,4 @@
-"""Bytes as text: Spark takes any bytes that it is told are UTF-8, and fails where somebody looks at them."""
+"""Bytes as text: Spark accepts any bytes as UTF-8, and fails only when a query uses them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def texts_of(events: pa.Array) -> pa.Array:
 
 
 def readable(events: pa.Array) -> pa.Array:
-    """Return events as texts that can be looked at: what is not UTF-8 in them is replaced."""
+    """Return events as readable texts, in which bytes that are not UTF-8 are replaced."""
     return _as_texts(events, lambda event: event.decode(errors="replace"))
 
 

@@ -1,4 +1,4 @@
-"""Micro-batches written to a stream one by one, for output modes that Spark does not let a Python sink have."""
+"""Writing micro-batches to a stream with ``foreachBatch``, for output modes that Spark does not offer Python sinks."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ _QUERY: Final = "sql.streaming.queryId"
 def to_stream(
     store: str | os.PathLike[str], stream: str | None = None, *, app_id: str | None = None, **options: str
 ) -> Callable[[DataFrame, int], None]:
-    """Return what ``foreachBatch`` takes to write each micro-batch to a stream, exactly once.
+    """Return a function for ``foreachBatch`` that writes each micro-batch to a stream exactly once.
 
-    ``options`` are those of the sink. Batches are counted under ``app_id``, by default the id of the query, so that one
-    which Spark runs again is found to be there. With ``outputMode("update")`` each batch has the results that changed:
-    give them a ``key``, and the last event of a key is the one that counts.
+    ``options`` are those of the sink. Batches are counted under ``app_id``, by default the id of the query, so that a
+    batch that Spark runs again is found. With ``outputMode("update")`` each batch has the results that changed: set a
+    ``key``; the last event of a key counts.
     """
     text = os.fspath(store)
     given = {"store": text if "://" in text else os.path.abspath(text)} | options
@@ -44,5 +44,5 @@ def _query_of(df: DataFrame) -> str:
     context = getattr(df.sparkSession, "sparkContext", None)  # a session of Spark Connect has none
     found = None if context is None else context.getLocalProperty(_QUERY)
     if found is None:
-        raise BadArgument("to_stream does not know the query here: give it a name with app_id=, one for each query")
+        raise BadArgument("to_stream cannot determine the query here: pass app_id=, a different one for each query")
     return str(found)

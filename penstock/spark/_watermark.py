@@ -1,7 +1,7 @@
-"""The writers' own watermark as Spark's: exact, where Spark alone has to guess how late events may come.
+"""The writers' own watermark as Spark's: exact, where Spark alone must guess how late events may arrive.
 
-Time goes on without events, too. So the source is loaded once more, with rows that only tell the time; they are seen by
-the watermark, and dropped behind it.
+The watermark also advances without events. The source is therefore loaded again with watermark-only rows; the watermark
+sees them, and a filter after it drops them.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ __all__ = ["with_writer_watermark"]
 def with_writer_watermark(
     df: DataFrame, name: str, event_time: Column, delay: str | timedelta = "0 seconds"
 ) -> DataFrame:
-    """Add the column ``name``, when each event happened, with the watermark that the stream's writers promise.
+    """Add the column ``name``, the time of each event, with the watermark that the stream's writers promise.
 
-    ``df`` is a source of ``format("penstock")`` just as it was loaded: before anything else is done to it. With a
-    ``delay``, as in "1 hour", the watermark stays so far behind what the writers promise: state is kept for longer, and
-    ``dropDuplicatesWithinWatermark`` finds what comes twice within that time.
+    ``df`` is a source of ``format("penstock")`` as it was loaded, without any transformation. With a ``delay``, such as
+    "1 hour", the watermark stays that far behind the promise: state is kept for longer, and
+    ``dropDuplicatesWithinWatermark`` finds duplicates within that time.
     """
     delay_ms = milliseconds_of("delay", delay)
     missing = [one for one in ("mark_time", "offset") if one not in df.columns]
@@ -42,14 +42,16 @@ def with_writer_watermark(
             "it was loaded, and name mark_time and offset if you name columns with .schema()"
         )
     if name in df.columns:
-        raise BadArgument(f"the source has a column {name!r} already: give the time another name")
+        raise BadArgument(f"the source already has a column {name!r}: give the time another name")
     kind = df.select(event_time).schema[0].dataType
     if isinstance(kind, NumericType):
-        raise BadArgument(f"the time of an event is no {kind.simpleString()}: make it one with timestamp_millis(…)")
+        raise BadArgument(
+            f"the time of an event cannot be a {kind.simpleString()}: convert it with timestamp_millis(…)"
+        )
     timed = df
     if df.isStreaming:
         timed = _with_mark_rows(df, _text_of(event_time)).withWatermark("mark_time", f"{delay_ms} milliseconds")
-    # A barrier: without it the filter would be moved before the watermark, and rows that only tell the time be lost.
+    # A barrier: without it the filter would be moved before the watermark, and watermark-only rows would be lost.
     observed = timed.observe(
         f"penstock-{uuid.uuid4()}", F.max("mark_time").alias("watermark"), F.count("offset").alias("events")
     )
@@ -59,12 +61,12 @@ def with_writer_watermark(
 
 
 def _text_of(column: Column) -> str:
-    """Return an expression as text: the checkpoint's watermark is of this one, and of no other."""
+    """Return an expression as text, for the checkpoint, whose watermark refers to this expression only."""
     return str(column).removeprefix("Column<'").removesuffix("'>")
 
 
 def _with_mark_rows(df: DataFrame, event_time: str) -> DataFrame:
-    """Return the source again, with rows that only tell the time."""
+    """Return the source again, with watermark-only rows."""
     options = _options_of(df)
     if options is None:
         raise BadArgument(
@@ -83,7 +85,7 @@ def _with_mark_rows(df: DataFrame, event_time: str) -> DataFrame:
 
 
 def _options_of(df: DataFrame) -> dict[str, str] | None:
-    """Return the options of a source that nothing was done to yet; None if it is something else."""
+    """Return the options of a source without transformations; None for any other DataFrame."""
     any_df: Any = df
     if hasattr(df, "_jdf"):
         plan = any_df._jdf.queryExecution().analyzed()

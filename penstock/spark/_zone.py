@@ -1,4 +1,4 @@
-"""The time zone of a session, as its tasks learn of it."""
+"""The time zone of a session, for its tasks."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ _LOCAL: Final = "/etc/localtime"
 
 
 def session_zone() -> str:
-    """Return the zone of the session that a task is of; without one in its settings, that of the machine, as Spark."""
+    """Return the zone of a task's session; without one in its settings, that of the machine, as in Spark."""
     context = TaskContext.get()
     return known_zone((None if context is None else context.getLocalProperty(_SETTING)) or _local_zone())
 
 
 def known_zone(name: str) -> str:
-    """Return a zone by a name that Arrow knows; Java knows some more."""
+    """Return a zone by a name that Arrow knows; Java knows more names."""
     offset = _OFFSET.fullmatch(name)
     zone = name if offset is None else f"{offset[1]}{int(offset[2]):02}:{offset[3] or '00'}"
     try:
@@ -37,6 +37,6 @@ def known_zone(name: str) -> str:
 
 
 def _local_zone() -> str:
-    """Return the zone of this machine; UTC if it does not say."""
+    """Return the zone of this machine; UTC by default."""
     _, found, name = os.path.realpath(_LOCAL).partition("/zoneinfo/")
     return os.environ.get("TZ") or (name if found else "UTC")

@@ -1,8 +1,8 @@
-"""What ``penstock demo`` does: three plants whose readings come late and out of order, and Spark that counts them.
+"""The pipeline of ``penstock demo``: three plants whose readings arrive late and out of order, and Spark that counts.
 
-One plant is punctual, one is shaken up, and the line to the third is down for two minutes: all that it measured
-meanwhile comes at once, long after the others are past it. Time is that of the story: whenever forty seconds of it have
-been written, both queries read what is new, so it goes the same way on every machine.
+One plant is punctual, one sends out of order, and the third is offline for two minutes: its readings of that time
+arrive at once, long after those of the others. Time is simulated: whenever forty seconds of it have been written,
+both queries read what is new, so the result is the same on every machine.
 """
 
 from __future__ import annotations
@@ -47,13 +47,13 @@ _BEGIN: Final = int(datetime(2026, 11, 1, 8, tzinfo=UTC).timestamp())
 _LENGTH_S: Final = 600
 _ROUND_S: Final = 40
 _PER_SECOND: Final = 20
-_DOWN: Final = (200, 320)  # the line to the third plant
+_DOWN: Final = (200, 320)  # when the third plant is offline
 _SCHEMA: Final = "n bigint, plant string, at bigint"
 
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """When something was measured, and when it came; in seconds of the story."""
+    """A reading: when it was measured and when it arrived, in seconds of simulated time."""
 
     number: int
     plant: str
@@ -63,13 +63,13 @@ class Reading:
 
 @dataclass(slots=True)
 class Story:
-    """What happened, for the table and the chart; windows are by the second at which they begin."""
+    """The results, for the table and the chart; windows are keyed by the second at which they start."""
 
     readings: list[Reading] = field(default_factory=list)
     exact: Counter[int] = field(default_factory=Counter)
     guessed: Counter[int] = field(default_factory=Counter)
-    lost: set[int] = field(default_factory=set)  # numbers of readings that Spark's guess took for late
-    exact_line: list[tuple[float, float]] = field(default_factory=list)  # what was promised when
+    lost: set[int] = field(default_factory=set)  # numbers of readings that Spark's own watermark dropped
+    exact_line: list[tuple[float, float]] = field(default_factory=list)  # the promise over time
     guessed_line: list[tuple[float, float]] = field(default_factory=list)
     archived: int = 0
     large_is_whole: bool = False
@@ -77,12 +77,12 @@ class Story:
 
     @property
     def windows(self) -> Counter[int]:
-        """How many readings each window has in truth."""
+        """The true number of readings of each window."""
         return Counter(int(one.at // WINDOW_S) * WINDOW_S for one in self.readings if one.at < _LENGTH_S)
 
 
 def readings() -> list[Reading]:
-    """Return everything that is going to be measured, in the order in which it comes."""
+    """Return all readings, in the order of arrival."""
     chance = random.Random(7)
     found: list[tuple[float, float, str]] = []
     for plant in ("north", "west", "south"):
@@ -92,13 +92,13 @@ def readings() -> list[Reading]:
             if plant == "south" and _DOWN[0] <= at < _DOWN[1]:
                 delay = _DOWN[1] - at + chance.uniform(0, 2)
             found.append((at + delay, at, plant))
-    found.append((_LENGTH_S + 60.0, _LENGTH_S + 60.0, "north"))  # long after all others, so that every window is over
+    found.append((_LENGTH_S + 60.0, _LENGTH_S + 60.0, "north"))  # long after all others, so that every window closes
     found.sort()
     return [Reading(number, plant, at, came) for number, (came, at, plant) in enumerate(found)]
 
 
 def tell(spark: SparkSession, folder: Path, say: Callable[[str], object]) -> Story:
-    """Let it all happen in a folder that is empty."""
+    """Run the pipeline in an empty folder."""
     begun = time.perf_counter()
     story = Story(readings())
     register(spark)
@@ -131,7 +131,7 @@ def tell(spark: SparkSession, folder: Path, say: Callable[[str], object]) -> Sto
 
 
 def _write_all(all_readings: list[Reading], writers: dict[str, _Plant]) -> Iterator[float]:
-    """Write readings as they come, a part of the story at a time; yield how far it is."""
+    """Write readings as they arrive, in rounds; yield the simulated time after each."""
     done, now = 0, 0.0
     while done < len(all_readings):
         now += _ROUND_S
@@ -145,7 +145,7 @@ def _write_all(all_readings: list[Reading], writers: dict[str, _Plant]) -> Itera
 
 
 class _Plant:
-    """Writes the readings of one plant, and promises what it has sent all of."""
+    """Writes the readings of one plant, and notes the times up to which they are complete."""
 
     def __init__(self, writer: StreamWriter, all_readings: list[Reading]) -> None:
         self._writer = writer
@@ -156,13 +156,13 @@ class _Plant:
         writer.note_time(_BEGIN * 1000)
 
     def send(self, one: Reading) -> None:
-        """Write one."""
+        """Write one reading."""
         event = {"n": one.number, "plant": one.plant, "at": int((_BEGIN + one.at) * 1000)}
         self._writer.write_event(json.dumps(event).encode(), key=one.plant)
         self._sent.add(one.number)
 
     def promise(self, now: float) -> None:
-        """Say up to when everything was sent."""
+        """Note the time up to which all readings are sent."""
         while self._waiting and self._waiting[0][1] in self._sent:
             heapq.heappop(self._waiting)
         self.promised = min(self._waiting[0][0], now) if self._waiting else now
@@ -171,7 +171,7 @@ class _Plant:
 
 
 def _write_large(store: Store) -> None:
-    """Write one event as a file: it is as large as it likes."""
+    """Write one large event as a file."""
     with store.writer(STREAM) as writer, writer.begin_write_event("camera") as out:
         for number in range(LARGE_SIZE >> 20):
             out.write(_large_part(number))
@@ -182,7 +182,7 @@ def _large_part(number: int) -> bytes:
 
 
 def _is_whole(table: Path) -> bool:
-    """Whether the archive has the large event, byte for byte."""
+    """Return whether the archive has the large event, byte for byte."""
     files = list((table / "_large").iterdir())
     wanted = hashlib.sha256()
     for number in range(LARGE_SIZE >> 20):
@@ -192,7 +192,7 @@ def _is_whole(table: Path) -> bool:
 
 
 def _await_time(store: Store, writers: dict[str, _Plant]) -> None:
-    """Wait until what all have promised is a watermark."""
+    """Wait until the noted times have become a watermark."""
     wanted = int((_BEGIN + min(one.promised for one in writers.values())) * 1000)
     while (mark := store.watermark(STREAM)) is None or mark.lower < wanted:
         store.maintain()
@@ -201,7 +201,7 @@ def _await_time(store: Store, writers: dict[str, _Plant]) -> None:
 def _source(spark: SparkSession, folder: Path) -> DataFrame:
     reader = spark.readStream.format("penstock").option("store", str(folder / "data")).option("stream", STREAM)
     reader = reader.option("format", "json").option("json_schema", _SCHEMA)
-    return reader.option("on_corrupt", "column").load()  # the film is no JSON
+    return reader.option("on_corrupt", "column").load()  # the film is not JSON
 
 
 def _exact(spark: SparkSession, folder: Path) -> DataFrame:
@@ -224,22 +224,22 @@ def _counts(spark: SparkSession, table: str) -> Counter[int]:
 
 
 def _watermark(query: StreamingQuery) -> float:
-    """Return what a query's watermark is, in seconds of the story."""
+    """Return the watermark of a query, in seconds of simulated time."""
     last = query.lastProgress
     return 0.0 if last is None else _seconds(last.eventTime.get("watermark")) or 0.0
 
 
 def _seconds(text: str | None) -> float | None:
-    """Return a watermark of Spark's in seconds of the story; it is 1970 before there is one."""
+    """Return a watermark of Spark's in seconds of simulated time; Spark reports 1970 before there is one."""
     if text is None or (time := datetime.fromisoformat(text).timestamp()) <= 0:
         return None
     return time - _BEGIN
 
 
 def _late(store: Store, query: StreamingQuery) -> Iterator[int]:
-    """Return the readings that a query took for late: whose window was over, by its watermark, when they came.
+    """Return the readings that a query dropped as late: their window was closed when they arrived.
 
-    That is the watermark of the batch before: a batch's own, which it reports, closes windows when all of it is read.
+    The watermark of the previous batch decides: the one that a batch reports closes windows after the batch.
     """
     marks = {one.batchId: _seconds(one.eventTime.get("watermark")) for one in query.recentProgress}
     for one in query.recentProgress:

@@ -265,7 +265,7 @@ def test_terminal_gets_tables_and_human_figures(call_on_terminal: CallOnTerminal
     [
         ("--retention-size 0", "invalid --retention-size 0: use a whole number of at least 1"),
         ("--retention-time 0s", "invalid --retention-time 0.0: use a number above 0"),
-        ("--retention-time 1x", "--retention-time cannot be '1x': give a number and ms, s, m, h, d or w, like 7d"),
+        ("--retention-time 1x", "invalid --retention-time '1x': use a number and ms, s, m, h, d or w, like 7d"),
         ("--scale-events 0", "invalid --scale-events 0.0: use a number above 0"),
         ("--scale-bytes 0", "invalid --scale-bytes 0: use a number above 0"),
         ("--segments 0", "invalid --segments 0: use a whole number from 1 to 10,000"),

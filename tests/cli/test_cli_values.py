@@ -94,7 +94,7 @@ def test_segments_and_ranges() -> None:
 )
 def test_what_is_none_is_refused_with_an_example(parse: Callable[[str, str], object], text: str) -> None:
     """The message shows how it is meant."""
-    with pytest.raises(BadArgument, match=r"^--option cannot be .*give "):
+    with pytest.raises(BadArgument, match=r"^invalid --option .*use "):
         parse("--option", text)
 
 

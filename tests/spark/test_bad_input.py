@@ -81,9 +81,9 @@ def test_a_store_that_cannot_be_reached(spark: SparkSession, tmp_path: Path) -> 
 @pytest.mark.usefixtures("store")
 def test_options_that_cannot_be(spark: SparkSession, folder: Path) -> None:
     """Told when the table is loaded, each with its name."""
-    with refused(BadArgument, "'strat' is no option", "'start'"):
+    with refused(BadArgument, "'strat' is not an option", "'start'"):
         load_table(spark, folder, strat="earliest")
-    with refused(BadArgument, "'min_partitions' cannot be 'few'"):
+    with refused(BadArgument, "invalid value 'few' of the option 'min_partitions'"):
         load_table(spark, folder, min_partitions="few")
     with refused(BadArgument, "'store' is missing"):
         spark.read.format("penstock").option("stream", STREAM).load()

@@ -262,7 +262,7 @@ def test_what_is_truncated_before_a_task_reads_it_is_an_error_or_is_left_out(
 
 def test_an_event_is_opened_only_if_the_store_is_known() -> None:
     """A pointer does not say which store it is of."""
-    with pytest.raises(BadArgument, match="open_event does not know the store"):
+    with pytest.raises(BadArgument, match="open_event needs a store"):
         open_event("plant/readings:0@0")
-    with pytest.raises(BadArgument, match="no event pointer"):
+    with pytest.raises(BadArgument, match="invalid event pointer"):
         open_event("nonsense", "/data")

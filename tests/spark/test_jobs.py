@@ -271,7 +271,7 @@ def test_jobs_refuse_what_makes_no_sense(spark: SparkSession, store: Store, fold
                 spark, folder, STREAM, time="mark_time", length="1 second", group_by=[f"stream AS {column}"],
                 table=tmp_path / "table",
             )  # fmt: skip
-    with pytest.raises(BadArgument, match="no bigint"):
+    with pytest.raises(BadArgument, match="cannot be a bigint"):
         windows(spark, folder, STREAM, time="offset", length="1 second", table=tmp_path / "table")
     with pytest.raises(NoSuchStream):
         windows(spark, folder, STREAM, time="mark_time", length="1 second", into="plant/none", follow=True)
@@ -282,13 +282,13 @@ def test_jobs_refuse_what_makes_no_sense(spark: SparkSession, store: Store, fold
 def test_a_job_that_is_refused_leaves_nothing(spark: SparkSession, store: Store, folder: Path, tmp_path: Path) -> None:
     """No consumer that would hold events back, and the stream is kept as it was."""
     (tmp_path / "file").touch()
-    with pytest.raises(BadArgument, match=r"no place for a checkpoint in .*file"):
+    with pytest.raises(BadArgument, match=r"cannot create a checkpoint in .*file"):
         archive(spark, folder, STREAM, tmp_path / "file", discard=True)
     (tmp_path / "delta" / "_delta_log").mkdir(parents=True)
-    with pytest.raises(BadArgument, match="a table of Delta"):
+    with pytest.raises(BadArgument, match="a Delta table"):
         archive(spark, folder, STREAM, tmp_path / "delta", discard=True)
     (tmp_path / "parquet" / "_last").mkdir(parents=True)
-    with pytest.raises(BadArgument, match="a table of Parquet"):
+    with pytest.raises(BadArgument, match="a Parquet table"):
         archive(spark, folder, STREAM, tmp_path / "parquet", delta=True, discard=True)
     assert store.stream(STREAM).config.retention is None
     assert not store.consumers(STREAM)
@@ -303,7 +303,7 @@ def test_a_checkpoint_is_of_one_job_that_runs_once_at_a_time(
     table, place = tmp_path / "table", tmp_path / "table" / "_checkpoint"
     with (
         Job.at(str(place), "archive", Address(str(folder)), STREAM).held(),
-        pytest.raises(JobRunning, match="is running: wait for it"),
+        pytest.raises(JobRunning, match="is already running: wait until it ends"),
     ):
         archive(spark, folder, STREAM, table)
     assert archive(spark, folder, STREAM, table).rows == 1
@@ -316,7 +316,7 @@ def test_a_checkpoint_is_of_one_job_that_runs_once_at_a_time(
     store.create_stream("plant/third")
     with pytest.raises(BadArgument, match="another job, aggregate with plant/readings, plant/out"):
         aggregate(spark, folder, [STREAM], "plant/third", checkpoint=tmp_path / "merging")
-    with pytest.raises(BadArgument, match="cannot become another"):
+    with pytest.raises(BadArgument, match="its name cannot change"):
         archive(spark, folder, STREAM, table, consumer="nightly")
     store.seal_stream(STREAM)
     store.delete_stream(STREAM)

@@ -51,7 +51,7 @@ def _places(store: "Store", group: "ReaderGroup", to: "Sequence[str]") -> "Check
     if ":" in to[0] and not is_time(to[0]):
         return [StreamCut.parse(text) for text in to]
     if len(to) > 1:
-        raise BadArgument(f"--to cannot be {' and '.join(to)}: only cuts may be combined")
+        raise BadArgument(f"invalid --to {' and '.join(to)}: only cuts may be combined")
     if to[0] in ("head", "tail") or is_time(to[0]):
         return [parse_place(store, stream, "--to", to[0]) for stream in group.streams]
     checkpoints = group.checkpoints
