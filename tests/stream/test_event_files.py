@@ -122,7 +122,7 @@ def test_an_error_that_was_swallowed_is_told_again_at_the_end(
             patch.setattr(LargeWrite, "write", refuse)
             with pytest.raises(DiskFull):
                 out.write(bytes(100))
-        with pytest.raises(EventAborted, match="no room left"):
+        with pytest.raises(EventAborted, match="no space left"):
             out.write(b"more")
 
     def write_in_block() -> None:
@@ -134,7 +134,7 @@ def test_an_error_that_was_swallowed_is_told_again_at_the_end(
     else:
         write_badly()
         end = out.close
-    with pytest.raises(EventAborted, match="no room left") as caught:
+    with pytest.raises(EventAborted, match="no space left") as caught:
         end()
     assert isinstance(caught.value.cause, DiskFull)
     out.close()

@@ -123,7 +123,7 @@ def test_a_full_disk_stops_the_writer_and_not_the_store() -> None:
         for call in ("reserve", "create"):
             disk.fail(Fault.ENOSPC, on=call, call=None)
         written = write_until_it_fails(writer)
-        with pytest.raises(WriterFailed, match="no room left") as caught:
+        with pytest.raises(WriterFailed, match="no space left") as caught:
             writer.write_event(b"late")
         assert isinstance(caught.value.cause, DiskFull)
         with pytest.raises(DiskFull):

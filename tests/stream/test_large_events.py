@@ -856,7 +856,7 @@ def test_a_disk_that_refuses_in_the_middle_of_a_large_event_costs_that_event_alo
             out.write(bytes(3 * MIB))
             settle(manager)
             disk.fail(fault, on=call, call=1 if call == "pwritev" else None)  # the journal has its budget already
-            with pytest.raises(PenstockError, match=r"no room left|the disk failed"):
+            with pytest.raises(PenstockError, match=r"no space left|the disk failed"):
                 out.writelines([bytes(MIB)] * 40)
             for use_it in (lambda: out.write(b"more"), out.close):
                 with pytest.raises(EventAborted, match="because writing it failed"):

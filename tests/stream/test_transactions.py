@@ -580,7 +580,7 @@ def test_a_transaction_is_found_by_its_id(disk: MemoryDisk, cpo: Cpo, kind: str)
         assert writer.get(committed.id).status == "committed"
         assert_ended(committed.id, store)
         for unknown in (aborted.id, left.id, "0" * 32, "no id at all"):
-            with pytest.raises(NoSuchTransaction, match="never begun, or ended long ago, or with its store"):
+            with pytest.raises(NoSuchTransaction, match="never begun, or ended long ago, or when its store was closed"):
                 writer.get(unknown)
 
 
