@@ -151,11 +151,17 @@ def _converted(array: pa.Array, kind: pa.DataType, zone: str) -> pa.Array:
 
 
 def _times(texts: pa.Array, kind: pa.DataType, zone: str) -> pa.Array:
-    """Parse times with their own zone, or in ``zone``; an ambiguous time in autumn is the earlier one."""
+    """Parse times with their own zone, or in ``zone``, as Spark does.
+
+    An ambiguous time in autumn is the earlier one. One that a clock set forward in spring skips is as far behind the
+    change as it is behind the last time before: then ``skipped`` is not zero.
+    """
     has_zone = pc.match_substring_regex(texts, _OWN_ZONE)
     own = pc.if_else(has_zone, texts, None).cast(kind)
     local = pc.if_else(has_zone, None, texts).cast(pa.timestamp(kind.unit))
-    return pc.coalesce(own, pc.assume_timezone(local, zone, ambiguous="earliest", nonexistent="latest").cast(kind))
+    zoned = pc.assume_timezone(local, zone, ambiguous="earliest", nonexistent="earliest")
+    skipped = pc.subtract(local, pc.local_timestamp(zoned))
+    return pc.coalesce(own, pc.add(zoned, skipped).cast(kind))
 
 
 def _python_kinds(kind: pa.DataType) -> tuple[type, ...]:

@@ -24,7 +24,7 @@ from penstock.spark._filters import is_wanted, kept, taken_over
 from penstock.spark._options import sink_options, source_options
 from penstock.spark._places import check_order, cuts_of, streams_of
 from penstock.spark._sink import PenstockStreamWriter, PenstockWriter
-from penstock.spark._stores import open_at, shared
+from penstock.spark._stores import PATIENCE_S, open_at, shared
 from penstock.spark._zone import session_zone
 
 if TYPE_CHECKING:
@@ -210,7 +210,7 @@ class PenstockReader(_Reading, DataSourceReader):
     @plain
     def partitions(self) -> Sequence[InputPartition]:
         """Return the parts that tasks read."""
-        with open_at(self._options.address) as store:
+        with open_at(self._options.address, patience_s=PATIENCE_S) as store:
             names = streams_of(store, self._options)
             first = self._cuts_at(store, names, "start")
             last = self._cuts_at(store, names, "end")
@@ -240,7 +240,7 @@ class PenstockStreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAvai
 
     @cached_property
     def _store(self) -> Store:
-        return open_at(self._options.address)
+        return open_at(self._options.address, patience_s=PATIENCE_S)
 
     @cached_property
     def _lease(self) -> ConsumerLease:

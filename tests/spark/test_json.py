@@ -116,6 +116,25 @@ def test_a_time_without_a_zone_is_of_the_sessions() -> None:
 
 
 @pytest.mark.parametrize(
+    ("text", "utc"),
+    [
+        ("2026-03-08T01:59:59", datetime(2026, 3, 8, 6, 59, 59, tzinfo=UTC)),
+        ("2026-03-08T02:30:00", datetime(2026, 3, 8, 7, 30, tzinfo=UTC)),
+        ("2026-03-08T03:00:00", datetime(2026, 3, 8, 7, 0, tzinfo=UTC)),
+        ("2026-11-01T01:30:00", datetime(2026, 11, 1, 5, 30, tzinfo=UTC)),
+        ("2026-11-01T02:00:00", datetime(2026, 11, 1, 7, 0, tzinfo=UTC)),
+    ],
+)
+def test_a_time_around_a_change_of_the_clock_is_what_spark_makes_of_it(text: str, utc: datetime) -> None:
+    """A time that was skipped in spring is neither lost nor moved to the change."""
+    kind = pa.timestamp("us", "UTC")
+    reader = JsonColumns([pa.field("a", kind)], keep_corrupt=False, zone="America/New_York")
+    event = b'{"a": "%s"}' % text.encode()
+    found = reader.of(pa.array([event]), pa.array([0]), where="plant/a:0", corrupt=CORRUPT)
+    assert found["a"].to_pylist() == [utc]
+
+
+@pytest.mark.parametrize(
     ("name", "zone"),
     [
         ("UTC", "UTC"),

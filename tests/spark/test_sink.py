@@ -428,6 +428,21 @@ def test_a_task_sends_its_rows_again_to_a_server_that_comes_back(
     assert found == Counter([*BEFORE, *expected, b"5"])
 
 
+def test_a_query_that_begins_while_its_server_restarts_waits_for_it(tmp_path: Path) -> None:
+    """Spark asks for the first offset, and a table for its parts, in another process, a moment after the columns."""
+    service = Service(tmp_path / "data")
+    source = PenstockSource({"store": service.address, "stream": STREAM})
+    schema = StructType([StructField("event", BinaryType())])
+    reader, table = source.streamReader(schema), source.reader(schema)
+    for ask in (reader.initialOffset, table.partitions):
+        service.stop()
+        back = threading.Timer(0.5, service.start)
+        back.start()
+        assert ask()
+        back.join()
+    service.stop()
+
+
 def test_time_is_passed_on_until_the_query_ends_and_no_listener_waits_for_itself(store: Store) -> None:
     """A listener of Spark Connect is called by the thread that ends with the last one: removing it there would hang."""
     removed = threading.Event()

@@ -54,6 +54,7 @@ def print_stream(info: StreamInfo, watermark: str, consumers: Mapping[str, Strea
             ("size", size(info.size_bytes)),
             ("scaling", _scaling(info.config.scaling)),
             ("retention", _retention(info.config.retention)),
+            ("keys", "stored" if info.config.keep_keys else "not stored"),
             ("tags", ",".join(info.config.tags)),
             ("head", str(info.head)),
             ("tail", str(info.tail)),
@@ -73,7 +74,8 @@ def segments_of(info: StreamInfo) -> str:
 def config_of(info: StreamInfo) -> str:
     """Return the configuration of a stream as one line."""
     tags = f", tags {','.join(info.config.tags)}" if info.config.tags else ""
-    return f"scaling {_scaling(info.config.scaling)}, retention {_retention(info.config.retention)}{tags}"
+    keys = "" if info.config.keep_keys else ", keys not stored"
+    return f"scaling {_scaling(info.config.scaling)}, retention {_retention(info.config.retention)}{keys}{tags}"
 
 
 def _scaling(scaling: Scaling) -> str:
