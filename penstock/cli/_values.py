@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from typing import Final
 
 from penstock.errors import BadArgument
-from penstock.model import check_time, shown
+from penstock.model import check_append_time, check_time, shown
 
 __all__ = [
     "is_time",
@@ -30,7 +30,6 @@ _FIGURE: Final = re.compile(r"(\d{1,18}(?:\.\d{0,18})?|\.\d{1,18})\s*([A-Za-z]*)
 _NUMBER: Final = r"(?:\d+(?:\.\d*)?|\.\d+)(?:[eE]-?\d+)?"
 _RANGE: Final = re.compile(rf"({_NUMBER})-({_NUMBER})", re.ASCII)
 _TIME: Final = re.compile(r"\d+|\d{4}-\d\d-\d\d.*|\d+(?:\.\d+)?(?:ms|s|m|h|d|w)", re.ASCII)
-_DIGITS_MIN: Final = 12  # of milliseconds since 1970, from 1973 on: fewer digits mean seconds
 _SEGMENT: Final = re.compile(r"\d{1,18}", re.ASCII)
 
 
@@ -91,9 +90,9 @@ def parse_time(option: str, text: str) -> int:
 
 def parse_append_time(option: str, text: str) -> int:
     """Return a time at which events were appended; refuse seconds, which would be milliseconds of the year 1970."""
-    if text.isdecimal() and 0 < len(text.lstrip("0")) < _DIGITS_MIN:
-        raise BadArgument(f"invalid {option} {text}: it looks like seconds, use milliseconds since 1970")
-    return parse_time(option, text)
+    time_ms = parse_time(option, text)
+    check_append_time(option, time_ms)
+    return time_ms
 
 
 def _milliseconds(option: str, text: str) -> int:

@@ -12,7 +12,7 @@ from penstock.cli._input import EventFeed, write_json, write_lines, write_whole
 from penstock.cli._output import count_of, print_json, progress
 from penstock.cli._store import STORE_DEFAULT, StoreOption, existing_store
 from penstock.errors import BadArgument
-from penstock.model import check_time
+from penstock.model import check_append_time, check_time
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -49,7 +49,10 @@ def write(
     ] = None,
     note_time: Annotated[
         int | None,
-        typer.Option(metavar="MS", help="Note, for --writer-id, that all its events up to this time are written."),
+        typer.Option(
+            metavar="MS",
+            help="Note, for --writer-id, that all its events up to this time (milliseconds since 1970) are written.",
+        ),
     ] = None,
     store: StoreOption = STORE_DEFAULT,
     as_json: Annotated[
@@ -66,6 +69,7 @@ def write(
         raise BadArgument("FILE and --file contradict each other: FILE has lines, --file is one event")
     if note_time is not None:
         check_time("--note-time", note_time)
+        check_append_time("--note-time", note_time)
         if writer_id is None:
             raise BadArgument("--note-time needs --writer-id: a time belongs to a writer")
     with existing_store(store) as opened, opened.writer(stream, writer_id) as writer:

@@ -27,7 +27,16 @@ from penstock.model._infos import Checkpoint, Lag, SegmentInfo, StreamInfo
 from penstock.model._names import check_name, check_stream_name
 from penstock.model._places import EventPointer, Position, SegmentRange, StreamCut
 from penstock.model._plog_id import PlogId
-from penstock.model._times import TIME_MAX, NextCut, Place, TimeWindow, Watermark, as_time, check_time
+from penstock.model._times import (
+    TIME_MAX,
+    NextCut,
+    Place,
+    TimeWindow,
+    Watermark,
+    as_time,
+    check_append_time,
+    check_time,
+)
 
 __all__ = [
     "SEGMENTS_MAX",
@@ -56,6 +65,7 @@ __all__ = [
     "Watermark",
     "as_list",
     "as_time",
+    "check_append_time",
     "check_kind",
     "check_many",
     "check_method",

@@ -87,7 +87,6 @@ def test_segments_and_ranges() -> None:
         (parse_time, "2026-13-01"),
         (parse_time, "2026-11-15T25:00"),
         (parse_time, "yesterday"),
-        (parse_append_time, "1794803987"),
         (parse_time, "9" * 30),
         (parse_time, "9" * 5000),
     ],
@@ -96,6 +95,12 @@ def test_what_is_none_is_refused_with_an_example(parse: Callable[[str, str], obj
     """The message shows how it is meant."""
     with pytest.raises(BadArgument, match=r"^invalid --option .*use "):
         parse("--option", text)
+
+
+def test_seconds_are_not_taken_for_milliseconds() -> None:
+    """``date +%s`` is what a script has at hand, and as milliseconds it is a day in 1970."""
+    with pytest.raises(BadArgument, match=r"^invalid --option 1794803987: it looks like seconds, use milliseconds"):
+        parse_append_time("--option", "1794803987")
 
 
 @pytest.mark.parametrize(

@@ -117,7 +117,14 @@ def test_write_notes_a_time_for_the_writer(call: Call, tmp_path: Path) -> None:
         assert [(one.lower, one.cut) for one in store.watermarks(STREAM)] == [(1_000, store.tail(STREAM))]
 
 
-@pytest.mark.parametrize("options", [["--note-time", "5"], ["--note-time", "-5", "--writer-id", "w"]])
+@pytest.mark.parametrize(
+    "options",
+    [
+        ["--note-time", "5"],
+        ["--note-time", "-5", "--writer-id", "w"],
+        ["--note-time", "1794803987", "--writer-id", "w"],  # seconds
+    ],
+)
 def test_write_refuses_a_time_that_cannot_be(call: Call, tmp_path: Path, options: list[str]) -> None:
     """Before anything is written."""
     call("stream", "create", STREAM)

@@ -327,6 +327,25 @@ def test_time_of_writers_and_of_appending_are_told_apart(store: Engine, clock: M
             store.read(STREAM, start=wrong)  # type: ignore[arg-type]
 
 
+def test_seconds_are_refused_where_milliseconds_of_appending_are_meant(store: Engine) -> None:
+    """``time.time()`` is in seconds: as milliseconds it lies in 1970, and the whole stream would be read again."""
+    store.create_stream(STREAM)
+    group = store.create_reader_group("g", [STREAM])
+    seconds = 1_794_803_987
+    with store.writer(STREAM, writer_id="w") as writer:
+        writer.note_time(seconds)  # writers choose their own unit
+    for place in (
+        lambda: store.read(STREAM, start=seconds),
+        lambda: store.segment_ranges(STREAM, end=seconds),
+        lambda: store.cut_at_time(STREAM, seconds, by="append"),
+        lambda: store.create_reader_group("h", [STREAM], start=seconds),
+        lambda: group.reset(seconds),
+    ):
+        with pytest.raises(BadArgument, match=r"1794803987: it looks like seconds, use milliseconds since 1970"):
+            place()
+    assert store.cut_at_time(STREAM, seconds, by="watermark") == store.head(STREAM)
+
+
 def test_a_start_behind_the_end_is_refused(store: Engine) -> None:
     """No rows and no word would look like an empty stream."""
     store.create_stream(STREAM, segments=2)

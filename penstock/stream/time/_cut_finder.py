@@ -6,7 +6,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING
 
 from penstock.errors import BadArgument
-from penstock.model import StreamCut, as_time, shown
+from penstock.model import StreamCut, as_time, check_append_time, shown
 
 if TYPE_CHECKING:
     from penstock.model import Place
@@ -34,7 +34,9 @@ class CutFinder:
             raise BadArgument(
                 f"{what} cannot be {shown(place)}: give a StreamCut, 'head', 'tail', a datetime, or milliseconds"
             )
-        return self.at_time(name, as_time(what, place), by="append")
+        time_ms = as_time(what, place)
+        check_append_time(what, time_ms)
+        return self.at_time(name, time_ms, by="append")
 
     def at_time(self, name: str, time: object, *, bound: str = "lower", by: str | None = None) -> StreamCut:
         """Return the cut at a time, by watermarks if the stream has any; see :meth:`penstock.Store.cut_at_time`."""
@@ -46,4 +48,5 @@ class CutFinder:
             by_watermark = self._watermarks.log_of(state) is not None if by is None else by == "watermark"
             if by_watermark:
                 return self._watermarks.cut_at(state, time_ms, bound)
+            check_append_time("time", time_ms)
             return self._cuts.appended_before(state, time_ms)
