@@ -66,5 +66,7 @@ def in_one_line(error: PySparkException) -> PenstockError:
     """Return an error of Spark's as one line for users: our message, or its first line."""
     lines = (line.partition(" SQLSTATE:")[0].strip() for line in str(error).splitlines())
     said = f"Spark: {next(filter(None, lines), type(error).__name__)}"
-    kind = BadArgument if isinstance(error, AnalysisException) else PenstockError  # the former is of somebody's SQL
+    kind = (
+        BadArgument if isinstance(error, AnalysisException) else PenstockError
+    )  # an AnalysisException comes from the user's SQL
     return told_by(error) or kind(said)

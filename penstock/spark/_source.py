@@ -43,7 +43,7 @@ __all__ = ["PenstockSource"]
 
 _PART_MIN: Final = 4 << 20
 _PART_MAX: Final = 64 << 20
-_PARTS: Final = 8  # that a task's worth of bytes is cut into, if nobody asks for more
+_PARTS: Final = 8  # parts per task's worth of bytes, unless more are requested
 
 
 class PenstockSource(DataSource):
