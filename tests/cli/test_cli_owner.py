@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-import penstock
+from penstock import serve_folder
+from penstock.local import open_shared
 from penstock.server import Config, Server
 from tests.local.owners import is_running, owner_of, wait_until
 
@@ -17,9 +18,15 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
+    from penstock import Store
     from tests.cli.conftest import Run
 
 STREAM = "plant/readings"
+
+
+def open_client(folder: Path) -> Store:
+    """Open a folder without owning it; ``penstock.connect`` would own it in these tests."""
+    return open_shared(folder, maintenance_interval_s=1, own=False, serve=serve_folder)
 
 
 @pytest.fixture
@@ -48,14 +55,14 @@ def tail(folder: Path, environment: dict[str, str]) -> Iterator[subprocess.Popen
 def test_ctrl_z_on_a_command_stops_nobody_else(folder: Path, tail: subprocess.Popen[bytes]) -> None:
     """Who looks at a stream and presses Ctrl-Z must not stop those who write it."""
     os.killpg(tail.pid, signal.SIGSTOP)
-    with penstock.connect(folder, own=False) as store, store.writer(STREAM) as writer:
+    with open_client(folder) as store, store.writer(STREAM) as writer:
         assert writer.write_event(b"written").result(timeout=30)
     assert owner_of(folder) != tail.pid
 
 
 def test_ctrl_c_on_a_command_leaves_its_owner_process(folder: Path, tail: subprocess.Popen[bytes]) -> None:
     """It is not in the group of processes that a terminal interrupts."""
-    with penstock.connect(folder, own=False) as store:
+    with open_client(folder) as store:
         owner = owner_of(folder)
         os.killpg(tail.pid, signal.SIGINT)
         assert tail.wait(30) == 130
@@ -79,7 +86,7 @@ def test_an_owner_process_holds_no_terminal_pipe_or_folder(folder: Path, run: Ru
 
 def test_a_command_of_a_stopped_owner_says_what_to_do(folder: Path, run: Run) -> None:
     """Also which process it is: the terminal with the Ctrl-Z may be covered by others."""
-    with penstock.connect(folder, own=False) as store:
+    with open_client(folder) as store:
         store.tail(STREAM)
         owner = owner_of(folder)
         os.kill(owner, signal.SIGSTOP)
