@@ -34,7 +34,7 @@ _EVICTIONS_MAX: Final = 8  # tried at a time, so that no call has to close many 
 
 
 class PlogTable:
-    """The open plogs of a folder, at most ``open_files_max`` of them with an open file."""
+    """The open plogs of a folder; files above ``open_files_max`` are closed as soon as no append is under way."""
 
     def __init__(self, disk: Disk, journal: Journal, *, open_files_max: int) -> None:
         self._disk, self._journal, self._open_files_max = disk, journal, open_files_max
