@@ -871,3 +871,17 @@ def test_a_disk_that_refuses_in_the_middle_of_a_large_event_costs_that_event_alo
             writer.write_event(b"after").result()
         assert events_of(store) == [b"before", bytes(3 * MIB), b"after"]
     assert not leftovers(manager, memory)
+
+
+def test_a_file_behind_old_numbers_that_are_sent_again_gets_a_number_above_all(store: Engine) -> None:
+    """With a number that was used before it would count as an event that is there already, when it is sent again."""
+    store.create_stream(STREAM)
+    with store.writer(STREAM, "w") as writer:
+        for number in range(1, 11):
+            writer.write_event(b"%d" % number, key="k", number=number)
+    with store.writer(STREAM, "w") as writer:
+        writer.write_event(b"5", key="k", number=5)
+        with writer.begin_write_event("k") as output:
+            output.write(bytes(3 * SMALL_CHUNK))
+        assert writer.last_number == 11
+    assert store.stream(STREAM).events == 11

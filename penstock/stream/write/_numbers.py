@@ -38,8 +38,8 @@ class Numbers:
         self._last = self.resume
 
     def next(self) -> int:
-        """Return the number of the next event."""
-        self._last += 1
+        """Return the number of the next event, above all that were used: the caller may have sent old ones again."""
+        self._last = max(self._last, self.resume) + 1
         return self._last
 
     def place(self, lanes: Lanes, key: str | bytes | None, number: int | None) -> tuple[int, float, Lane | None]:
@@ -67,7 +67,7 @@ class Numbers:
             if plan.run.numbers:
                 plan.last_number = plan.run.numbers[plan.stop - 1]
             else:
-                self._last += plan.count
+                self._last = max(self._last, self.resume) + plan.count
                 plan.last_number = self._last
             highest = max(highest, plan.last_number)
         return highest
