@@ -882,6 +882,6 @@ def test_a_file_behind_old_numbers_that_are_sent_again_gets_a_number_above_all(s
     with store.writer(STREAM, "w") as writer:
         writer.write_event(b"5", key="k", number=5)
         with writer.begin_write_event("k") as output:
-            output.write(bytes(3 * SMALL_CHUNK))
+            output.write(bytes(3 << 20))
         assert writer.last_number == 11
     assert store.stream(STREAM).events == 11
