@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import os
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Final
 
-from penstock.errors import BadArgument
+from penstock.cli._output import count_of
+from penstock.errors import BadArgument, DiskFull, EventAborted, PenstockError, WriterFailed
 
 if TYPE_CHECKING:
     import io
@@ -42,6 +43,7 @@ class EventFeed:
         self._output: EventOutputStream | None = None  # takes the parts once it is large
         self._place_of_last: Callable[[], EventPointer] | None = None
         self.count = 0
+        self._durable_counts: list[int] = []  # of each write that was acknowledged
 
     @property
     def pointer(self) -> str | None:
@@ -70,12 +72,22 @@ class EventFeed:
         """Yield a file for an event, with its key or that of ``--key``; nothing is written if the block fails."""
         with self._writer.begin_write_event(self._key if key is None else key, headers=headers) as output:
             yield output
-        self._place_of_last = lambda: output.pointer
-        self.count += 1
+        self._wrote_large(output)
 
     def _wrote(self, ack: BatchAck, count: int) -> None:
         self._place_of_last = lambda: ack.result()[0]
         self.count += count
+        ack.add_done_callback(lambda done: self._note_durable(done, count))
+
+    def _note_durable(self, ack: BatchAck, count: int) -> None:
+        with suppress(PenstockError):  # which is raised to the caller of the writer
+            ack.result()
+            self._durable_counts.append(count)
+
+    def _wrote_large(self, output: EventOutputStream) -> None:
+        self._place_of_last = lambda: output.pointer
+        self.count += 1
+        self._durable_counts.append(1)
 
     def add_part(self, part: bytes) -> None:
         """Add a part to the current event, or start one."""
@@ -95,8 +107,7 @@ class EventFeed:
             self.add([b"".join(self._parts)])
         else:
             output.close()
-            self._place_of_last = lambda: output.pointer
-            self.count += 1
+            self._wrote_large(output)
         self._parts, self._size, self._output = [], 0, None
 
     def __enter__(self) -> Self:
@@ -106,9 +117,13 @@ class EventFeed:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Drop an incomplete event."""
+        """Drop an incomplete event; if writing failed, say why and how much was written."""
         if self._output is not None:
             self._output.abort()
+        if isinstance(error, WriterFailed | EventAborted | DiskFull):
+            reason = error if isinstance(error, DiskFull) else error.cause
+            durable = count_of(sum(self._durable_counts), "event")
+            raise PenstockError(f"{reason}; {durable} written before") from error
 
 
 def write_lines(file: io.BufferedIOBase, events: EventFeed, done: Callable[[int], object]) -> None:

@@ -76,9 +76,9 @@ def write(
         with EventFeed(writer, key) as events:
             write_file = write_whole if whole else write_json if as_json else write_lines
             _write_all(events, whole or files or [_STDIN], write_file)
-        if note_time is not None:
-            writer.note_time(note_time)
-        writer.flush()
+            if note_time is not None:
+                writer.note_time(note_time)
+            writer.flush()
         pointer = events.pointer
     if as_json:
         print_json({"stream": stream, "events": events.count, "pointer": pointer})

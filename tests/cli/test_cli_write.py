@@ -11,6 +11,11 @@ import pyarrow as pa
 import pytest
 
 import penstock
+from penstock.cli._input import EventFeed
+from penstock.cpo import open_cpo
+from penstock.errors import PenstockError
+from penstock.testing import Fault, FaultyDisk, MemoryDisk
+from tests.stream.harness import STREAM, store_on
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -225,3 +230,23 @@ def test_json_line_that_is_no_event_is_told_with_its_number(call: Call, stream: 
     assert (result.code, result.out, len(result.err.splitlines())) == (2, "", 1)
     assert result.err.startswith("penstock: line 2: ")
     assert reason in result.err
+
+
+def write_until_the_disk_is_full(store: Engine, disk: FaultyDisk) -> None:
+    with store.writer(STREAM) as writer, EventFeed(writer, None) as feed:
+        feed.add([b"event"] * 5)
+        writer.flush()
+        for call in ("reserve", "create"):
+            disk.fail(Fault.ENOSPC, on=call, call=None)
+        feed.add([bytes(5000)] * 50)
+        writer.flush()
+
+
+def test_full_disk_is_reported_with_the_number_of_events_that_were_written() -> None:
+    """The user frees space and continues behind those events; a hint at another writer would not help."""
+    disk = FaultyDisk(MemoryDisk())
+    with open_cpo("memory:") as cpo, store_on(disk, cpo, "main", seed=1) as store:
+        store.create_stream(STREAM)
+        with pytest.raises(PenstockError, match=r"^no space left on the disk .*; 5 events written before$"):
+            write_until_the_disk_is_full(store, disk)
+        disk.heal()

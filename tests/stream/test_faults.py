@@ -103,7 +103,7 @@ def write_until_it_fails(writer: StreamWriter) -> int:
     for number in count(1):
         try:
             writer.write_event(event_of(number, "a"), key="a", number=number).result()
-        except WriterFailed:
+        except DiskFull:
             return number
     raise AssertionError
 
@@ -126,6 +126,7 @@ def test_a_full_disk_stops_the_writer_and_not_the_store() -> None:
         with pytest.raises(WriterFailed, match="no space left") as caught:
             writer.write_event(b"late")
         assert isinstance(caught.value.cause, DiskFull)
+        assert caught.value.__cause__ is caught.value.cause
         with pytest.raises(DiskFull):
             create_streams(store, 100)
         disk.heal()
@@ -168,7 +169,7 @@ def test_what_is_committed_is_read_on_after_a_failed_sync() -> None:
         reader = store.create_reader_group("group", [STREAM]).reader("reader")
         assert reader.read_batch(1, 0) is not None, "it has its segment"
         disk.fail(Fault.EIO, on="datasync", call=None)
-        with pytest.raises(WriterFailed):
+        with pytest.raises(DiskFailed):
             writer.write_event(b"lost").result()
         while (read := reader.read_next_event(0)) is not None:
             found.append(read.pointer)

@@ -15,7 +15,7 @@ from collections import deque
 from contextlib import suppress
 from typing import TYPE_CHECKING, TypeVar
 
-from penstock.errors import NoSuchStream, StoreClosed, StreamSealed, WriterFailed, WriterFenced
+from penstock.errors import NoSuchStream, PenstockError, StoreClosed, StreamSealed, WriterFailed, WriterFenced
 from penstock.ports import uninterrupted
 from penstock.stream.format import StreamBlockHeader
 from penstock.stream.segment import SegmentEnded
@@ -23,7 +23,7 @@ from penstock.stream.write._acks import BlockPlace
 from penstock.stream.write._place_again import place_again
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 
     from penstock.ports import Bytes
     from penstock.stream.write._acks import Run
@@ -212,15 +212,24 @@ class Flusher:
         self._numbers.floor, self._is_floor_stored = floor, True
         self._host.note_activity(self._writer)
 
-    def fail(self, error: BaseException, runs: Iterable[Run] = ()) -> None:
-        """Write no more, because later events would be out of order; events that wait fail with those of ``runs``."""
-        failed = set(runs)
+    def fail(self, error: BaseException, runs: Collection[Run] = ()) -> None:
+        """Write no more, because later events would be out of order; events that wait fail with those of ``runs``.
+
+        The error is that of ``runs``. For the events that wait it is the error of an earlier write.
+        """
+        waiting: set[Run] = set()
         with self.lock:
             if self.trouble is None:
                 is_known = isinstance(error, StreamSealed | WriterFenced | NoSuchStream | StoreClosed)
-                self.trouble = error if is_known else WriterFailed(self._writer.stream, cause=error)
-            self._lanes.take(failed)
-        self._settle(failed, self.trouble)
+                self.trouble = error if is_known else self._failed(error)
+            self._lanes.take(waiting)
+        self._settle(waiting.difference(runs), self.trouble)
+        self._settle(runs, error if isinstance(error, PenstockError) else self.trouble)
+
+    def _failed(self, error: BaseException) -> WriterFailed:
+        failed = WriterFailed(self._writer.stream, cause=error)
+        failed.__cause__ = error
+        return failed
 
     def _settle(self, runs: Iterable[Run], error: BaseException | None = None) -> None:
         for run in runs:
