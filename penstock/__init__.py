@@ -104,14 +104,14 @@ def connect(
 ) -> Store:
     """Open a store: in a folder, which is made if it is not there, on a server, or in memory, at ``memory:``.
 
-    A folder that another process has open is served by that process; when it ends, one of the others takes over by
-    itself. With ``exclusive`` nobody else is let in, and ``StoreLocked`` names who is in already. A process that may be
-    killed at any time says ``own=False``: then it never is the owner of a folder, but starts one, which ends when
-    nobody needs it. Every ``maintenance_interval_s`` seconds the owner scales streams, truncates them
-    and writes watermarks.
+    The process that opens a folder first owns it, and serves it to the others; when it ends, one of them takes over by
+    itself. With ``exclusive`` no other process is served, and ``StoreLocked`` names the owner if there is one already.
+    A process that may be killed at any time passes ``own=False``: then it never becomes the owner of a folder, but
+    starts an owner process if there is none, which ends when no client needs it. Every ``maintenance_interval_s``
+    seconds the owner scales streams, truncates them and writes watermarks.
 
-    A server is at ``penstock://host:port``. Say who you are with ``user`` and ``password``, or with a ``token``. It is
-    spoken to with TLS, but not on this machine, unless ``tls`` says otherwise; ``tls_ca`` is the certificate to trust.
+    A server is at ``penstock://host:port``. It authenticates ``user`` and ``password``, or a ``token``. The connection
+    uses TLS, except on this machine, unless ``tls`` says otherwise; ``tls_ca`` is the certificate to trust.
 
     An argument that has no meaning for the kind of address, such as ``user`` for a folder, is a ``BadArgument``.
     """

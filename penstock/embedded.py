@@ -67,7 +67,7 @@ def has_store(folder: Path) -> bool:
 def _urls(address: object) -> tuple[str, str]:
     """Return where a store keeps its plogs and its oracle."""
     if not isinstance(address, str | PathLike) or not str(address):
-        raise BadArgument(f"{address!r} is no address of a store: name a folder, or use memory:")
+        raise BadArgument(f"invalid address of a store {address!r}: name a folder, or use memory:")
     if "://" in str(address):
         raise BadArgument(f"cannot connect to {address}: name a folder, penstock://host:port, or use memory:")
     if address == "memory:":

@@ -1,4 +1,4 @@
-"""Where a server is, and who we are there: ``penstock://host:port``."""
+"""The address of a server, ``penstock://host:port``, and the credentials that clients send."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ __all__ = ["ServerFinder"]
 
 _PORT: Final = 7367
 _FRAME_SIZE: Final = 1 << 20  # a block comes in one or two pieces, not in sixty-four
-_KEEPALIVE_MS: Final = 330_000  # who asks more often than every five minutes is hung up on by gRPC
+_KEEPALIVE_MS: Final = 330_000  # gRPC closes connections that ping more often than every five minutes
 _ANSWER_MS: Final = 10_000  # also for what the other machine's system has to confirm: that is noticed with every call
 
 
@@ -76,7 +76,7 @@ class ServerFinder:
 
 
 class _Identification(flight.ClientMiddlewareFactory):  # type: ignore[misc]
-    """Says with every call who we are."""
+    """Sends the credentials with every call."""
 
     def __init__(self, authorization: str) -> None:
         super().__init__()
@@ -115,7 +115,7 @@ def _authorization(user: str | None, password: str | None, token: str | None) ->
 
 
 def _check_text(what: str, given: object) -> None:
-    """Refuse what cannot be sent; nothing of it is told, because it may be a secret."""
+    """Refuse what cannot be sent, without showing it: it may be a secret."""
     if given is None:
         return
     if not isinstance(given, str):
@@ -131,9 +131,9 @@ def _host_and_port(address: str) -> tuple[str, int]:
         parts = urlsplit(address)
         host, port = parts.hostname, parts.port or _PORT
     except ValueError as error:
-        raise BadArgument(f"{address!r} is no address of a server: {error}") from error
+        raise BadArgument(f"invalid server address {address!r}: {error}") from error
     if parts.scheme != "penstock" or not host or parts.path not in ("", "/") or parts.query or parts.username:
-        raise BadArgument(f"{address!r} is no address of a server: it has the form penstock://host:port")
+        raise BadArgument(f"invalid server address {address!r}: use penstock://host:port")
     return f"[{host}]" if ":" in host else host, port
 
 

@@ -1,16 +1,18 @@
-"""The connection to a server: calls and their answers, and a channel on which the server tells what happens.
+"""The connection to a server: calls and their answers, over a channel on which the server sends notifications.
 
-A connection is a session: the server keeps what a client has open there (writers, readers, transactions) for as long
-as the channel lasts. When it is lost, whoever calls next connects anew; what was open in the session is opened again by
-those who need it, and a call that was under way is made again only where that changes nothing.
+The server has a channel for each channel: the open writers, readers and transactions of the client, for as long as the
+channel lasts. When it is lost, the next call opens another one; writers and readers open themselves again there, and a
+call that was under way is made again only where that changes nothing.
 """
 
 from __future__ import annotations
 
 import logging
+import math
 import threading
 import time
 from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import pyarrow as pa
@@ -19,6 +21,7 @@ from pyarrow import flight
 from penstock import forks
 from penstock.client._files import PlogFiles
 from penstock.client._reasons import without_context
+from penstock.client._retry import Retry
 from penstock.deadlines import DeadlineExceeded, limit, run_locked, time_left
 from penstock.errors import (
     ForkedHandle,
@@ -29,7 +32,7 @@ from penstock.errors import (
     StoreClosed,
     StoreUnreachable,
 )
-from penstock.ports import interruption_point, uninterrupted
+from penstock.ports import uninterrupted
 from penstock.wire import BUSY, END, HERE, NOT_BEGUN, PROTOCOL, ByteBudget, pack, unpack, unpack_error
 
 if TYPE_CHECKING:
@@ -37,7 +40,7 @@ if TYPE_CHECKING:
 
     Push = Callable[[list[Any]], None]
 
-__all__ = ["Connection", "ConnectionLost", "Finder", "Session"]
+__all__ = ["Channel", "Connection", "ConnectionLost", "Finder"]
 
 _RETRY_S: Final = 0.02
 _BUSY_S: Final = 0.05
@@ -48,13 +51,13 @@ _logger: Final = logging.getLogger("penstock.client")
 
 
 class ConnectionLost(Exception):
-    """The session ended while something was under way; nobody knows what became of it, unless it was not begun."""
+    """The channel was lost during a call; whether the call was done is unknown, unless it was not begun."""
 
     is_begun = True
 
 
 class Finder(Protocol):
-    """Who knows where the store is served; that may change."""
+    """Finds the server of a store, which may change."""
 
     def open(self) -> flight.FlightClient:
         """Return a client of the server; ``StoreUnreachable`` if there is none at the moment."""
@@ -65,37 +68,37 @@ class Finder(Protocol):
 
     @property
     def patience_s(self) -> float:
-        """How long to wait for it at first; who was there before is waited for longer."""
+        """How long to wait for a server at first; after a lost connection the client waits longer."""
 
     def explained(self, reason: str) -> str:
         """Return why it cannot be reached, in words that say what to do."""
 
     def close(self) -> None:
-        """Look no more."""
+        """End the search."""
 
 
-class Session:
-    """One connection that works, until it does not. ``before`` is the session that it takes the place of, if any."""
+class Channel:
+    """One channel to a server, until it is lost. ``before`` is the id of the session that it replaces, if any."""
 
     def __init__(
-        self, client: flight.FlightClient, push: Push, lost: Callable[[Session], None], before: str | None
+        self, client: flight.FlightClient, push: Push, lost: Callable[[Channel], None], before: str | None
     ) -> None:
         forks.guard(self)
         self.client: Final = client
         self.is_lost = False
         self._push, self._lost = push, lost
-        self.reading: Final = set[Any]()  # what is being sent
-        self._heard = 0
-        self._change = threading.Condition()  # of what was heard, and whether it is lost
+        self.reading: Final = set[Any]()  # streams that the server is sending
+        self._received = 0  # notifications
+        self._change = threading.Condition()  # of that number, and of ``is_lost``
         with translated(self):
             hello = flight.FlightDescriptor.for_command(pack(["session", PROTOCOL, before]))
             self._writer, self._reader = self.client.do_exchange(hello)
             try:
                 kind, self.id, inflight = self._receive()
             except BaseException:
-                self._let_go()  # or Arrow complains, on the standard error, that nobody did
+                self._let_go()  # or Arrow complains on the standard error
                 raise
-        assert kind == "welcome", "what else"
+        assert kind == "welcome", "the first message of a session"
         self.budget: Final = ByteBudget(inflight)  # for blocks that are sent and not acknowledged, of all writers
         self._listener = threading.Thread(target=self._listen, name="penstock-client", daemon=True)
         self._listener.start()
@@ -110,13 +113,13 @@ class Session:
         return unpack(metadata.to_pybytes())
 
     def _listen(self) -> None:
-        """Pass on what the server says. This thread never calls the server: who does waits for it, see :meth:`call`."""
+        """Pass notifications on. This thread never calls the server: calls wait for it, see :meth:`call`."""
         try:
             with translated(self):
                 while True:
                     self._push(self._receive())
                     with self._change:
-                        self._heard += 1
+                        self._received += 1
                         self._change.notify_all()
         except ConnectionLost:
             pass
@@ -130,34 +133,29 @@ class Session:
 
     @uninterrupted
     def call(self, name: str, *args: object) -> Any:  # noqa: ANN401 - as the operation says
-        """Call an operation; ``ConnectionLost`` if the session ends.
+        """Call an operation; ``ConnectionLost`` if the channel is lost.
 
-        Returns when everything was passed on that the server told before it answered: what a call has brought about is
+        Returns when all notifications that the server sent before its answer were passed on: the effects of a call are
         known here when it is over.
         """
         answer = self._answer(flight.Action(name, pack([self.id, list(args)])))
-        told, value = unpack(answer.body.to_pybytes())
-        if self._heard < told:
+        notified, value = unpack(answer.body.to_pybytes())
+        if self._received < notified:
             with self._change:
-                self._change.wait_for(lambda: self.is_lost or self._heard >= told, time_left())
-            if self._heard < told:
+                self._change.wait_for(lambda: self.is_lost or self._received >= notified, time_left())
+            if self._received < notified:
                 raise ConnectionLost if self.is_lost else DeadlineExceeded
         return value
 
     def _answer(self, action: flight.Action) -> flight.Result:
-        """Return what the server answers, which may be too busy for a while."""
-        deadline = time.monotonic() + _PATIENCE_S
+        """Return the answer of the server, which may be too busy for a while."""
+        retry = _busy_retry(time.monotonic())
         while True:
             try:
                 with translated(self):
                     (answer,) = self.client.do_action(action, _options())
-            except ServerBusy:
-                if time.monotonic() > deadline:
-                    raise
-                if time_left() == 0:
-                    raise DeadlineExceeded from None
-                interruption_point()
-                time.sleep(_BUSY_S)
+            except ServerBusy as error:
+                retry.after(error)
             else:
                 return answer
 
@@ -171,12 +169,12 @@ class Session:
         self.hang_up()
 
     def end_reading(self, reader: flight.FlightStreamReader) -> None:
-        """Have no more sent: what is broken off would be, for as long as anybody holds on to it."""
+        """Cancel a stream: the server would send it for as long as the reader exists."""
         self.reading.discard(reader)
         reader.cancel()
 
     def hang_up(self) -> None:
-        """Let go of a session that is over, or lost."""
+        """Close a channel whose session is over, or lost."""
         self.is_lost = True
         with suppress(pa.ArrowException, OSError):
             self._reader.cancel()
@@ -191,122 +189,130 @@ class Session:
 
 
 class Connection:
-    """Calls a server, wherever it is just now."""
+    """Calls a server, over one channel after another."""
 
-    def __init__(self, finder: Finder, push: Push, lost: Callable[[Session], None]) -> None:
+    def __init__(self, finder: Finder, push: Push, lost: Callable[[Channel], None]) -> None:
         forks.guard(self)
         self._finder, self._push, self._lost = finder, push, lost
         self._lock = threading.Lock()
-        self._reach_lock = threading.Lock()  # held while it is found out whether files can be reached
-        self._reached: tuple[Session | None, PlogFiles | None] = (None, None)  # in which session, and what
-        self._session: Session | None = None
+        self._access_lock = threading.Lock()  # held during the access probe
+        self._access: tuple[Channel | None, PlogFiles | None] = (None, None)  # on which channel, and the files
+        self._channel: Channel | None = None
         self._tried_since: float | None = None  # since when there is none, though it was asked for
         self._closed = False
 
     @property
-    def session(self) -> Session:
-        """The session there is, or a new one."""
-        session = self._session
-        if session is not None and not session.is_lost and not self._closed:
-            return session
-        return run_locked(self._lock, self._found_session)
+    def channel(self) -> Channel:
+        """The open channel, or a new one."""
+        channel = self._channel
+        if channel is not None and not channel.is_lost and not self._closed:
+            return channel
+        return run_locked(self._lock, self._found_channel)
 
-    def _found_session(self) -> Session:
+    def _found_channel(self) -> Channel:
         if self._closed:
             raise StoreClosed("the store")
-        if self._session is None or self._session.is_lost:
-            self._session = self._connect(self._session)
+        if self._channel is None or self._channel.is_lost:
+            self._channel = self._connect(self._channel)
             self._tried_since = None
-        return self._session
+        return self._channel
 
-    def _connect(self, before: Session | None) -> Session:
-        """Connect, for as long as patience lasts: whoever serves the store may just be changing."""
+    def _connect(self, before: Channel | None) -> Channel:
+        """Open a channel, with patience: another process may just be taking the store over."""
         forks.check_network()
         if before is not None:
             before.hang_up()
         begun = self._tried_since = self._tried_since or time.monotonic()
-        deadline = begun + (self._finder.patience_s if before is None else _PATIENCE_S)
+        patience_s = self._finder.patience_s if before is None else _PATIENCE_S
+        unreachable = Retry(attempts_max=math.inf, until=begun + patience_s, pause_s=_RETRY_S)
+        busy = _busy_retry(begun)
         while True:
             try:
                 client = self._finder.open()
                 if before is not None:
                     _knock(client)
-                return Session(client, self._push, self._lost, None if before is None else before.id)
+                return Channel(client, self._push, self._lost, None if before is None else before.id)
             except (StoreUnreachable, ConnectionLost) as error:
                 if self._closed:
                     raise StoreClosed("the store") from error
                 if before is None and isinstance(error, OwnerStopped):
-                    raise  # somebody has to do something
-                if time.monotonic() > deadline:
-                    reason = self._finder.explained(_reason(error.__cause__ or error))
-                    raise StoreUnreachable(self._finder.address, reason=reason) from error
-                if time_left() == 0:
-                    raise DeadlineExceeded from error
-                interruption_point()
-                time.sleep(_RETRY_S)
+                    raise  # it stays so until its user does something
+                unreachable.after(error, partial(self._unreachable, error))
             except ServerBusy as error:
                 if self._closed:
                     raise StoreClosed("the store") from error
-                if time.monotonic() > begun + _PATIENCE_S:
-                    raise
-                interruption_point()
-                time.sleep(_BUSY_S)
+                busy.after(error)
+
+    def _unreachable(self, error: Exception) -> StoreUnreachable:
+        reason = self._finder.explained(_reason(error.__cause__ or error))
+        return StoreUnreachable(self._finder.address, reason=reason)
 
     def call(self, name: str, *args: object, again: bool = False) -> Any:  # noqa: ANN401 - as the operation says
         """Call an operation; with ``again`` once more if the connection is lost on the way."""
+        retry = Retry()
         while True:
-            session = self.session
+            channel = self.channel
             try:
-                return session.call(name, *args)
+                return channel.call(name, *args)
             except ConnectionLost as error:
                 if error.is_begun and not again:
                     raise self.unknown(f"whether {name} was done is not known") from error
+                retry.after(error, self.lost_again_and_again)
 
     def unknown(self, what: str) -> StoreUnreachable:
-        """Return what to raise when the connection was lost, and nobody knows what became of something."""
+        """Return what to raise when the connection was lost, and it is unknown whether a call was done."""
         return StoreUnreachable(self._finder.address, reason=f"the connection was lost, and {what}")
 
-    def get(self, session: Session, what: str, *args: object) -> Iterator[pa.RecordBatch]:
+    def lost_again_and_again(self) -> StoreUnreachable:
+        """Return what to raise when the connection was lost in all attempts."""
+        return StoreUnreachable(self._finder.address, reason="the connection was lost again and again")
+
+    def get(self, channel: Channel, what: str, *args: object) -> Iterator[pa.RecordBatch]:
         """Return the batches that an operation gives."""
-        ticket, until = flight.Ticket(pack([what, session.id, list(args)])), limit()
-        with translated(session):
-            reader = session.client.do_get(ticket, _options())
-            session.reading.add(reader)
+        ticket, until = flight.Ticket(pack([what, channel.id, list(args)])), limit()
+        with translated(channel):
+            reader = channel.client.do_get(ticket, _options())
+            channel.reading.add(reader)
             try:
                 for chunk in reader:
                     yield chunk.data
                     if limit() < until:
-                        raise DeadlineExceeded  # who goes on has less time than who began: it has to ask anew
+                        raise DeadlineExceeded  # the next call has less time than the first one: it has to ask anew
             finally:
                 with suppress(ForkedHandle):  # in a child it is the parent's
-                    session.end_reading(reader)
+                    channel.end_reading(reader)
 
     def files(self, stream: str, segment: int, offset: int) -> PlogFiles | None:
-        """Return the files of the store if they are within our reach, which is found out once a session."""
-        session = self.session
-        if self._reached[0] is not session:
-            run_locked(self._reach_lock, lambda: self._find_files(session, stream, segment, offset))
-        return self._reached[1]
+        """Return the files of the store if this process has direct access, which is probed once per channel."""
+        channel = self.channel
+        if self._access[0] is not channel:
+            run_locked(self._access_lock, lambda: self._find_files(channel, stream, segment, offset))
+        return self._access[1]
 
-    def _find_files(self, session: Session, stream: str, segment: int, offset: int) -> None:
-        if self._reached[0] is not session:
-            self._reached = session, _reached(session, stream, segment, offset)
+    def _find_files(self, channel: Channel, stream: str, segment: int, offset: int) -> None:
+        if self._access[0] is not channel:
+            self._access = channel, _probed(channel, stream, segment, offset)
 
     def give_up_files(self) -> None:
-        """Have everything sent until the session ends."""
-        self._reached = self.session, None
+        """Give direct access up, and have everything sent, while the channel lasts."""
+        self._access = self.channel, None
 
     def close(self) -> None:
-        """End the session, and begin no other."""
-        self._closed = True  # first: who tries to connect stops trying
+        """Close the channel, and open no other."""
+        self._closed = True  # first: threads that try to connect stop
         with self._lock:
-            session, self._session = self._session, None
-        if session is not None:
-            session.close()
+            channel, self._channel = self._channel, None
+        if channel is not None:
+            channel.close()
+
+
+def _busy_retry(begun: float) -> Retry:
+    """Return when to call a busy server again."""
+    return Retry(attempts_max=math.inf, until=begun + _PATIENCE_S, pause_s=_BUSY_S)
 
 
 def _options() -> flight.FlightCallOptions | None:
-    """Return how long a call may take."""
+    """Return the options of a call, with its time limit."""
     left = time_left()
     return None if left is None else flight.FlightCallOptions(timeout=left)
 
@@ -322,17 +328,17 @@ def _knock(client: flight.FlightClient) -> None:
             client.close()
             raise ConnectionLost from error
     except pa.ArrowException:
-        pass  # who opens the channel is told, too
+        pass  # opening the channel raises it, too
 
 
-def _reached(session: Session, stream: str, segment: int, offset: int) -> PlogFiles | None:
-    """Look for the file that the server makes for us."""
-    shown = session.call("access.probe", stream, segment, offset)
+def _probed(channel: Channel, stream: str, segment: int, offset: int) -> PlogFiles | None:
+    """Read the access probe that the server makes for this client."""
+    shown = channel.call("access.probe", stream, segment, offset)
     if shown is None:
         return None
     number, path, content, place = shown
-    files = PlogFiles.reached(path, content, place)
-    session.call("access.end", number)
+    files = PlogFiles.probed(path, content, place)
+    channel.call("access.end", number)
     return files
 
 
@@ -344,8 +350,8 @@ def _reason(error: BaseException) -> str:
 class translated:  # noqa: N801 - reads like a word in a with statement
     """Turn what Flight raises into what Penstock does."""
 
-    def __init__(self, session: Session) -> None:
-        self._session = session
+    def __init__(self, channel: Channel) -> None:
+        self._channel = channel
 
     def __enter__(self) -> None:
         """Nothing."""
@@ -356,17 +362,17 @@ class translated:  # noqa: N801 - reads like a word in a with statement
             return
         if isinstance(error, flight.FlightTimedOutError):
             raise DeadlineExceeded from error
-        told = getattr(error, "extra_info", b"")
-        if told == BUSY:
+        info = getattr(error, "extra_info", b"")
+        if info == BUSY:
             raise ServerBusy(without_context(str(error))) from error
-        if told == NOT_BEGUN:
-            self._session.is_lost = True
+        if info == NOT_BEGUN:
+            self._channel.is_lost = True
             lost = ConnectionLost()
             lost.is_begun = False
             raise lost from error
-        if told:
-            raise unpack_error(told) from error
-        if isinstance(error, _LOST) or self._session.is_lost:
-            self._session.is_lost = True
+        if info:
+            raise unpack_error(info) from error
+        if isinstance(error, _LOST) or self._channel.is_lost:
+            self._channel.is_lost = True
             raise ConnectionLost from error
         raise ServerError(str(error)) from error

@@ -1,4 +1,4 @@
-"""Files of plogs that this process reads itself, in a folder that was proven to be the server's.
+"""Files of plogs that this process reads itself, in a folder that an access probe has shown to be the server's.
 
 The folder is kept open, so nothing that is mounted or moved later can come between. On the machine of the server files
 are mapped. Through a shared mount they are copied: there a mapped file that is removed would end this process.
@@ -44,7 +44,7 @@ class PlogFiles:
         os.close(self._folder)
 
     @classmethod
-    def reached(cls, path: str, content: bytes, place: list[Any]) -> PlogFiles | None:
+    def probed(cls, path: str, content: bytes, place: list[Any]) -> PlogFiles | None:
         """Return the files of the folder in which a file has this content; None if that is not so here."""
         folder, name = os.path.split(path)
         try:

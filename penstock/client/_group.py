@@ -1,4 +1,4 @@
-"""A reader group that another process has."""
+"""Reader groups of a remote store."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ class RemoteGroup:
         return found
 
     def current_time_window(self, stream: str | None = None) -> TimeWindow | None:
-        """Return between which times the group is in a stream, the only one by default; None if nobody gave time."""
+        """Return between which times the group is in a stream, the only one by default; None without watermarks."""
         found: TimeWindow | None = self._call("current_time_window", stream, again=True)
         return found
 
@@ -115,7 +115,7 @@ class RemoteGroup:
         self._call("delete")
 
 
-def as_cuts(what: str, given: Any) -> object:  # noqa: ANN401 - whatever somebody takes for cuts
+def as_cuts(what: str, given: Any) -> object:  # noqa: ANN401 - checked here
     """Return cuts as they can be sent: a checkpoint, one cut and a time as they are, others as a list."""
     if given is None or isinstance(given, Checkpoint | StreamCut):
         return given

@@ -1,4 +1,4 @@
-"""A reader's membership in a group that another process has."""
+"""A reader's membership in a group of a remote store."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from penstock.client._connection import ConnectionLost
+from penstock.client._retry import Retry
 from penstock.client._segment import RemoteTimes
 from penstock.client._task import Task
 from penstock.deadlines import run_locked
@@ -19,7 +20,7 @@ from penstock.wire import unpack_error
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from penstock.client._connection import Session
+    from penstock.client._connection import Channel
     from penstock.client._segment import RemoteSegment
     from penstock.client._store import RemoteStore
     from penstock.errors import PenstockError
@@ -35,7 +36,7 @@ _REPORT_EVERY_S: Final = READER_LEASE_S / 6  # also when the reader has not move
 class RemoteMembership:
     """A membership; taken again, under the same name and from where the reader is, when the connection was lost."""
 
-    has_company: Final = True  # as far as is known here; so the reader is heard of while it waits
+    has_company: Final = True  # as far as is known here; so the reader reports while it waits
 
     def __init__(self, store: RemoteStore, group: str, reader_id: str) -> None:
         self._store, self._connection = store, store.connection
@@ -45,8 +46,8 @@ class RemoteMembership:
         self._ends: dict[Key, int | None] = {}
         self._held: set[Key] = set()  # as far as is known here
         self._segments: dict[Key, RemoteSegment] = {}
-        self._session: Session | None = None
-        self._number = self._looked = 0  # in this session, and when the group was last looked at
+        self._channel: Channel | None = None
+        self._number = self._looked = 0  # on this channel, and at the last sync
         self._epoch: int | None = None
         self.streams: tuple[str, ...] = ()
         self._reader: Reader | None = None
@@ -55,32 +56,36 @@ class RemoteMembership:
         self._joined()
 
     def take(self, reader: Reader) -> None:
-        """Let a reader sit down."""
+        """Note which reader has the membership."""
         self._reader = reader
         self._store.add_membership(self._number, self)
 
-    def _joined(self) -> Session:
-        """Take the membership, unless it is taken; return the session in which it is."""
+    def _joined(self) -> Channel:
+        """Take the membership, unless it is taken; return the channel on which it is."""
+        retry = Retry()
         while True:
-            session = self._connection.session
-            with suppress(ConnectionLost):
-                run_locked(self._lock, partial(self._sit_down, session))
-                return session
+            channel = self._connection.channel
+            try:
+                run_locked(self._lock, partial(self._join_group, channel))
+            except ConnectionLost as error:
+                retry.after(error, self._connection.lost_again_and_again)
+            else:
+                return channel
 
-    def _sit_down(self, session: Session) -> None:
-        if session is self._session:
+    def _join_group(self, channel: Channel) -> None:
+        if channel is self._channel:
             return
         try:
-            number, streams, self._epoch = session.call("reader.open", self._group, self._reader_id, *self._claim())
+            number, streams, self._epoch = channel.call("reader.open", self._group, self._reader_id, *self._claim())
         except ReaderOffline as error:  # the group was reset meanwhile
             self._stop(error)
             raise
         self._store.memberships.pop(self._number, None)
-        self._number, self.streams, self._session = number, tuple(streams), session
+        self._number, self.streams, self._channel = number, tuple(streams), channel
         if self._reader is not None:
             self._store.memberships[number] = self
-            self._store.watch_again(session)
-            self._reader.attend()  # what was told meanwhile found nobody here
+            self._store.watch_again(channel)
+            self._reader.attend()  # notifications of the meantime are lost
 
     def _claim(self) -> list[object]:
         """Return the claim of a reader that was a member before; what it returned last does not count yet."""
@@ -93,20 +98,23 @@ class RemoteMembership:
 
     def _call_as(self, name: str, *args: object) -> tuple[int, Any]:
         """Call an operation of the membership; return also which number that has."""
+        retry = Retry()
         while True:
-            session, number = self._joined(), self._number
-            with suppress(ConnectionLost):
-                return number, session.call(name, number, *args)
+            channel, number = self._joined(), self._number
+            try:
+                return number, channel.call(name, number, *args)
+            except ConnectionLost as error:
+                retry.after(error, self._connection.lost_again_and_again)
 
-    def hear(self, what: str, told: bytes | None = None) -> None:
-        """Note what the group says."""
+    def notify(self, kind: str, sent: bytes | None = None) -> None:
+        """Take a notification of the group."""
         reader = self._reader
         if reader is None:
             return
-        if what == "stop" and told is not None:
-            self._stop(unpack_error(told))
-        elif what == "miss" and told is not None:
-            reader.miss(unpack_error(told))
+        if kind == "stop" and sent is not None:
+            self._stop(unpack_error(sent))
+        elif kind == "miss" and sent is not None:
+            reader.miss(unpack_error(sent))
         else:
             reader.attend()
 
@@ -116,10 +124,10 @@ class RemoteMembership:
         assert reader is not None, "only one that was there is stopped"
         self._store.memberships.pop(self._number, None)
         reader.stop(error)
-        self._store.pump.add(Task(reader.let_go))  # nobody may ever call the reader again
+        self._store.pump.add(Task(reader.let_go))  # the reader may never be called again
 
     def report(self) -> None:
-        """Tell the group where the reader is, which it does by itself only from time to time."""
+        """Report where the reader is."""
         reader = self._reader
         if reader is not None and reader.error is None:
             places, returned = reader.places(returned=False), reader.places(returned=True)
@@ -128,11 +136,11 @@ class RemoteMembership:
                 self._call("reader.places", _as_sent(places), _as_sent(returned))
 
     def report_if_due(self) -> None:
-        """Tell the group where the reader is if that is news, and from time to time that somebody calls it."""
+        """Report where the reader is if it has moved, and from time to time that it is alive."""
         reader = self._reader
         if reader is None or reader.is_silent(self.clock.elapsed()):
             return
-        is_lost = self._session is None or self._session.is_lost
+        is_lost = self._channel is None or self._channel.is_lost
         is_due = time.monotonic() - self._reported_at >= _REPORT_EVERY_S
         if is_lost or is_due or reader.places(returned=False) != self._reported:
             self.report()
@@ -143,7 +151,7 @@ class RemoteMembership:
         return self._group
 
     def sync(self, places: Mapping[Key, int], *, told: str | None, passing: bool) -> Assignment | None:
-        """Come to a checkpoint that the reader was told of, or passes by; give and take segments."""
+        """Reach a checkpoint that was returned to the reader, or that it passes by; exchange segments."""
         number, found = self._call_as("reader.sync", _as_sent(places), told, passing)
         if found is None:
             return None
@@ -174,7 +182,7 @@ class RemoteMembership:
         reader = self._reader
         assert reader is not None, "a membership is taken before it is left"
         try:
-            with suppress(ReaderOffline):  # somebody else ended it at this very moment
+            with suppress(ReaderOffline):  # it was ended at this very moment
                 self._call("reader.leave", _as_sent(places))
         finally:
             self._store.memberships.pop(self._number, None)
@@ -185,9 +193,9 @@ class RemoteMembership:
         reader = self._reader
         if reader is not None and reader.error is None:
             try:
-                if self._session is not None and not self._session.is_lost:  # or the membership is free already
+                if self._channel is not None and not self._channel.is_lost:  # or the membership is free already
                     with suppress(ConnectionLost, ReaderOffline):
-                        self._session.call("reader.leave", self._number, _as_sent(reader.places(returned=False)))
+                        self._channel.call("reader.leave", self._number, _as_sent(reader.places(returned=False)))
             finally:
                 self._store.memberships.pop(self._number, None)
                 reader.stop(StoreClosed("the store"))
@@ -195,24 +203,26 @@ class RemoteMembership:
 
     def segment(self, key: Key) -> RemoteSegment:
         """Return a segment; ``KeyError`` if it was truncated away."""
+        retry = Retry()
         while True:
             try:
                 segment = self._segments[key] = self._store.watched_segment(key)
-            except ConnectionLost:
-                continue
-            return segment
+            except ConnectionLost as error:
+                retry.after(error, self._connection.lost_again_and_again)
+            else:
+                return segment
 
     def bounds_of(self, key: Key) -> tuple[int, int | None] | None:
         """Return where a segment begins now and, if it is sealed, where it ends; None if it is gone."""
-        news = self._segments[key].news
-        return None if news is None else (news[0], news[2])
+        update = self._segments[key].update
+        return None if update is None else (update[0], update[2])
 
     def end_of(self, key: Key) -> int | None:
         """Return where the group ends in a segment, if it does not read on to the segment's own end."""
         return self._ends.get(key)
 
     def times_of(self, key: Key) -> RemoteTimes:
-        """Return what tells the times of a segment's events."""
+        """Return the times of a segment's events."""
         return RemoteTimes(self._connection, self._segments[key])
 
     def time_window(self, stream: str | None) -> TimeWindow | None:
@@ -223,7 +233,7 @@ class RemoteMembership:
 
     @property
     def finished(self) -> bool:
-        """Whether the group has read everything; not while this reader has a segment: of its loss it would be told."""
+        """Whether the group has read everything; never while this reader has a segment: its loss would be an error."""
         reader = self._reader
         if self._held and reader is not None and reader.error is None:
             return False

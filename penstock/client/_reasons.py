@@ -1,4 +1,4 @@
-"""Why a server cannot be reached, in words: gRPC tells it in those of its libraries, or not at all."""
+"""Why a server cannot be reached, in words: gRPC repeats those of its libraries, or gives no reason."""
 
 from __future__ import annotations
 
@@ -25,23 +25,23 @@ _NOT_TRUSTED: Final = "certificate verify failed"
 _NOT_FOR_HOST: Final = "not in peer certificate"
 
 
-def reason_in_words(told: str, *, host: str, port: int, tls: bool, tls_ca: str | None) -> str:
-    """Return what keeps a client from a server, and what to do, from what gRPC has told."""
+def reason_in_words(message: str, *, host: str, port: int, tls: bool, tls_ca: str | None) -> str:
+    """Return what keeps a client from a server, and what to do, from the message of gRPC."""
     for sign, words in _SIGNS:
-        if sign in told:
+        if sign in message:
             return words
-    if _NOT_FOR_HOST in told:
+    if _NOT_FOR_HOST in message:
         return (
             f"its certificate is not for {host}: connect to a name or address that it is for, "
             "or start the server again, which makes one for all its addresses"
         )
-    if _NOT_TRUSTED in told:
+    if _NOT_TRUSTED in message:
         if tls_ca is not None:
             return f"its certificate is not signed by {tls_ca}: make tls_ca a copy of the server's own server.crt"
         return "its certificate is not signed by anybody this machine trusts: make tls_ca a copy of its server.crt"
     if not tls and _speaks_tls(host, port):
         return "the server speaks TLS: make tls_ca a copy of its server.crt, or say tls=True"
-    return told
+    return message
 
 
 def _speaks_tls(host: str, port: int) -> bool:
@@ -55,14 +55,14 @@ def _speaks_tls(host: str, port: int) -> bool:
 
 
 def check_certificates(path: str, pem: bytes) -> None:
-    """Refuse what is no certificate: gRPC would say that the server has no address."""
+    """Refuse an invalid certificate: gRPC would say that the server has no address."""
     try:
         ssl.create_default_context(cadata=pem.decode())
     except (ssl.SSLError, ValueError):
         raise BadArgument(f"tls_ca cannot be {path}: it is no certificate in PEM form") from None
 
 
-def without_context(told: str) -> str:
-    """Return what gRPC told, without what only its developers want to know."""
-    text = told.partition(_CONTEXT)[0]
+def without_context(message: str) -> str:
+    """Return the message of gRPC without its debugging context."""
+    text = message.partition(_CONTEXT)[0]
     return text.rpartition("last error: ")[2].rpartition("with message: ")[2].removeprefix("UNKNOWN: ")

@@ -1,4 +1,4 @@
-"""A segment of a store that another process has open: its blocks are fetched, its growth is told."""
+"""A segment of a remote store: its blocks are fetched, and the server notifies of its growth."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import threading
 from typing import TYPE_CHECKING, Final
 
 from penstock.client._connection import ConnectionLost
+from penstock.client._retry import Retry
 from penstock.deadlines import DeadlineExceeded, time_left
 from penstock.errors import PlogCorrupt
 from penstock.plog import LocatedBlocks
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
     from penstock.stream.format import AnyBlock
     from penstock.stream.segment import WakeUp
 
-__all__ = ["News", "RemoteSegment", "RemoteTimes"]
+__all__ = ["RemoteSegment", "RemoteTimes", "SegmentUpdate"]
 
 _AHEAD: Final = 64 << 20
 _Known = tuple["PlogFiles | None", int, int, list[tuple[int, int, LocatedBlocks]]]
@@ -36,29 +37,29 @@ _Known = tuple["PlogFiles | None", int, int, list[tuple[int, int, LocatedBlocks]
 _Stored = tuple[int, memoryview, int]
 """Where a block begins, its bytes, and from when on it counts if that was in a transaction; 0 otherwise."""
 
-News = tuple[int, int, int | None]
+SegmentUpdate = tuple[int, int, int | None]
 """Where a segment begins, how far it can be read and, if it is sealed, where it ends."""
 
 
 class RemoteSegment:
     """A segment, as readers need it."""
 
-    def __init__(self, connection: Connection, key: Key, news: News | None) -> None:
+    def __init__(self, connection: Connection, key: Key, update: SegmentUpdate | None) -> None:
         self._connection, self.key = connection, key
         self.where: Final = f"segment {key[1]} of stream {key[0]}"
-        self.news = news  # None: it is gone
-        self.claims = 0  # of readers that want to hear of it; the store counts them
+        self.update = update  # None: it is gone
+        self.claims = 0  # of readers that watch it; the store counts them
         self.let_go: Callable[[], None] = _nothing  # when a reader does not any more
         self._lock = threading.Lock()
         self._watchers: list[WakeUp] = []
-        self._flow: _Flow | None = None
+        self._stream: _BlockStream | None = None
         self._known: _Known = (None, 0, 0, [])
         self._newest = Newest[_Stored]()
 
     @property
     def tail(self) -> int:
         """How far it can be read, as far as is known here."""
-        return 0 if self.news is None else self.news[1]
+        return 0 if self.update is None else self.update[1]
 
     def blocks(self, offset: int, *, end: int | None = None, size: int = READ_SIZE) -> Iterator[AnyBlock]:
         """Return the blocks from the one that holds ``offset`` on; see :meth:`Segment.blocks`."""
@@ -76,14 +77,14 @@ class RemoteSegment:
             yield stored[0], stored[0] + len(stored[1]), stored
 
     def _views(self, offset: int, stop: int) -> Iterator[_Stored]:
-        """Return the blocks of a range as they are stored, from the files where we can reach them."""
+        """Return the blocks of a range as they are stored, from the files where this process has direct access."""
         found: list[_Stored] = []
         try:
             files = self._connection.files(*self.key, offset)
             if files is not None:
                 found = self._located(files, offset, stop)
         except PlogCorrupt:
-            self._connection.give_up_files()  # whether it is damaged is for the server to tell
+            self._connection.give_up_files()  # the server finds out whether it is damaged
         except ConnectionLost:
             pass
         except OSError:  # the file was removed, or merged with others: where the blocks are now is asked anew
@@ -94,12 +95,12 @@ class RemoteSegment:
         """Return the blocks of a range, from the files; where more of them are is asked for a good deal ahead."""
         known_to, begin, end, _ = self._known
         if known_to is not files or not begin <= offset < stop <= end:
-            reach = max(stop, min(self.tail, offset + _AHEAD))
-            answer = self._connection.call("locate", *self.key, offset, reach, again=True)
+            until = max(stop, min(self.tail, offset + _AHEAD))
+            answer = self._connection.call("locate", *self.key, offset, until, again=True)
             self._known = (
                 files,
                 offset,
-                reach,
+                until,
                 [(start, time_ms, LocatedBlocks(*rest)) for start, time_ms, *rest in answer],
             )
         blocks: list[_Stored] = []
@@ -111,41 +112,45 @@ class RemoteSegment:
 
     def _sent(self, offset: int, stop: int) -> Iterator[_Stored]:
         """Return the blocks of a range as they are sent; where the connection is lost, the rest from another."""
+        retry = Retry()
         while offset < stop:
             try:
-                for stored in self._flow_at(offset, stop).until(stop):
+                for stored in self._stream_at(offset, stop).until(stop):
                     yield stored
+                    retry.progress()
                     offset = stored[0] + len(stored[1])
-            except ConnectionLost:
-                self._flow = None  # nothing more comes of it
-            except DeadlineExceeded:  # of who asked for it, which may have been an earlier call
-                self._flow = None
+            except ConnectionLost as error:
+                self._stream = None  # nothing more comes of it
+                retry.after(error, self._connection.lost_again_and_again)
+            except DeadlineExceeded:  # of the call that began it, which may have been an earlier one
+                self._stream = None
                 if time_left() == 0:
                     raise
             else:
                 return  # all there is
 
-    def _flow_at(self, offset: int, stop: int) -> _Flow:
-        """Return what is being sent from there on; who reads a segment alone, page by page, is sent more than asked."""
-        flow = self._flow
-        if flow is None or flow.place != offset or flow.end < stop:
+    def _stream_at(self, offset: int, stop: int) -> _BlockStream:
+        """Return the stream of blocks from there on; a reader that is alone is sent more than it asks."""
+        stream = self._stream
+        if stream is None or stream.place != offset or stream.end < stop:
             is_alone = not self.claims and stop - offset == READ_SIZE
             end = max(stop, min(self.tail, offset + _AHEAD)) if is_alone else stop
-            flow = _Flow(self._connection.get(self._connection.session, "blocks", *self.key, offset, end), offset, end)
-            self._flow = flow if is_alone else None
-        return flow
+            batches = self._connection.get(self._connection.channel, "blocks", *self.key, offset, end)
+            stream = _BlockStream(batches, offset, end)
+            self._stream = stream if is_alone else None
+        return stream
 
     def is_border(self, offset: int) -> bool:
         """Whether an event begins or ends there, or the segment does."""
         return is_border(self, offset)
 
-    def hear(self, news: News | None) -> None:
-        """Note what the server told."""
-        self.news = news
+    def note_update(self, update: SegmentUpdate | None) -> None:
+        """Note how the segment is now, and wake up its readers."""
+        self.update = update
         self.notify()
 
     def notify(self) -> None:
-        """Let everybody who watches know that something happened."""
+        """Wake up all readers that watch the segment."""
         for wake_up in self._watchers:
             wake_up.notify()
 
@@ -162,8 +167,8 @@ class RemoteSegment:
             self.let_go()
 
 
-class _Flow:
-    """Blocks on their way, from ``place`` up to ``end``."""
+class _BlockStream:
+    """Blocks that the server is sending, from ``place`` up to ``end``."""
 
     def __init__(self, batches: Iterator[pa.RecordBatch], place: int, end: int) -> None:
         self._blocks = map(_block_of, batches)

@@ -1,4 +1,4 @@
-"""The store over the wire: what :class:`penstock.stream.Engine` does, of a store that another process has open."""
+"""The remote store: a :class:`penstock.Store` that another process, or a server, has open."""
 
 from __future__ import annotations
 
@@ -36,9 +36,9 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from penstock.client._connection import Finder, Session
+    from penstock.client._connection import Channel, Finder
     from penstock.client._membership import RemoteMembership
-    from penstock.client._segment import News
+    from penstock.client._segment import SegmentUpdate
     from penstock.model import NextCut, Place, StreamConfig, StreamCut, StreamInfo, TimeWindow, Watermark
     from penstock.ports import Clock
     from penstock.stream.catalog import Key
@@ -58,18 +58,18 @@ class RemoteStore:
         forks.guard(self)
         self._finder = finder
         self.clock: Final = clock or SystemClock()
-        self.connection = Connection(finder, self._hear, self._lose)
+        self.connection = Connection(finder, self._notify, self._lose)
         self.pump = Pump()
         self.memberships: dict[int, RemoteMembership] = {}
         self.hosts: dict[str, RemoteHost] = {}
         self._writers: WeakSet[StreamWriter] = WeakSet()
         self._watched: dict[Key, RemoteSegment] = {}
-        self._watched_in: Session | None = None
+        self._watched_in: Channel | None = None
         self._lock = threading.Lock()
         self._closed = False
         self._reporter: threading.Thread | None = None
         self._report_wake_up = WakeUp()
-        self.connection.session  # noqa: B018 - so that a store that is not there is told at once
+        self.connection.channel  # noqa: B018 - a store that cannot be reached is an error at once
 
     def _call(self, name: str, *args: object, again: bool = False) -> Any:  # noqa: ANN401 - as the operation says
         return self.connection.call(name, *args, again=again)
@@ -213,17 +213,17 @@ class RemoteStore:
         align: bool = False,
         skip_truncated: bool = False,
     ) -> NextCut:
-        """Return how far to read next: from ``start`` up to ``end``, the tail by default, but not more than told."""
+        """Return how far to read next: from ``start`` up to ``end``, the tail by default, within the limits."""
         limits = (max_bytes, max_events, align, skip_truncated)
         return self._call("next_cut", name, start, end, *limits, again=True)  # type: ignore[no-any-return]
 
     def _segment_at(self, pointer: EventPointer) -> RemoteSegment:
         """Return a segment as it is now."""
         check_kind("pointer", pointer, EventPointer)
-        news = self._call("segment_at", pointer, again=True)
-        if news is None:  # it was there a moment ago
+        update = self._call("segment_at", pointer, again=True)
+        if update is None:  # it was there a moment ago
             raise DataTruncated(pointer, head="a later place")
-        return RemoteSegment(self.connection, (pointer.stream, pointer.segment_id), _as_news(news))
+        return RemoteSegment(self.connection, (pointer.stream, pointer.segment_id), _as_update(update))
 
     # Readers
 
@@ -236,96 +236,94 @@ class RemoteStore:
                 self._reporter.start()
 
     def _report(self) -> None:
-        """Say from time to time which readers are there: one with many events at hand does not call the server."""
+        """Report periodically that readers are alive: one with many events at hand does not call the server."""
         while not self._closed:
             self._report_wake_up.wait(POSITIONS_EVERY_S)
             try:
                 self.report()
             except PenstockError:
-                pass  # whoever reads is told
+                pass  # reading raises it
             except Exception:  # and the next time may be better
-                _logger.exception("it could not be said where readers are")
+                _logger.exception("the positions of readers could not be reported")
 
     def report(self) -> None:
-        """Say which readers are there, and where they are, if the server does not know."""
+        """Report which readers are alive, and where they are, if the server does not know."""
         for membership in list(self.memberships.values()):
             membership.report_if_due()
 
     def report_group(self, group: str) -> None:
-        """Say where the readers of a group are that are in this process: what it is asked next depends on it."""
+        """Report where the readers of a group in this process are: the next answer of the group depends on it."""
         for membership in list(self.memberships.values()):
             if membership.group == group:
                 membership.report()
 
-    # What the server tells
+    # Notifications of the server
 
     def watched_segment(self, key: Key) -> RemoteSegment:
-        """Return a segment that is told of as it grows, until the caller unwatches it; ``KeyError`` if it is gone."""
+        """Return a segment whose growth the server notifies, until it is unwatched; ``KeyError`` if it is gone."""
         return run_locked(self._lock, lambda: self._watch(key))
 
     def _watch(self, key: Key) -> RemoteSegment:
-        session = self.connection.session
-        self._watch_again(session)
+        channel = self.connection.channel
+        self._watch_again(channel)
         found = self._watched.get(key)
-        if found is None or found.news is None:
+        if found is None or found.update is None:
             found = self._watched[key] = RemoteSegment(self.connection, key, None)
             found.let_go = partial(self._let_go, found)
-            session.call("watch", *key)  # which has told how it is when it is over
-            if found.news is None:
+            channel.call("watch", *key)  # its state has arrived when the call returns
+            if found.update is None:
                 del self._watched[key]
                 raise KeyError(key)
         found.claims += 1
         return found
 
-    def watch_again(self, session: Session) -> None:
-        """In a new session, let the server tell of those segments that it told of before."""
-        run_locked(self._lock, lambda: self._watch_again(session))
+    def watch_again(self, channel: Channel) -> None:
+        """On a new channel, watch the segments again that were watched before."""
+        run_locked(self._lock, lambda: self._watch_again(channel))
 
-    def _watch_again(self, session: Session) -> None:
-        if session is not self._watched_in:
+    def _watch_again(self, channel: Channel) -> None:
+        if channel is not self._watched_in:
             for key in self._watched:
-                session.call("watch", *key)
-            self._watched_in = session
+                channel.call("watch", *key)
+            self._watched_in = channel
 
     def _let_go(self, segment: RemoteSegment) -> None:
-        """Note that a reader does not want to hear of a segment any more."""
+        """Note that a reader does not watch a segment any more."""
         with self._lock:
             segment.claims -= 1
             if segment.claims or self._watched.get(segment.key) is not segment:
                 return
             del self._watched[segment.key]
-            session = self._watched_in
-            if session is not None and not session.is_lost and not self._closed:
-                with suppress(
-                    ConnectionLost, DeadlineExceeded, PenstockError
-                ):  # then the server keeps watching, or is gone
-                    session.call("unwatch", *segment.key)
+            channel = self._watched_in
+            if channel is not None and not channel.is_lost and not self._closed:
+                with suppress(ConnectionLost, DeadlineExceeded, PenstockError):  # then its notifications are ignored
+                    channel.call("unwatch", *segment.key)
 
-    def _hear(self, messages: list[Any]) -> None:
-        """Note what the server says. Here nothing waits, and nothing calls the server: calls wait for this."""
-        for what, *rest in messages:
-            if what == "segment":
-                stream, number, news = rest
+    def _notify(self, messages: list[Any]) -> None:
+        """Take notifications of the server. This neither waits nor calls the server: calls wait for this."""
+        for kind, *rest in messages:
+            if kind == "segment":
+                stream, number, update = rest
                 if (stream, number) in self._watched:
-                    self._watched[stream, number].hear(_as_news(news))
-            elif what == ARE_YOU_THERE:
+                    self._watched[stream, number].note_update(_as_update(update))
+            elif kind == ARE_YOU_THERE:
                 self.pump.add(Task(self._say_here))
             elif rest[0] in self.hosts:
-                self.hosts[rest[0]].hear(what, *rest[1:])
+                self.hosts[rest[0]].notify(kind, *rest[1:])
             elif rest[0] in self.memberships:
-                self.memberships[rest[0]].hear(what, *rest[1:])
+                self.memberships[rest[0]].notify(kind, *rest[1:])
 
     def _say_here(self) -> None:
-        with suppress(PenstockError):  # who needs the server is told
+        with suppress(PenstockError):  # the next call raises it
             self._call(HERE, again=True)
 
-    def _lose(self, session: Session) -> None:
-        """Note that a session is over: who waits looks around, and takes up what it had in another."""
+    def _lose(self, channel: Channel) -> None:
+        """Wake up all that wait when a channel is lost: they open themselves again on another."""
         for host in list(self.hosts.values()):
-            host.lose(session)
+            host.lose(channel)
         for membership in list(self.memberships.values()):
-            membership.hear("attend")
-        self._report_wake_up.notify()  # who has much to do with its last event may lose its membership
+            membership.notify("attend")
+        self._report_wake_up.notify()  # a reader that is busy with its last event may lose its membership
 
     # Writers
 
@@ -350,7 +348,7 @@ class RemoteStore:
         host.take(writer)
         self._writers.add(writer)
         for other in list(self.hosts.values()):
-            other.fence_if_told()
+            other.fence_if_notified()
         return writer
 
     def transactional_writer(
@@ -399,11 +397,11 @@ class RemoteStore:
         self._call("unregister_consumer", name, consumer, again=True)
 
     def consumers(self, name: str) -> dict[str, StreamCut]:
-        """Return who is registered as a consumer, and how far each has come."""
+        """Return the registered consumers, and how far each has come."""
         return dict(self._call("consumers", name, again=True))
 
     def close(self) -> None:
-        """See everything durable, end all writers and readers, and the connection."""
+        """Flush all writers, close writers and readers, and the connection."""
         with self._lock:
             if self._closed:
                 return
@@ -431,7 +429,7 @@ class RemoteStore:
         self.close()
 
 
-def _as_news(sent: list[Any] | None) -> News | None:
+def _as_update(sent: list[Any] | None) -> SegmentUpdate | None:
     return None if sent is None else (sent[0], sent[1], sent[2])
 
 

@@ -1,4 +1,4 @@
-"""Errands: what the thread that hears the server leaves to the pump, because it may wait, or call the server."""
+"""Tasks: what the listening thread leaves to the pump, because it may wait, or call the server."""
 
 from __future__ import annotations
 
@@ -24,5 +24,5 @@ class Task:
         try:
             self._run()
         except Exception:
-            _logger.exception("what the server told could not be done")
+            _logger.exception("a notification of the server could not be handled")
         return False

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from penstock import forks
+from penstock.client._retry import Retry
 from penstock.errors import BadArgument, NotPrepared, PenstockError, StoreClosed, StoreUnreachable, TransactionEnded
 from penstock.model import check_many
 from penstock.ports import SystemClock
@@ -62,7 +63,7 @@ class RemoteTransaction:
         self._writing = 0
         self._is_prepared = False
         self._is_broken = False  # not all that was written may have been sent
-        self.lost: Final[deque[_Upload]] = deque()  # events that nobody has any more
+        self.lost: Final[deque[_OutgoingEvent]] = deque()  # events whose files were garbage collected
         self._is_given_up = False
 
     def _call(self, name: str, *args: object, again: bool = False) -> Any:  # noqa: ANN401 - as the operation says
@@ -81,7 +82,7 @@ class RemoteTransaction:
     def write_event(
         self, event: object, key: str | bytes | None = None, *, headers: GivenHeaders | None = None
     ) -> None:
-        """Add an event; nobody sees it before the commit."""
+        """Add an event; readers see it after the commit."""
         data = as_event(event if self._serialize is None else self._serialize(event))
         attributes = Attributes.of(key, headers)
         if len(data) > CHUNK_SIZE:
@@ -92,7 +93,7 @@ class RemoteTransaction:
             self._events.append(data)
             self._attributes.append(attributes)
             self._size += len(data) + attributes.size
-            if self._size > _BUFFER_SIZE or len(self._events) == 1:  # the first tells whether it is open at all
+            if self._size > _BUFFER_SIZE or len(self._events) == 1:  # the first finds out whether it is open at all
                 self._send()
 
     def _send(self) -> None:
@@ -134,7 +135,7 @@ class RemoteTransaction:
     def _send_all(self, rows: EventRows, positions: npt.NDArray[np.float64]) -> None:
         """Send events in their order; large ones by themselves."""
         if not len(rows):
-            self._call("batch", b"", b"", b"", 0, b"")  # which tells whether it is open at all
+            self._call("batch", b"", b"", b"", 0, b"")  # an error if it is not open
             return
         for small, large in around_large(rows, CHUNK_SIZE):
             self._send_some(rows.part(small.start, small.stop), positions[small])
@@ -160,7 +161,7 @@ class RemoteTransaction:
 
     def _begin_at(self, position: float, attributes: Attributes) -> EventOutputStream:
         self.ping()
-        upload = _Upload(self, position, attributes)
+        upload = _OutgoingEvent(self, position, attributes)
         write = LargeWrite(upload.open, SystemClock())
         with self._lock:
             self._writing += 1
@@ -206,20 +207,22 @@ class RemoteTransaction:
                     output.place_at(pointer)
 
     def _commit(self, timestamp: int | None, numbers: list[int]) -> list[EventPointer | None]:
+        retry = Retry()
         while True:
             try:
                 found: list[EventPointer | None] = self._call("commit", timestamp, numbers)
-            except StoreUnreachable:
+            except StoreUnreachable as error:
                 status = self._status_now()
                 if status == "committed":  # where its events are, only the lost answer said
                     return [None] * len(numbers)
-                if status != "prepared":  # then it has outlived who was to commit it
+                if status != "prepared":  # then it has outlived the process that was to commit it
                     raise
+                retry.after(error)
             else:
                 return found
 
     def _status_now(self) -> Status | None:
-        """Return how it is after the connection was lost; None if nobody knows."""
+        """Return its status after the connection was lost; None if it cannot be found out."""
         try:
             return self.status
         except PenstockError:
@@ -235,7 +238,7 @@ class RemoteTransaction:
             self._drop_lost()
 
     def _drop_lost(self) -> None:
-        """Let nothing become of events that nobody has any more."""
+        """Drop events whose files were garbage collected."""
         while self.lost:
             self.lost.popleft().abort()
 
@@ -246,7 +249,7 @@ class RemoteTransaction:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Commit, or abort; who prepared it leaves that to others."""
+        """Commit, unless it was prepared; or abort."""
         if error is not None:
             with suppress(PenstockError):
                 self.abort()
@@ -254,7 +257,7 @@ class RemoteTransaction:
             self._commit_unless_done()
 
     def _commit_unless_done(self) -> None:
-        """Commit, unless somebody did inside the block; asking first would hide why it has ended, if it has."""
+        """Commit, unless the block did; asking for the status first would hide why it has ended."""
         try:
             self.commit()
         except TransactionEnded:
@@ -262,8 +265,8 @@ class RemoteTransaction:
                 raise
 
 
-class _Upload:
-    """A large event of a transaction on its way."""
+class _OutgoingEvent:
+    """A large event of a transaction that is being sent."""
 
     name: Final = "an event of a transaction"
 
@@ -271,12 +274,12 @@ class _Upload:
         self._transaction, self._position, self._attributes = transaction, position, attributes
         self._number: int | None = None
 
-    def open(self) -> _Upload:
+    def open(self) -> _OutgoingEvent:
         """Begin the event on the server."""
         self._number = self._transaction.upload("event", self._position, *self._attributes)
         return self
 
-    def submit(self, *data: Bytes) -> _Upload:
+    def submit(self, *data: Bytes) -> _OutgoingEvent:
         """Send a chunk; its head is made on the server."""
         self._transaction.upload("chunk", self._number, bytes(data[-1]))
         return self
@@ -321,7 +324,7 @@ class RemoteTransactionalWriter:
         self._of_stream = (stream, store.connection.call("transactions.open", stream, writer_id, again=True), writer_id)
 
     def begin(self, lease: float = 30.0) -> RemoteTransaction:
-        """Begin a transaction, which is aborted when nobody pings it, or writes, for ``lease`` seconds."""
+        """Begin a transaction, which is aborted when no call pings it, or writes to it, for ``lease`` seconds."""
         if self._closed:
             raise StoreClosed(f"the transactional writer of stream {self.stream!r}")
         return self._of(self._store.connection.call("transactions.begin", *self._of_stream, lease))
@@ -335,7 +338,7 @@ class RemoteTransactionalWriter:
     def last_number(self) -> int | None:
         """The highest number under which :meth:`commit_all` has committed with this writer id; None if none was.
 
-        It is no event number: those of :attr:`StreamWriter.last_number` are others, also under the same id.
+        It is not an event number like :attr:`StreamWriter.last_number`.
         """
         found: int | None = self._store.connection.call("transactions.last_number", *self._of_stream, again=True)
         return found
@@ -352,7 +355,7 @@ class RemoteTransactionalWriter:
             raise StoreClosed(f"the transactional writer of stream {self.stream!r}")
         call = self._store.connection.call
         args = ("transactions.commit_all", *self._of_stream, ids, number, timestamp)
-        is_repeated = False
+        is_repeated, retry = False, Retry()
         while True:
             try:
                 done: bool = call(*args, again=number is not None)
@@ -364,6 +367,7 @@ class RemoteTransactionalWriter:
                     return True
                 if status != "prepared":
                     raise
+                retry.after(error)
                 is_repeated = True
             else:
                 return done
@@ -372,7 +376,7 @@ class RemoteTransactionalWriter:
         return RemoteTransaction(self._store, transaction, self.writer_id, self._serializer)
 
     def close(self) -> None:
-        """Give no more time under this id; transactions end by themselves."""
+        """Note no more time under this id; open transactions end by their lease."""
         if not self._closed and self.writer_id is not None:
             self._store.connection.call("transactions.close", *self._of_stream, again=True)
         self._closed = True

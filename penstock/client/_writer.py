@@ -1,8 +1,8 @@
 """What a writer asks of a store that another process has open: blocks are sent, several at a time, and acknowledged.
 
 Every writer here has an identity, its id's or one of its own, and its blocks carry it with the numbers of their events.
-So when a connection is lost, the next one tells which of the blocks under way are durable, and only the others are
-sent again.
+So when a connection is lost, the writer asks over the next one which of its blocks are durable, and sends only the
+others again.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ import pyarrow as pa
 from pyarrow import flight
 
 from penstock.client._connection import ConnectionLost, translated
+from penstock.client._retry import Retry
 from penstock.client._task import Task
 from penstock.errors import NoSuchStream
 from penstock.stream.format import BLOCK_HEADER_SIZE, block_digest
@@ -28,7 +29,7 @@ from penstock.wire import APPENDS, BLOCKS_MAX, ENDED, LEFT_SIZE, SmallBlock, col
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from penstock.client._connection import Session
+    from penstock.client._connection import Channel
     from penstock.client._store import RemoteStore
     from penstock.errors import StoreUnreachable
     from penstock.model import EventPointer
@@ -37,8 +38,6 @@ if TYPE_CHECKING:
     from penstock.stream.write import LargeWrite, Pump, StreamWriter
 
 __all__ = ["RemoteHost"]
-
-_ATTEMPTS_MAX: Final = 20  # to send the same blocks
 
 
 class _Block:
@@ -57,7 +56,7 @@ class _Block:
         return self.answer
 
     def described(self) -> list[object]:
-        """Return what tells it from all others."""
+        """Return what identifies it: its segment, numbers and digest."""
         digest = block_digest(self.header, *self.parts)
         return [self.segment_id, self.header.last_number, self.header.count, digest]
 
@@ -86,7 +85,7 @@ class _Lane:
 
 
 class RemoteHost:
-    """The store, as one writer sees it. Who sends holds the writer's lock, so one thread at a time does."""
+    """The store, as one writer sees it. The thread that sends holds the writer's lock, so one at a time does."""
 
     is_remote: Final = True
 
@@ -94,23 +93,23 @@ class RemoteHost:
         self._store, self._connection, self._stream, self._writer_id = store, store.connection, stream, writer_id
         self._notes_time = notes_time
         self.identity: Final = secrets.token_bytes(16) if writer_id is None else writer_hash(writer_id)
-        self._token: Final = secrets.token_hex(8)  # tells the server that it is the same writer that comes again
+        self._token: Final = secrets.token_hex(8)  # by which the server recognises a writer that reconnects
         self.clock: Final = store.clock
         self.steady: Final = threading.Lock()
         self._lock = threading.Lock()  # held while the writer is opened again
         self._put_lock = threading.Lock()  # held while blocks are sent, or no more of them
         self._ready: list[_Block] = []
         self._sent = 0  # up to which number; higher ones under this identity are of another writer
-        self._session: Session | None = None
+        self._channel: Channel | None = None
         self._is_fenced = False
         self._number = 0
         self._writer: StreamWriter | None = None
         self._found: list[Any] = []  # what a writer asks first, as it was when the server let it in
         self._put: Any = None
         self._acks: Any = None
-        store.hosts[self._token] = self  # first: what is told at once is heard
+        store.hosts[self._token] = self  # first: a notification may come at once
         try:
-            self._open(self._connection.session, sent=None)
+            self._open(self._connection.channel, sent=None)
             if self._writer_id is not None:
                 self._sent = self._found[3][1]
         except BaseException:
@@ -119,65 +118,66 @@ class RemoteHost:
 
     @property
     def pump(self) -> Pump:
-        """What sends off events that nobody waits for."""
+        """The thread that sends events which no caller waits for."""
         return self._store.pump
 
     def take(self, writer: StreamWriter) -> None:
         """Note whose host it is."""
         self._writer = writer
-        self.fence_if_told()
+        self.fence_if_notified()
 
-    def fence_if_told(self) -> None:
-        """Fence the writer if another has its id; waits for what is under way, so not for the thread that hears it."""
+    def fence_if_notified(self) -> None:
+        """Fence the writer if another has its id; this waits for blocks under way, so the listening thread must not."""
         writer = self._writer
         if self._is_fenced and writer is not None and writer.is_sound:
             writer.fence()
 
-    def _open(self, session: Session, *, sent: int | None) -> None:
+    def _open(self, channel: Channel, *, sent: int | None) -> None:
         args = (self._stream, self._writer_id, self.identity, self._token, self._notes_time, sent)
-        number, *found = session.call("writer.open", *args)
+        number, *found = channel.call("writer.open", *args)
         if self._found and self._found[0] != found[0]:
             raise NoSuchStream(self._stream)  # it was deleted; this one only has its name
         self._found = found
-        with translated(session):
-            command = pack(["append", session.id, number])
-            put, acks = session.client.do_put(flight.FlightDescriptor.for_command(command), APPENDS)
+        with translated(channel):
+            command = pack(["append", channel.id, number])
+            put, acks = channel.client.do_put(flight.FlightDescriptor.for_command(command), APPENDS)
         with self._put_lock:
             self._put, self._acks = put, acks
-            self._number, self._session = number, session
+            self._number, self._channel = number, channel
 
     def call(self, name: str, *args: object) -> Any:  # noqa: ANN401 - as the operation says
         """Call an operation of the writer, which is opened again if need be."""
+        retry = Retry()
         while True:
             try:
                 return self.reopened().call(name, self._number, *args)
-            except ConnectionLost:
-                continue
+            except ConnectionLost as error:
+                retry.after(error, self._connection.lost_again_and_again)
 
-    def reopened(self) -> Session:
-        """Return a session in which the writer is open."""
+    def reopened(self) -> Channel:
+        """Return a channel on which the writer is open."""
         with self._lock:
-            session = self._connection.session
-            if session is not self._session:
-                self._open(session, sent=self._sent)
-            return session
+            channel = self._connection.channel
+            if channel is not self._channel:
+                self._open(channel, sent=self._sent)
+            return channel
 
-    def lose(self, session: Session) -> None:
-        """Send no more in a session, which is over."""
+    def lose(self, channel: Channel) -> None:
+        """Send no more on a channel, which is lost."""
         with self._put_lock:
-            if session is not self._session:
+            if channel is not self._channel:
                 return
             put, self._put = self._put, None
         if put is not None:
             with suppress(pa.ArrowException, OSError):
                 put.close()
 
-    def hear(self, what: str, time: int = 0) -> None:
-        """Note what the store says of the writer; what that takes is done by the pump, which may wait."""
+    def notify(self, kind: str, time: int = 0) -> None:
+        """Take a notification of the server; the pump acts on it, which may wait."""
         writer = self._writer
-        if what == "fence":
+        if kind == "fence":
             self._is_fenced = True
-            self.pump.add(Task(self.fence_if_told))
+            self.pump.add(Task(self.fence_if_notified))
         elif writer is not None:
             self.pump.add(Task(partial(writer.note_by_itself, time)))
 
@@ -192,21 +192,19 @@ class RemoteHost:
     def send(self) -> None:
         """Send what is ready, and return when it is durable; what was durable before is not sent again."""
         blocks, self._ready = self._ready, []
-        may_be_there, patience = False, _ATTEMPTS_MAX
+        may_be_there, retry = False, Retry()
         while blocks:
             try:
-                session = self.reopened()
+                channel = self.reopened()
                 if may_be_there:
-                    self._find(session, blocks)
+                    self._find(channel, blocks)
                 may_be_there = True
                 waiting = [block for block in blocks if block.answer is None]
-                self._exchange(session, waiting[: _fitting(waiting, session.budget.limit / 2)])
+                self._exchange(channel, waiting[: _fitting(waiting, channel.budget.limit / 2)])
             except ConnectionLost as error:
-                patience -= 1
-                if not patience:
-                    raise self._connection.unknown("again and again, while events were sent") from error
+                retry.after(error, self._connection.lost_again_and_again)
             else:
-                patience = _ATTEMPTS_MAX
+                retry.progress()
             ended = {block.segment_id for block in blocks if block.answer == ENDED}
             blocks = [block for block in blocks if block.answer is None]
             for block in blocks:
@@ -214,18 +212,18 @@ class RemoteHost:
                     block.answer = ENDED  # so that nothing gets there before what comes first
             blocks = [block for block in blocks if block.answer is None]
 
-    def _exchange(self, session: Session, blocks: Sequence[_Block]) -> None:
+    def _exchange(self, channel: Channel, blocks: Sequence[_Block]) -> None:
         if not blocks:
             return
-        with session.budget.held(sum(map(_size, blocks))), self._put_lock, translated(session):
-            if session is not self._session or self._put is None:
+        with channel.budget.held(sum(map(_size, blocks))), self._put_lock, translated(channel):
+            if channel is not self._channel or self._put is None:
                 raise ConnectionLost
             for left, block in zip(range(len(blocks) - 1, -1, -1), blocks, strict=True):
                 self.note_sent(block.header)
                 _put(self._put, block, left)
             answer = self._acks.read()
         if answer is None:
-            session.is_lost = True
+            channel.is_lost = True
             raise ConnectionLost
         starts, error = unpack(answer.to_pybytes())
         if error is not None:
@@ -237,9 +235,9 @@ class RemoteHost:
         """Note that a block with these numbers may get to the server."""
         self._sent = max(self._sent, header.last_number, header.flush_last)
 
-    def _find(self, session: Session, blocks: Sequence[_Block]) -> None:
+    def _find(self, channel: Channel, blocks: Sequence[_Block]) -> None:
         """Learn which blocks are durable already."""
-        found = session.call("writer.find", self._number, [block.described() for block in blocks])
+        found = channel.call("writer.find", self._number, [block.described() for block in blocks])
         for block, start in zip(blocks, found, strict=True):
             block.answer = start
 
@@ -248,8 +246,12 @@ class RemoteHost:
         """What the server calls the writer."""
         return self._number
 
+    def lost_again_and_again(self) -> StoreUnreachable:
+        """Return what to raise when the connection was lost in all attempts."""
+        return self._connection.lost_again_and_again()
+
     def unknown(self, what: str) -> StoreUnreachable:
-        """Return what to raise when the connection was lost, and nobody knows what became of something."""
+        """Return what to raise when the connection was lost, and it is unknown whether a call was done."""
         return self._connection.unknown(what)
 
     # What else a writer asks
@@ -269,7 +271,7 @@ class RemoteHost:
 
     def mark_behind(self, writer: StreamWriter, time: int) -> None:
         """Mark a time behind all that the writer has written."""
-        assert writer.writer_id is not None, "only writers with an id give time"
+        assert writer.writer_id is not None, "only writers with an id note time"
         self.call("writer.mark", time)
 
     def note_activity(self, writer: StreamWriter) -> None:
@@ -283,11 +285,11 @@ class RemoteHost:
         """Note that the writer writes no more."""
         del writer
         self._store.hosts.pop(self._token, None)
-        session = self._session
-        if session is not None and not session.is_lost:
-            self.lose(session)
+        channel = self._channel
+        if channel is not None and not channel.is_lost:
+            self.lose(channel)
             with suppress(ConnectionLost):  # then it is closed with its session
-                session.call("writer.close", self._number, for_good)
+                channel.call("writer.close", self._number, for_good)
 
     def large_logs(self, stream: str, uid: int) -> _LargeLogs:
         """Return where a large event goes."""
@@ -296,21 +298,25 @@ class RemoteHost:
 
 
 class _LargeLogs:
-    """Where one large event goes: it is sent in one session, and lost with that."""
+    """Where one large event goes: it is sent on one channel, and lost with that."""
 
     def __init__(self, host: RemoteHost) -> None:
         self._host = host
-        self._session: Session | None = None
+        self._channel: Channel | None = None
         self._upload = 0
 
     def new_large_log(self) -> _LargeLogs:
         """Make a log for the event."""
-        assert self._session is None, "one event, one log"
-        while self._session is None:
-            with suppress(ConnectionLost):
-                session = self._host.reopened()
-                self._upload = session.call("large.open", self._host.number)
-                self._session = session
+        assert self._channel is None, "one event, one log"
+        retry = Retry()
+        while self._channel is None:
+            try:
+                channel = self._host.reopened()
+                self._upload = channel.call("large.open", self._host.number)
+            except ConnectionLost as error:
+                retry.after(error, self._host.lost_again_and_again)
+            else:
+                self._channel = channel
         return self
 
     @property
@@ -330,15 +336,15 @@ class _LargeLogs:
         """Make the event part of the stream; return where it is."""
         self._host.note_sent(header)
         pointer: EventPointer = self._call("large.commit", write.size, header.pack(), columns, position)
-        self._session = None
+        self._channel = None
         return pointer
 
     def _call(self, name: str, *args: object) -> Any:  # noqa: ANN401 - as the operation says
-        assert self._session is not None, "there is a log"
+        assert self._channel is not None, "there is a log"
         try:
-            return self._session.call(name, self._host.number, self._upload, *args)
+            return self._channel.call(name, self._host.number, self._upload, *args)
         except ConnectionLost as error:
-            self._session.is_lost = True
+            self._channel.is_lost = True
             what = "whether a large event was committed is not known" if name == "large.commit" else "a large event too"
             raise self._host.unknown(what) from error
 
@@ -347,10 +353,10 @@ class _LargeLogs:
 
     def drop(self) -> None:
         """Delete the log."""
-        session, self._session = self._session, None
-        if session is not None and not session.is_lost:
+        channel, self._channel = self._channel, None
+        if channel is not None and not channel.is_lost:
             with suppress(ConnectionLost):  # then it is deleted with the session
-                session.call("large.drop", self._host.number, self._upload)
+                channel.call("large.drop", self._host.number, self._upload)
 
 
 class _Done:

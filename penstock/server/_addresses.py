@@ -26,7 +26,7 @@ def names_of(host: str) -> list[str]:
 
 
 def _addresses() -> list[str]:
-    """Return the addresses of this machine; where Linux does not tell them, those of its name."""
+    """Return the addresses of this machine; where Linux does not list them, those of its name."""
     found = _LOCAL_IPV4.findall(_text(_IPV4))
     for line in _text(_IPV6).splitlines():
         address = ipaddress.IPv6Address(bytes.fromhex(line.split()[0]))

@@ -23,7 +23,8 @@ class Calls:
     """The number of calls in all, by connection and by user; above the limits calls are refused, to be tried again."""
 
     def __init__(self, limits: Limits) -> None:
-        self._limits = limits
+        self._max, self._of_one_max = limits.calls_max, limits.calls_of_one_max
+        self._of_user_max = limits.calls_of_user_max
         self._lock = threading.Lock()
         self._by_peer: Counter[str] = Counter()
         self._by_user: Counter[str] = Counter()
@@ -46,10 +47,9 @@ class Calls:
                 _add(self._by_user, user, -1)
 
     def _check(self, peer: str, user: str | None) -> None:
-        limits = self._limits
-        if self._total >= limits.calls_max or self._by_peer[peer] >= limits.calls_of_one_max:
+        if self._total >= self._max or self._by_peer[peer] >= self._of_one_max:
             raise _busy("the server has as many calls under way as it may have")
-        if user is not None and self._by_user[user] >= limits.calls_of_user_max:
+        if user is not None and self._by_user[user] >= self._of_user_max:
             raise _busy(f"user {user!r} has as many calls under way as one user may have")
 
 

@@ -30,7 +30,7 @@ class Health:
         self._ending = False
 
     def end(self) -> None:
-        """Say from now on that the server goes, so that nobody new is sent to it."""
+        """Report from now on that the server ends, so that no new client is sent to it."""
         self._ending = True
 
     def trouble(self) -> str | None:
@@ -50,7 +50,7 @@ class Health:
     def _look(self) -> str | None:
         try:
             self._store.check_running()
-            self._store.reader_groups()  # waits for who changes the catalog, as every call does
+            self._store.reader_groups()  # waits for changes of the catalog, as every call does
             with TemporaryFile(dir=self._folder) as file:
                 file.write(b"penstock")
                 file.flush()

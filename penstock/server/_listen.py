@@ -13,7 +13,7 @@ _BACKLOG: Final = 1024
 
 
 def listen(host: str, port: int) -> socket.socket:
-    """Return a socket that listens there; connections wait in it until somebody serves them."""
+    """Return a socket that listens there; connections wait in it until they are accepted."""
     try:
         family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
         return socket.create_server((host, port), family=family, backlog=_BACKLOG)

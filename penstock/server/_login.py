@@ -1,4 +1,4 @@
-"""Who somebody says they are: the ``Authorization`` header, as HTTP and Flight send it."""
+"""Login: the credentials in the ``Authorization`` header, as HTTP and Flight send it."""
 
 from __future__ import annotations
 

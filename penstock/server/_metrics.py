@@ -1,4 +1,4 @@
-"""The store's figures for Prometheus, looked up when they are asked for: nobody who writes or reads pays for them."""
+"""The store's figures for Prometheus, looked up when they are asked for: they cost writers and readers nothing."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ NAMES_MAX: Final = 1000  # streams that have figures of their own, and groups; t
 
 
 def new_registry(store: Engine, connections: Mapping[str, Callable[[], int]]) -> CollectorRegistry:
-    """Return everything there is to measure; ``connections`` tell how many there are now, by what they speak."""
+    """Return everything there is to measure; ``connections`` count the clients of each protocol."""
     registry = CollectorRegistry()
     for kind in (ProcessCollector, PlatformCollector, GCCollector):
         kind(registry=registry)

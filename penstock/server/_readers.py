@@ -61,7 +61,7 @@ class ClientReader:
             try:
                 self._segments[key] = self.membership.segment(key)
             except KeyError:
-                continue  # truncated at this very moment: the next sync tells
+                continue  # truncated at this very moment: the next sync raises it
         self._segments = {key: one for key, one in self._segments.items() if key in assignment.held}
         ahead = {key: place for key, place in assignment.held.items() if place > self._places.get(key, -1)}
         self._places |= ahead  # another reader was there meanwhile: no reader goes back behind it

@@ -125,7 +125,7 @@ class Server:
         from penstock.server._service import FlightService  # noqa: PLC0415
 
         config, folder = self._config, Path(self._config.store).absolute()
-        listen(config.host, config.port).close()  # gRPC would share a port that somebody has
+        listen(config.host, config.port).close()  # gRPC would share a port that is in use
         interval_s = config.maintenance_interval_s
         store = parts.enter_context(open_owned(folder, maintenance_interval_s=interval_s, serve=FlightService))
         certificate, users = _certificate(config, folder), _users(config, folder)
@@ -173,5 +173,5 @@ def _users(config: Config, folder: Path) -> Users | None:
         return None
     users = Users.open(folder / USERS_FILE)
     if not list(users):
-        _logger.warning("there are no users yet, so nobody may do anything: add one with penstock user add")
+        _logger.warning("there are no users yet, so every call is refused: add one with penstock user add")
     return users

@@ -155,7 +155,7 @@ class FlightService(flight.FlightServerBase):  # type: ignore[misc]
         with _errors_sent(session):
             try:
                 found = self._store.segments.get(stream, segment)
-            except (KeyError, NoSuchStream):  # which is for readers to tell: they know what they have missed
+            except (KeyError, NoSuchStream):  # readers raise it: they know what they have missed
                 raise BadArgument(f"there is no segment {segment} of stream {stream} any more") from None
             yield from self._blocks_of.between(found, offset, end)
 

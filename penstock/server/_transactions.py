@@ -160,7 +160,7 @@ def commit(session: Session, transaction: str, timestamp: int | None, events: li
 
 
 def _place_of(session: Session, number: int) -> EventPointer | None:
-    """Return where an event is; of one that was prepared before the store's owner changed, nobody knows."""
+    """Return where an event is; None if it was prepared before the owner of the store changed."""
     try:
         return session.get(number, _Event).output.pointer  # type: ignore[no-any-return]
     except BadArgument:

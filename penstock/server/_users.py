@@ -51,7 +51,7 @@ _HASHES_AT_ONCE: Final = 2
 WAITING_MAX: Final = 16  # with those that are checked: the last of them waits for about a second
 WAITING_FOR_NAME_MAX: Final = 4
 _NOBODY: Final = "$argon2id$v=19$m=65536,t=3,p=4$OXkRyLLE9gPXGbj+58+U8Q$O8XuDekkwAp7SVu/tLnGp/1FguU/2s2P9g2ZOqkjoks"
-"""A hash that no password is known for: what is checked for who is not there."""
+"""A hash without a known password: it is checked for unknown users."""
 
 
 _TOKEN_UNKNOWN: Final = (
@@ -67,7 +67,7 @@ class Grant(msgspec.Struct, frozen=True, array_like=True, order=True):
     pattern: str
 
     def covers(self, permission: Permission, stream: str) -> bool:
-        """Whether it permits this; who may administer a stream may read and write it."""
+        """Whether it permits this; administering a stream includes reading and writing it."""
         if self.permission not in (permission, "admin"):
             return False
         scope = self.pattern.removesuffix("*")
@@ -75,7 +75,7 @@ class Grant(msgspec.Struct, frozen=True, array_like=True, order=True):
 
 
 class User(msgspec.Struct, frozen=True):
-    """Who somebody is, and what they may do, at one moment."""
+    """A user and its grants, at one moment."""
 
     name: str
     grants: tuple[Grant, ...]
@@ -113,7 +113,7 @@ class _CachedLogin(NamedTuple):
 
 
 class _Queue:
-    """Those whose passwords are checked, and those who wait for that."""
+    """The logins that are checked, and those that wait for that."""
 
     def __init__(self) -> None:
         self._at_once: Final = threading.Semaphore(_HASHES_AT_ONCE)
@@ -133,7 +133,7 @@ class _Queue:
         finally:
             with self._lock:
                 self._waiting[name] -= 1
-                self._waiting = +self._waiting  # without names that nobody waits for
+                self._waiting = +self._waiting  # without names at zero
 
 
 class Users:
@@ -157,7 +157,7 @@ class Users:
         """All users, by name."""
         return iter([User(name, one.grants) for name, one in sorted(self._content().users.items())])
 
-    # Who they are
+    # Authentication
 
     def authenticate(self, name: str, password: str) -> User:
         """Return the user of this name and password; ``NotAuthenticated`` does not say which of them is wrong."""
@@ -183,7 +183,7 @@ class Users:
         return User(name, known.grants)
 
     def _is_right(self, hashed: str, password: str) -> bool:
-        tried = password if len(password) <= PASSWORD_SIZE_MAX else ""  # which nobody has
+        tried = password if len(password) <= PASSWORD_SIZE_MAX else ""  # which is no user's password
         try:
             return self._hasher.verify(hashed, _encoded(tried))
         except (argon2.exceptions.VerificationError, argon2.exceptions.InvalidHashError):
@@ -205,7 +205,7 @@ class Users:
     # Changes
 
     def add(self, name: str, password: str, *, replace: bool = False) -> None:
-        """Add a user, who may do nothing at first; with ``replace``, one that is there gets another password."""
+        """Add a user without grants; with ``replace``, an existing user gets another password."""
         check_name("user", name)
         _check_password(password)
         hashed = self._hasher.hash(_encoded(password))
@@ -317,7 +317,7 @@ def _check_password(password: object) -> None:
 
 def _grant(permission: Permission, pattern: str) -> Grant:
     if permission not in get_args(Permission):
-        raise BadArgument(f"{permission!r} is no permission: it is read, write or admin")
+        raise BadArgument(f"invalid permission {permission!r}: use read, write or admin")
     check_kind("pattern", pattern, str)
     scope, _, name = pattern.partition("/")
     if pattern != "*":

@@ -1,4 +1,4 @@
-"""ByteBudget for bytes that are under way: who finds none waits until others have arrived."""
+"""A budget for bytes that are under way: a thread that finds none waits until others have arrived."""
 
 from __future__ import annotations
 

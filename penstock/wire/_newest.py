@@ -1,4 +1,4 @@
-"""The newest blocks of a segment: those who follow it ask for the same ones, which are fetched once for all."""
+"""The newest blocks of a segment: readers at its tail ask for the same ones, which are fetched once."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ class Newest(Generic[T]):
     def between(self, offset: int, stop: int, fetch: Callable[[int, int], Iterable[tuple[int, int, T]]]) -> list[T]:
         """Return the blocks that hold any byte from ``offset`` to ``stop``; those that are not here are fetched.
 
-        Who asks while others fetch waits for them.
+        A thread that asks while another fetches waits for it.
         """
         with self._lock:
             blocks = self._blocks
             if not blocks or offset > blocks[-1][1]:
                 blocks.clear()
             elif offset < blocks[0][0]:
-                return [one for _, _, one in fetch(offset, stop)]  # who is late is not followed by others
+                return [one for _, _, one in fetch(offset, stop)]  # a reader that is behind shares with no other
             reached = blocks[-1][1] if blocks else offset
             if reached < stop:
                 blocks.extend(fetch(reached, stop))

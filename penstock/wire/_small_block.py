@@ -43,7 +43,7 @@ class SmallBlock(NamedTuple):
 
     @classmethod
     def unpack(cls, message: bytes) -> SmallBlock:
-        """Return what :meth:`pack` was given; ``BadArgument`` if that was somebody else."""
+        """Return what :meth:`pack` was given; ``BadArgument`` if these are other bytes."""
         if not _BODY <= len(message) <= SMALL_SIZE_MAX:
             raise BadArgument("this is not a block")
         (left, segment_id), view = _HEAD.unpack_from(message), memoryview(message)

@@ -1,7 +1,7 @@
 """What goes over the wire besides events: calls, their answers, and errors.
 
 A call is an action: its name, and a MessagePack array of its arguments. Values of the model are extensions, each with
-its own code, so that whoever reads them gets the same values. An error goes back as its class, its text and its fields;
+its own code, so that the other side gets the same values. An error goes back as its class, its text and its fields;
 the client raises the same class. Nothing here is ever evaluated: what is unknown is refused.
 """
 
@@ -43,8 +43,8 @@ __all__ = [
 
 PROTOCOL: Final = 1
 END: Final = "end"  # the call that ends a session
-HERE: Final = "here"  # the call that does nothing: who makes it is there
-ARE_YOU_THERE: Final = "here?"  # what a client is told that should make it
+HERE: Final = "here"  # the call that does nothing, but shows that the client is alive
+ARE_YOU_THERE: Final = "here?"  # the notification that asks for that call
 BUSY: Final = b"busy"  # goes with a refusal: nothing was done, and a moment later it may be
 NOT_BEGUN: Final = b"not begun"  # goes with a refusal: nothing was done of what was called
 _CODES: Final[Mapping[type, int]] = {  # sent, so a code is never given a new meaning
@@ -98,7 +98,7 @@ def pack_plain(value: object) -> bytes:
 
 
 def unpack(data: bytes | memoryview) -> Any:  # noqa: ANN401 - whatever was packed
-    """Read what :func:`pack` wrote; ``ServerError`` if that was somebody else."""
+    """Read what :func:`pack` wrote; ``ServerError`` if these are other bytes."""
     try:
         return _decoder.decode(data)
     except (msgspec.MsgspecError, PenstockError, KeyError) as error:
@@ -114,7 +114,7 @@ def unpack_call(data: bytes | memoryview) -> Any:  # noqa: ANN401 - whatever was
 
 
 class _Unfit:
-    """In place of an argument that cannot be sent: looks the same in messages, and is of no kind that anybody takes."""
+    """In place of an argument that cannot be sent: looks the same in messages, and no operation accepts it."""
 
     def __init__(self, looks: str) -> None:
         self._looks = looks
@@ -190,7 +190,7 @@ def cell(column: pa.Array) -> memoryview:
 
 
 def pack_error(error: PenstockError) -> bytes:
-    """Return an error as bytes; a cause is told in its text."""
+    """Return an error as bytes; its text includes the cause."""
     fields = {name: one for name, one in vars(error).items() if _can_be_sent(one)}
     return pack([type(error).__name__, str(error), fields])
 

@@ -106,7 +106,7 @@ def test_a_call_that_makes_no_sense_is_told_nothing_of_the_inside(
     """Where the server is installed, and how it is made, is for its log."""
     with penstock.connect(server.address) as store:
         assert isinstance(store, RemoteStore)
-        session = store.connection.session
+        session = store.connection.channel
         client = session.client
         for body in (pack([session.id, args]), pack([session.id]), pack(5)):
             with pytest.raises(flight.FlightServerError, match="does not understand this call") as told:

@@ -89,7 +89,7 @@ def test_what_was_truncated_away_is_not_given() -> None:
             assert len(list(source.between(segment, 0, segment.tail))) == number + 1
         store.truncate_stream(STREAM, store.tail(STREAM))
         assert segment.start > 0
-        with pytest.raises(BadArgument, match="which begins at"):
+        with pytest.raises(BadArgument, match="it begins at"):
             list(source.between(segment, 0, segment.tail))
 
 

@@ -11,7 +11,7 @@ import pytest
 
 import penstock
 from penstock.client import RemoteStore, ServerFinder
-from penstock.client._connection import Session
+from penstock.client._connection import Channel
 from penstock.client._files import PlogFiles
 from penstock.embedded import open_store
 from penstock.errors import BadArgument, NotPermitted
@@ -90,13 +90,13 @@ def proofs(folder: Path) -> list[Path]:
 
 def see(monkeypatch: pytest.MonkeyPatch, change: Callable[[str, list[Any]], tuple[str, list[Any]]]) -> None:
     """Let the client be somewhere else, where paths lead to other places."""
-    reached = PlogFiles.reached
+    reached = PlogFiles.probed
 
     def elsewhere(path: str, content: bytes, place: list[Any]) -> PlogFiles | None:
         path, place = change(path, place)
         return reached(path, content, place)
 
-    monkeypatch.setattr(PlogFiles, "reached", elsewhere)
+    monkeypatch.setattr(PlogFiles, "probed", elsewhere)
 
 
 def test_no_file_is_left_by_a_session_that_ends_at_this_very_moment(
@@ -169,13 +169,13 @@ def test_what_was_made_for_another_session_proves_nothing(
     far: RemoteStore, ways: Ways, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A copy may hold the file of a client that was there when it was made."""
-    reached = PlogFiles.reached
+    reached = PlogFiles.probed
 
     def stale(path: str, content: bytes, place: list[Any]) -> PlogFiles | None:
         Path(path).write_bytes(bytes(len(content)))
         return reached(path, content, place)
 
-    monkeypatch.setattr(PlogFiles, "reached", stale)
+    monkeypatch.setattr(PlogFiles, "probed", stale)
     assert events_of(far) == EVENTS
     assert ways.used == ["sent"]
 
@@ -222,7 +222,7 @@ def test_a_new_session_finds_out_anew(far: RemoteStore, ways: Ways, monkeypatch:
     """It may be with another server."""
     assert events_of(far) == EVENTS
     see(monkeypatch, lambda path, place: (path.replace("data", "nowhere"), place))
-    far.connection.session.hang_up()
+    far.connection.channel.hang_up()
     ways.direct = ways.sent = 0
     assert events_of(far) == EVENTS
     assert ways.used == ["sent"]
@@ -308,15 +308,15 @@ def test_a_connection_that_is_lost_while_it_is_found_out_is_made_again(
     far: RemoteStore, ways: Ways, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As with every other call of a reader."""
-    call = Session.call
+    call = Channel.call
 
-    def lose(session: Session, name: str, *args: object) -> object:
+    def lose(session: Channel, name: str, *args: object) -> object:
         if name == "access.probe":
-            monkeypatch.setattr(Session, "call", call)
+            monkeypatch.setattr(Channel, "call", call)
             session.hang_up()
         return call(session, name, *args)
 
-    monkeypatch.setattr(Session, "call", lose)
+    monkeypatch.setattr(Channel, "call", lose)
     assert events_of(far) == EVENTS
     assert ways.used
 
@@ -326,6 +326,6 @@ def test_folders_are_let_go(far: RemoteStore) -> None:
     assert events_of(far) == EVENTS
     before = len(os.listdir("/proc/self/fd"))
     for _ in range(5):
-        far.connection.session.hang_up()
+        far.connection.channel.hang_up()
         assert events_of(far) == EVENTS
     assert len(os.listdir("/proc/self/fd")) <= before + 2

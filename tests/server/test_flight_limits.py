@@ -134,7 +134,7 @@ def test_a_client_with_many_writers_keeps_to_what_it_may_have_under_way(folder: 
     """It is not hung up on for writing as fast as it can: it waits for budget, as the server said."""
     with server_apart(folder, **SMALL) as (port, _), opened(port) as store:
         store.create_stream(STREAM, segments=2)
-        session = store.connection.session
+        session = store.connection.channel
 
         def write(number: int) -> None:
             with store.writer(STREAM, f"writer-{number}") as writer:
@@ -143,7 +143,7 @@ def test_a_client_with_many_writers_keeps_to_what_it_may_have_under_way(folder: 
         with ThreadPoolExecutor(6) as threads:
             list(threads.map(write, range(6)))
         assert sum(map(len, store.read(STREAM))) == 1200
-        assert store.connection.session is session
+        assert store.connection.channel is session
         assert not session.is_lost
 
 
@@ -176,12 +176,12 @@ def test_pings_are_of_no_use(folder: Path) -> None:
 def test_the_oldest_unauthenticated_connections_go_when_there_are_too_many(folder: Path) -> None:
     """And those who have called something stay."""
     with serving(folder, max_connections=3) as server, opened(server.port) as store:
-        session = store.connection.session
+        session = store.connection.channel
         unauthenticated = [socket.create_connection(("127.0.0.1", server.port), timeout=60) for _ in range(4)]
         for one in unauthenticated[:2]:
             wait_until_closed(one)
         store.create_stream(STREAM)
-        assert store.connection.session is session
+        assert store.connection.channel is session
         for one in unauthenticated:
             one.close()
 
@@ -198,7 +198,7 @@ def test_a_silent_client_is_let_go_and_a_live_one_is_not(folder: Path) -> None:
     with serving(folder, idle_timeout_s=2) as server, opened(server.port) as store:
         store.create_stream(STREAM)
         group = store.create_reader_group("group", [STREAM])
-        session, writer = store.connection.session, store.writer(STREAM, "live")
+        session, writer = store.connection.channel, store.writer(STREAM, "live")
         for number in range(2):
             with flight.connect(f"grpc://127.0.0.1:{server.port}") as client:
                 session_id, hello, reader = silent_client(client)
@@ -210,7 +210,7 @@ def test_a_silent_client_is_let_go_and_a_live_one_is_not(folder: Path) -> None:
                     hello.close()
             assert group.readers() == []
         writer.write_event(b"event").result()
-        assert store.connection.session is session
+        assert store.connection.channel is session
 
 
 def test_a_client_that_could_not_answer_goes_on_in_another_session(folder: Path) -> None:
@@ -219,7 +219,7 @@ def test_a_client_that_could_not_answer_goes_on_in_another_session(folder: Path)
         store.create_stream(STREAM)
         writer = store.writer(STREAM, "writer")
         writer.write_event(b"before", "key").result()
-        session = store.connection.session
+        session = store.connection.channel
         session._push = lambda _: None  # as if it slept
         session._listener.join(60)
         assert session.is_lost
@@ -234,7 +234,7 @@ def test_a_read_that_is_broken_off_ends_on_the_server(folder: Path) -> None:
         with store.writer(STREAM) as writer:
             writer.write_batch([bytes(100_000)] * 600)
         part = store.segment_ranges(STREAM)[0]
-        session = store.connection.session
+        session = store.connection.channel
         session.client = keeping = _Keeping(session.client)  # type: ignore[misc]
         blocks = store.connection.get(session, "blocks", STREAM, 0, 0, part.end)
         next(blocks)
@@ -271,12 +271,12 @@ def test_who_is_known_stays_so_however_addresses_are_written(folder: Path, host:
     with ExitStack() as stack:
         stack.callback(server.__exit__, None, None, None)
         store = stack.enter_context(opened(server.port, near, token=token))
-        session = store.connection.session
+        session = store.connection.channel
         for _ in range(2):  # which takes longer than an unauthenticated client may stay
             with socket.create_connection((near.strip("[]"), server.port), timeout=60) as one:
                 wait_until_closed(one)
         assert store.streams() == []
-        assert store.connection.session is session
+        assert store.connection.channel is session
 
 
 def token_of_anna(folder: Path) -> str:
@@ -289,12 +289,12 @@ def test_a_client_over_tls_is_counted_as_any_other(folder: Path) -> None:
     """What TLS adds to its bytes is little."""
     settings = {**SMALL, "tls": True}
     with serving(folder, **settings) as server, opened(server.port, tls_ca=folder / "server.crt") as store:
-        session = store.connection.session
+        session = store.connection.channel
         store.create_stream(STREAM)
         with store.writer(STREAM) as writer:
             writer.write_batch([bytes(100_000)] * 500)
         assert sum(map(len, store.read(STREAM))) == 500
-        assert store.connection.session is session
+        assert store.connection.channel is session
 
 
 @pytest.mark.parametrize("at", ["grpc://127.0.0.1:0", "grpc+unix://{}/flight.sock"])
@@ -333,7 +333,7 @@ def test_a_read_that_is_broken_off_leaves_no_thread_on_the_server(store: Engine)
     service = Service(store, "grpc://127.0.0.1:0")
     with opened(service.port) as far:
         end = store.segments.get(STREAM, 0).tail
-        blocks = far.connection.get(far.connection.session, "blocks", STREAM, 0, 0, end)
+        blocks = far.connection.get(far.connection.channel, "blocks", STREAM, 0, 0, end)
         next(blocks)
         assert not ended.is_set()
         del blocks

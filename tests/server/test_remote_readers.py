@@ -54,7 +54,7 @@ class RemoteReader:
     def lose(self) -> None:
         """Lose the connection, and find no other."""
         self.address = ""
-        self.store.connection.session.hang_up()
+        self.store.connection.channel.hang_up()
 
 
 class World:

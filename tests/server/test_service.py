@@ -183,7 +183,7 @@ def test_who_one_is_has_to_be_something_that_can_be_sent(options: dict[str, Any]
 )
 def test_what_is_no_address_of_a_server_is_refused(address: str) -> None:
     """Rather than taken for something else."""
-    with pytest.raises(ValueError, match="no address of a server"):
+    with pytest.raises(ValueError, match="invalid server address"):
         penstock.connect(address)
 
 
@@ -286,7 +286,7 @@ def test_what_is_open_asks_again_with_every_call(guarded: tuple[Server, Users], 
     server, users = guarded
     users.grant(role, "admin", "own/*")
     with as_user(server, role) as store:
-        session = store.connection.session
+        session = store.connection.channel
         writer = store.connection.call("writer.open", OWN, None, bytes(16), "token", False, None)[0]
         reader = store.connection.call("reader.open", "own", "reader")[0]
         users.revoke(role, "admin", "own/*")
@@ -297,7 +297,7 @@ def test_what_is_open_asks_again_with_every_call(guarded: tuple[Server, Users], 
             if operation.about == "open":
                 number = reader if name.startswith("reader") else writer
                 assert is_refused(store, name, [number]) is (operation.needs not in ROLES[role]), name
-        assert store.connection.session is session
+        assert store.connection.channel is session
 
 
 @pytest.mark.parametrize("role", ROLES)
@@ -352,8 +352,8 @@ def test_a_session_is_of_its_user_alone(guarded: tuple[Server, Users]) -> None:
     """Who learns the number of another's session cannot use it."""
     server, _ = guarded
     with as_user(server, "root") as root, as_user(server, "admin") as store:
-        mine = store.connection.session
-        mine.id = root.connection.session.id
+        mine = store.connection.channel
+        mine.id = root.connection.channel.id
         with pytest.raises(NotPermitted, match="of another user"):
             store.connection.call("head", OWN)
         with pytest.raises(NotPermitted, match="of another user"):

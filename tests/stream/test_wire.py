@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from penstock.client._connection import Connection, ConnectionLost, Session
+from penstock.client._connection import Channel, Connection, ConnectionLost
 from penstock.client._store import RemoteStore
 from penstock.client._writer import RemoteHost
 from penstock.embedded import open_store
@@ -78,7 +78,7 @@ def pool() -> Iterator[ThreadPoolExecutor]:
 def gone(client: RemoteStore) -> Iterator[None]:
     """Let a client go without a word at the end of the block."""
     yield
-    client.connection.session.hang_up()
+    client.connection.channel.hang_up()
 
 
 def take(reader: Reader, count: int) -> list[bytes]:
@@ -118,7 +118,7 @@ def test_the_name_of_a_reader_whose_client_is_gone_is_free_at_once(wire: Served)
     client.create_reader_group("g", [STREAM]).reader("r")
     with pytest.raises(ReaderInUse):
         other.reader_group("g").reader("r")
-    assert not wire.service._sessions[other.connection.session.id]._open
+    assert not wire.service._sessions[other.connection.channel.id]._open
     with gone(client):
         client.report = lambda: None  # or it takes its membership again by itself
     other.reader_group("g").reader("r").close()
@@ -207,7 +207,7 @@ def test_a_writer_that_was_fenced_while_it_was_away_stays_so(wire: Served) -> No
     """The other one goes on from its numbers."""
     client, other = wire.connect(), wire.connect()
     writer = client.writer(STREAM, "w")
-    client.connection.session.hang_up()
+    client.connection.channel.hang_up()
     with other.writer(STREAM, "w") as newer:
         with pytest.raises(WriterFenced):
             writer.write_event(b"old").result()
@@ -228,11 +228,11 @@ def test_a_writer_whose_id_another_had_meanwhile_is_fenced(
 
     def write_theirs() -> None:
         monkeypatch.undo()
-        client.connection.session.hang_up()
+        client.connection.channel.hang_up()
         with other.writer(STREAM, "w") as newer:
             newer.write_batch(theirs, ["k"] * count).result()
 
-    def lose(host: RemoteHost, session: Session, blocks: Sequence[Any]) -> None:
+    def lose(host: RemoteHost, session: Channel, blocks: Sequence[Any]) -> None:
         for block in blocks:
             host.note_sent(block.header)  # it may have got there, as far as is known here
         write_theirs()
@@ -561,13 +561,13 @@ def test_a_reader_at_the_tail_asks_for_nothing_but_the_next_block(
     with client.create_reader_group("g", [STREAM]).reader("r") as reader:
         put(wire.inside, b"before")
         assert take(reader, 1) == [b"before"]
-        call, names = Session.call, list[str]()
+        call, names = Channel.call, list[str]()
 
-        def noted(session: Session, name: str, *args: object) -> object:
+        def noted(session: Channel, name: str, *args: object) -> object:
             names.append(name)
             return call(session, name, *args)
 
-        monkeypatch.setattr(Session, "call", noted)
+        monkeypatch.setattr(Channel, "call", noted)
         for event in (b"one", b"two"):
             put(wire.inside, event)
             assert take(reader, 1) == [event]
