@@ -19,9 +19,8 @@ __all__ = [
     "parse_time",
 ]
 
-_SECONDS: Final = {"ms": 0.001, "": 1, "s": 1, "m": 60, "min": 60, "h": 3_600, "d": 86_400, "w": 604_800}
+_SECONDS: Final = {"ms": 0.001, "s": 1, "m": 60, "min": 60, "h": 3_600, "d": 86_400, "w": 604_800}
 _BYTES: Final = {
-    "": 1,
     "b": 1,
     **{f"{letter}b": 1000**power for power, letter in enumerate("kmgt", start=1)},
     **{f"{letter}ib": 1024**power for power, letter in enumerate("kmgt", start=1)},
@@ -34,7 +33,7 @@ _SEGMENT: Final = re.compile(r"\d{1,18}", re.ASCII)
 
 
 def parse_duration(option: str, text: str) -> float:
-    """Return the seconds of ``90``, ``1.5h`` or ``7d``, the value of an option."""
+    """Return the seconds of ``90s``, ``1.5h`` or ``7d``, the value of an option."""
     match = _FIGURE.fullmatch(text.strip())
     if match is None or match[2].lower() not in _SECONDS:
         raise BadArgument(f"invalid {option} {shown(text)}: use a number and ms, s, m, h, d or w, like 7d")
@@ -42,7 +41,7 @@ def parse_duration(option: str, text: str) -> float:
 
 
 def parse_size(option: str, text: str) -> int:
-    """Return the bytes of ``4096``, ``1.5MB`` or ``10GiB``, the value of an option."""
+    """Return the bytes of ``4096B``, ``1.5MB`` or ``10GiB``, the value of an option."""
     match = _FIGURE.fullmatch(text.strip())
     if match is None or match[2].lower() not in _BYTES:
         units = "B, kB, MB, GB, TB or KiB, MiB, GiB, TiB"

@@ -263,11 +263,13 @@ def test_terminal_gets_tables_and_human_figures(call_on_terminal: CallOnTerminal
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ("--retention-size 0", "invalid --retention-size 0: use a whole number of at least 1"),
+        ("--retention-size 0B", "invalid --retention-size 0: use a whole number of at least 1"),
+        ("--retention-size 10", "invalid --retention-size '10': use a number and B, kB, MB"),
+        ("--retention-time 7", "invalid --retention-time '7': use a number and ms, s, m, h, d or w, like 7d"),
         ("--retention-time 0s", "invalid --retention-time 0.0: use a number above 0"),
         ("--retention-time 1x", "invalid --retention-time '1x': use a number and ms, s, m, h, d or w, like 7d"),
         ("--scale-events 0", "invalid --scale-events 0.0: use a number above 0"),
-        ("--scale-bytes 0", "invalid --scale-bytes 0: use a number above 0"),
+        ("--scale-bytes 0B", "invalid --scale-bytes 0: use a number above 0"),
         ("--segments 0", "invalid --segments 0: use a whole number from 1 to 10,000"),
         ("--retention-size 1MB --retention-time 1d", "--retention-time and --retention-size contradict each other"),
     ],

@@ -117,7 +117,7 @@ def test_token_is_printed_and_nothing_else(call: Call, users: Users) -> None:
         "grant anna read plant",
         "revoke anna read */x",
         "token anna --lifetime never",
-        "token anna --lifetime 0",
+        "token anna --lifetime 0s",
         "add no/name",
         "ls --store memory:",
         "ls --store penstock://localhost:7367",

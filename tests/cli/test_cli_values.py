@@ -26,17 +26,17 @@ if TYPE_CHECKING:
 
 @pytest.mark.parametrize(
     ("text", "seconds"),
-    [("90", 90), ("500ms", 0.5), ("1.5h", 5400), ("7d", 604_800), ("2W", 1_209_600), ("3 min", 180), (".5m", 30)],
+    [("90s", 90), ("500ms", 0.5), ("1.5h", 5400), ("7d", 604_800), ("2W", 1_209_600), ("3 min", 180), (".5m", 30)],
 )
 def test_duration(text: str, seconds: float) -> None:
-    """A bare number is seconds."""
+    """All units are read, in small and in large letters."""
     assert parse_duration("--option", text) == seconds
 
 
 @pytest.mark.parametrize(
     ("text", "size"),
     [
-        ("4096", 4096),
+        ("4096B", 4096),
         ("1kB", 1000),
         ("1KB", 1000),
         ("1KiB", 1024),
@@ -48,7 +48,7 @@ def test_duration(text: str, seconds: float) -> None:
 def test_size(text: str, size: int) -> None:
     """One kB is a thousand bytes, KiB is 1024; whole numbers are exact, however large."""
     assert parse_size("--option", text) == size
-    assert parse_size("--option", "9007199254740993") == 9_007_199_254_740_993
+    assert parse_size("--option", "9007199254740993B") == 9_007_199_254_740_993
 
 
 def test_segments_and_ranges() -> None:
@@ -64,6 +64,7 @@ def test_segments_and_ranges() -> None:
     [
         (parse_duration, ""),
         (parse_duration, "d"),
+        (parse_duration, "7"),
         (parse_duration, "-1d"),
         (parse_duration, "1d2h"),
         (parse_duration, "inf"),
@@ -71,6 +72,7 @@ def test_segments_and_ranges() -> None:
         (parse_duration, "9" * 5000),
         (parse_size, ""),
         (parse_size, "GB"),
+        (parse_size, "10"),
         (parse_size, "1XB"),
         (parse_size, "-1"),
         (parse_size, "9" * 5000),

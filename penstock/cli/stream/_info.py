@@ -71,6 +71,12 @@ def segments_of(info: StreamInfo) -> str:
     return count_of(len(info.segments), "segment")
 
 
+def created_as(info: StreamInfo) -> str:
+    """Return the number of segments and the retention, if there is any, as one line."""
+    retention = "" if info.config.retention is None else f", retention {_retention(info.config.retention)}"
+    return segments_of(info) + retention
+
+
 def config_of(info: StreamInfo) -> str:
     """Return the configuration of a stream as one line."""
     tags = f", tags {','.join(info.config.tags)}" if info.config.tags else ""

@@ -19,7 +19,7 @@ from penstock.cli.stream._config import (
     given_scaling,
     given_tags,
 )
-from penstock.cli.stream._info import NameArgument, print_change, segments_of
+from penstock.cli.stream._info import NameArgument, created_as, print_change
 from penstock.errors import StreamExists
 
 EXAMPLE = "penstock stream create plant/alarms --segments 2 --retention-time 7d --tag urgent"
@@ -58,4 +58,4 @@ def create(
             info = opened.create_stream(name, segments, config, exist_ok=exist_ok)
         except StreamExists:
             fail(f"stream {name!r} exists: choose another name, or give --exist-ok to keep it as it is")
-    print_change(info, segments_of(info), as_json=as_json)
+    print_change(info, created_as(info), as_json=as_json)
