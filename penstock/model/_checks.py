@@ -40,7 +40,8 @@ def shown(value: object) -> str:
 def check_whole(argument: str, number: object, *, least: int = 0, most: int = NUMBER_MAX) -> None:
     """Require an int from ``least`` to ``most``, since nothing else would be read back where one was stored."""
     if type(number) is not int or not least <= number <= most:
-        limits = f"of at least {least:,}" if most == NUMBER_MAX else f"from {least:,} to {most:,}"
+        is_above = type(number) is int and number > most
+        limits = f"from {least:,} to {most:,}" if is_above or most < NUMBER_MAX else f"of at least {least:,}"
         raise BadArgument(f"invalid {argument} {shown(number)}: use a whole number {limits}")
 
 
