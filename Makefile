@@ -9,8 +9,8 @@ READY := $(VENV)/.ready
 CLASSES := $(VENV)/spark.jsa
 UNIT := tests/client tests/cpo tests/log tests/model tests/plog tests/stream tests/testing tests/test_ports.py \
   tests/test_seeds.py tests/test_tidy.py
-CRASHES := tests/plog/test_plogs_crash.py tests/plog/test_plogs_damage.py tests/stream/test_crash.py \
-  tests/stream/test_commit_crash.py tests/stream/test_prepared_crash.py tests/stream/test_faults.py
+CRASHES := tests/plog/test_plogs_crash.py tests/plog/test_plogs_damage.py tests/stream/engine/test_crash.py \
+  tests/stream/transaction/test_commit_crash.py tests/stream/transaction/test_prepared_crash.py tests/stream/engine/test_faults.py
 
 .PHONY: help setup check test explore lint format demo bench clean
 

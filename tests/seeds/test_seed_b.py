@@ -15,7 +15,7 @@ from penstock.stream.segment import watermark_log
 from penstock.stream.time._marks import MarkStatus
 from penstock.testing import ManualClock, MemoryDisk
 from tests.stream.harness import inside
-from tests.stream.watermark_harness import (
+from tests.stream.time.watermark_harness import (
     CONFIG,
     MAINTENANCE_INTERVAL_S,
     STREAM,

@@ -14,7 +14,7 @@ from penstock.embedded import open_store
 from penstock.errors import DataTruncated, ReaderOffline, StoreUnreachable
 from penstock.stream.group._coordinator import REMOTE_READERS_AWAITED_S
 from penstock.testing import ManualClock
-from tests.stream.test_groups import put, rest, take
+from tests.stream.group.test_groups import put, rest, take
 from tests.stream.wire_harness import served
 
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ from penstock.plog import FilePlogs
 from penstock.stream.time._watermark_log import Border, WatermarkLog, pack_watermark, unpack_watermark
 from penstock.testing import MemoryDisk
 from tests.log.harness import GatedPlogs
-from tests.stream.mark_harness import STREAM, as_cut
+from tests.stream.time.mark_harness import STREAM, as_cut
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

@@ -13,7 +13,7 @@ from penstock import StreamCut
 from penstock.embedded import open_store
 from penstock.errors import BadArgument, DataTruncated, WrongCut
 from penstock.testing import ManualClock
-from tests.stream.watermark_harness import CONFIG, Timed, note, open_timed
+from tests.stream.time.watermark_harness import CONFIG, Timed, note, open_timed
 from tests.stream.wire_harness import over_the_wire
 
 if TYPE_CHECKING:

@@ -18,8 +18,8 @@ from penstock.model import StreamConfig
 from penstock.stream.format._keys import key_position
 from penstock.testing import ManualClock, MemoryDisk, RecordingDisk
 from tests.log.harness import Published, RecordedOracle
-from tests.stream.mark_harness import POINTS, at_point, whole_cells
-from tests.stream.watermark_harness import MAINTENANCE_INTERVAL_S, STREAM, timed_store_on
+from tests.stream.time.mark_harness import POINTS, at_point, whole_cells
+from tests.stream.time.watermark_harness import MAINTENANCE_INTERVAL_S, STREAM, timed_store_on
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -10,7 +10,7 @@ import pytest
 
 from penstock.stream import Ack
 from penstock.stream.write._acks import ArrayRun, ListRun
-from tests.stream.test_writer import STREAM, all_events
+from tests.stream.write.test_writer import STREAM, all_events
 
 if TYPE_CHECKING:
     from penstock.stream import Engine

@@ -23,7 +23,7 @@ from penstock.stream.time._marks import (
     place_in,
     times_of,
 )
-from tests.stream.mark_harness import LENGTH, POINTS, History, as_cut, at_point, draw_cut, histories, new_history
+from tests.stream.time.mark_harness import LENGTH, POINTS, History, as_cut, at_point, draw_cut, histories, new_history
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -16,7 +16,7 @@ from penstock.plog import FilePlogs
 from penstock.stream.time._watermark_log import WatermarkLog
 from penstock.stream.time._watermark_times import WatermarkTimes, event_window, window_at
 from penstock.testing import MemoryDisk
-from tests.stream.mark_harness import (
+from tests.stream.time.mark_harness import (
     LENGTH,
     POINTS,
     STREAM,

@@ -32,7 +32,7 @@ from penstock.stream.write._flush import Flusher
 from penstock.testing import ManualClock, MemoryDisk
 from tests.log.harness import GatedPlogs
 from tests.stream.harness import inside
-from tests.stream.watermark_harness import (
+from tests.stream.time.watermark_harness import (
     CONFIG,
     MAINTENANCE_INTERVAL_S,
     OTHER,

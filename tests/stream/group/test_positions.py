@@ -15,7 +15,7 @@ import penstock
 from penstock.embedded import open_store
 from penstock.errors import DiskFull, ReaderOffline, StoreClosed
 from penstock.stream.group import _positions
-from tests.stream.test_groups import SECONDS_MAX, STREAM, killed, new_group, put, rest, take
+from tests.stream.group.test_groups import SECONDS_MAX, STREAM, killed, new_group, put, rest, take
 from tests.stream.wire_harness import over_the_wire
 
 if TYPE_CHECKING:

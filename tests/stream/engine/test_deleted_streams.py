@@ -9,7 +9,7 @@ import pytest
 
 from penstock.errors import NoSuchStream, StreamNotSealed
 from penstock.model import ByConsumption, StreamConfig
-from tests.stream.test_writer import STREAM, all_events
+from tests.stream.write.test_writer import STREAM, all_events
 
 if TYPE_CHECKING:
     from penstock.stream import Engine, StreamWriter

@@ -15,8 +15,8 @@ from penstock.stream.read import _batches
 from penstock.stream.read._batches import batch_of
 from penstock.stream.read._held_segments import HeldSegments
 from penstock.stream.segment._segment import Segment
+from tests.stream.group.test_groups import OTHER, STREAM, killed, new_group, put, rest, take
 from tests.stream.harness import embedded_only, inside
-from tests.stream.test_groups import OTHER, STREAM, killed, new_group, put, rest, take
 from tests.stream.wire_harness import come_to_rest
 
 if TYPE_CHECKING:

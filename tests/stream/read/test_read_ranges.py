@@ -9,7 +9,7 @@ import pytest
 
 from penstock.errors import DataTruncated, NoSuchEvent
 from penstock.model import ByConsumption, SegmentRange, StreamConfig
-from tests.stream.test_writer import STREAM, all_events
+from tests.stream.write.test_writer import STREAM, all_events
 
 if TYPE_CHECKING:
     from penstock.stream import Engine

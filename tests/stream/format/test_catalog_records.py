@@ -13,7 +13,7 @@ from penstock.log import PlogSizes
 from penstock.model import StreamConfig
 from penstock.stream.catalog import _catalog
 from penstock.stream.catalog._catalog_log import snapshot_appends
-from tests.stream.test_writer import STREAM
+from tests.stream.write.test_writer import STREAM
 
 if TYPE_CHECKING:
     from pathlib import Path
