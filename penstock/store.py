@@ -71,7 +71,7 @@ class Store(Protocol):
     def delete_stream(self, name: str) -> None:
         """Delete a sealed stream and its events."""
 
-    def truncate_stream(self, name: str, cut: StreamCut) -> StreamInfo:
+    def truncate_stream(self, name: str, cut: Place) -> StreamInfo:
         """Move the head of a stream to ``cut``; the events before it are deleted, and their plogs are freed."""
 
     def maintain(self) -> None:
@@ -80,7 +80,7 @@ class Store(Protocol):
     # Consumers, for retention by consumption
 
     def register_consumer(
-        self, name: str, consumer: str, cut: StreamCut | None = None, *, lease_s: float | None = None
+        self, name: str, consumer: str, cut: Place | None = None, *, lease_s: float | None = None
     ) -> None:
         """Record that a consumer needs no event before ``cut``, by default the head of the stream.
 

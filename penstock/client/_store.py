@@ -109,9 +109,9 @@ class RemoteStore:
         """Delete a sealed stream and all it holds."""
         self._call("delete_stream", name)
 
-    def truncate_stream(self, name: str, cut: StreamCut) -> StreamInfo:
+    def truncate_stream(self, name: str, cut: Place) -> StreamInfo:
         """Let the stream begin at ``cut``; what lies before is gone, and its plogs are freed."""
-        return self._call("truncate_stream", name, cut)  # type: ignore[no-any-return]
+        return self._call("truncate_stream", name, _sendable("cut", cut))  # type: ignore[no-any-return]
 
     def maintain(self) -> None:
         """Scale and truncate streams as their configuration says; done every second by itself."""
@@ -196,10 +196,7 @@ class RemoteStore:
         approx_bytes: int | None = None,
     ) -> list[SegmentRange]:
         """Return what parallel readers may read: parts of segments of about ``approx_bytes``, or whole ones."""
-        first, last = (
-            as_time(what, place) if isinstance(place, datetime) else place
-            for what, place in (("start", start), ("end", end))
-        )
+        first, last = _sendable("start", start), _sendable("end", end)
         return list(self._call("segment_ranges", name, first, last, approx_bytes, again=True))
 
     def next_cut(
@@ -384,13 +381,13 @@ class RemoteStore:
         return list(self._call("reader_groups", again=True))
 
     def register_consumer(
-        self, name: str, consumer: str, cut: StreamCut | None = None, *, lease_s: float | None = None
+        self, name: str, consumer: str, cut: Place | None = None, *, lease_s: float | None = None
     ) -> None:
         """Note that a consumer needs nothing before ``cut``, the head at first; retention by consumption goes by it.
 
         With ``lease_s`` it is forgotten when it is not registered again for so many seconds.
         """
-        self._call("register_consumer", name, consumer, cut, lease_s, again=True)
+        self._call("register_consumer", name, consumer, _sendable("cut", cut), lease_s, again=True)
 
     def unregister_consumer(self, name: str, consumer: str) -> None:
         """Forget a consumer; one that is not registered is forgotten already."""
@@ -440,3 +437,8 @@ def _done(task: Callable[[], object]) -> PenstockError | None:
     except PenstockError as error:
         return error
     return None
+
+
+def _sendable(argument: str, place: Place | None) -> Place | None:
+    """Return a place as it is sent: a datetime as milliseconds, because its zone may be the local one."""
+    return as_time(argument, place) if isinstance(place, datetime) else place

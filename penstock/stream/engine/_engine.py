@@ -94,6 +94,7 @@ class Engine:
                 catalog=catalog,
                 segments=segments,
                 cuts=cuts,
+                finder=self.finder,
                 watermarks=self.time,
                 transactions=self.transactions,
                 groups=self.groups,
@@ -158,12 +159,12 @@ class Engine:
         """Delete a sealed stream and all it holds."""
         self._streams.delete(name)
 
-    def truncate_stream(self, name: str, cut: StreamCut) -> StreamInfo:
+    def truncate_stream(self, name: str, cut: Place) -> StreamInfo:
         """Let the stream begin at ``cut``; what lies before is gone, and its plogs are freed."""
         return self._streams.truncate(name, cut)
 
     def register_consumer(
-        self, name: str, consumer: str, cut: StreamCut | None = None, *, lease_s: float | None = None
+        self, name: str, consumer: str, cut: Place | None = None, *, lease_s: float | None = None
     ) -> None:
         """Note that a consumer needs nothing before ``cut``, the head at first; retention by consumption goes by it.
 

@@ -38,11 +38,12 @@ from penstock.stream.format import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
+    from penstock.model import Place
     from penstock.ports import Clock
     from penstock.stream.catalog import Catalog, StreamState
     from penstock.stream.group import Groups
     from penstock.stream.segment import Cuts, Segments
-    from penstock.stream.time import Watermarks
+    from penstock.stream.time import CutFinder, Watermarks
     from penstock.stream.transaction import Transactions
 
 __all__ = ["Streams"]
@@ -59,6 +60,7 @@ class Streams:
         catalog: Catalog,
         segments: Segments,
         cuts: Cuts,
+        finder: CutFinder,
         watermarks: Watermarks,
         transactions: Transactions,
         groups: Groups,
@@ -66,6 +68,7 @@ class Streams:
         wake: Callable[[], None],
     ) -> None:
         self._catalog, self._segments, self._cuts, self._watermarks = catalog, segments, cuts, watermarks
+        self._finder = finder
         self._transactions, self._groups, self._clock, self._wake = transactions, groups, clock, wake
 
     @uninterrupted
@@ -182,12 +185,11 @@ class Streams:
             self._groups.lose_stream(name)
 
     @uninterrupted
-    def truncate(self, name: str, cut: StreamCut) -> StreamInfo:
+    def truncate(self, name: str, cut: Place) -> StreamInfo:
         """Delete everything before ``cut``, and free the plogs there."""
         with self._catalog.lock:
             state = self._catalog.open_stream(name)
-            self._cuts.check(cut, stream=name)
-            self._truncate(state, cut.offsets)
+            self._truncate(state, self._finder.find("cut", name, cut).offsets)
         return self.info(name)
 
     def _truncate(self, state: StreamState, head: Mapping[int, int]) -> None:
@@ -216,7 +218,7 @@ class Streams:
 
     @uninterrupted
     def register_consumer(
-        self, name: str, consumer: str, cut: StreamCut | None = None, *, lease_s: float | None = None
+        self, name: str, consumer: str, cut: Place | None = None, *, lease_s: float | None = None
     ) -> None:
         """Register a consumer that needs nothing before ``cut``, the head by default; retention by consumption waits.
 
@@ -226,10 +228,9 @@ class Streams:
         if lease_s is not None:
             check_positive("lease_s", lease_s)
         with self._catalog.lock:
-            cut = self._cuts.head(name) if cut is None else cut
-            self._cuts.check(cut, stream=name)
+            first = self._cuts.head(name) if cut is None else self._finder.find("cut", name, cut)
             expires_ms = None if lease_s is None else int((self._clock.now() + lease_s) * 1000)
-            self._catalog.commit(ConsumerMoved(name, consumer, cut.offsets, expires_ms))
+            self._catalog.commit(ConsumerMoved(name, consumer, first.offsets, expires_ms))
         if lease_s is not None:
             self._wake()
 

@@ -20,6 +20,7 @@ from tests.stream.harness import STREAM, inside
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from penstock.model import Place
     from penstock.stream import Engine
 
 Row = tuple[bytes | None, bytes | None, dict[str, bytes]]
@@ -281,6 +282,30 @@ def test_time_is_a_place_to_start_and_to_end(store: Engine, clock: ManualClock) 
     assert rows_of(store, start=datetime.now(UTC) + timedelta(days=365 * 100)) == []
     local = datetime.fromtimestamp(list(cuts)[3] / 1000)  # noqa: DTZ006 - without a zone it is local time
     assert len(rows_of(store, start=local)) == 120
+
+
+def test_every_place_is_accepted_to_truncate_and_to_register(store: Engine, clock: ManualClock) -> None:
+    """Nobody looks up the cut of a time, or of the tail, only to pass it on."""
+    store.create_stream(STREAM)
+    cuts: list[StreamCut] = []
+    with store.writer(STREAM) as writer:
+        for _ in range(4):
+            cuts.append(store.tail(STREAM))
+            writer.write_event(b"event").result()
+            clock.advance(3600)
+    now_ms = int(clock.now() * 1000)
+    moment = datetime.fromtimestamp(now_ms / 1000, UTC)
+    places: list[tuple[Place, StreamCut]] = [
+        ("head", cuts[0]),
+        (cuts[1], cuts[1]),
+        (moment - timedelta(hours=2), cuts[2]),
+        (now_ms - 3_600_000, cuts[3]),
+        ("tail", store.tail(STREAM)),
+    ]
+    for place, cut in places:
+        store.register_consumer(STREAM, "consumer", place)
+        assert store.consumers(STREAM) == {"consumer": cut}
+        assert store.truncate_stream(STREAM, place).head == cut
 
 
 def test_transaction_counts_from_its_commit(store: Engine, clock: ManualClock) -> None:
