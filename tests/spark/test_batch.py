@@ -15,7 +15,7 @@ from penstock import EventPointer, SegmentRange, StreamCut
 from penstock.errors import BadArgument, DataTruncated
 from penstock.spark import open_event, register
 from penstock.spark._options import source_options
-from penstock.spark._source import Part, PenstockReader
+from penstock.spark._reader import Part, PenstockReader
 from tests.spark.source_harness import STREAM, load_table, write_events
 
 if TYPE_CHECKING:

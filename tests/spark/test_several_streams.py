@@ -12,7 +12,8 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable
 from penstock.errors import BadArgument, NoSuchStream
 from penstock.spark._columns import schema_of
 from penstock.spark._options import source_options
-from penstock.spark._source import PenstockReader, PenstockStreamReader
+from penstock.spark._reader import PenstockReader
+from penstock.spark._stream_reader import PenstockStreamReader
 from tests.spark.source_harness import STREAM, write_events
 from tests.spark.spark_harness import note_all
 

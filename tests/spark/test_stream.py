@@ -16,7 +16,8 @@ from pyspark.sql.types import BinaryType, StructField, StructType
 
 from penstock import ByConsumption, StreamConfig, StreamCut
 from penstock.errors import DataTruncated
-from penstock.spark._source import PenstockSource, PenstockStreamReader
+from penstock.spark._source import PenstockSource
+from penstock.spark._stream_reader import PenstockStreamReader
 from tests.spark.source_harness import STREAM, write_events
 from tests.spark.spark_harness import load_stream, note_all
 

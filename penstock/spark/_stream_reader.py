@@ -1,0 +1,267 @@
+"""The streaming reader of ``format("penstock")``: the offsets of micro-batches, and their parts."""
+
+from __future__ import annotations
+
+import uuid
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadMaxBytes,
+    ReadMaxRows,
+    SupportsTriggerAvailableNow,
+)
+
+from penstock.errors import BadArgument, NoSuchStream, PenstockError
+from penstock.model import Position
+from penstock.spark._consumers import ConsumerLease
+from penstock.spark._errors import plain
+from penstock.spark._places import cuts_of, streams_of
+from penstock.spark._reader import Part, TaskReader
+from penstock.spark._stores import PATIENCE_S, open_at
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+    import pyarrow as pa
+    from pyspark.sql.streaming.datasource import ReadLimit
+
+    from penstock import Store
+    from penstock.model import NextCut, StreamCut
+
+__all__ = ["PenstockStreamReader", "RefusedStreamReader"]
+
+
+class PenstockStreamReader(TaskReader, DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Reads streams from micro-batch to micro-batch.
+
+    Spark's offset contains the ``cut`` of every stream, their ``uids``, the ``time`` that the writers have promised
+    there, and the ``consumer`` name of the query, which is chosen when the query starts for the first time and stays in
+    its checkpoint. Spark does not store where a query started, and asks again when it repeats the first batch; so the
+    end offset of that batch also has its ``begin``, and so has that of the first batch with a stream that was added
+    later. ``event_time`` is the expression that the watermark of the checkpoint refers to, if there is one.
+    """
+
+    _in_batches = True
+    _ends: dict[str, NextCut] | None = None
+    _reached: Mapping[str, StreamCut] | None = None
+
+    @cached_property
+    def _store(self) -> Store:
+        return open_at(self._options.address, patience_s=PATIENCE_S)
+
+    @cached_property
+    def _lease(self) -> ConsumerLease:
+        return ConsumerLease(self._store, is_named=self._options.consumer is not None)
+
+    @plain
+    def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name
+        """Return where a new query starts."""
+        names = streams_of(self._store, self._options)
+        cuts = cuts_of(self._store, names, self._options.start, option="start")
+        is_lenient = not self._options.fail_on_data_loss
+        begins = {name: self._store.next_cut(name, cut, cut, skip_truncated=is_lenient) for name, cut in cuts.items()}
+        base = {"consumer": self._options.consumer or f"spark-{uuid.uuid4()}"}
+        if self._options.event_time is not None:
+            base["event_time"] = self._options.event_time
+        found = {name: step.cut for name, step in begins.items()}
+        return self._offset(base, found, _least(step.time for step in begins.values()), begin=found)
+
+    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 - Spark's name
+        """Return how much a micro-batch may read; Spark knows one limit, we apply both."""
+        if self._options.max_bytes_per_trigger is not None:
+            return ReadMaxBytes(self._options.max_bytes_per_trigger)
+        if self._options.max_events_per_trigger is not None:
+            return ReadMaxRows(self._options.max_events_per_trigger)
+        return ReadAllAvailable()
+
+    @plain
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's name
+        """Read no further than what is there now, in events and in time: idle writers may note time for ever."""
+        tails = {name: self._store.tail(name) for name in streams_of(self._store, self._options)}
+        self._ends = {name: self._store.next_cut(name, tail, tail) for name, tail in tails.items()}
+
+    @plain
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
+        """Return where the next micro-batch ends."""
+        known, new = self._there(start), self._new_streams(start)
+        steps = self._steps(known | new, is_limited=not isinstance(limit, ReadAllAvailable))
+        times = [start.get("time"), _least(self._time_of(name, step) for name, step in steps.items())]
+        cuts = self._reached = {name: step.cut for name, step in steps.items()}
+        begin = {name: cut for name, cut in _cuts(start.get("begin", "")).items() if known.get(name) == cut} | new
+        found = self._offset(start, cuts, max((time for time in times if time is not None), default=None), begin=begin)
+        self._lease.renew(start["consumer"])
+        is_further = found["cut"] != start["cut"]
+        is_later = self._options.mark_rows and found.get("time") != start.get("time")
+        return found if is_further or is_later else start
+
+    def _new_streams(self, start: dict[str, Any]) -> dict[str, StreamCut]:
+        """Return the start of streams that are new to the query, each of which is read completely."""
+        names = streams_of(self._store, self._options) if self._ends is None else self._ends
+        return {name: self._store.head(name) for name in names if name not in start["uids"]}
+
+    def _steps(self, starts: Mapping[str, StreamCut], *, is_limited: bool) -> dict[str, NextCut]:
+        """Return the next cut of each stream; the streams with unread events share the limits evenly."""
+        shares = 1
+        if is_limited and len(starts) > 1:
+            shares = sum(self._store.tail(name) != start for name, start in starts.items()) or 1
+        size, events = (
+            max(limit // shares, 1) if is_limited and limit is not None else None
+            for limit in (self._options.max_bytes_per_trigger, self._options.max_events_per_trigger)
+        )
+        return {
+            name: self._store.next_cut(
+                name,
+                start,
+                None if self._ends is None else self._ends[name].cut,
+                max_bytes=size,
+                max_events=events,
+                align=self._options.align,
+                skip_truncated=not self._options.fail_on_data_loss,
+            )
+            for name, start in starts.items()
+        }
+
+    def _time_of(self, name: str, step: NextCut) -> int | None:
+        """Return the time that the writers of a stream have promised at its next cut."""
+        if self._ends is None:
+            return step.time
+        return _least((step.time, self._ends[name].time))
+
+    def _offset(
+        self,
+        base: Mapping[str, Any],
+        cuts: Mapping[str, StreamCut],
+        time: int | None,
+        *,
+        begin: Mapping[str, StreamCut],
+    ) -> dict[str, Any]:
+        """Return the next offset of a query; without a time if no row can carry it."""
+        known = base.get("uids", {})
+        found = {name: base[name] for name in ("consumer", "event_time") if name in base}
+        found["uids"] = {name: known.get(name) or self._store.stream(name).uid for name in sorted(cuts)}
+        found["cut"] = _text(cuts)
+        if begin:
+            found["begin"] = _text(begin)
+        if time is not None and "mark_time" in self._schema.fieldNames():
+            found["time"] = time
+        return found
+
+    def _there(self, offset: Mapping[str, Any], cuts: Mapping[str, StreamCut] | None = None) -> dict[str, StreamCut]:
+        """Return the cuts of an offset for streams that still exist, by uid."""
+        self._check_event_time(offset)
+        found = _cuts(offset["cut"]) if cuts is None else cuts
+        self._check_names(found)
+        return {
+            name: self._still_there(self._store, cut) for name, cut in found.items() if self._is_there(name, offset)
+        }
+
+    def _check_names(self, known: Iterable[str]) -> None:
+        pattern, names = self._options.pattern, self._options.streams
+        for name in known:
+            if name not in names and not (pattern is not None and pattern.fullmatch(name)):
+                wanted = ", ".join(map(repr, names)) if pattern is None else repr(pattern.pattern)
+                raise BadArgument(
+                    f"the checkpoint is of stream {name!r}, not of {wanted}: each query needs a checkpoint of its own"
+                )
+
+    def _is_there(self, name: str, offset: Mapping[str, Any]) -> bool:
+        """Return whether a stream of an offset exists; one that a pattern found may be gone, if data may be lost."""
+        try:
+            uid = self._store.stream(name).uid
+        except NoSuchStream:
+            if self._options.pattern is None or self._options.fail_on_data_loss:
+                raise
+            return False
+        if uid != offset["uids"][name]:
+            raise BadArgument(
+                f"the checkpoint is of another stream {name!r}, which was deleted: start with a new checkpoint"
+            )
+        return True
+
+    def _check_event_time(self, offset: Mapping[str, Any]) -> None:
+        """Refuse a checkpoint whose watermark refers to another expression: all events might be late and be dropped."""
+        before, now = offset.get("event_time"), self._options.event_time
+        if None not in (before, now) and before != now and self._options.fail_on_data_loss:
+            raise BadArgument(
+                f"the checkpoint is of a query whose event time is {before}, and not {now}: by its watermark, events "
+                "may be late and be dropped. Start with a new checkpoint, or set fail_on_data_loss to false to go on"
+            )
+
+    @plain
+    def reportLatestOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name
+        """Return the current end of the streams and the lag, which Spark shows in its progress."""
+        tails = {name: self._store.tail(name) for name in streams_of(self._store, self._options)}
+        found: dict[str, Any] = {"cut": _text(tails)}
+        if self._reached is not None:
+            spans = [(name, self._reached.get(name), tail) for name, tail in tails.items()]
+            found["lag_bytes"] = sum(one.size for span in spans for one in self._store.segment_ranges(*span))
+        return found
+
+    @plain
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
+        """Return the parts that tasks read."""
+        last, time = self._there(end), end.get("time")
+        begin = _cuts(start["cut"]) | _cuts(end.get("begin", ""))
+        first = self._there(end, {name: begin[name] for name in last})
+        self._lease.begin(end["consumer"], first)
+        parts = self._parts(self._ranges(self._store, first, last), time)
+        if not self._options.mark_rows or ("begin" not in end and time == start.get("time")):
+            return parts
+        one = parts[0] if parts else Part(time=time)
+        return [Part(range=one.range, time=time, tells_time=True), *parts[1:]]
+
+    @plain
+    def commit(self, end: dict[str, Any]) -> None:
+        """Record the position of the query for retention by consumption."""
+        self._lease.move(end["consumer"], self._there(end))
+
+    def stop(self) -> None:
+        """Close the store."""
+        if "_store" in self.__dict__:
+            self._store.close()
+
+
+def _cuts(text: str) -> dict[str, StreamCut]:
+    return {cut.stream: cut for cut in Position.parse(text).cuts}
+
+
+def _text(cuts: Mapping[str, StreamCut]) -> str:
+    return str(Position(tuple(cuts[name] for name in sorted(cuts))))
+
+
+def _least(times: Iterable[int | None]) -> int | None:
+    """Return the earliest of some times; None if one of them is unknown, or there are none."""
+    found = list(times)
+    known = [time for time in found if time is not None]
+    return min(known) if known and len(known) == len(found) else None
+
+
+class RefusedStreamReader(DataSourceStreamReader):
+    """A reader that raises an error at its first call; Spark would hide an error that is raised earlier."""
+
+    def __init__(self, error: PenstockError) -> None:
+        self._error = error
+
+    @plain
+    def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name
+        """Raise the error for a new query."""
+        raise self._error
+
+    @plain
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
+        """Raise the error for a restarted query."""
+        del start, limit
+        raise self._error
+
+    @plain
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
+        """Raise the error for a query that is restarted within a micro-batch."""
+        del start, end
+        raise self._error
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Fail: a refused query has no parts."""
+        raise AssertionError(partition)
