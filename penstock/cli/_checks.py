@@ -96,7 +96,7 @@ def _check_free_space(folder: Path) -> Check:
     if free >= _FREE_BYTES_WARN:
         return Check(name="free space", status="ok", found=found)
     status: Final = "warn" if free >= _FREE_BYTES_MIN else "fail"
-    return Check(name="free space", status=status, found=found, fix="free some space or choose another --folder")
+    return Check(name="free space", status=status, found=found, fix="free some space or choose another --store")
 
 
 def _check_durable_write(folder: Path) -> Check:
@@ -105,7 +105,7 @@ def _check_durable_write(folder: Path) -> Check:
         with TemporaryDirectory(prefix=".penstock-doctor-", dir=folder) as scratch:
             milliseconds = 1000 * _durable_write_seconds(scratch)
     except (OSError, PenstockError) as error:
-        fix = "choose a --folder on a local disk that you may write to"
+        fix = "choose a --store on a local disk that you may write to"
         return Check(name="durable write", status="fail", found=str(error), fix=fix)
     return Check(name="durable write", status="ok", found=f"4 KiB in {milliseconds:.1f} ms")
 

@@ -9,34 +9,44 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from penstock.cli._output import print_rows
+from penstock.cli._store import STORE_DEFAULT
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from penstock.cli._check import Check
 
-EXAMPLE = "penstock doctor --folder ."
+EXAMPLE = "penstock doctor --store ./data"
 
 _COLOURS = {"ok": "green", "warn": "yellow", "fail": "red"}
 
 
 def doctor(
     *,
-    folder: Annotated[
-        Path, typer.Option(exists=True, file_okay=False, help="The folder for the data of a store.")
-    ] = Path(),
+    store: Annotated[
+        str,
+        typer.Option(
+            "--store", envvar="PENSTOCK_STORE", metavar="PATH", help="The folder of the store, or of a store to come."
+        ),
+    ] = STORE_DEFAULT,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Check Python, packages, Java, the disk, limits and the settings of a server; exit with 1 if a check fails."""
     from penstock.cli._checks import check_machine
 
-    checks = check_machine(folder)
+    checks = check_machine(_existing_folder(store))
     if as_json:
         typer.echo(json.dumps([dataclasses.asdict(check) for check in checks], indent=2))
     else:
         _print_table(checks)
     if any(check.status == "fail" for check in checks):
         raise typer.Exit(1)
+
+
+def _existing_folder(store: str) -> Path:
+    """Return the folder in which the store is, or would be created; the current one if a server has the store."""
+    path = Path() if "://" in store or store == "memory:" else Path(store).absolute()
+    return next(folder for folder in (path, *path.parents) if folder.is_dir())
 
 
 def _print_table(checks: "Iterable[Check]") -> None:

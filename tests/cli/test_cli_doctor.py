@@ -8,6 +8,7 @@ import resource
 import shutil
 import socket
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -18,8 +19,6 @@ from penstock.server._tls import own_certificate
 from penstock.testing import ManualClock
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from tests.cli.conftest import Call, CallOnTerminal
 
 PACKAGES = ("google-crc32c", "msgspec", "numpy", "pyarrow", "rich", "sqlalchemy", "typer")
@@ -56,9 +55,22 @@ def test_json_has_the_same_checks(call: Call) -> None:
 
 def test_folder_that_cannot_be_written_fails(call: Call) -> None:
     """/proc takes no files, not even from root: the store could not start there either."""
-    result = call("doctor", "--folder", "/proc", "--json")
+    result = call("doctor", "--store", "/proc", "--json")
     assert result.code == 1
     assert checks_in(result.out)["durable write"]["status"] == "fail"
+
+
+@pytest.mark.parametrize(
+    ("store", "folder"), [("{0}/data", "{0}/data"), ("{0}/data/new/store", "{0}/data"), ("penstock://host:1", "{1}")]
+)
+def test_the_disk_of_the_store_is_checked(
+    call: Call, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, store: str, folder: str
+) -> None:
+    """The store may lie on another disk than the current folder, and PENSTOCK_STORE names it for every command."""
+    (tmp_path / "data").mkdir()
+    monkeypatch.setenv("PENSTOCK_STORE", store.format(tmp_path))
+    found = checks_in(call("doctor", "--json").out)["free space"]["found"]
+    assert found.endswith(f" GiB in {folder.format(tmp_path, Path.cwd())}")
 
 
 @pytest.mark.parametrize(("free", "status"), [(2 << 30, "ok"), (1 << 29, "warn"), (1 << 20, "fail")])
