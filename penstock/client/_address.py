@@ -105,7 +105,7 @@ def _authorization(user: str | None, password: str | None, token: str | None) ->
         if user is not None or password is not None:
             raise BadArgument("a token says who you are: give it alone, without user and password")
         if not (token.isascii() and token.isprintable()):
-            raise BadArgument("token cannot be this: it is one line of plain letters (is there a line end behind it?)")
+            raise BadArgument("invalid token: use one line of ASCII letters (does it end with a newline?)")
         return f"Bearer {token}"
     if (user is None) != (password is None):
         raise BadArgument("user and password go together: give both, or a token")
@@ -119,11 +119,11 @@ def _check_text(what: str, given: object) -> None:
     if given is None:
         return
     if not isinstance(given, str):
-        raise BadArgument(f"{what} cannot be of type {type(given).__name__}: give a text")
+        raise BadArgument(f"invalid {what} of type {type(given).__name__}: use a str")
     try:
         given.encode()
     except UnicodeEncodeError:
-        raise BadArgument(f"{what} cannot be this: it has half a character in it") from None
+        raise BadArgument(f"invalid {what}: it contains a lone surrogate") from None
 
 
 def _host_and_port(address: str) -> tuple[str, int]:
@@ -148,6 +148,6 @@ def _read(path: str | PathLike[str]) -> bytes:
     try:
         return Path(path).read_bytes()
     except (TypeError, ValueError) as error:
-        raise BadArgument(f"tls_ca cannot be {shown(path)}: give the path of a certificate") from error
+        raise BadArgument(f"invalid tls_ca {shown(path)}: use the path of a certificate") from error
     except OSError as error:
         raise BadArgument(f"cannot read the certificate {path}: {error.strerror}") from error

@@ -59,7 +59,7 @@ def check_certificates(path: str, pem: bytes) -> None:
     try:
         ssl.create_default_context(cadata=pem.decode())
     except (ssl.SSLError, ValueError):
-        raise BadArgument(f"tls_ca cannot be {path}: it is no certificate in PEM form") from None
+        raise BadArgument(f"invalid tls_ca {path}: use a certificate in PEM form") from None
 
 
 def without_context(message: str) -> str:

@@ -35,7 +35,7 @@ def open_shared(folder: Path, *, maintenance_interval_s: float, own: bool, serve
         with suppress(StoreLocked):
             return open_owned(folder, maintenance_interval_s=maintenance_interval_s, serve=serve)
     elif not has_store(folder):
-        reason = "there is no store in this folder, and own=False makes none: open it once without"
+        reason = "the folder has no store, and own=False creates none: open it once without own=False"
         raise StoreUnreachable(str(folder), reason=reason)
     finder = OwnerFinder(folder, maintenance_interval_s, own=own, serve=serve)
     finder.prepare()

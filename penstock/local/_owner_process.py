@@ -96,7 +96,7 @@ def _seconds(text: str) -> float:
     except ValueError:
         seconds = math.nan
     if not 0 < seconds < math.inf:
-        raise BadArgument(f"{_IDLE_VARIABLE} cannot be {text!r}: give a number of seconds")
+        raise BadArgument(f"invalid {_IDLE_VARIABLE} {text!r}: use a number of seconds")
     return seconds
 
 

@@ -97,7 +97,7 @@ def load_config(
     for key, value in _read(path).items():
         where = str(path or CONFIG_FILE)
         if key not in _KINDS:
-            raise BadConfig(where, key, reason=f"there is no such setting: there are {', '.join(_KINDS)}")
+            raise BadConfig(where, key, reason=f"unknown setting: use one of {', '.join(_KINDS)}")
         values[key], places[key] = _converted(where, key, value, strict=True), where
     for key in _KINDS:
         if (text := environ.get(_PREFIX + key.upper())) is not None:
@@ -122,7 +122,7 @@ def _read(path: Path | None) -> dict[str, Any]:
             return {}
         raise
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise BadConfig(str(path or CONFIG_FILE), "the whole file", reason=f"it is no TOML ({error})") from error
+        raise BadConfig(str(path or CONFIG_FILE), "the whole file", reason=f"it is not valid TOML ({error})") from error
 
 
 def _converted(where: str, key: str, value: object, *, strict: bool) -> Any:  # noqa: ANN401
@@ -131,9 +131,9 @@ def _converted(where: str, key: str, value: object, *, strict: bool) -> Any:  # 
     try:
         found = msgspec.convert(value, _KINDS[key], strict=strict)
     except msgspec.ValidationError as error:
-        raise BadConfig(where, name, reason=f"it cannot be {value!r}: {_in_words(error)}") from None
+        raise BadConfig(where, name, reason=f"invalid value {value!r}: {_in_words(error)}") from None
     if isinstance(found, float) and not math.isfinite(found):
-        raise BadConfig(where, name, reason=f"it cannot be {value!r}: give a figure")
+        raise BadConfig(where, name, reason=f"invalid value {value!r}: use a finite number")
     return found
 
 
@@ -158,7 +158,7 @@ def _check_together(config: Config, places: Mapping[str, str]) -> None:
         return BadConfig(where, _spelled(key, where), reason=told)
 
     if config.store == "memory:" or "://" in config.store:
-        raise contradiction("store", f"it cannot be {config.store!r}: a server serves a folder")
+        raise contradiction("store", f"invalid value {config.store!r}: a server serves a folder")
     if config.port == config.http_port != 0:
         key = "http_port" if "http_port" in places else "port"
         raise contradiction(key, f"$port and $http_port are both {config.port}: they have to differ")

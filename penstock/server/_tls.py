@@ -170,7 +170,7 @@ def load_certificate(cert_path: Path, key_path: Path, *, clock: Clock) -> Certif
     try:
         cert = x509.load_pem_x509_certificates(cert_pem)[0]
     except ValueError:
-        raise CertificateUnusable(str(cert_path), reason="it is no certificate in PEM form") from None
+        raise CertificateUnusable(str(cert_path), reason="it is not a certificate in PEM form") from None
     if _read_key(key_path, key_pem).public_key() != cert.public_key():
         raise CertificateUnusable(str(key_path), reason=f"it is not the key of {cert_path}")
     now = _now(clock)
@@ -202,7 +202,7 @@ def _read_key(path: Path, pem: bytes) -> PrivateKeyTypes:
     except TypeError:
         raise CertificateUnusable(str(path), reason="it is locked with a password: unlock it first") from None
     except ValueError:
-        raise CertificateUnusable(str(path), reason="it is no private key in PEM form") from None
+        raise CertificateUnusable(str(path), reason="it is not a private key in PEM form") from None
 
 
 def _now(clock: Clock) -> datetime:

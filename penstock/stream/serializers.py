@@ -33,11 +33,11 @@ class StrSerializer:
     def serialize(self, value: str) -> bytes:
         """Return the text as UTF-8."""
         if not isinstance(value, str):
-            raise BadArgument(f"{value!r} is no text: give a str, or use another serializer")
+            raise BadArgument(f"invalid event {value!r}: use a str, or another serializer")
         try:
             return value.encode()
         except UnicodeEncodeError as error:
-            raise BadArgument(f"{value!r} is no text: {error}") from error
+            raise BadArgument(f"invalid event {value!r}: it is not valid UTF-8 ({error})") from error
 
     def deserialize(self, data: bytes) -> str:
         """Return the text."""
@@ -71,11 +71,11 @@ class JsonSerializer(Generic[T]):
     def serialize(self, value: T) -> bytes:
         """Return the value as JSON."""
         if not isinstance(value, self._classes):
-            raise BadArgument(f"{value!r} is no {self._name}: give one, or use another serializer")
+            raise BadArgument(f"invalid event {value!r}: use a {self._name}, or another serializer")
         try:
             return self._encode(value)
         except (TypeError, ValueError, RecursionError) as error:
-            raise BadArgument(f"{value!r} cannot be written as JSON: {error}") from error
+            raise BadArgument(f"invalid event {value!r}: JSON cannot express it ({error})") from error
 
     def deserialize(self, data: bytes) -> T:
         """Return the value."""

@@ -168,7 +168,7 @@ def test_refusals_are_one_line_and_name_options(
                 "--tls-ca data/server.crt",
                 "the server has to know who you are: give --user, or a token in PENSTOCK_TOKEN",
             ),
-            ("--tls-ca data/server.key", "--tls-ca cannot be data/server.key: it is no certificate in PEM form"),
+            ("--tls-ca data/server.key", "invalid --tls-ca data/server.key: use a certificate in PEM form"),
         ):
             command = ["penstock", "stream", "ls", "--store", server.address, *options.split()]
             found = subprocess.run(command, cwd=here, env=environment, capture_output=True, text=True, check=False)

@@ -126,7 +126,7 @@ def test_wrong_settings_of_a_server_are_a_warning(call: Call, tmp_path: Path) ->
     assert result.code == 0
     checks = checks_in(result.out)
     assert checks["server settings"]["status"] == "warn"
-    assert "penstock.toml: prot: there is no such setting" in checks["server settings"]["found"]
+    assert "penstock.toml: prot: unknown setting" in checks["server settings"]["found"]
     assert "server ports" not in checks
 
 

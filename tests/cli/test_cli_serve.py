@@ -61,9 +61,9 @@ def test_store_may_come_from_the_environment(
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ("--port 70000", "penstock: command line: --port: it cannot be 70000: it is int <= 65535\n"),
+        ("--port 70000", "penstock: command line: --port: invalid value 70000: it is int <= 65535\n"),
         ("--tls-cert a.crt", "penstock: command line: --tls-cert: --tls-key is missing: both are needed, or neither\n"),
-        ("memory:", "penstock: command line: store: it cannot be 'memory:': a server serves a folder\n"),
+        ("memory:", "penstock: command line: store: invalid value 'memory:': a server serves a folder\n"),
     ],
 )
 def test_wrong_setting_is_one_line_and_exits_with_2(call: Call, arguments: str, message: str) -> None:

@@ -159,5 +159,5 @@ def test_a_time_that_is_none_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyP
     with penstock.connect(tmp_path) as store:
         store.create_stream(STREAM)
     monkeypatch.setenv("PENSTOCK_OWNER_IDLE_S", "soon")
-    with pytest.raises(FolderUnusable, match="PENSTOCK_OWNER_IDLE_S cannot be 'soon': give a number of seconds"):
+    with pytest.raises(FolderUnusable, match="invalid PENSTOCK_OWNER_IDLE_S 'soon': use a number of seconds"):
         penstock.connect(tmp_path, own=False)

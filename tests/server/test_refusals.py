@@ -118,7 +118,7 @@ def test_a_certificate_of_other_names(place: Place) -> None:
 def test_a_certificate_to_trust_that_is_none(place: Place) -> None:
     """Told before anybody is called."""
     key = place.folder / "tls" / "server.key"
-    assert told(place.with_tls, BadArgument, tls_ca=key) == f"tls_ca cannot be {key}: it is no certificate in PEM form"
+    assert told(place.with_tls, BadArgument, tls_ca=key) == f"invalid tls_ca {key}: use a certificate in PEM form"
     assert "leave one of them out" in told(place.with_tls, BadArgument, tls_ca=place.authority, tls=False)
 
 

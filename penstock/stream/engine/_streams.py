@@ -265,4 +265,4 @@ def _as_ranges(ranges: Sequence[tuple[float, float]]) -> list[tuple[float, float
     try:
         return [(float(low), float(high)) for low, high in ranges]
     except (TypeError, ValueError, OverflowError):
-        raise BadArgument(f"ranges cannot be {shown(ranges)}: give pairs like (0.0, 0.5)") from None
+        raise BadArgument(f"invalid ranges {shown(ranges)}: use pairs like (0.0, 0.5)") from None

@@ -109,12 +109,12 @@ class Attributes(NamedTuple):
 def as_headers(headers: object) -> Headers:
     """Return the headers that a caller gives for one event; what are none is refused."""
     if not isinstance(headers, Mapping | list | tuple):
-        raise BadArgument(f"headers cannot be {shown(headers)}: give a mapping of names to values, or a list of pairs")
+        raise BadArgument(f"invalid headers {shown(headers)}: use a mapping of names to values, or a list of pairs")
     pairs = tuple(map(_as_header, headers.items() if isinstance(headers, Mapping) else headers))
     try:
         _check_headers_size(headers_size(pairs))
     except UnicodeEncodeError as error:
-        raise BadArgument(f"headers {shown(headers)}: a name cannot be written as UTF-8 ({error.reason})") from None
+        raise BadArgument(f"invalid headers {shown(headers)}: a name is not valid UTF-8 ({error.reason})") from None
     return pairs
 
 
@@ -124,7 +124,7 @@ def _as_header(pair: object) -> tuple[str, bytes]:
             return name, value
         case (name, value):
             raise BadArgument(f"header {shown(name)}: {shown(value)}: a name is a text, and a value is bytes")
-    raise BadArgument(f"a header cannot be {shown(pair)}: give a pair of a name, a text, and a value, bytes")
+    raise BadArgument(f"invalid header {shown(pair)}: use a pair of a name (str) and a value (bytes)")
 
 
 def headers_size(headers: Headers | None) -> int:
@@ -153,7 +153,7 @@ def headers_column(headers: object, count: int) -> pa.MapArray:
     else:
         if not isinstance(headers, list | tuple):
             raise BadArgument(
-                f"headers cannot be {shown(headers)}: give a mapping, pairs or None for each event, in a list"
+                f"invalid headers {shown(headers)}: use a list with a mapping, pairs or None for each event"
             )
         column = headers_of_list([None if one is None else as_headers(one) for one in headers])
     if len(column) != count:
@@ -174,9 +174,9 @@ def _map_column(headers: pa.Array | pa.ChunkedArray) -> pa.MapArray:
         column.validate(full=True)
         column = column.take(pa.array(np.arange(len(column))))  # nothing of what is not shown is left
     except (pa.ArrowException, TypeError, ValueError, IndexError) as error:
-        raise BadArgument(f"these are no headers: give an Arrow array of maps from text to bytes ({error})") from error
+        raise BadArgument(f"invalid headers: use an Arrow array of maps from string to binary ({error})") from error
     if column.keys.null_count or column.items.null_count:
-        raise BadArgument("these are no headers: a name or a value is null")
+        raise BadArgument("invalid headers: a name or a value is null")
     return column
 
 

@@ -302,7 +302,9 @@ class Coordinator:
             places = self.places_now(returned=True)
             name = next(iter(places)) if stream is None and len(places) == 1 else stream
             if not isinstance(name, str) or name not in places:
-                raise BadArgument(f"stream cannot be {shown(stream)}: group {self.name!r} reads {sorted(places)}")
+                raise BadArgument(
+                    f"invalid stream {shown(stream)}: group {self.name!r} reads {', '.join(sorted(places))}"
+                )
             return self.watermarks.window(self.catalog.stream(name), places[name])
 
     def times(self, stream: str, segment_id: int) -> WatermarkTimes:

@@ -119,7 +119,7 @@ class Groups:
             self.cuts.check(cut)
         found = {cut.stream: cut for cut in cuts}
         if len(found) != len(cuts):
-            raise BadArgument(f"{what} cannot be {shown(given)}: there is more than one cut of the same stream")
+            raise BadArgument(f"invalid {what} {shown(given)}: use one cut of each stream")
         return found
 
     def check_order(self, starts: Mapping[str, StreamCut], ends: Mapping[str, Mapping[int, int]]) -> None:
@@ -135,7 +135,7 @@ def _stream_names(streams: Iterable[str]) -> list[str]:
     for name in names:
         check_stream_name(name)
     if not names or len(set(names)) != len(names):
-        raise BadArgument(f"streams cannot be {shown(names)}: a reader group reads one or more, each named once")
+        raise BadArgument(f"invalid streams {shown(names)}: name at least one stream, and each of them once")
     return names
 
 

@@ -32,7 +32,7 @@ class CutFinder:
             return self._cuts.head(name) if place == "head" else self._cuts.tail(name)
         if not isinstance(place, int | datetime) or isinstance(place, bool):
             raise BadArgument(
-                f"{what} cannot be {shown(place)}: give a StreamCut, 'head', 'tail', a datetime, or milliseconds"
+                f"invalid {what} {shown(place)}: use a StreamCut, 'head', 'tail', a datetime, or whole milliseconds"
             )
         time_ms = as_time(what, place)
         check_append_time(what, time_ms)
@@ -42,7 +42,7 @@ class CutFinder:
         """Return the cut at a time, by watermarks if the stream has any; see :meth:`penstock.Store.cut_at_time`."""
         time_ms = as_time("time", time)
         if by not in ("watermark", "append", None):
-            raise BadArgument(f"by cannot be {shown(by)}: it is watermark, append or None")
+            raise BadArgument(f"invalid by {shown(by)}: use 'watermark', 'append' or None")
         with self._catalog.lock:
             state = self._catalog.open_stream(name)
             by_watermark = self._watermarks.log_of(state) is not None if by is None else by == "watermark"

@@ -173,7 +173,7 @@ class Watermarks:
         """Return the cut of the last watermark whose lower or upper bound is not after a time."""
         check_time("time", time)
         if bound not in ("lower", "upper"):
-            raise BadArgument(f"bound cannot be {shown(bound)}: it is 'lower' or 'upper'")
+            raise BadArgument(f"invalid bound {shown(bound)}: use 'lower' or 'upper'")
         found = None
         log = self.log_of(state)
         if log is not None:

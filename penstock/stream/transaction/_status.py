@@ -27,4 +27,4 @@ def check_timestamp(timestamp: object, writer_id: str | None) -> None:
 def check_lease(lease: object) -> None:
     """Refuse an invalid lease."""
     if not isinstance(lease, int | float) or not 0 < lease <= LEASE_MAX_S:
-        raise BadArgument(f"a lease of {lease!r} s cannot be: from above 0 to {LEASE_MAX_S:g}")
+        raise BadArgument(f"invalid lease {lease!r}: use a number of seconds above 0, up to {LEASE_MAX_S:g}")

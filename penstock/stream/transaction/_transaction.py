@@ -362,4 +362,4 @@ def as_event(event: object) -> bytes:
     try:
         return event if type(event) is bytes else bytes(memoryview(event))  # type: ignore[arg-type]
     except TypeError:
-        raise BadArgument(f"{type(event).__name__} is no event: give bytes, or use a serializer") from None
+        raise BadArgument(f"invalid event of type {type(event).__name__}: use bytes, or a serializer") from None

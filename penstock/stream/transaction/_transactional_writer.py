@@ -159,7 +159,7 @@ def check_ids(ids: Iterable[str], number: object, writer_id: str | None) -> list
     for one in found:
         check_kind("ids", one, str)
     if len(set(found)) != len(found):
-        raise BadArgument("ids cannot be these: a transaction is there twice")
+        raise BadArgument("invalid ids: a transaction is listed twice")
     if number is not None:
         check_whole("number", number)
         if writer_id is None:

@@ -429,7 +429,7 @@ def test_the_first_that_is_not_prepared_is_named_and_nothing_is_committed(store:
         ("abc", None, None, "invalid ids 'abc': use a list of transaction ids"),
         (5, None, None, "invalid ids 5"),
         ([5], None, None, "invalid ids 5: use a value of type str"),
-        (["a", "a"], None, None, "a transaction is there twice"),
+        (["a", "a"], None, None, "a transaction is listed twice"),
         ([], -1, None, "invalid number -1"),
         ([], True, None, "invalid number True"),
         ([], 1.0, None, r"invalid number 1\.0"),
