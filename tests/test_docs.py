@@ -115,12 +115,32 @@ def test_every_block_runs(document: Path, folder: Path, monkeypatch: pytest.Monk
                 assert result.returncode == 0, f"{where}\n{result.stdout}{result.stderr}"
 
 
+def first_script(document: str) -> Block:
+    return next(block for block in blocks_of((ROOT / document).read_text()) if block.language == "python")
+
+
 def test_script_of_the_readme_runs_again(folder: Path) -> None:
     """Everybody runs the first script a second time, with a change of their own in it."""
-    script = next(block for block in blocks_of((ROOT / "README.md").read_text()) if block.language == "python")
+    script = first_script("README.md")
     for _ in range(2):
         result = subprocess.run(to_run(script)[0], cwd=folder, capture_output=True, text=True, check=False, timeout=60)
         assert (result.returncode, result.stdout.startswith("b'reading ")) == (0, True), result.stderr
+
+
+@pytest.mark.long
+def test_first_scripts_run_in_the_folder_of_the_readme(folder: Path) -> None:
+    """A newcomer goes from page to page without a new folder for each, and runs a script twice."""
+    for name in (
+        "README.md",
+        "docs/streams.md",
+        "docs/streams.md",
+        "docs/server.md",
+        "docs/server.md",
+        "docs/spark.md",
+    ):
+        script = to_run(first_script(name))[0]
+        result = subprocess.run(script, cwd=folder, capture_output=True, text=True, check=False, timeout=300)
+        assert result.returncode == 0, f"{name}\n{result.stderr}"
 
 
 def test_blocks_and_commands_are_found() -> None:
