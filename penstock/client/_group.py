@@ -20,7 +20,7 @@ from penstock.model import (
     check_timeout,
     check_whole,
 )
-from penstock.stream.group import CHECKPOINT_TIMEOUT_S, is_time
+from penstock.stream.group import CHECKPOINT_TIMEOUT_S, GROUP_PLACES, is_time
 from penstock.stream.read import EVENT_SIZE_DEFAULT, Reader
 
 if TYPE_CHECKING:
@@ -121,4 +121,4 @@ def as_cuts(what: str, given: Any) -> object:  # noqa: ANN401 - checked here
         return given
     if is_time(given):
         return as_time(what, given) if isinstance(given, datetime) else given
-    return as_list(what, given, "StreamCuts, or one, a checkpoint, or a time")
+    return as_list(what, given, GROUP_PLACES)

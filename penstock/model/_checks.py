@@ -60,7 +60,9 @@ def check_timeout(argument: str, seconds: object) -> None:
 def check_kind(argument: str, value: object, kind: type) -> None:
     """Require an instance of a class."""
     if not isinstance(value, kind):
-        raise BadArgument(f"invalid {argument} {shown(value)}: use a value of type {kind.__name__}")
+        is_text = isinstance(value, str) and hasattr(kind, "parse")
+        advice = f"{kind.__name__}.parse(text)" if is_text else f"a value of type {kind.__name__}"
+        raise BadArgument(f"invalid {argument} {shown(value)}: use {advice}")
 
 
 def check_method(argument: str, value: object, method: str) -> None:

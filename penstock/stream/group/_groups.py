@@ -158,6 +158,12 @@ def _has_cuts(known: Places, cuts: Iterable[StreamCut]) -> bool:
     return all(known.get(cut.stream) == cut.offsets for cut in cuts)
 
 
+GROUP_PLACES: Final = (
+    "StreamCuts, one StreamCut, a checkpoint such as group.checkpoints['noon'], 'head', 'tail', a datetime, "
+    "or whole milliseconds since 1970"
+)
+
+
 def is_time(given: object) -> TypeGuard[Time]:
     """Whether a place is given as a time, or as head or tail."""
     return type(given) is int or isinstance(given, datetime) or (isinstance(given, str) and given in {"head", "tail"})
@@ -165,7 +171,7 @@ def is_time(given: object) -> TypeGuard[Time]:
 
 def _cut_list(what: str, given: object) -> list[StreamCut]:
     some: Any = given.cuts if isinstance(given, Checkpoint) else given
-    cuts = [some] if isinstance(some, StreamCut) else as_list(what, some, "StreamCuts, or one, a checkpoint, or a time")
+    cuts = [some] if isinstance(some, StreamCut) else as_list(what, some, GROUP_PLACES)
     for cut in cuts:
         check_kind(what, cut, StreamCut)
     return cuts

@@ -31,9 +31,8 @@ class CutFinder:
         if isinstance(place, str) and place in {"head", "tail"}:
             return self._cuts.head(name) if place == "head" else self._cuts.tail(name)
         if not isinstance(place, int | datetime) or isinstance(place, bool):
-            raise BadArgument(
-                f"invalid {what} {shown(place)}: use a StreamCut, 'head', 'tail', a datetime, or whole milliseconds"
-            )
+            places = "a StreamCut, 'head', 'tail', a datetime, or whole milliseconds since 1970"
+            raise BadArgument(f"invalid {what} {shown(place)}: use {places}")
         time_ms = as_time(what, place)
         check_append_time(what, time_ms)
         return self.at_time(name, time_ms, by="append")

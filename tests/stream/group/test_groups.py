@@ -116,6 +116,22 @@ def test_a_group_begins_at_the_head_or_at_a_cut_of_each_stream(store: Engine) ->
     assert group.readers() == []
 
 
+def test_what_is_no_place_is_refused_with_the_places_that_are(store: Engine) -> None:
+    """The name of a checkpoint, seconds of time.time() and the text of a pointer are at hand, but are no places."""
+    store.create_stream("plant/readings")
+    group = store.create_reader_group("g", ["plant/readings"])
+    for to in ("noon", 1_794_803_987.5):
+        with pytest.raises(
+            BadArgument, match=r"group\.checkpoints\['noon'\].* a datetime, or whole milliseconds since 1970"
+        ):
+            group.reset(to)  # type: ignore[arg-type]
+    with pytest.raises(BadArgument, match=r"use EventPointer\.parse\(text\)"):
+        store.fetch_event("plant/readings:0@0")  # type: ignore[arg-type]
+    checkpoint = group.checkpoint("noon")
+    group.reset(group.checkpoints["noon"])
+    assert group.checkpoints["noon"] == checkpoint
+
+
 def test_a_group_that_is_there_may_be_asked_for_again(store: Engine) -> None:
     """A script that creates what it needs runs twice, and the second time goes on where the first has stopped."""
     store.create_stream(STREAM)
