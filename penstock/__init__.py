@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -141,6 +142,7 @@ def connect(
     from penstock.errors import BadArgument  # noqa: PLC0415
     from penstock.local import open_owned, open_shared  # noqa: PLC0415
 
+    _check_folder(address)
     folder = Path(address).absolute()
     if exclusive and not own:
         raise BadArgument("exclusive means that this process owns the folder: leave out own=False")
@@ -154,6 +156,19 @@ def serve_folder(store: Engine, location: str) -> FlightService:
     from penstock.server import FlightService  # noqa: PLC0415
 
     return FlightService(store, location)
+
+
+def _check_folder(address: str | os.PathLike[str]) -> None:
+    """Refuse a file, and the host and port of a server, which would become the name of a new folder."""
+    from penstock.errors import BadArgument  # noqa: PLC0415
+
+    path = Path(address)
+    if path.is_file():
+        raise BadArgument(f"invalid address {str(address)!r}: it is a file, name a folder")
+    if re.fullmatch(r"[\w.-]+:\d{1,5}", str(address)) and not path.exists():
+        raise BadArgument(
+            f"invalid address {str(address)!r}: use 'penstock://{address}' for a server, or name a folder"
+        )
 
 
 def _refuse(kind: str, given: Mapping[str, object]) -> None:

@@ -45,6 +45,27 @@ def test_options_of_a_folder_are_refused_for_other_addresses(address: str, name:
         penstock.connect(address, **given)
 
 
+@pytest.mark.parametrize("own", [True, False])
+def test_host_and_port_of_a_server_do_not_become_a_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, own: bool
+) -> None:
+    """A client that forgets penstock:// would write to a new folder, and no reader would ever see the events."""
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(BadArgument, match="use 'penstock://localhost:9092' for a server"):
+        penstock.connect("localhost:9092", own=own)
+    assert not list(tmp_path.iterdir())
+    (tmp_path / "localhost:9092").mkdir()
+    penstock.connect("localhost:9092").close()
+
+
+def test_a_file_is_not_taken_for_a_folder(tmp_path: Path) -> None:
+    """The message of the system would not say what to pass instead."""
+    file = tmp_path / "a.py"
+    file.touch()
+    with pytest.raises(BadArgument, match="it is a file, name a folder"):
+        penstock.connect(file)
+
+
 @pytest.mark.parametrize("address", ["", "http://localhost"])
 def test_wrong_address_is_named_before_wrong_options(address: str) -> None:
     """Whether an option has a meaning is only known once the address is."""

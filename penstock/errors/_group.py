@@ -19,10 +19,13 @@ class GroupExists(StreamError):
     """A reader group of this name exists."""
 
     def __init__(self, group: str, *, differs: str | None = None) -> None:
-        text = f"reader group {group!r} exists"
-        if differs is not None:
-            text += f", and has {differs}"
-        super().__init__(f"{text}: choose another name, or use it as it is")
+        if differs is None:
+            text = f"reader group {group!r} exists: choose another name, or pass exist_ok=True to use it as it is"
+        else:
+            text = (
+                f"reader group {group!r} exists, and has {differs}: choose another name, or use reader_group({group!r})"
+            )
+        super().__init__(text)
         self.group, self.differs = group, differs
 
 

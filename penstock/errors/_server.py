@@ -94,7 +94,7 @@ class UserExists(PenstockError):
     """The server already has a user of this name."""
 
     def __init__(self, user: str) -> None:
-        super().__init__(f"user {user!r} exists: choose another name, or replace the password")
+        super().__init__(f"user {user!r} exists: choose another name, or replace the password with --replace")
         self.user = user
 
 
