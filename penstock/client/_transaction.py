@@ -19,11 +19,10 @@ import numpy as np
 from penstock import forks
 from penstock.client._retry import Retry
 from penstock.errors import BadArgument, NotPrepared, PenstockError, StoreClosed, StoreUnreachable, TransactionEnded
-from penstock.model import check_many
 from penstock.ports import SystemClock
 from penstock.stream.format import Attributes, key_position, pack_positions
 from penstock.stream.transaction import EndedTransaction, as_event, check_ids, check_timestamp
-from penstock.stream.write import CHUNK_SIZE, EventOutputStream, LargeWrite, around_large, as_rows
+from penstock.stream.write import CHUNK_SIZE, EventOutputStream, LargeWrite, around_large, as_rows, check_events
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -114,7 +113,7 @@ class RemoteTransaction:
         headers: Iterable[GivenHeaders | None] | None = None,
     ) -> None:
         """Add many events: a list of bytes or an Arrow array, with a key for each, one for all, or none."""
-        check_many("events", events, "bytes, or an Arrow array")
+        check_events(events)
         if self._serialize is not None:
             events = [self._serialize(event) for event in events]
         spare = key_position(self.id)

@@ -17,13 +17,13 @@ import numpy as np
 
 from penstock import forks
 from penstock.errors import BadArgument, PenstockError, TransactionEnded, TransactionPrepared
-from penstock.model import EventPointer, check_many
+from penstock.model import EventPointer
 from penstock.ports import uninterrupted
 from penstock.stream.format import EXTENT, Attributes, StreamBlockHeader, key_position
 from penstock.stream.transaction._buffer import TransactionBuffer
 from penstock.stream.transaction._status import check_timestamp
 from penstock.stream.transaction._transaction_logs import TransactionLogs
-from penstock.stream.write import CHUNK_SIZE, EventOutputStream, LargeWrite, around_large, as_rows
+from penstock.stream.write import CHUNK_SIZE, EventOutputStream, LargeWrite, around_large, as_rows, check_events
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -131,7 +131,7 @@ class Transaction:
         What is no event, or no key, is refused before any of them is added. After any other error nothing of the
         transaction is left.
         """
-        check_many("events", events, "bytes, or an Arrow array")
+        check_events(events)
         if self._serialize is not None:
             events = [self._serialize(event) for event in events]
         spare = self._position_of(None)

@@ -5,7 +5,16 @@ so the same writer works where another process owns the store.
 """
 
 from penstock.stream.write._acks import Ack, BatchAck, DoneAck, EventPointers
-from penstock.stream.write._batch import EventRows, around_large, array_lengths, array_of, as_rows, concat_rows, split
+from penstock.stream.write._batch import (
+    EventRows,
+    around_large,
+    array_lengths,
+    array_of,
+    as_rows,
+    check_events,
+    concat_rows,
+    split,
+)
 from penstock.stream.write._host import KnownWriter, OpenLane
 from penstock.stream.write._large_write import CHUNK_SIZE, EventOutputStream, LargeWrite
 from penstock.stream.write._pump import Pump
@@ -31,6 +40,7 @@ __all__ = [
     "array_lengths",
     "array_of",
     "as_rows",
+    "check_events",
     "check_writer",
     "concat_rows",
     "split",

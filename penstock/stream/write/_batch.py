@@ -41,6 +41,7 @@ __all__ = [
     "as_array",
     "as_keys",
     "as_rows",
+    "check_events",
     "concat_rows",
     "cut_points",
     "split",
@@ -135,6 +136,13 @@ def as_rows(
         )
     stored, positions = as_keys(keys, len(array), without=without)
     return EventRows(array, stored, columns), positions
+
+
+def check_events(events: object) -> None:
+    """Require a list of events, or an Arrow array; a table has columns, and the caller knows which are the events."""
+    if isinstance(events, pa.Table | pa.RecordBatch):
+        raise BadArgument(f"invalid events, a {type(events).__name__}: pass table['event'], keys=table['key']")
+    check_many("events", events, "bytes, or an Arrow array")
 
 
 def as_array(events: object) -> pa.BinaryArray:

@@ -18,12 +18,12 @@ import numpy as np
 from penstock import forks
 from penstock.deadlines import ANSWER_SLACK_S, DeadlineExceeded, run_locked
 from penstock.errors import BadArgument, PenstockError, StoreClosed, WriterFenced
-from penstock.model import check_many, check_method, check_name, check_time
+from penstock.model import check_method, check_name, check_time
 from penstock.ports import uninterrupted
 from penstock.stream.format import NO_WRITER, Attributes, as_headers, headers_size, key_bytes
 from penstock.stream.segment import WakeUp, writer_hash
 from penstock.stream.write._acks import Ack, BatchAck, DoneAck, EventPointers, run_at
-from penstock.stream.write._batch import around_large, array_lengths, as_rows
+from penstock.stream.write._batch import around_large, array_lengths, as_rows, check_events
 from penstock.stream.write._flush import Flusher
 from penstock.stream.write._lanes import NO_POSITION, Lanes
 from penstock.stream.write._large_events import LargeEvents
@@ -234,7 +234,7 @@ class StreamWriter:
         None where an event has none, as mappings, pairs or an Arrow array of maps. Large events go out in chunks, each
         behind those before it, so this returns when the last of them is durable.
         """
-        check_many("events", events, "bytes, or an Arrow array")
+        check_events(events)
         if self._serialize is not None:
             events = [self._serialize(event) for event in events]
         rows, positions = as_rows(events, keys, headers, without=NO_POSITION)

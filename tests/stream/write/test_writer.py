@@ -518,3 +518,16 @@ def test_an_exception_in_the_block_is_not_replaced(store: Engine) -> None:
         store.seal_stream(STREAM)
         writer.write_event(b"event")
         raise ZeroDivisionError
+
+
+def test_a_table_is_refused_with_the_columns_to_pass(store: Engine) -> None:
+    """A table is what read() yields; its content does not belong in a message."""
+    store.create_stream(STREAM)
+    table = pa.table({"event": [b"secret"], "key": ["k"]})
+    with store.writer(STREAM) as writer:
+        for events in (table, table.to_batches()[0]):
+            with pytest.raises(BadArgument, match=r"pass table\['event'\], keys=table\['key'\]$") as refused:
+                writer.write_batch(events)
+            assert "secret" not in str(refused.value)
+        writer.write_batch(table["event"], keys=table["key"])
+    assert store.stream(STREAM).events == 1
