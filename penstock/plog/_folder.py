@@ -5,6 +5,7 @@ The format file is written last, so a folder without it was never completely cre
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 from penstock.errors import DiskFull, FolderUnusable, FormatUnknown
@@ -58,7 +59,13 @@ def _check_format(disk: Disk) -> None:
 def _make(disk: Disk, *, leftovers: set[str], journal_size: int) -> None:
     for name in leftovers:
         disk.remove(name)
-    create_journal(disk, size=journal_size)
+    try:
+        create_journal(disk, size=journal_size)
+    except OSError:  # most likely a full disk, which would stay full of a journal without a store
+        with suppress(OSError):
+            for name in JOURNAL_NAMES:
+                disk.remove(name)
+        raise
     disk.sync()
     file = disk.create(_FORMAT_DRAFT)
     write_all(file, [_FORMAT_TEXT], 0)

@@ -356,6 +356,18 @@ def content(plogs: FilePlogs, plog_id: PlogId) -> bytes:
     return bytes(plogs.read(plog_id, 0, plogs.info(plog_id).length))
 
 
+@pytest.mark.parametrize("call", [1, 2, 3, 4])
+def test_full_disk_is_not_filled_by_a_store_that_could_not_be_created(call: int) -> None:
+    """A journal without a store would take the space that the user needs to free."""
+    memory = MemoryDisk()
+    disk = FaultyDisk(memory)
+    disk.fail(Fault.ENOSPC, on="pwritev", call=call)
+    with pytest.raises(DiskFull):
+        FilePlogs(disk, journal_size=JOURNAL_SIZE, direct_size_min=DIRECT_SIZE_MIN)
+    assert list(memory.names()) == []
+    FilePlogs(memory, journal_size=JOURNAL_SIZE, direct_size_min=DIRECT_SIZE_MIN).close()
+
+
 def test_full_disk_refuses_new_plogs_and_lets_the_others_go_on(disk: FaultyDisk, plogs: FilePlogs) -> None:
     """Room is allocated when a plog is created, so that is where a full disk shows."""
     plogs.create(plog_id=A, size=1000)
