@@ -146,7 +146,8 @@ def given_event(text: bytes) -> GivenEvent:
     try:
         line = _decoder.decode(text)
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-        raise BadArgument(f"not an event as read --json prints it ({error})") from None
+        fields = "event or event_base64, key or key_base64, and headers"
+        raise BadArgument(f"not an event as read --json prints it ({error}): use the fields {fields}") from None
     if line.event is UNSET and line.event_base64 is UNSET and line.size is not UNSET:
         place = "" if line.pointer is UNSET else f" {line.pointer}"
         raise BadArgument(

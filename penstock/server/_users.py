@@ -27,7 +27,7 @@ import argon2
 import msgspec
 
 from penstock.errors import BadArgument, LoginsBusy, NoSuchUser, NotAuthenticated, UserExists, UsersCorrupt
-from penstock.model import check_kind, check_name, check_positive, check_stream_name
+from penstock.model import check_kind, check_name, check_positive, check_stream_name, shown
 from penstock.ports import SystemClock
 from penstock.server._files import alone_in, replace_file
 
@@ -321,7 +321,11 @@ def _grant(permission: Permission, pattern: str) -> Grant:
     check_kind("pattern", pattern, str)
     scope, _, name = pattern.partition("/")
     if pattern != "*":
-        check_stream_name(f"{scope}/all" if name == "*" else pattern)
+        try:
+            check_stream_name(f"{scope}/all" if name == "*" else pattern)
+        except BadArgument:
+            advice = "use '*' for all streams, 'plant/*' for those of a scope, or the name of a stream"
+            raise BadArgument(f"invalid pattern {shown(pattern)}: {advice}") from None
     return Grant(permission, pattern)
 
 

@@ -71,6 +71,13 @@ def test_reset_moves_a_group(call: Call, plant: Path, place: str, offset: int) -
     assert position(plant, "dashboard") == [expected]
 
 
+def test_reset_to_an_unknown_checkpoint_names_those_there_are(call: Call, two: Path) -> None:
+    """A list in brackets, and an empty one above all, helps nobody."""
+    assert two.is_dir()
+    assert call("group", "reset", "dashboard", "--to", "monday").err.endswith("no checkpoint 'monday': it has friday\n")
+    assert "it has none; use head, tail" in call("group", "reset", "both", "--to", "monday").err
+
+
 def test_reset_of_several_streams_takes_a_cut_for_each(call: Call, two: Path) -> None:
     """A stream without one stays where it is."""
     told = call("group", "reset", "both", "--to", "plant/readings:0@96", "--to", "plant/alarms:0@0", "--json").out

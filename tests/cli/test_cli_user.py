@@ -130,6 +130,15 @@ def test_wrong_call_exits_with_2(call: Call, users: Users, arguments: str) -> No
     assert [user.grants for user in users] == [()]
 
 
+def test_mistakes_name_what_to_type(call: Call, users: Users) -> None:
+    """A pattern is not the name of a stream, and a password is replaced by an option."""
+    users.add("anna", "secret")
+    assert (
+        "use '*' for all streams, 'plant/*' for those of a scope" in call("user", "grant", "anna", "read", "plant").err
+    )
+    assert "replace the password with --replace" in call("user", "add", "anna", stdin=b"x\n").err
+
+
 def test_damaged_file_is_told(call: Call, users: Users, here: Path) -> None:
     """With its path."""
     users.add("anna", "secret")

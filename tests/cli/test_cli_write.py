@@ -214,7 +214,10 @@ def test_json_line_may_hold_a_large_event(call: Call) -> None:
     ("line", "reason"),
     [
         (b"21.5", "not an event as read --json prints it"),
-        (b'{"evnt":"a"}', "unknown field `evnt`"),
+        (
+            b'{"evnt":"a"}',
+            "unknown field `evnt`): use the fields event or event_base64, key or key_base64, and headers",
+        ),
         (b'{"event":"a","event_base64":"YQ=="}', "both event and event_base64"),
         (b'{"event":"a","key":"a","key_base64":"YQ=="}', "both key and key_base64"),
         (b'{"key":"a"}', "neither event nor event_base64"),

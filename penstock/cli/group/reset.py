@@ -56,5 +56,6 @@ def _places(store: "Store", group: "ReaderGroup", to: "Sequence[str]") -> "Check
         return [parse_place(store, stream, "--to", to[0]) for stream in group.streams]
     checkpoints = group.checkpoints
     if to[0] not in checkpoints:
-        fail(f"reader group {group.name!r} has no checkpoint {to[0]!r}: it has {list(checkpoints)}")
+        known = f"it has {', '.join(checkpoints)}" if checkpoints else "it has none; use head, tail, a cut or a time"
+        fail(f"reader group {group.name!r} has no checkpoint {to[0]!r}: {known}")
     return checkpoints[to[0]]
