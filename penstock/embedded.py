@@ -47,7 +47,13 @@ def open_store(
                 raise StoreLocked(str(address), owner=error.owner) from None
             cpo = resources.enter_context(open_cpo(cpo_url))
             manager = resources.enter_context(MetadataManager.open(plogs, cpo, _PARTITION, sizes=sizes))
-            return Engine(manager, clock=clock, maintenance_interval_s=maintenance_interval_s, resources=resources)
+            return Engine(
+                manager,
+                address=str(address),
+                clock=clock,
+                maintenance_interval_s=maintenance_interval_s,
+                resources=resources,
+            )
 
     return opened(open_all, Engine.close)
 

@@ -58,6 +58,17 @@ def test_host_and_port_of_a_server_do_not_become_a_folder(
     penstock.connect("localhost:9092").close()
 
 
+def test_a_store_shows_its_address(tmp_path: Path) -> None:
+    """In a notebook or a log, whichever process owns the folder."""
+    shown = f"<penstock.Store {str(tmp_path)!r}>"
+    with (
+        penstock.connect(tmp_path) as owner,
+        penstock.connect(tmp_path) as other,
+        penstock.connect("memory:") as memory,
+    ):
+        assert (repr(owner), repr(other), repr(memory)) == (shown, shown, "<penstock.Store 'memory:'>")
+
+
 def test_a_file_is_not_taken_for_a_folder(tmp_path: Path) -> None:
     """The message of the system would not say what to pass instead."""
     file = tmp_path / "a.py"

@@ -71,6 +71,9 @@ class RemoteStore:
         self._report_wake_up = WakeUp()
         self.connection.channel  # noqa: B018 - a store that cannot be reached is an error at once
 
+    def __repr__(self) -> str:
+        return f"<penstock.Store {self._finder.address!r}>"
+
     def _call(self, name: str, *args: object, again: bool = False) -> Any:  # noqa: ANN401 - as the operation says
         return self.connection.call(name, *args, again=again)
 

@@ -61,6 +61,7 @@ class Engine:
         self,
         manager: MetadataManager,
         *,
+        address: str = "memory:",
         clock: Clock | None = None,
         random: Random | None = None,
         maintenance_interval_s: float = MAINTENANCE_INTERVAL_S,
@@ -69,7 +70,7 @@ class Engine:
         forks.guard(self)
         clock, random = clock or SystemClock(), random or SystemRandom()
         self.clock: Final = clock
-        self._manager = manager
+        self._manager, self._address = manager, address
         self._closed = False
         self._before_close: list[Callable[[], object]] = []
         with resources:  # which are closed if we do not get to the end of this
@@ -123,6 +124,9 @@ class Engine:
             )
             self._resources = resources.pop_all()
         self.maintenance.wake(is_due=True)  # what was not done while no process had the store open
+
+    def __repr__(self) -> str:
+        return f"<penstock.Store {self._address!r}>"
 
     def _wake(self) -> None:
         self.maintenance.wake()
