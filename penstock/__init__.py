@@ -160,11 +160,11 @@ def serve_folder(store: Engine, location: str) -> FlightService:
 
 def _check_folder(address: str | os.PathLike[str]) -> None:
     """Refuse a file, and the host and port of a server, which would become the name of a new folder."""
-    from penstock.errors import BadArgument  # noqa: PLC0415
+    from penstock.errors import BadArgument, FolderUnusable  # noqa: PLC0415
 
     path = Path(address)
     if path.is_file():
-        raise BadArgument(f"invalid address {str(address)!r}: it is a file, name a folder")
+        raise FolderUnusable(str(address), reason="it is a file")
     if re.fullmatch(r"[\w.-]+:\d{1,5}", str(address)) and not path.exists():
         raise BadArgument(
             f"invalid address {str(address)!r}: use 'penstock://{address}' for a server, or name a folder"

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import penstock
-from penstock.errors import BadArgument
+from penstock.errors import BadArgument, FolderUnusable
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -73,7 +73,7 @@ def test_a_file_is_not_taken_for_a_folder(tmp_path: Path) -> None:
     """The message of the system would not say what to pass instead."""
     file = tmp_path / "a.py"
     file.touch()
-    with pytest.raises(BadArgument, match="it is a file, name a folder"):
+    with pytest.raises(FolderUnusable, match="it is a file"):
         penstock.connect(file)
 
 
