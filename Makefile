@@ -9,7 +9,8 @@ READY := $(VENV)/.ready
 CLASSES := $(VENV)/spark.jsa
 UNIT := tests/client tests/cpo tests/log tests/model tests/plog tests/stream tests/testing tests/test_ports.py \
   tests/test_seeds.py tests/test_tidy.py
-CRASHES := tests/plog/test_plogs_crash.py tests/plog/test_plogs_damage.py tests/stream/engine/test_crash.py \
+EXPLORED := tests/log/test_log_crash.py tests/log/test_log_damage.py tests/spark/test_cluster.py tests/test_examples.py \
+  tests/cli/test_cli_commands.py tests/plog/test_plogs_crash.py tests/plog/test_plogs_damage.py tests/stream/engine/test_crash.py \
   tests/stream/transaction/test_commit_crash.py tests/stream/transaction/test_prepared_crash.py tests/stream/engine/test_faults.py
 
 .PHONY: help setup check test explore lint format demo bench clean
@@ -35,7 +36,7 @@ test: lint $(CLASSES) ## Run every check, then every test
 	@$(BIN)/pytest -q -n 2
 
 explore: $(READY) ## Try every crash point and thousands of random lives (hours; PENSTOCK_LIVES=100 bounds the lives)
-	@PENSTOCK_EXPLORE=1 $(BIN)/pytest -q -n 2 -o faulthandler_timeout=0 tests/explore $(CRASHES)
+	@PENSTOCK_EXPLORE=1 $(BIN)/pytest -q -n 2 -o faulthandler_timeout=0 tests/explore $(EXPLORED)
 
 lint: $(READY) ## Run ruff, mypy and import-linter
 	@$(BIN)/ruff check .

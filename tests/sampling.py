@@ -9,6 +9,8 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Final
 
+import pytest
+
 from penstock.testing import Fault
 from penstock.testing._operations import Note
 
@@ -18,6 +20,9 @@ if TYPE_CHECKING:
     from penstock.testing import CrashState, RecordingDisk
 
 EXPLORES: Final = bool(os.environ.get("PENSTOCK_EXPLORE"))
+only_exploring: Final = pytest.mark.skipif(
+    not EXPLORES, reason="takes long, and another test proves most of it: make explore"
+)
 
 
 def crash_points(disk: RecordingDisk) -> list[int]:

@@ -28,6 +28,7 @@ from penstock.plog import FilePlogs
 from penstock.ports import OsDisk
 from penstock.testing import MemoryDisk
 from tests.log.harness import contents
+from tests.sampling import EXPLORES
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -192,7 +193,7 @@ def test_a_flipped_byte_is_harmless_or_noticed(store: Store) -> None:
     """Disks do flip bits. A reader that gets other bytes than were written has no way to know."""
     noticed, (newest, last) = 0, last_record(store)
     for path, content in store.sound.items():
-        for place in places(path, content):
+        for place in places(path, content)[:: 1 if EXPLORES else 4]:
             if path == newest and place in last:
                 continue  # see the test of the journal's last record
             fd = os.open(path, os.O_RDWR)
@@ -200,7 +201,7 @@ def test_a_flipped_byte_is_harmless_or_noticed(store: Store) -> None:
             os.close(fd)
             noticed += check(store, path, f"byte {place}")
             store.restore()
-    assert noticed > 100, "something does not look at its checksums"
+    assert noticed > (100 if EXPLORES else 25), "something does not look at its checksums"
 
 
 def test_a_file_cut_short_is_harmless_or_noticed(store: Store) -> None:

@@ -39,6 +39,7 @@ def pool() -> Iterator[ThreadPoolExecutor]:
 def stopped(pid: int) -> Iterator[None]:
     """Let a process do nothing for a while."""
     os.kill(pid, signal.SIGSTOP)
+    os.waitid(os.P_PID, pid, os.WSTOPPED | os.WNOWAIT)
     try:
         yield
     finally:

@@ -19,6 +19,7 @@ import pytest
 import penstock
 from penstock.server._service import FlightService
 from penstock.stream import Engine
+from tests.sampling import only_exploring
 from tests.spark.cluster import running_cluster
 from tests.spark.processes import Gates, descendants, done, job, kill_session, until
 
@@ -148,6 +149,7 @@ def workers_of(executor: int) -> list[int]:
     return descendants(daemon)
 
 
+@only_exploring
 def test_whoever_owns_the_store_is_killed_and_another_takes_over(cluster: Cluster, filled: Path, gates: Gates) -> None:
     """It is no process of Spark's; tasks whose transactions were open there send their rows again to the next one."""
     before = plogs(filled)
@@ -167,6 +169,7 @@ def plogs(folder: Path) -> int:
     return len(list(folder.glob("plogs/*.plog")))
 
 
+@only_exploring
 def test_a_driver_that_is_killed_goes_on(cluster: Cluster, filled: Path, tmp_path: Path, gates: Gates) -> None:
     """With another one and its checkpoint, while executors of the first may still be there."""
     checkpoint = tmp_path / "checkpoint"

@@ -181,7 +181,7 @@ def test_jobs_run_on_a_server(spark: SparkSession, service: Service, tmp_path: P
                 checkpoint=checkpoint, options=options,
             ).rows  # fmt: skip
 
-        with pytest.raises(BadArgument, match="say where the job keeps its checkpoint"):
+        with pytest.raises(BadArgument, match="name a folder for the job's checkpoint"):
             count(None)
         assert count(tmp_path / "c") == 3
         [event] = [event for batch in store.read(OUT) for event in batch.column("event").to_pylist()]
@@ -226,7 +226,7 @@ def test_who_is_not_known_is_told_so(spark: SparkSession, service: Service, tmp_
         lambda: table(spark, options),
         lambda: save(spark, options),
         lambda: copy_all(spark, options, good, tmp_path / "one"),
-        lambda: copy_all(spark, good, options, tmp_path / "two"),
+        *([] if why == "port" else [lambda: copy_all(spark, good, options, tmp_path / "two")]),  # a sink waits for it
     ):
         fill(service)
         with pytest.raises(PySparkException) as failed:
