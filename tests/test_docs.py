@@ -1,8 +1,8 @@
 """What the documents show, works.
 
 Each document is a story: its blocks run one after another in one folder that was empty at first. Every block is
-a process of its own, so that each can be copied alone; only a plain ``penstock`` command runs in this process, which
-takes a tenth of the time.
+a process of its own, so that each can be copied alone; only a plain ``penstock`` command runs in this process,
+because starting Python for each of them takes most of the time.
 """
 
 from __future__ import annotations
