@@ -33,7 +33,7 @@ check: lint ## Run the checks and the unit tests, while you work on a change
 	@$(BIN)/pytest -q -n 2 -k "not remote and not crash and not kill" $(UNIT)
 
 test: lint $(CLASSES) ## Run every check, then every test
-	@$(BIN)/pytest -q -n 2
+	@$(BIN)/pytest -q -n 3
 
 explore: $(READY) ## Try every crash point and thousands of random lives (hours; PENSTOCK_LIVES=100 bounds the lives)
 	@PENSTOCK_EXPLORE=1 $(BIN)/pytest -q -n 2 -o faulthandler_timeout=0 tests/explore $(EXPLORED)

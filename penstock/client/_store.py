@@ -22,7 +22,7 @@ from penstock.client._writer import RemoteHost
 from penstock.deadlines import DeadlineExceeded, run_locked
 from penstock.errors import BadArgument, DataTruncated, PenstockError
 from penstock.model import EventPointer, SegmentRange, as_list, as_time, check_kind, check_whole
-from penstock.ports import SystemClock
+from penstock.ports import SystemClock, uninterrupted
 from penstock.stream.group import POSITIONS_EVERY_S
 from penstock.stream.read import EVENT_SIZE_DEFAULT, event_at, file_at, read_part
 from penstock.stream.segment import WakeUp
@@ -227,6 +227,7 @@ class RemoteStore:
 
     # Readers
 
+    @uninterrupted
     def add_membership(self, number: int, membership: RemoteMembership) -> None:
         """Note that a reader took a membership."""
         with self._lock:

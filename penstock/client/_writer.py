@@ -109,7 +109,7 @@ class RemoteHost:
         self._acks: Any = None
         store.hosts[self._token] = self  # first: a notification may come at once
         try:
-            self._open(self._connection.channel, sent=None)
+            self._open_first()
             if self._writer_id is not None:
                 self._sent = self._found[3][1]
         except BaseException:
@@ -131,6 +131,15 @@ class RemoteHost:
         writer = self._writer
         if self._is_fenced and writer is not None and writer.is_sound:
             writer.fence()
+
+    def _open_first(self) -> None:
+        """Open the writer; if the owner of the store ends meanwhile, with the next one."""
+        retry = Retry()
+        while True:
+            try:
+                return self._open(self._connection.channel, sent=None)
+            except ConnectionLost as error:
+                retry.after(error, self._connection.lost_again_and_again)
 
     def _open(self, channel: Channel, *, sent: int | None) -> None:
         args = (self._stream, self._writer_id, self.identity, self._token, self._notes_time, sent)

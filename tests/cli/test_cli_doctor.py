@@ -21,7 +21,7 @@ from penstock.testing import ManualClock
 if TYPE_CHECKING:
     from tests.cli.conftest import Call, CallOnTerminal
 
-PACKAGES = ("google-crc32c", "msgspec", "numpy", "pyarrow", "rich", "sqlalchemy", "typer")
+PACKAGES = ("google-crc32c", "msgspec", "numpy", "packaging", "pyarrow", "rich", "sqlalchemy", "typer")
 SERVER = ("server settings", "server ports", "server certificate")
 EXTRAS = ("extra spark", "extra server")
 NAMES = ["Python", *PACKAGES, *EXTRAS, "Java", "free space", "durable write", "open files", *SERVER]

@@ -316,9 +316,13 @@ DYING_OWNER: Final = """
     import os, sys, threading
     import penstock
     from penstock.server._readers import ClientReader
+    from penstock.server._writers import ClientWriter
     store = penstock.connect(sys.argv[1])
     store.create_stream("plant/readings", segments=2)
-    ClientReader.open = lambda reader: os._exit(9)
+    if sys.argv[2] == "reader":
+        ClientReader.open = lambda reader: os._exit(9)
+    else:
+        ClientWriter.__init__ = lambda *args, **kwargs: os._exit(9)
     print("owner", flush=True)
     threading.Event().wait()
 """
@@ -326,7 +330,7 @@ DYING_OWNER: Final = """
 
 def test_a_reader_is_opened_though_the_owner_dies_meanwhile(tmp_path: Path) -> None:
     """Whoever just opens a reader goes on as all others do; there is nothing yet that could be lost."""
-    dying = Process(DYING_OWNER, str(tmp_path / "data"))
+    dying = Process(DYING_OWNER, str(tmp_path / "data"), "reader")
     assert dying.line() == "owner"
     with penstock.connect(tmp_path / "data") as store:
         with store.writer(STREAM) as writer:
@@ -337,6 +341,18 @@ def test_a_reader_is_opened_though_the_owner_dies_meanwhile(tmp_path: Path) -> N
             read = reader.read_next_event(timeout=SECONDS_MAX)
             assert read is not None
             assert read.event == b"event"
+
+
+@pytest.mark.parametrize("writer_id", [None, "w"])
+def test_a_writer_is_opened_though_the_owner_dies_meanwhile(tmp_path: Path, writer_id: str | None) -> None:
+    """An error that is none of Penstock's reached the caller, who had written nothing yet."""
+    dying = Process(DYING_OWNER, str(tmp_path / "data"), "writer")
+    assert dying.line() == "owner"
+    with penstock.connect(tmp_path / "data") as store:
+        with store.writer(STREAM, writer_id) as writer:
+            assert dying.wait() == 9
+            writer.write_event(b"event").result()
+        assert store.stream(STREAM).events == 1
 
 
 def test_another_process_reads_everything_from_an_owner_whose_sync_failed(

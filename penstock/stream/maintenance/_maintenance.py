@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 from penstock.errors import PenstockError
 from penstock.model import ByConsumption, BySize, ByTime, Fixed, StreamCut
+from penstock.ports import uninterrupted
 from penstock.stream.maintenance._retention import by_consumption, by_size, by_time
 from penstock.stream.maintenance._scaling import Meter, decide
 from penstock.stream.segment import PLOGS_KEPT
@@ -71,16 +72,17 @@ class Maintenance:
         self._thread: threading.Thread | None = None
         self._meters: dict[int, dict[int, Meter]] = {}  # by stream and segment
 
+    @uninterrupted
     def wake(self, *, is_due: bool = False) -> None:
         """Start the thread if there is work for it; with ``is_due`` the first run begins at once."""
         if self._is_running or not self._is_wanted():  # before the lock: the caller may hold the catalog
             return
         with self._lock:
             if self._thread is None and not self._stop.is_set():
-                self._thread = threading.Thread(
-                    target=self._work, args=(is_due,), name="penstock-maintenance", daemon=True
-                )
-                self._thread.start()
+                name = "penstock-maintenance"
+                thread = threading.Thread(target=self._work, args=(is_due,), name=name, daemon=True)
+                thread.start()
+                self._thread = thread
 
     @property
     def _is_running(self) -> bool:

@@ -11,6 +11,7 @@ import logging
 import threading
 from typing import Final, Protocol
 
+from penstock.ports import uninterrupted
 from penstock.stream.segment import WakeUp
 
 __all__ = ["LINGER_S", "Pump"]
@@ -41,9 +42,14 @@ class Pump:
         with self._lock:
             self._waiting[writer] = None
             if self._thread is None and not self._closed:
-                self._thread = threading.Thread(target=self._work, name="penstock-pump", daemon=True)
-                self._thread.start()
+                self._start()
         self._wake_up.notify()
+
+    @uninterrupted
+    def _start(self) -> None:
+        thread = threading.Thread(target=self._work, name="penstock-pump", daemon=True)
+        thread.start()
+        self._thread = thread
 
     @property
     def is_at_work_here(self) -> bool:

@@ -322,6 +322,25 @@ def test_maintenance_goes_on_after_an_error_that_is_not_ours(
     assert "maintenance failed and is tried again, retention of stream a/fails" in caplog.text
 
 
+def test_an_interrupt_while_the_thread_starts_is_no_thread_that_never_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A thread that was kept and never started would not be started again, and closing the store would fail."""
+    started, start = list[str](), threading.Thread.start
+
+    def interrupted(thread: threading.Thread) -> None:
+        started.append(thread.name)
+        if len(started) == 1:
+            raise KeyboardInterrupt
+        start(thread)
+
+    with open_store("memory:") as store:
+        monkeypatch.setattr(threading.Thread, "start", interrupted)
+        config = StreamConfig(retention=BySize(1 << 20))
+        with pytest.raises(KeyboardInterrupt):
+            store.create_stream("a/b", config=config)
+        store.create_stream("a/c", config=config)
+        assert started == ["penstock-maintenance"] * 2
+
+
 def test_scaling_again_and_again_does_not_starve_a_writer(monkeypatch: pytest.MonkeyPatch) -> None:
     """Segments that end whenever events were put into them, before they are sent, never take any."""
     with open_store("memory:") as store:
