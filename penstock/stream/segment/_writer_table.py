@@ -90,14 +90,21 @@ class WriterTable:
     bytes_behind: int = 0
 
     def note(self, header: StreamBlockHeader) -> None:
-        """Take in a block; one whose events have no numbers changes nothing."""
-        if header.writer != NO_WRITER and header.last_number:
-            self.own.pop(header.writer, None)
-            self.own[header.writer] = WriterEntry(
-                header.last_number, header.flush_last, header.durable_floor, header.flush_segments
-            )
-            if len(self.own) > ENTRIES_MAX:
-                del self.own[next(iter(self.own))]
+        """Take in a block; one whose events have no numbers changes nothing.
+
+        A block without events that says how far the numbers are durable may come behind higher numbers, of a flush that
+        did not get through: only its floor counts then, because those events are here.
+        """
+        if header.writer == NO_WRITER or not header.last_number:
+            return
+        before = self.own.pop(header.writer, None)
+        if before is not None and before.last_number > header.last_number:
+            entry = replace(before, durable_floor=max(before.durable_floor, header.durable_floor))
+        else:
+            entry = WriterEntry(header.last_number, header.flush_last, header.durable_floor, header.flush_segments)
+        self.own[header.writer] = entry
+        if len(self.own) > ENTRIES_MAX:
+            del self.own[next(iter(self.own))]
 
     def last(self, writer: bytes, position: float | None) -> int:
         """Return the number up to which the writer's events with this key are here; 0 if there are none.

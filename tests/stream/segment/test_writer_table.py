@@ -123,6 +123,15 @@ def test_the_last_block_of_a_writer_counts() -> None:
     assert table.last(writer_hash("nobody"), 0.5) == 0
 
 
+def test_a_floor_below_the_last_number_hides_no_event() -> None:
+    """It is stored behind events of a flush that did not get through, which are there all the same."""
+    floor = StreamBlockHeader(count=0, writer=W1, last_number=4, flush_last=4, durable_floor=4)
+    table = table_of(block(W1, 9, whole=10, floor=3, parts=2), floor)
+    assert table.last(W1, 0.5) == 9
+    assert durable_number(W1, [table]) == 4
+    assert highest_number(W1, [table]) == 10
+
+
 def test_who_was_silent_for_longest_is_forgotten_first() -> None:
     """A table is bounded; who wrote a moment ago is the most likely to send something again."""
     table = table_of(*(block(number.to_bytes(16), 1) for number in range(1, ENTRIES_MAX + 1)))
@@ -288,6 +297,11 @@ class Model:
             self.there += part
             header = block(W1, part[-1], whole=whole * is_new, floor=floor, parts=len(parts) * is_new)
             self.tables[index].note(header)
+        if parts and not is_new and parts_kept >= len(parts):
+            floor_block = StreamBlockHeader(
+                count=0, writer=W1, last_number=whole, flush_last=whole, durable_floor=whole
+            )
+            self.tables[0].note(floor_block)
 
     def scale(self, chance: random.Random) -> None:
         index = chance.randrange(len(self.ranges))

@@ -13,9 +13,11 @@ from hypothesis import strategies as st
 from penstock.embedded import open_store
 from penstock.errors import (
     BadArgument,
+    DiskFull,
     NoSuchStream,
     StoreClosed,
     StreamSealed,
+    WriterFailed,
     WriterFenced,
 )
 from penstock.stream import EVENT_SIZE_MAX
@@ -315,6 +317,34 @@ def test_numbers_without_keys_find_their_place_again(store: Engine) -> None:
             for number in range(40):
                 writer.write_event(str(number).encode(), number=number)
     assert sorted(all_events(store), key=int) == [str(number).encode() for number in range(40)]
+
+
+def test_half_a_flush_is_found_however_slowly_the_other_half_is_written_again(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The writer notes after each event how far its numbers are durable; that hides no higher number of its segment."""
+    with open_store(folder) as store:
+        store.create_stream(STREAM, segments=2)
+        second = store.stream(STREAM).segments[1].segment_id
+
+        class Refused:
+            def result(self) -> None:
+                raise DiskFull("no space")
+
+        monkeypatch.setattr(store.segments.get(STREAM, second), "submit", lambda *_: Refused())
+        failing = store.writer(STREAM, "w")
+        for number in range(20):
+            failing.write_event(str(number).encode(), number=number)
+        with pytest.raises((DiskFull, WriterFailed)):
+            failing.flush()
+        half = len(all_events(store))
+        assert 0 < half < 20, "the first segment has its part"
+        monkeypatch.undo()
+        for _ in range(2):
+            with store.writer(STREAM, "w") as writer:
+                for number in range(20):
+                    writer.write_event(str(number).encode(), number=number).result()
+        assert sorted(all_events(store), key=int) == [str(number).encode() for number in range(20)]
 
 
 def test_an_event_that_is_there_already_is_done_at_once(store: Engine) -> None:
