@@ -22,7 +22,7 @@ from penstock.client._retry import Retry
 from penstock.client._task import Task
 from penstock.errors import NoSuchStream
 from penstock.stream.format import BLOCK_HEADER_SIZE, block_digest
-from penstock.stream.segment import SegmentEnded, writer_hash
+from penstock.stream.segment import SegmentEnded, anonymous_hash, writer_hash
 from penstock.stream.write import OpenLane
 from penstock.wire import APPENDS, BLOCKS_MAX, ENDED, LEFT_SIZE, SmallBlock, column_of, pack, unpack, unpack_error
 
@@ -92,8 +92,8 @@ class RemoteHost:
     def __init__(self, store: RemoteStore, stream: str, writer_id: str | None, *, notes_time: bool) -> None:
         self._store, self._connection, self._stream, self._writer_id = store, store.connection, stream, writer_id
         self._notes_time = notes_time
-        self.identity: Final = secrets.token_bytes(16) if writer_id is None else writer_hash(writer_id)
-        self._token: Final = secrets.token_hex(8)  # by which the server recognises a writer that reconnects
+        self._token: Final = secrets.token_hex(16)  # by which the server recognises a writer that reconnects
+        self.identity: Final = anonymous_hash(self._token) if writer_id is None else writer_hash(writer_id)
         self.clock: Final = store.clock
         self.steady: Final = threading.Lock()
         self._lock = threading.Lock()  # held while the writer is opened again
@@ -142,7 +142,7 @@ class RemoteHost:
                 retry.after(error, self._connection.lost_again_and_again)
 
     def _open(self, channel: Channel, *, sent: int | None) -> None:
-        args = (self._stream, self._writer_id, self.identity, self._token, self._notes_time, sent)
+        args = (self._stream, self._writer_id, self._token, self._notes_time, sent)
         number, *found = channel.call("writer.open", *args)
         if self._found and self._found[0] != found[0]:
             raise NoSuchStream(self._stream)  # it was deleted; this one only has its name

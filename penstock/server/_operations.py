@@ -10,14 +10,15 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from penstock.errors import BadArgument, NoSuchGroup, NoSuchStream, ReaderInUse, WriterFenced
-from penstock.model import check_name
+from penstock.model import check_kind, check_name
 from penstock.server import _transactions as transactions
 from penstock.server._direct_access import end_probe, make_probe
+from penstock.server._permissions import check_writer_id
 from penstock.server._readers import ClientReader
 from penstock.server._session import update_of
 from penstock.server._writers import ClientWriter, LargeUpload
 from penstock.stream.group import Claim
-from penstock.stream.segment import writer_hash
+from penstock.stream.segment import anonymous_hash, writer_hash
 from penstock.stream.write import check_writer
 
 if TYPE_CHECKING:
@@ -210,15 +211,18 @@ def _open_writer(  # noqa: PLR0917 - as they are sent
     session: Session,
     stream: str,
     writer_id: str | None,
-    identity: bytes,
     token: str,
     notes_time: bool,
     sent: int | None,
 ) -> list[Any]:
-    """Open a writer; one that reconnects sends the highest number it has ``sent``: higher ones are of another."""
+    """Open a writer; one that reconnects sends the highest number it has ``sent``: higher ones are of another.
+
+    Only the client knows its ``token``, which is what a writer without an id is recognised by.
+    """
     check_writer(writer_id, None)
-    if writer_id is not None and identity != writer_hash(writer_id):
-        raise BadArgument(f"this is not the identity of writer {writer_id!r}")
+    check_kind("token", token, str)
+    check_writer_id(session, stream, writer_id)
+    identity = anonymous_hash(token) if writer_id is None else writer_hash(writer_id)
     found: list[Any] = []
 
     def make() -> ClientWriter:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Protocol
@@ -18,9 +19,20 @@ if TYPE_CHECKING:
     from penstock.server._operations import About, Operation, Permission
     from penstock.server._session import Session
 
-__all__ = ["ANONYMOUS", "AuthMiddleware", "Guard", "Principal", "check", "check_stream", "principal_of", "user_of"]
+__all__ = [
+    "ANONYMOUS",
+    "AuthMiddleware",
+    "Guard",
+    "Principal",
+    "check",
+    "check_stream",
+    "check_writer_id",
+    "principal_of",
+    "user_of",
+]
 
 _NAME: Final = "guard"
+_logger: Final = logging.getLogger("penstock.server")
 _ACTS: Final = {"read": "read", "write": "write to", "admin": "administer"}
 
 
@@ -113,6 +125,24 @@ def check_stream(principal: Principal, permission: Permission, stream: str) -> N
         act = f"{_ACTS[permission]} {'all streams' if stream == '*' else stream}"
         grant = f"penstock user grant {principal.name} {permission} '{stream}'"
         raise NotPermitted(principal.name, act=act, advice=f"an administrator can allow it with {grant}")
+
+
+def check_writer_id(session: Session, stream: str, writer_id: str | None) -> None:
+    """Refuse a writer id that belongs to another user; one that belongs to none belongs to this one from now on.
+
+    A user who may administer the stream may use every id of it: it stays its owner's.
+    """
+    principal = session.principal
+    if principal is ANONYMOUS or writer_id is None:
+        return
+    owner = session.store.writer_ids.claim(stream, writer_id, principal.name)
+    if owner == principal.name:
+        return
+    if not principal.may("admin", stream):
+        act = f"use the writer id {writer_id} of {stream}, which belongs to another user"
+        raise NotPermitted(principal.name, act=act, advice="choose another id")
+    used = {"user": principal.name, "stream": stream, "writer": writer_id, "owner": owner}
+    _logger.info("an administrator uses the writer id of another user", extra=used)
 
 
 def _named(_: Session, args: list[Any]) -> list[str]:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from penstock.errors import BadArgument
+from penstock.server._permissions import check_writer_id
 from penstock.stream import Transaction, TransactionalWriter
 from penstock.stream.format import Attributes, check_columns, check_position, unpack_columns, unpack_positions
 from penstock.stream.write import EventRows, array_of, check_writer
@@ -48,6 +49,8 @@ class _Event:
 
 def open_writer(session: Session, stream: str, writer_id: str | None) -> int:
     """Return the number of the stream, which goes with all that its writer asks for: another may get the name."""
+    check_writer(writer_id, None)
+    check_writer_id(session, stream, writer_id)
     return session.store.transactional_writer(stream, writer_id).stream_uid
 
 
@@ -81,6 +84,7 @@ def last_number(session: Session, stream: str, uid: int, writer_id: str | None) 
 
 def _writer(session: Session, stream: str, uid: int, writer_id: str | None) -> TransactionalWriter:
     check_writer(writer_id, None)
+    check_writer_id(session, stream, writer_id)
     return TransactionalWriter(session.store.transactions, stream, uid, writer_id, None)
 
 

@@ -18,7 +18,6 @@ from penstock.errors import BadArgument, PenstockError, ServerError
 from penstock.local import raise_file_limit
 from penstock.server import Config, Server
 from penstock.stream.format._block import StreamBlockHeader
-from penstock.stream.segment._writer_table import writer_hash
 from penstock.wire import PROTOCOL, pack, unpack, unpack_error
 
 if TYPE_CHECKING:
@@ -130,21 +129,21 @@ def test_another_version_of_the_protocol_is_told_so(server: Server) -> None:
             writer.close()
 
 
-def test_a_client_cannot_be_two_writers_at_once(server: Server) -> None:
-    """Under the identity of another it would use the numbers of that one, which would not know."""
+def test_a_writer_is_opened_by_a_name_and_a_token(server: Server) -> None:
+    """They are what the server recognises it by."""
     with penstock.connect(server.address) as store:
         call = store.connection.call  # type: ignore[attr-defined]
-        with pytest.raises(BadArgument, match="not the identity"):
-            call("writer.open", STREAM, "one", writer_hash("another"), "token", False, None)
         with pytest.raises(BadArgument, match="writer"):
-            call("writer.open", STREAM, 7, writer_hash("7"), "token", False, None)
+            call("writer.open", STREAM, 7, "token", False, None)
+        with pytest.raises(BadArgument, match="token"):
+            call("writer.open", STREAM, None, b"token", False, None)
 
 
 def test_a_client_cannot_give_time_without_an_id(server: Server) -> None:
     """It is kept under that."""
     with penstock.connect(server.address) as store:
         call = store.connection.call  # type: ignore[attr-defined]
-        number = call("writer.open", STREAM, None, bytes(16), "token", False, None)[0]
+        number = call("writer.open", STREAM, None, "token", False, None)[0]
         with pytest.raises(BadArgument, match="with an id"):
             call("writer.mark", number, 1)
 

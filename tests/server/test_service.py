@@ -271,7 +271,7 @@ def test_a_prepared_transaction_asks_for_what_its_stream_needs(guarded: tuple[Se
                 assert is_refused(store, name, [transaction.id]) is not allowed
             for number in (None, 0):
                 refused = is_refused(
-                    store, "transactions.commit_all", [OWN, uid, "query", [transaction.id], number, None]
+                    store, "transactions.commit_all", [OWN, uid, f"of-{role}", [transaction.id], number, None]
                 )
                 assert refused is ("write" not in ROLES[role])
             if not allowed:
@@ -287,7 +287,7 @@ def test_what_is_open_asks_again_with_every_call(guarded: tuple[Server, Users], 
     users.grant(role, "admin", "own/*")
     with as_user(server, role) as store:
         session = store.connection.channel
-        writer = store.connection.call("writer.open", OWN, None, bytes(16), "token", False, None)[0]
+        writer = store.connection.call("writer.open", OWN, None, "token", False, None)[0]
         reader = store.connection.call("reader.open", "own", "reader")[0]
         users.revoke(role, "admin", "own/*")
         if ROLES[role]:
@@ -381,7 +381,7 @@ def test_what_is_permitted_for_one_writer_holds_for_no_other(guarded: tuple[Serv
     users.grant("write", "write", OTHER)
     with as_user(server, "write") as store:
         call = store.connection.call
-        mine, theirs = (call("writer.open", one, None, bytes(16), "token", False, None)[0] for one in (OWN, OTHER))
+        mine, theirs = (call("writer.open", one, None, "token", False, None)[0] for one in (OWN, OTHER))
         upload = call("large.open", theirs)
         uids = [call("transactions.open", one, None) for one in (OWN, OTHER)]
         own, other = (

@@ -27,7 +27,8 @@ def client(store: Engine) -> Iterator[RemoteStore]:
 
 
 def places(store: Engine) -> int:
-    return len(store.segments.get(STREAM, 0).writers().own)
+    table = store.segments.get(STREAM, 0).writers()
+    return len(table.own) + len(table.anonymous)
 
 
 def test_a_writer_without_an_id_takes_no_place_once_it_is_closed(store: Engine, client: RemoteStore) -> None:

@@ -17,6 +17,7 @@ from penstock.stream.format import (
     GroupDeleted,
     GroupFull,
     NumberFull,
+    OwnerFull,
     Prepared,
     PreparedFull,
     SegmentsFull,
@@ -94,6 +95,8 @@ class CatalogState:
                 self.streams[record.stream].writers[record.writer] = record
             case NumberFull():
                 self.streams[record.stream].note_batch(record.writer, LastBatch(record.number, record.time))
+            case OwnerFull():
+                self.streams[record.stream].owners[record.writer] = record.user
             case PreparedFull():
                 self.prepared[record.transaction] = record
             case GroupFull():
@@ -143,6 +146,7 @@ class CatalogState:
             yield from (ConsumerFull(*msgspec.structs.astuple(one)) for one in stream.consumers.values())
             yield from (WriterFull(*msgspec.structs.astuple(mark)) for mark in stream.writers.values())
             yield from (NumberFull(stream.name, writer, *batch) for writer, batch in stream.last_batches.items())
+            yield from (OwnerFull(stream.name, writer, user) for writer, user in stream.owners.items())
         yield from (PreparedFull(*msgspec.structs.astuple(one)) for one in self.prepared.values())
         yield from (group.full() for group in self.groups.values())
         yield SnapshotEnd()

@@ -22,6 +22,7 @@ from penstock.stream.format import (
     StreamStopped,
     StreamTruncated,
     StreamUpdated,
+    WriterClaimed,
     WriterMarked,
     WritersForgotten,
 )
@@ -33,9 +34,19 @@ if TYPE_CHECKING:
 
     _Step = Callable[["SegmentState"], tuple[int, ...]]
 
-__all__ = ["BATCH_WRITERS_MAX", "LastBatch", "SegmentState", "StreamState", "Succession", "covers", "even_ranges"]
+__all__ = [
+    "BATCH_WRITERS_MAX",
+    "OWNED_IDS_MAX",
+    "LastBatch",
+    "SegmentState",
+    "StreamState",
+    "Succession",
+    "covers",
+    "even_ranges",
+]
 
 BATCH_WRITERS_MAX: Final = 10_000  # whose batch numbers a stream remembers
+OWNED_IDS_MAX: Final = BATCH_WRITERS_MAX  # writer ids of users; so those of one user push out no other user's numbers
 
 
 @dataclass(slots=True)
@@ -110,6 +121,7 @@ class StreamState:
         self.consumers: dict[str, ConsumerMoved] = {}
         self.writers: dict[str, WriterMarked] = {}  # those that note time, with the last mark on record
         self.last_batches: dict[str, LastBatch] = {}  # of transactions committed together, by writer; last used last
+        self.owners: dict[str, str] = {}  # the users that writer ids belong to; last opened last
         self.scaled_ms = 0
         self._add_segments(even_ranges(created.segments))
         self.head = dict.fromkeys(self.segments, 0)
@@ -183,9 +195,17 @@ class StreamState:
                 self.consumers[record.consumer] = record
             case WriterMarked():
                 self.writers[record.writer] = record
+            case WriterClaimed():
+                self._claim(record)
             case WritersForgotten():
                 for writer in record.writers:
                     del self.writers[writer]
+
+    def _claim(self, record: WriterClaimed) -> None:
+        self.owners[record.writer] = record.user
+        if record.instead_of is not None:
+            self.owners.pop(record.instead_of, None)
+            self.last_batches.pop(record.instead_of, None)
 
     def consumer_cuts(self) -> dict[str, dict[int, int]]:
         """Return how far each registered consumer has come."""

@@ -16,6 +16,7 @@ from penstock.ports import SystemClock, SystemRandom, uninterrupted
 from penstock.stream.catalog import Catalog
 from penstock.stream.engine._streams import Streams
 from penstock.stream.engine._writer_host import LocalWriterHost
+from penstock.stream.engine._writer_ids import WriterIds
 from penstock.stream.group import Groups
 from penstock.stream.maintenance import MAINTENANCE_INTERVAL_S, Maintenance
 from penstock.stream.read import EVENT_SIZE_DEFAULT, StreamReads
@@ -85,6 +86,7 @@ class Engine:
             marks = self.marks = WriterMarks(catalog, segments, clock, wake=self._wake)
             self.time: Final = Watermarks(catalog, cuts, logs, marks, clock, interval_s=maintenance_interval_s)
             self.writers: Final = Writers(catalog, marks, wake=self._wake)
+            self.writer_ids: Final = WriterIds(catalog, segments, self.writers)
             self.finder: Final = CutFinder(catalog, cuts, self.time)
             self.reads: Final = StreamReads(catalog, segments, cuts, self.finder, self.time)
             self.transactions: Final = Transactions(

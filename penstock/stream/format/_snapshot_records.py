@@ -18,6 +18,7 @@ __all__ = [
     "ConsumerFull",
     "GroupFull",
     "NumberFull",
+    "OwnerFull",
     "PreparedFull",
     "SegmentFull",
     "SegmentsFull",
@@ -87,6 +88,14 @@ class NumberFull(msgspec.Struct, tag="number-full", array_like=True, frozen=True
     time: int | None = None
 
 
+class OwnerFull(msgspec.Struct, tag="owner-full", array_like=True, frozen=True):
+    """The user that a writer id of the stream before belongs to."""
+
+    stream: str
+    writer: str
+    user: str
+
+
 class PreparedFull(Prepared, tag="prepared-full", array_like=True, frozen=True):
     """A prepared transaction."""
 
@@ -129,6 +138,7 @@ SnapshotRecord = (
     | ConsumerFull
     | WriterFull
     | NumberFull
+    | OwnerFull
     | PreparedFull
     | GroupFull
     | CommitsFull

@@ -16,6 +16,7 @@ __all__ = [
     "StreamStopped",
     "StreamTruncated",
     "StreamUpdated",
+    "WriterClaimed",
     "WriterMarked",
     "WritersForgotten",
 ]
@@ -101,6 +102,15 @@ class WriterMarked(msgspec.Struct, tag="marked", array_like=True, frozen=True):
     is_open: bool
 
 
+class WriterClaimed(msgspec.Struct, tag="claimed", array_like=True, frozen=True):
+    """A writer id belongs to a user of the server now; ``instead_of`` is an id that belongs to no user any more."""
+
+    stream: str
+    writer: str
+    user: str
+    instead_of: str | None = None
+
+
 class WritersForgotten(msgspec.Struct, tag="forgotten", array_like=True, frozen=True):
     """Some writers do not count any more: they were shut down, removed, or silent for too long."""
 
@@ -109,5 +119,12 @@ class WritersForgotten(msgspec.Struct, tag="forgotten", array_like=True, frozen=
 
 
 StreamRecord = (
-    StreamUpdated | StreamScaled | StreamStopped | StreamTruncated | ConsumerMoved | WriterMarked | WritersForgotten
+    StreamUpdated
+    | StreamScaled
+    | StreamStopped
+    | StreamTruncated
+    | ConsumerMoved
+    | WriterMarked
+    | WriterClaimed
+    | WritersForgotten
 )

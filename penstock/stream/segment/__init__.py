@@ -11,16 +11,26 @@ from penstock.stream.segment._plog_sizes import PLOGS_KEPT, plog_sizes
 from penstock.stream.segment._readable import READ_SIZE, ReadableSegment, Times
 from penstock.stream.segment._scan import block_at, is_border, large_event, scan
 from penstock.stream.segment._segment import PendingBlock, Segment, SegmentEnded
-from penstock.stream.segment._segment_writers import NumbersTaken
+from penstock.stream.segment._segment_writers import TABLE_EVERY_BLOCKS, NumbersTaken
 from penstock.stream.segment._segments import Segments
 from penstock.stream.segment._wake_up import WakeUp
-from penstock.stream.segment._writer_table import WriterTable, durable_number, highest_number, inherit, writer_hash
+from penstock.stream.segment._writer_table import (
+    ENTRIES_MAX,
+    WriterTable,
+    anonymous_hash,
+    durable_number,
+    highest_number,
+    inherit,
+    writer_hash,
+)
 
 __all__ = [
     "CATALOG_LOG",
+    "ENTRIES_MAX",
     "FRAME_SIZE",
     "PLOGS_KEPT",
     "READ_SIZE",
+    "TABLE_EVERY_BLOCKS",
     "Cuts",
     "LargeBlock",
     "LargeEvent",
@@ -34,6 +44,7 @@ __all__ = [
     "Times",
     "WakeUp",
     "WriterTable",
+    "anonymous_hash",
     "block_at",
     "carried_by",
     "durable_number",

@@ -246,7 +246,7 @@ class Segment:
         """Write the table of writers, durably, if what it was read from lies ``before`` and is about to be gone."""
         with self._lock:
             table = self._table()
-            if self._writers.stored_at >= before or not (table.own or table.inherited):
+            if self._writers.stored_at >= before or table.is_empty:
                 return
             assert not self.ended, "a segment with successors leaves the table to them"
             pending = self._last = self._submit_table()
@@ -278,14 +278,14 @@ class Segment:
         """Give the place of a writer that never comes again to others."""
         with self._lock:
             if self._writers.table is not None:
-                self._writers.table.own.pop(writer, None)
+                self._writers.table.forget(writer)
 
     def find_block(self, writer: bytes, *, last: int, count: int, digest: bytes) -> int | None:
         """Return where a block of a writer is, by the number of its last event and its digest; None if it is not here.
 
         ``NumbersTaken`` if there are other events under its numbers.
         """
-        entry = self.writers().own.get(writer)
+        entry = self.writers().get(writer)
         if entry is None or entry.last_number <= last - count:
             return None
         return find_block(self._log, writer, last=last, count=count, digest=digest)

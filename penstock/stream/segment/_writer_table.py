@@ -8,7 +8,10 @@ reading a little of the end. Stored are, big-endian, behind the block's header:
                                     padding (6)
     per entry that was inherited:   the same, then low (8, double), high (8, double)
 
-``count`` in the block's header says how many entries are the segment's own.
+``count`` in the block's header says how many entries are the segment's own: first those of writers with an id, then
+those of clients' writers without one. The latter send a block again only while they are open, so they have few places,
+none of those of writers with an id, and are not inherited. Their hashes begin with ``anon``; of the hashes of ids, one
+in four billion does.
 
 A segment that follows others inherits their tables, each for its part of the key space: an event is there already if
 its number is not above what the predecessor of *its* part had. It would not do to take the larger figure for all,
@@ -31,10 +34,12 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
 __all__ = [
+    "ANONYMOUS_MAX",
     "ENTRIES_MAX",
     "Inherited",
     "WriterEntry",
     "WriterTable",
+    "anonymous_hash",
     "durable_number",
     "highest_number",
     "inherit",
@@ -42,15 +47,23 @@ __all__ = [
 ]
 
 ENTRIES_MAX: Final = 16_384  # the writer that was silent for longest is forgotten first
+ANONYMOUS_MAX: Final = 2_048  # the same, of writers without an id
+_ANONYMOUS: Final = b"anon"
 _OWN: Final = struct.Struct(">16sQQQH6x")
 _INHERITED: Final = struct.Struct(">16sQQQH6xdd")
 assert (_OWN.size, _INHERITED.size) == (48, 64), "on disk since format 1: a new size needs a new kind"
-assert BLOCK_HEADER_SIZE + ENTRIES_MAX * (_OWN.size + _INHERITED.size) <= APPEND_SIZE_MAX, "a table is one append"
+_SIZE_MAX: Final = ENTRIES_MAX * (_OWN.size + _INHERITED.size) + ANONYMOUS_MAX * _OWN.size
+assert BLOCK_HEADER_SIZE + _SIZE_MAX <= APPEND_SIZE_MAX, "a table is one append"
 
 
 def writer_hash(writer_id: str) -> bytes:
     """Return how blocks name a writer."""
     return blake2b(writer_id.encode(), digest_size=len(NO_WRITER)).digest()
+
+
+def anonymous_hash(secret: str) -> bytes:
+    """Return how blocks name a client's writer without an id: they show that it is one, and do not show its secret."""
+    return _ANONYMOUS + blake2b(secret.encode(), digest_size=len(NO_WRITER) - len(_ANONYMOUS)).digest()
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +91,7 @@ class Inherited:
 
 @dataclass(slots=True)
 class WriterTable:
-    """The writers of one segment, in the order in which they last wrote.
+    """The writers of one segment, those with an id and the others, in the order in which they last wrote.
 
     ``blocks_behind`` and ``bytes_behind`` are not stored: they say how much has to be read of the segments before, from
     the last tables on, to know what was inherited.
@@ -86,6 +99,7 @@ class WriterTable:
 
     own: dict[bytes, WriterEntry] = field(default_factory=dict)
     inherited: list[Inherited] = field(default_factory=list)
+    anonymous: dict[bytes, WriterEntry] = field(default_factory=dict)
     blocks_behind: int = 0
     bytes_behind: int = 0
 
@@ -97,21 +111,39 @@ class WriterTable:
         """
         if header.writer == NO_WRITER or not header.last_number:
             return
-        before = self.own.pop(header.writer, None)
+        entries, most = self._place(header.writer)
+        before = entries.pop(header.writer, None)
         if before is not None and before.last_number > header.last_number:
             entry = replace(before, durable_floor=max(before.durable_floor, header.durable_floor))
         else:
             entry = WriterEntry(header.last_number, header.flush_last, header.durable_floor, header.flush_segments)
-        self.own[header.writer] = entry
-        if len(self.own) > ENTRIES_MAX:
-            del self.own[next(iter(self.own))]
+        entries[header.writer] = entry
+        if len(entries) > most:
+            del entries[next(iter(entries))]
+
+    def _place(self, writer: bytes) -> tuple[dict[bytes, WriterEntry], int]:
+        """Return the entries among which a writer is, and how many there may be."""
+        return (self.anonymous, ANONYMOUS_MAX) if writer.startswith(_ANONYMOUS) else (self.own, ENTRIES_MAX)
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether there is nothing to remember."""
+        return not (self.own or self.inherited or self.anonymous)
+
+    def get(self, writer: bytes) -> WriterEntry | None:
+        """Return what a writer last wrote to this segment itself."""
+        return self._place(writer)[0].get(writer)
+
+    def forget(self, writer: bytes) -> None:
+        """Give the place of a writer that never comes again to others."""
+        self._place(writer)[0].pop(writer, None)
 
     def last(self, writer: bytes, position: float | None) -> int:
         """Return the number up to which the writer's events with this key are here; 0 if there are none.
 
         Without a key it is what the writer wrote to this segment itself.
         """
-        entry = self.own.get(writer)
+        entry = self.get(writer)
         before = (
             one.last_number
             for one in self.inherited
@@ -121,10 +153,11 @@ class WriterTable:
 
     def pack(self, time_ms: int, events: int) -> bytes:
         """Return the block that holds the table, behind so many events of its segment."""
-        header = StreamBlockHeader(kind=WRITERS, count=len(self.own), time_ms=time_ms, before=events)
+        count = len(self.own) + len(self.anonymous)
+        header = StreamBlockHeader(kind=WRITERS, count=count, time_ms=time_ms, before=events)
         own = (
             _OWN.pack(writer, one.last_number, one.flush_last, one.durable_floor, one.flush_segments)
-            for writer, one in self.own.items()
+            for writer, one in (*self.own.items(), *self.anonymous.items())
         )
         rest = (
             _INHERITED.pack(
@@ -141,8 +174,10 @@ class WriterTable:
         split = header.count * _OWN.size
         if split > len(body) or (len(body) - split) % _INHERITED.size:
             raise StreamCorrupt(where, offset=start, reason="a table of writers of the wrong size")
-        own = {writer: WriterEntry(*numbers) for writer, *numbers in _OWN.iter_unpack(body[:split])}
-        return cls(own, [Inherited(*fields) for fields in _INHERITED.iter_unpack(body[split:])])
+        table = cls(inherited=[Inherited(*fields) for fields in _INHERITED.iter_unpack(body[split:])])
+        for writer, *numbers in _OWN.iter_unpack(body[:split]):
+            table._place(writer)[0][writer] = WriterEntry(*numbers)
+        return table
 
 
 def inherit(predecessors: Iterable[tuple[float, float, WriterTable]], *, low: float, high: float) -> WriterTable:
@@ -195,6 +230,7 @@ def highest_number(writer: bytes, tables: Iterable[WriterTable]) -> int:
 
 def _entries(writer: bytes, tables: Iterable[WriterTable]) -> Iterator[WriterEntry | Inherited]:
     for table in tables:
-        if writer in table.own:
-            yield table.own[writer]
+        entry = table.get(writer)
+        if entry is not None:
+            yield entry
         yield from (one for one in table.inherited if one.writer == writer)

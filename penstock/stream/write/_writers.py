@@ -40,6 +40,10 @@ class Writers:
         with self._catalog.lock:
             return self._open.get((self._catalog.open_stream(stream).uid, writer_id))
 
+    def is_open(self, stream_uid: int, writer_id: str) -> bool:
+        """Whether a writer has an id now; the caller holds the catalog."""
+        return (stream_uid, writer_id) in self._open
+
     def _register(self, writer: W) -> W:
         with self._catalog.lock:
             key = writer if writer.writer_id is None else writer.writer_id

@@ -14,10 +14,12 @@ from penstock.errors import StreamCorrupt
 from penstock.plog import APPEND_SIZE_MAX
 from penstock.stream.format._block import BLOCK_HEADER_SIZE, NO_WRITER, WRITERS, StreamBlockHeader, read_header
 from penstock.stream.segment._writer_table import (
+    ANONYMOUS_MAX,
     ENTRIES_MAX,
     Inherited,
     WriterEntry,
     WriterTable,
+    anonymous_hash,
     durable_number,
     highest_number,
     inherit,
@@ -106,6 +108,7 @@ def test_the_largest_table_fits_into_one_append() -> None:
     full = WriterTable(
         {number.to_bytes(16): WriterEntry(1, 1, 1, 1) for number in range(ENTRIES_MAX)},
         [Inherited(number.to_bytes(16), 1, 1, 1, 1, 0.0, 1.0) for number in range(ENTRIES_MAX)],
+        {anonymous_hash(str(number)): WriterEntry(1, 1, 1, 1) for number in range(ANONYMOUS_MAX)},
     )
     assert len(full.pack(0, 0)) <= APPEND_SIZE_MAX
 
@@ -140,6 +143,25 @@ def test_who_was_silent_for_longest_is_forgotten_first() -> None:
     assert len(table.own) == ENTRIES_MAX
     assert table.last((1).to_bytes(16), None) == 2
     assert table.last((2).to_bytes(16), None) == 0
+
+
+def test_writers_without_an_id_push_out_no_writer_with_one() -> None:
+    """Else any client could have the numbers of another forgotten, and what that one sends again stored twice."""
+    table = table_of(block(W1, 7), *(block(anonymous_hash(str(number)), 1) for number in range(ENTRIES_MAX + 100)))
+    assert table.last(W1, 0.5) == 7
+    assert len(table.anonymous) == ANONYMOUS_MAX
+    assert table.get(anonymous_hash(str(ENTRIES_MAX + 99))) is not None
+    found = unpacked(table.pack(time_ms=0, events=0))
+    assert found == table
+    assert list(found.anonymous) == list(table.anonymous)
+    assert [one.writer for one in inherit([(0.0, 1.0, found)], low=0.0, high=1.0).inherited] == [W1]
+
+
+def test_a_writer_without_an_id_never_has_the_hash_of_one_with_an_id() -> None:
+    """The hash is what numbers are kept under; it tells readers of a block nothing that opens the writer again."""
+    assert anonymous_hash("secret").hex() == "616e6f6ea0f8da67c9a914b30b9e2be1"
+    assert len(anonymous_hash("secret")) == len(NO_WRITER)
+    assert not writer_hash("secret").startswith(b"anon")
 
 
 def test_both_parts_of_a_split_know_what_was_written_before() -> None:

@@ -1,0 +1,184 @@
+"""Writer ids belong to the users who made them: neither their numbers nor their time are for others."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, Any, Final
+
+import pytest
+
+import penstock
+from penstock.embedded import open_store
+from penstock.errors import BadArgument, NotPermitted, PenstockError
+from penstock.server import Config, Server
+from penstock.server._users import USERS_FILE, Users
+from penstock.stream.segment import writer_hash
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    from penstock import Store
+    from penstock.client import RemoteStore
+
+STREAM: Final = "plant/readings"
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A folder with a stream, two users who may write to it, and one who may administer it."""
+    folder = tmp_path / "data"
+    with open_store(folder) as store:
+        store.create_stream(STREAM)
+    users = Users.open(folder / USERS_FILE)
+    for name, permission in (("anna", "write"), ("berta", "write"), ("boss", "admin")):
+        users.add(name, "secret")
+        users.grant(name, permission, STREAM)  # type: ignore[arg-type]
+    return folder
+
+
+@pytest.fixture
+def server(folder: Path) -> Iterator[Server]:
+    with serving(folder) as server:
+        yield server
+
+
+def serving(folder: Path) -> Server:
+    return Server(Config(store=str(folder), port=0, http_port=0))
+
+
+def as_user(server: Server, user: str) -> RemoteStore:
+    return penstock.connect(server.address, user=user, password="secret")  # type: ignore[return-value]
+
+
+def write_numbered(store: Store, writer_id: str, numbers: range) -> None:
+    with store.writer(STREAM, writer_id) as writer:
+        for number in numbers:
+            writer.write_event(b"%d" % number, number=number)
+        writer.flush()
+
+
+def events_in(folder: Path) -> list[bytes]:
+    with penstock.connect(folder) as store:
+        return [event for batch in store.read(STREAM) for event in batch["event"].to_pylist()]
+
+
+def test_a_writer_without_an_id_cannot_carry_the_hash_of_another(
+    server: Server, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its numbers would hide the events of the other: ten were acknowledged, and none of them stored."""
+    with monkeypatch.context() as patched, as_user(server, "berta") as store:
+        patched.setattr("penstock.client._writer.anonymous_hash", lambda _: writer_hash("boiler"))
+        with pytest.raises(PenstockError, match="under its own identity"), store.writer(STREAM) as writer:
+            writer.write_batch([b"x"] * 100).result()
+    with as_user(server, "anna") as store:
+        write_numbered(store, "boiler", range(10))
+    assert events_in(folder) == [b"%d" % number for number in range(10)]
+
+
+USES: Final[dict[str, Callable[[RemoteStore, int], Any]]] = {
+    "writer": lambda store, _: store.writer(STREAM, "boiler"),
+    "transactions": lambda store, _: store.transactional_writer(STREAM, "boiler"),
+    "begin": lambda store, uid: store.connection.call("transactions.begin", STREAM, uid, "boiler", 30.0),
+    "commit_all": lambda store, uid: store.connection.call(
+        "transactions.commit_all", STREAM, uid, "boiler", [], 9, 1_700_000_000_000
+    ),
+    "last_number": lambda store, uid: store.connection.call("transactions.last_number", STREAM, uid, "boiler"),
+    "close": lambda store, uid: store.connection.call("transactions.close", STREAM, uid, "boiler"),
+}
+
+
+@pytest.mark.parametrize("use", USES)
+def test_an_id_is_not_for_other_users(server: Server, folder: Path, use: str) -> None:
+    """Another would fence its writer, use up its numbers, abort its transactions or note its time."""
+    with as_user(server, "anna") as mine, as_user(server, "berta") as theirs, mine.writer(STREAM, "boiler") as writer:
+        writer.write_event(b"0", number=0).result()
+        uid = theirs.connection.call("transactions.open", STREAM, None)
+        with pytest.raises(NotPermitted, match="writer id boiler of plant/readings, which belongs to another user"):
+            USES[use](theirs, uid)
+        writer.write_event(b"1", number=1).result()
+    assert events_in(folder) == [b"0", b"1"]
+
+
+def test_an_id_belongs_to_its_user_after_a_restart(folder: Path) -> None:
+    """And from a snapshot of the catalog, which is written in place of old records."""
+    with serving(folder) as server, as_user(server, "anna") as store:
+        write_numbered(store, "boiler", range(3))
+    with open_store(folder) as engine:
+        engine.catalog._snapshot_at = 0
+        engine.create_stream("plant/more")
+    with serving(folder) as server:
+        with as_user(server, "berta") as theirs, pytest.raises(NotPermitted):
+            theirs.writer(STREAM, "boiler")
+        with as_user(server, "anna") as store:
+            write_numbered(store, "boiler", range(5))
+    assert events_in(folder) == [b"%d" % number for number in range(5)]
+
+
+def test_an_administrator_may_use_the_id_of_another_and_it_stays_theirs(
+    server: Server, folder: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """To end a writer that hangs, or to go on with its work; the log says so."""
+    with as_user(server, "anna") as store:
+        write_numbered(store, "boiler", range(3))
+    with caplog.at_level("INFO", "penstock.server"), as_user(server, "boss") as store:
+        write_numbered(store, "boiler", range(5))
+    [said] = [record for record in caplog.records if "writer id of another user" in record.message]
+    assert {"user": "boss", "owner": "anna", "writer": "boiler"}.items() <= vars(said).items()
+    with as_user(server, "anna") as store:
+        write_numbered(store, "boiler", range(7))
+    assert events_in(folder) == [b"%d" % number for number in range(7)]
+
+
+def test_an_id_that_was_used_in_the_folder_belongs_to_the_first_user_who_opens_it(folder: Path) -> None:
+    """A program that moves from the folder to the server goes on with its numbers; the folder has one user."""
+    with penstock.connect(folder) as store:
+        write_numbered(store, "boiler", range(3))
+    with serving(folder) as server:
+        with as_user(server, "anna") as mine:
+            write_numbered(mine, "boiler", range(5))
+        with as_user(server, "berta") as theirs, pytest.raises(NotPermitted):
+            theirs.writer(STREAM, "boiler")
+        with penstock.connect(folder) as store:
+            write_numbered(store, "boiler", range(6))
+    assert events_in(folder) == [b"%d" % number for number in range(6)]
+
+
+def test_a_user_who_makes_up_ids_pushes_out_its_own(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not those of others, nor their numbers: what they send again would be stored twice. Open ones go last."""
+    monkeypatch.setattr("penstock.stream.engine._writer_ids.OWNED_IDS_MAX", 5)
+    monkeypatch.setattr("penstock.stream.segment._writer_table.ENTRIES_MAX", 5)
+    monkeypatch.setattr("penstock.stream.catalog._stream_state.BATCH_WRITERS_MAX", 5)
+    with serving(folder) as server, as_user(server, "anna") as mine, as_user(server, "berta") as theirs:
+        write_numbered(mine, "boiler", range(3))
+        mine.transactional_writer(STREAM, "boiler").commit_all([], number=7)
+        with ExitStack() as writers:
+            opened = writers.enter_context(theirs.writer(STREAM, "opened"))
+            opened.write_event(b"opened", number=0).result()
+            for number in range(12):
+                with theirs.writer(STREAM, f"made-up-{number}") as writer:
+                    writer.write_event(b"x", number=0).result()
+                theirs.transactional_writer(STREAM, f"made-up-{number}").commit_all([], number=1)
+            with pytest.raises(NotPermitted):
+                mine.writer(STREAM, "opened")
+        write_numbered(mine, "boiler", range(5))
+        assert mine.transactional_writer(STREAM, "boiler").last_number == 7
+        assert theirs.transactional_writer(STREAM, "made-up-0").last_number is None
+    assert [event for event in events_in(folder) if event not in (b"x", b"opened")] == [
+        b"%d" % number for number in range(5)
+    ]
+    with serving(folder) as server, as_user(server, "berta") as theirs, pytest.raises(NotPermitted):
+        theirs.writer(STREAM, "boiler")
+
+
+def test_an_id_that_is_no_name_belongs_to_nobody(server: Server) -> None:
+    """What cannot be opened is not recorded either."""
+    with as_user(server, "anna") as store:
+        uid = store.connection.call("transactions.open", STREAM, None)
+        for name, args in (
+            ("writer.open", ["a b", "token", False, None]),
+            ("transactions.open", ["a b"]),
+            ("transactions.begin", [uid, "a b", 30.0]),
+        ):
+            with pytest.raises(BadArgument):
+                store.connection.call(name, STREAM, *args)
