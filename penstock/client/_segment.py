@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Final
 from penstock.client._connection import ConnectionLost
 from penstock.client._retry import Retry
 from penstock.deadlines import DeadlineExceeded, time_left
-from penstock.errors import PlogCorrupt
+from penstock.errors import BadArgument, PlogCorrupt, ServerError
 from penstock.plog import LocatedBlocks
-from penstock.stream.format import read_block
+from penstock.stream.format import check_arrow, read_block
 from penstock.stream.segment import READ_SIZE, is_border
 from penstock.stream.time import NO_TIMES, Steps, times_column
-from penstock.wire import Newest, cell
+from penstock.wire import BLOCKS, Newest, cell
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -186,7 +186,16 @@ class _BlockStream:
             yield stored
 
 
-def _block_of(batch: pa.RecordBatch) -> _Stored:
+def _block_of(batch: pa.RecordBatch | None) -> _Stored:
+    """Return the block in a message of the server, which may be a hostile one."""
+    if batch is None or batch.schema != BLOCKS:
+        raise ServerError("the server sent something else in place of a block")
+    try:
+        check_arrow(batch)
+    except BadArgument as error:
+        raise ServerError(f"the server sent a block that is damaged ({error})") from error
+    if len(batch) != 1 or any(column.null_count for column in batch.columns):
+        raise ServerError(f"the server sent {len(batch)} blocks in a message, or none of its values")
     start, block, commit_ms = batch.columns
     return start[0].as_py(), cell(block), commit_ms[0].as_py()
 

@@ -10,18 +10,15 @@ from typing import TYPE_CHECKING, Final
 import pyarrow as pa
 
 from penstock.stream.segment import READ_SIZE
-from penstock.wire import Newest, column_of
+from penstock.wire import BLOCKS, Newest, column_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from penstock.stream.segment import Segment
 
-__all__ = ["BLOCKS", "Blocks"]
+__all__ = ["Blocks"]
 
-BLOCKS: Final = pa.schema(
-    [pa.field("start", pa.int64()), pa.field("block", pa.binary()), pa.field("commit_ms", pa.int64())]
-)
 _FOLLOWED_MAX: Final = 64  # segments whose newest blocks are kept
 
 

@@ -7,10 +7,12 @@ has a column ``event``, and maybe one ``key`` and one ``headers``; when the call
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyarrow import flight
 
 from penstock.errors import BadArgument
@@ -21,9 +23,19 @@ from penstock.stream import READ_SCHEMA
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from penstock.server._limits import Limits
     from penstock.server._permissions import Principal
     from penstock.stream import Engine
 
+_OFFSET: Final = 4
+_VIEW: Final = 4  # words of a view, of which the first is the length
+_PLAIN: Final = (
+    pa.types.is_null,
+    pa.types.is_binary,
+    pa.types.is_string,
+    pa.types.is_large_binary,
+    pa.types.is_large_string,
+)
 __all__ = ["append", "flight_of", "flights", "is_ticket", "name_in", "read"]
 
 
@@ -74,7 +86,7 @@ def name_in(descriptor: flight.FlightDescriptor) -> str:
     return "/".join(path)
 
 
-def append(store: Engine, principal: Principal, name: str, reader: Any) -> int:  # noqa: ANN401 - of Flight
+def append(store: Engine, principal: Principal, name: str, reader: Any, limits: Limits) -> int:  # noqa: ANN401 - of Flight
     """Append batches of events, with their keys and headers; return how many, once all are durable."""
     check_stream(principal, "write", name)
     count = 0
@@ -84,7 +96,44 @@ def append(store: Engine, principal: Principal, name: str, reader: Any) -> int: 
             names = [] if batch is None else batch.schema.names
             if batch is None or names.count("event") != 1 or names.count("key") > 1 or names.count("headers") > 1:
                 raise BadArgument("what is put is batches with a column event, and maybe one key and one headers")
+            _check_decoded(batch, limits)
             keys, headers = (batch.column(name) if name in names else None for name in ("key", "headers"))
             writer.write_batch(batch.column("event"), keys, headers)
             count += len(batch)
     return count
+
+
+def _check_decoded(batch: pa.RecordBatch, limits: Limits) -> None:
+    """Refuse a batch that becomes larger than a message may be once it is decoded, as a dictionary does."""
+    names = batch.schema.names
+    limits.check_message(_OFFSET * len(batch))  # first: what follows takes memory for each row
+    size = sum(_decoded_size(batch.column(name)) for name in ("event", "key") if name in names)
+    limits.check_message(size)
+    if "headers" in names and not _is_plain(batch.schema.field("headers").type):
+        raise BadArgument(
+            f"invalid headers of type {batch.schema.field('headers').type}: send maps of string to binary"
+        )
+
+
+def _decoded_size(column: pa.Array) -> int:
+    """Return how many bytes the values of a column have, with four for each offset."""
+    if pa.types.is_null(column.type):
+        return _OFFSET * len(column)
+    try:
+        if pa.types.is_binary_view(column.type) or pa.types.is_string_view(column.type):
+            views = np.frombuffer(column.buffers()[1], np.int32, _VIEW * len(column), 4 * _VIEW * column.offset)
+            return int(views[::_VIEW].sum(dtype=np.int64)) + _OFFSET * len(column)
+        if pa.types.is_dictionary(column.type):
+            lengths = pc.binary_length(column.dictionary).take(column.indices)
+        else:
+            lengths = pc.binary_length(column)
+    except pa.ArrowException as error:
+        raise BadArgument(f"a column of type {column.type}: send events and keys as binary or string") from error
+    return (pc.sum(lengths).as_py() or 0) + _OFFSET * len(column)
+
+
+def _is_plain(kind: pa.DataType) -> bool:
+    """Whether a column takes in memory what it takes in a message: no value is there once and referred to often."""
+    if pa.types.is_map(kind) or pa.types.is_list(kind) or pa.types.is_struct(kind):
+        return all(_is_plain(kind.field(index).type) for index in range(kind.num_fields))
+    return any(check(kind) for check in _PLAIN)

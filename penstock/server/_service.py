@@ -18,7 +18,7 @@ from pyarrow import flight
 from penstock import forks
 from penstock.errors import BadArgument, NoSuchStream, PenstockError, ServerError
 from penstock.server import _plain as plain
-from penstock.server._blocks import BLOCKS, Blocks
+from penstock.server._blocks import Blocks
 from penstock.server._calls import Calls
 from penstock.server._limits import UNLIMITED, Limits, share_of_user
 from penstock.server._operations import OPERATIONS, Operation
@@ -27,7 +27,8 @@ from penstock.server._session import Session, SessionOver
 from penstock.server._watch import ConnectionWatch, Periodic, UsageTable, close_all
 from penstock.server._writers import ClientWriter
 from penstock.stream import READ_SCHEMA
-from penstock.wire import END, HERE, NOT_BEGUN, PROTOCOL, pack, pack_error, unpack_call
+from penstock.stream.format import check_arrow
+from penstock.wire import BLOCKS, END, HERE, NOT_BEGUN, PROTOCOL, pack, pack_error, unpack_call
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -183,7 +184,7 @@ class FlightService(flight.FlightServerBase):  # type: ignore[misc]
         if descriptor.descriptor_type == flight.DescriptorType.PATH:
             with _errors_sent(None):
                 name, chunks = plain.name_in(descriptor), self._counted(context, reader)
-                count = plain.append(self._store, principal_of(context), name, chunks)
+                count = plain.append(self._store, principal_of(context), name, chunks, self._limits)
                 writer.write(pa.py_buffer(str(count).encode()))
             return
         _, session_id, number = _understood(descriptor.command)
@@ -286,9 +287,11 @@ class FlightService(flight.FlightServerBase):  # type: ignore[misc]
     def _counted(
         self, context: flight.ServerCallContext, reader: flight.MetadataRecordBatchReader
     ) -> Iterator[flight.FlightStreamChunk]:
-        """Return the messages of a stream, counted."""
+        """Return the messages of a stream, checked and counted."""
         self._count(context)
         for chunk in reader:
+            if chunk.data is not None:
+                check_arrow(chunk.data)
             self._count(context, _size(chunk))
             yield chunk
 

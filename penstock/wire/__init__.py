@@ -11,6 +11,7 @@ from penstock.wire._small_block import LEFT_SIZE, SMALL_SIZE_MAX, SmallBlock
 from penstock.wire._values import (
     APPENDS,
     ARE_YOU_THERE,
+    BLOCKS,
     BLOCKS_MAX,
     BUSY,
     END,
@@ -31,6 +32,7 @@ from penstock.wire._values import (
 __all__ = [
     "APPENDS",
     "ARE_YOU_THERE",
+    "BLOCKS",
     "BLOCKS_MAX",
     "BUSY",
     "END",

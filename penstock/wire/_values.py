@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 __all__ = [
     "APPENDS",
     "ARE_YOU_THERE",
+    "BLOCKS",
     "BLOCKS_MAX",
     "BUSY",
     "END",
@@ -75,6 +76,7 @@ APPENDS: Final = pa.schema(
         ("columns", pa.binary()),
     ]
 )
+BLOCKS: Final = pa.schema([("start", pa.int64()), ("block", pa.binary()), ("commit_ms", pa.int64())])
 ENDED: Final = -1  # in place of where a block begins: its segment takes no more
 BLOCKS_MAX: Final = 64  # that are acknowledged together
 _BOUNDS: Final = struct.Struct("<ii")

@@ -12,8 +12,8 @@ if TYPE_CHECKING:
     from typing import Self
 
 PREFACE: Final = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
-DATA, HEADERS, SETTINGS, PING, WINDOW_UPDATE = 0, 1, 4, 6, 8
-END_HEADERS, ACK = 4, 1
+DATA, HEADERS, RST_STREAM, SETTINGS, PING, WINDOW_UPDATE = 0, 1, 3, 4, 6, 8
+END_STREAM, END_HEADERS, ACK = 1, 4, 1
 WINDOW_SETTING: Final = 4
 FRAME_SIZE: Final = 16_384
 
@@ -45,6 +45,7 @@ class Call:
         self._windows = {0: 65_535, 1: 65_535}
         self._initial = 65_535
         self._unread = b""
+        self._is_ended = False
         self._send(PREFACE + frame(SETTINGS, 0, b"") + frame(HEADERS, 1, headers(method), END_HEADERS))
 
     def _send(self, data: bytes) -> None:
@@ -61,6 +62,18 @@ class Call:
             while sent < size:
                 sent += self._send_data(bytes(min(FRAME_SIZE, size - sent)))
         return sent
+
+    def send_message(self, message: bytes, *, compressed: bool = False) -> None:
+        """Send a message as a whole."""
+        left = struct.pack(">BI", compressed, len(message)) + message
+        while left:
+            left = left[self._send_data(left[:FRAME_SIZE]) :]
+
+    def wait_until_ended(self) -> None:
+        """Say that nothing more comes, and wait until the server has ended the call."""
+        self._send(frame(DATA, 1, b"", END_STREAM))
+        while not self._is_ended:
+            self._receive()
 
     def _send_data(self, data: bytes) -> int:
         while min(self._windows.values()) <= 0:
@@ -94,6 +107,8 @@ class Call:
     def _hear(self, kind: int, flags: int, stream: int, payload: bytes) -> None:
         if kind == WINDOW_UPDATE:
             self._windows[stream] += int.from_bytes(payload, "big")
+        elif (kind == HEADERS and flags & END_STREAM) or kind == RST_STREAM:
+            self._is_ended = True
         elif kind == PING and not flags & ACK:
             self._send(frame(PING, 0, payload, ACK))
         elif kind == SETTINGS and not flags & ACK:

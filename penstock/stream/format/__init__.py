@@ -3,6 +3,7 @@
 Nothing here knows a log, a clock or a lock.
 """
 
+from penstock.stream.format._arrow import check_arrow
 from penstock.stream.format._block import (
     BLOCK_HEADER_SIZE,
     CHUNK,
@@ -190,6 +191,7 @@ __all__ = [
     "WritersForgotten",
     "as_headers",
     "block_digest",
+    "check_arrow",
     "check_columns",
     "check_position",
     "decode_records",

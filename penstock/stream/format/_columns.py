@@ -21,6 +21,7 @@ import pyarrow.compute as pc
 
 from penstock.errors import BadArgument
 from penstock.model import shown
+from penstock.stream.format._arrow import check_arrow
 from penstock.stream.format._keys import KEY_SIZE_MAX, key_bytes
 
 if TYPE_CHECKING:
@@ -164,6 +165,7 @@ def headers_column(headers: object, count: int) -> pa.MapArray:
 
 
 def _map_column(headers: pa.Array | pa.ChunkedArray) -> pa.MapArray:
+    check_arrow(headers)
     try:
         array = headers.combine_chunks() if isinstance(headers, pa.ChunkedArray) else headers
         if pa.types.is_list(array.type) and pa.types.is_struct(array.type.value_type):

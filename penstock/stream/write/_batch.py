@@ -15,6 +15,7 @@ from penstock.stream.format import (
     HEADERS_TYPE,
     WORDS_SIZE,
     Attributes,
+    check_arrow,
     header_sizes,
     headers_column,
     key_bytes,
@@ -148,7 +149,7 @@ def check_events(events: object) -> None:
 def as_array(events: object) -> pa.BinaryArray:
     """Return the events as one binary array, without a copy where they are one already."""
     try:
-        array = events if isinstance(events, pa.Array | pa.ChunkedArray) else pa.array(events, pa.binary())
+        array = _as_arrow(events, pa.binary())
         if array.type != pa.binary():
             array = array.cast(pa.binary())
         if isinstance(array, pa.ChunkedArray):
@@ -160,6 +161,13 @@ def as_array(events: object) -> pa.BinaryArray:
     return array
 
 
+def _as_arrow(values: object, kind: pa.DataType | None) -> pa.Array | pa.ChunkedArray:
+    if not isinstance(values, pa.Array | pa.ChunkedArray):
+        return pa.array(values, kind)
+    check_arrow(values)
+    return values
+
+
 def as_keys(keys: object, count: int, *, without: float) -> tuple[pa.BinaryArray, npt.NDArray[np.float64]]:
     """Return ``count`` keys and the position of each; the position of a repeated key is computed once.
 
@@ -167,7 +175,7 @@ def as_keys(keys: object, count: int, *, without: float) -> tuple[pa.BinaryArray
     """
     check_many("keys", keys, "texts, or an Arrow array")
     try:
-        array = keys if isinstance(keys, pa.Array | pa.ChunkedArray) else pa.array(keys)
+        array = _as_arrow(keys, None)
         if isinstance(array, pa.ChunkedArray):
             array = array.combine_chunks()
         if pa.types.is_null(array.type):

@@ -1,0 +1,59 @@
+"""A server that lies: what it sends is checked before the client looks into it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+import penstock
+from penstock.embedded import open_store
+from penstock.errors import PenstockError, ServerError, StreamCorrupt
+from penstock.server import FlightService
+from penstock.wire import BLOCKS
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+STREAM: Final = "plant/readings"
+ONE: Final = (pa.array([0]), pa.array([b"a block that is none"]), pa.array([0]))
+
+
+def outside() -> pa.RecordBatch:
+    """Return a block that is said to be longer than its message."""
+    offsets = np.array([0, 20], np.int32)
+    block = pa.Array.from_buffers(pa.binary(), 1, [None, pa.py_buffer(offsets), pa.py_buffer(bytes(20))])
+    batch = pa.record_batch([ONE[0], block, ONE[2]], BLOCKS)
+    offsets[1] = 1 << 20  # after the batch was made: it is checked while it is
+    return batch
+
+
+@pytest.mark.parametrize(
+    ("sent", "error"),
+    [
+        (outside(), ServerError),
+        (pa.record_batch([pa.nulls(1, field.type) for field in BLOCKS], BLOCKS), ServerError),
+        (pa.record_batch([pa.concat_arrays([column] * 2) for column in ONE], BLOCKS), ServerError),
+        (pa.record_batch([column[:0] for column in ONE], BLOCKS), ServerError),
+        (pa.record_batch(list(ONE), BLOCKS), StreamCorrupt),
+    ],
+    ids=["outside of its message", "null", "two", "none", "not a block"],
+)
+def test_what_a_server_sends_in_place_of_a_block_is_refused(sent: pa.RecordBatch, error: type[PenstockError]) -> None:
+    """A client that connects to the wrong address must not crash, nor take its own memory for events."""
+
+    class Liar(FlightService):
+        def _blocks(self, session: Any, *args: Any) -> Iterator[pa.RecordBatch]:  # noqa: ANN401 - as it is
+            del session, args
+            yield sent
+
+    with open_store("memory:") as store:
+        store.create_stream(STREAM)
+        with store.writer(STREAM) as writer:
+            writer.write_event(b"event").result()
+        service = Liar(store, "grpc://127.0.0.1:0")
+        with penstock.connect(f"penstock://127.0.0.1:{service.port}") as far, pytest.raises(error):
+            list(far.read(STREAM))
+        service.shutdown()
