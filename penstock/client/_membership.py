@@ -165,8 +165,12 @@ class RemoteMembership:
         return Assignment(checkpoint, found, frozenset(passed))
 
     def record(self, places: Mapping[Key, int] | None, *, durable: bool = False) -> None:
-        """Note how far the reader has come, if it has."""
-        self._call("reader.record", None if places is None else _as_sent(places), durable)
+        """Make durable how far the reader has come, or look for silent readers if it has not moved.
+
+        Otherwise do nothing: where the reader is, is reported periodically.
+        """
+        if durable or places is None:
+            self._call("reader.record", None if places is None else _as_sent(places), durable)
 
     def finish_segment(self, key: Key, place: int) -> None:
         """Note that a segment is read to its end."""

@@ -16,7 +16,7 @@ from penstock.stream.time import NO_TIMES, Steps, times_column
 from penstock.wire import BLOCKS, Newest, cell
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
 
     import numpy as np
     import numpy.typing as npt
@@ -66,7 +66,7 @@ class RemoteSegment:
         stop = min(self.tail, offset + size, *(() if end is None else (end,)))
         if offset >= stop:
             return
-        is_followed = self.claims > 1 and stop == self.tail
+        is_followed = stop == self.tail and (self.claims > 1 or self._newest.holds(offset))
         views = self._newest.between(offset, stop, self._fetched) if is_followed else self._views(offset, stop)
         for start, view, commit_ms in views:
             yield read_block(view, where=self.where, start=start, commit_ms=commit_ms)
@@ -144,8 +144,10 @@ class RemoteSegment:
         """Whether an event begins or ends there, or the segment does."""
         return is_border(self, offset)
 
-    def note_update(self, update: SegmentUpdate | None) -> None:
-        """Note how the segment is now, and wake up its readers."""
+    def note_update(self, update: SegmentUpdate | None, blocks: Sequence[tuple[int, int, bytes]]) -> None:
+        """Note how the segment is now, with blocks that are new, if the server sent them, and wake up its readers."""
+        for start, commit_ms, block in blocks:
+            self._newest.add(start, start + len(block), (start, memoryview(block), commit_ms))
         self.update = update
         self.notify()
 

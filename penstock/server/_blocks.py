@@ -1,4 +1,8 @@
-"""Blocks as they are sent to readers. Readers at the tail of a segment share the blocks, which are read once."""
+"""Blocks as they are sent to readers. Readers at the tail of a segment share the blocks, which are read once.
+
+Small blocks that are new go out with the notification that a segment has grown, so that a reader at the tail need not
+ask for them.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 
+from penstock.errors import PenstockError
 from penstock.stream.segment import READ_SIZE
 from penstock.wire import BLOCKS, Newest, column_of
 
@@ -17,7 +22,10 @@ if TYPE_CHECKING:
 
     from penstock.stream.segment import Segment
 
-__all__ = ["Blocks"]
+__all__ = ["Blocks", "NewBlocks"]
+
+NewBlocks = list[tuple[int, int, bytes]]
+"""Blocks that are sent with a notification: where each begins, from when on it counts, and its bytes."""
 
 _FOLLOWED_MAX: Final = 64  # segments whose newest blocks are kept
 
@@ -28,6 +36,9 @@ class Blocks:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._followed: OrderedDict[Segment, Newest[pa.RecordBatch]] = OrderedDict()  # least used first
+        self._new: OrderedDict[Segment, tuple[int, int, NewBlocks]] = (
+            OrderedDict()
+        )  # the last answers, least used first
 
     def between(self, segment: Segment, offset: int, end: int) -> Iterable[pa.RecordBatch]:
         """Return the blocks that hold any byte from ``offset`` to ``end``, as far as they were acknowledged."""
@@ -37,6 +48,21 @@ class Blocks:
         if stop < segment.tail or stop - offset > READ_SIZE:
             return (one for _, _, one in _messages(segment, offset, stop))
         return self._newest(segment).between(offset, stop, partial(_messages, segment))
+
+    def new(self, segment: Segment, first: int, tail: int) -> NewBlocks:
+        """Return the blocks from ``first`` to ``tail``; none if they cannot be read: the reader finds out why."""
+        with self._lock:
+            begin, end, blocks = self._new.get(segment, (0, 0, []))
+            if (begin, end) != (first, tail):
+                try:
+                    blocks = [(start, commit_ms, bytes(view)) for start, view, commit_ms in segment.views(first, tail)]
+                except PenstockError:
+                    blocks = []
+                self._new[segment] = first, tail, blocks
+            self._new.move_to_end(segment)
+            if len(self._new) > _FOLLOWED_MAX:
+                self._new.popitem(last=False)
+            return blocks
 
     def _newest(self, segment: Segment) -> Newest[pa.RecordBatch]:
         with self._lock:

@@ -180,7 +180,9 @@ def _is_finished(session: Session, group: str) -> bool:
 
 
 def _note_places(session: Session, number: int, places: Any, returned: Any) -> None:  # noqa: ANN401
-    _reader(session, number).note_seen(places_of(places), places_of(returned))
+    reader = _reader(session, number)
+    reader.note_seen(places_of(places), places_of(returned))
+    reader.membership.record(None)  # takes silent readers of the group offline; the store records places by itself
 
 
 def _finish_segment(session: Session, number: int, stream: str, segment: int, place: int) -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 import threading
 import weakref
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
@@ -34,8 +35,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from contextlib import AbstractContextManager
 
+    from penstock.server._blocks import NewBlocks
     from penstock.server._permissions import Guard
     from penstock.stream import Engine
+    from penstock.stream.segment import Segment
     from penstock.wire import ByteBudget
 
 __all__ = ["FlightService"]
@@ -232,6 +235,7 @@ class FlightService(flight.FlightServerBase):  # type: ignore[misc]
             is_cancelled=context.is_cancelled,
             inflight=limits.max_inflight_bytes,
             silent_s=limits.idle_timeout_s,
+            new_blocks=partial(self._new_blocks, context),
         )
         try:
             with _errors_sent(session):
@@ -248,6 +252,16 @@ class FlightService(flight.FlightServerBase):  # type: ignore[misc]
                 session.run(writer.write_metadata)
         finally:
             self._end(session)
+
+    def _new_blocks(
+        self, context: flight.ServerCallContext, stream: str, segment: Segment, first: int, tail: int
+    ) -> NewBlocks:
+        """Return new blocks for a channel, unless its user may not read the stream any more."""
+        try:
+            may_read = principal_of(context).may("read", stream)
+        except PenstockError:  # who it is cannot be proved any more
+            may_read = False
+        return self._blocks_of.new(segment, first, tail) if may_read else []
 
     def _begin(self, session: Session, user: str | None) -> None:
         with self._lock:

@@ -17,11 +17,12 @@ from typing import TYPE_CHECKING, Any, Final
 from pyarrow import flight
 
 from penstock.errors import BadArgument, PenstockError
+from penstock.server._blocks import NewBlocks
 from penstock.stream.segment import WakeUp
 from penstock.wire import ARE_YOU_THERE, ByteBudget, pack
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable, Iterator
 
     from penstock.server._permissions import Principal
     from penstock.stream import Engine
@@ -32,6 +33,7 @@ __all__ = ["Session", "SessionOver", "update_of"]
 
 _OPEN_MAX: Final = 100_000  # things that a client may have open at once
 _ENDED_MAX: Final = 1_000  # things of which is kept why they ended
+_NEW_BLOCKS_MAX: Final = 16 << 10  # bytes of new blocks in one message
 _LOOK_S: Final = 1.0  # how soon a broken channel is noticed
 _logger: Final = logging.getLogger("penstock.server")
 
@@ -43,6 +45,7 @@ class Session:
     """One client of a ``principal``; ``is_cancelled`` returns whether its channel is broken.
 
     It may have ``inflight`` bytes under way. After half of ``silent_s`` without a call it is asked for one.
+    ``new_blocks`` returns the blocks between two places of a segment, if the client may read them.
     """
 
     def __init__(
@@ -53,6 +56,7 @@ class Session:
         is_cancelled: Callable[[], bool],
         inflight: float = math.inf,
         silent_s: float = math.inf,
+        new_blocks: Callable[[str, Segment, int, int], NewBlocks] = lambda *_: [],
     ) -> None:
         self.id: Final = secrets.token_hex(16)
         self.store, self.principal, self.user = store, principal, principal.name
@@ -65,7 +69,7 @@ class Session:
         self._open: dict[int, Any] = {}
         self._ended: dict[int, PenstockError] = {}
         self._last = secrets.randbits(48)  # so that what was open in another session is not found in this one
-        self._is_cancelled = is_cancelled
+        self._is_cancelled, self.new_blocks = is_cancelled, new_blocks
         self.budget: Final = ByteBudget(inflight)
         self._silent_s, self._seen_at, self._is_asked = silent_s, store.clock.elapsed(), False
         self.is_over = False
@@ -142,7 +146,7 @@ class Session:
             if len(self._updates) >= _OPEN_MAX:  # a client that does not read its channel
                 raise BadArgument(f"the client has {_OPEN_MAX} notifications that it did not read yet") from None
             self.unwatch(key)
-            self.notify(key, ["segment", *key, None])
+            self.notify(key, ["segment", *key, None, []])
             return
         watch = _Watch(self, key, uid, segment)
         with self._lock:
@@ -174,8 +178,8 @@ class Session:
             with self._lock:
                 updates, self._updates = self._updates, {}
                 self._sent += bool(updates)
-            if updates:  # of a segment, its state now: it may have changed since it was queued
-                send(pack([one.message() if isinstance(one, _Watch) else one for one in updates.values()]))
+            if updates:
+                send(pack(list(_messages(updates.values()))))
 
     def is_gone(self) -> bool:
         """Whether the client is gone."""
@@ -202,28 +206,49 @@ class Session:
 class _Watch(WakeUp):
     """Notifies a client of one segment."""
 
-    __slots__ = ("_session", "_uid", "key", "segment")
+    __slots__ = ("_sent_to", "_session", "_uid", "key", "segment")
 
     def __init__(self, session: Session, key: Key, uid: int, segment: Segment) -> None:
         super().__init__()
         self._session, self.key, self._uid, self.segment = session, key, uid, segment
+        self._sent_to: int | None = None  # the tail in the last message
 
     def notify(self) -> None:
         """Queue the segment for the client."""
         self._session.notify(self.key, self)
 
-    def message(self) -> list[Any]:
-        """Return the message, with the state of the segment now."""
-        state = self._session.store.catalog.streams.get(self.key[0])
-        if state is None or state.uid != self._uid:
-            return ["segment", *self.key, None]
-        return ["segment", *self.key, update_of(state, self.key[1], self.segment)]
+    def message(self, room: int) -> tuple[list[Any], int]:
+        """Return the message, with the state of the segment now, and how many bytes of new blocks it has.
+
+        New blocks come along if there is room for all of them. The thread that sends is the only one that calls this.
+        """
+        state, blocks, size = self._session.store.catalog.streams.get(self.key[0]), NewBlocks(), 0
+        update = None
+        if state is not None and state.uid == self._uid:
+            update = update_of(state, self.key[1], self.segment)
+        if update is not None:
+            first, self._sent_to = self._sent_to, update[1]
+            if first is not None and first < update[1] <= first + room:
+                blocks, size = self._session.new_blocks(self.key[0], self.segment, first, update[1]), update[1] - first
+        return ["segment", *self.key, update, blocks], size
 
 
-def update_of(state: StreamState, number: int, segment: Segment) -> list[int | None] | None:
+def _messages(updates: Iterable[list[Any] | _Watch]) -> Iterator[list[Any]]:
+    """Return what is sent: of a segment its state now, because it may have changed since it was queued."""
+    room = _NEW_BLOCKS_MAX
+    for update in updates:
+        if isinstance(update, _Watch):
+            message, size = update.message(room)
+            room -= size
+            yield message
+        else:
+            yield update
+
+
+def update_of(state: StreamState, number: int, segment: Segment) -> tuple[int, int, int | None] | None:
     """Return where a segment begins, how far it can be read and, if it is sealed, where it ends; None if it is gone."""
     one = state.segments.get(number)
     if one is None:
         return None
     end = one.end  # first: what is read before its end is known is read again, the other way round it would be missed
-    return [state.head.get(number, 0), segment.tail, end]
+    return state.head.get(number, 0), segment.tail, end

@@ -23,6 +23,21 @@ class Newest(Generic[T]):
         self._lock = threading.Lock()
         self._blocks: deque[tuple[int, int, T]] = deque()
 
+    def holds(self, offset: int) -> bool:
+        """Whether the block that holds ``offset`` is here."""
+        with self._lock:
+            return bool(self._blocks) and self._blocks[0][0] <= offset < self._blocks[-1][1]
+
+    def add(self, start: int, end: int, block: T) -> None:
+        """Add a block that comes behind those that are here; any other takes their place."""
+        with self._lock:
+            if self._blocks and start < self._blocks[-1][1]:
+                return  # a reader has fetched it already
+            if self._blocks and start > self._blocks[-1][1]:
+                self._blocks.clear()
+            self._blocks.append((start, end, block))
+            self._drop_oldest()
+
     def between(self, offset: int, stop: int, fetch: Callable[[int, int], Iterable[tuple[int, int, T]]]) -> list[T]:
         """Return the blocks that hold any byte from ``offset`` to ``stop``; those that are not here are fetched.
 
@@ -38,6 +53,9 @@ class Newest(Generic[T]):
             if reached < stop:
                 blocks.extend(fetch(reached, stop))
             found = [one for start, end, one in blocks if start < stop and offset < end]
-            while len(blocks) > 1 and blocks[-1][1] - blocks[0][0] > NEWEST_SIZE:
-                blocks.popleft()
+            self._drop_oldest()
             return found
+
+    def _drop_oldest(self) -> None:
+        while len(self._blocks) > 1 and self._blocks[-1][1] - self._blocks[0][0] > NEWEST_SIZE:
+            self._blocks.popleft()

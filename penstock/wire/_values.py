@@ -42,7 +42,7 @@ __all__ = [
     "unpack_error",
 ]
 
-PROTOCOL: Final = 1
+PROTOCOL: Final = 2
 END: Final = "end"  # the call that ends a session
 HERE: Final = "here"  # the call that does nothing, but shows that the client is alive
 ARE_YOU_THERE: Final = "here?"  # the notification that asks for that call

@@ -53,7 +53,7 @@ def event_of(reader: Reader) -> object:
 
 
 def test_two_hundred_readers_at_the_tail_share_one_read(store: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of ten clients, which are sent it once each, however many of their readers follow."""
+    """It is read once for ten clients, and sent with the notification: no client asks for it."""
     store.create_stream(STREAM)
     put(store, b"before")
     with served(store) as (_, finder), ExitStack() as stack:
@@ -65,7 +65,10 @@ def test_two_hundred_readers_at_the_tail_share_one_read(store: Engine, monkeypat
         for event in (b"one", b"two", b"three"):
             put(store, event)
             assert [event_of(reader) for reader in readers] == [event] * 200
-        assert (count.reads, count.sent) == (3, 30)
+        assert (count.reads, count.sent) == (3, 0)
+        put(store, bytes(20_000))
+        assert [event_of(reader) for reader in readers] == [bytes(20_000)] * 200
+        assert (count.reads, count.sent) == (4, 10), "a larger one is fetched, once by each client"
 
 
 def test_what_is_read_from_far_back_is_not_kept(store: Engine) -> None:

@@ -77,6 +77,29 @@ def test_what_is_kept_is_bounded(source: Source, monkeypatch: pytest.MonkeyPatch
     assert source.fetched == [0, 10, 20, 30, 20, 30]
 
 
+def test_a_block_that_is_sent_is_not_fetched(source: Source) -> None:
+    """Those that follow at the tail are sent what is new; one that was behind fetches only what lies between."""
+    followed = Newest[int]()
+    followed.add(10, 20, 10)
+    followed.add(20, 30, 20)
+    followed.add(20, 30, 99)
+    assert [followed.holds(offset) for offset in (9, 10, 29, 30)] == [False, True, True, False]
+    assert followed.between(10, 40, source.fetch) == [10, 20, 30]
+    assert source.fetched == [30]
+    followed.add(70, 80, 70)
+    assert not followed.holds(30)
+    assert followed.between(70, 80, source.fetch) == [70]
+
+
+def test_blocks_that_are_sent_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A reader that does not read does not fill the memory of its process."""
+    monkeypatch.setattr(newest, "NEWEST_SIZE", 25)
+    followed = Newest[int]()
+    for start in range(0, 1000, 10):
+        followed.add(start, start + 10, start)
+    assert [start for start, _, _ in followed._blocks] == [980, 990]
+
+
 def test_who_asks_while_it_is_fetched_waits_for_it(source: Source) -> None:
     """All of them are told at the same moment."""
     followed, may_come, is_asked = Newest[int](), threading.Event(), threading.Event()
