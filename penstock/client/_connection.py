@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 import math
+import secrets
 import threading
 import time
 from contextlib import suppress
@@ -33,7 +34,20 @@ from penstock.errors import (
     StoreUnreachable,
 )
 from penstock.ports import uninterrupted
-from penstock.wire import BUSY, END, HERE, NOT_BEGUN, PROTOCOL, ByteBudget, pack, unpack, unpack_error
+from penstock.wire import (
+    BUSY,
+    CHALLENGE_SIZE,
+    END,
+    HERE,
+    NOT_BEGUN,
+    PROTOCOL,
+    ByteBudget,
+    pack,
+    probe_content,
+    probe_name,
+    unpack,
+    unpack_error,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -332,12 +346,13 @@ def _knock(client: flight.FlightClient) -> None:
 
 
 def _probed(channel: Channel, stream: str, segment: int, offset: int) -> PlogFiles | None:
-    """Read the access probe that the server makes for this client."""
-    shown = channel.call("access.probe", stream, segment, offset)
-    if shown is None:
+    """Look for the access probe that the server makes for this client."""
+    challenge = secrets.token_bytes(CHALLENGE_SIZE)
+    answer = channel.call("access.probe", stream, segment, offset, challenge)
+    if answer is None:
         return None
-    number, path, content, place = shown
-    files = PlogFiles.probed(path, content, place)
+    number, folder, place = answer
+    files = PlogFiles.probed(folder, probe_name(channel.id), probe_content(channel.id, challenge), place)
     channel.call("access.end", number)
     return files
 

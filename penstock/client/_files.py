@@ -1,18 +1,24 @@
 """Files of plogs that this process reads itself, in a folder that an access probe has shown to be the server's.
 
-The folder is kept open, so nothing that is mounted or moved later can come between. On the machine of the server files
+The server says which folder that is and which files to read. It may be hostile, so nothing else is opened than the
+probe, whose name and content the client has made up, and regular files with names of plogs; no link is followed. The
+folder is kept open, so nothing that is mounted or moved later can come between. On the machine of the server files
 are mapped. Through a shared mount they are copied: there a mapped file that is removed would end this process.
 """
 
 from __future__ import annotations
 
+import errno
 import os
+import re
+import stat
 import threading
 from collections import OrderedDict
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from penstock.plog import copy_located, folder_place, read_located
 from penstock.ports import map_file
+from penstock.wire import PLOGS_FOLDER
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -22,6 +28,8 @@ if TYPE_CHECKING:
 __all__ = ["PlogFiles"]
 
 _FILES_MAX: Final = 128
+_FLAGS: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC
+_PLOG_NAME: Final = re.compile(r"[0-9a-f]{32}\.plog")
 
 
 class _Image(NamedTuple):
@@ -44,14 +52,18 @@ class PlogFiles:
         os.close(self._folder)
 
     @classmethod
-    def probed(cls, path: str, content: bytes, place: list[Any]) -> PlogFiles | None:
-        """Return the files of the folder in which a file has this content; None if that is not so here."""
-        folder, name = os.path.split(path)
+    def probed(cls, folder: object, name: str, content: bytes, place: list[Any]) -> PlogFiles | None:
+        """Return the files of the folder if a file in it has this name and content; None if that is not so here.
+
+        The server names the folder, and nothing else: what is looked for in it is the caller's.
+        """
+        if not isinstance(folder, str) or not os.path.isabs(folder) or os.path.basename(folder) != PLOGS_FOLDER:
+            return None
         try:
-            files = cls(fd := os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC), is_here=False)
+            files = cls(fd := os.open(folder, _FLAGS | os.O_DIRECTORY), is_here=False)
             files._is_here = folder_place(fd) == place
-            return files if files._content(name, len(content)) == content else None
-        except OSError:
+            return files if files._content(name, len(content) + 1) == content else None
+        except (OSError, ValueError):  # a path with a zero byte is a ValueError
             return None
 
     def _content(self, name: str, size: int) -> bytes:
@@ -62,11 +74,19 @@ class PlogFiles:
             os.close(fd)
 
     def _open(self, name: str) -> int:
-        return os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=self._folder)
+        """Open a file of the store: a regular one, of the user that the folder belongs to, of root or of our own."""
+        fd = os.open(name, _FLAGS | os.O_NONBLOCK, dir_fd=self._folder)
+        status = os.fstat(fd)
+        if not stat.S_ISREG(status.st_mode) or status.st_uid not in {os.fstat(self._folder).st_uid, 0, os.geteuid()}:
+            os.close(fd)
+            raise OSError(errno.EACCES, "not a file of the store", name)
+        return fd
 
     def read(self, located: LocatedBlocks) -> Iterator[tuple[int, memoryview]]:
         """Return blocks with their offsets; ``OSError`` if there is no file, ``PlogCorrupt`` if it is another."""
         name = os.path.basename(located.path)
+        if not _PLOG_NAME.fullmatch(name):
+            raise OSError(errno.EINVAL, "not the name of a plog", name)
         if self._is_here:
             return read_located(located, *self._image(name, located.key, located.end))
         fd = self._open(name)

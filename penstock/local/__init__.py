@@ -12,7 +12,6 @@ the engine and a location, and returns the running service.
 
 from penstock.local._file_limit import raise_file_limit
 from penstock.local._finder import open_shared
-from penstock.local._folder import ACCESS_PROBE_PREFIX
 from penstock.local._owner_socket import Serve, open_owned
 
-__all__ = ["ACCESS_PROBE_PREFIX", "Serve", "open_owned", "open_shared", "raise_file_limit"]
+__all__ = ["Serve", "open_owned", "open_shared", "raise_file_limit"]

@@ -12,11 +12,12 @@ from contextlib import suppress
 from functools import cache
 from typing import TYPE_CHECKING, Final
 
+from penstock.wire import ACCESS_PROBE_PREFIX, PLOGS_FOLDER
+
 if TYPE_CHECKING:
     from pathlib import Path
 
 __all__ = [
-    "ACCESS_PROBE_PREFIX",
     "make_service_folder",
     "owner_socket",
     "owner_socket_inode",
@@ -25,7 +26,6 @@ __all__ = [
     "service_socket",
 ]
 
-ACCESS_PROBE_PREFIX: Final = "access-probe-"
 _OWNER_SOCKET: Final = "owner.sock"
 _SERVICE_FOLDER: Final = "flight"  # a folder of its own: gRPC makes a socket that all users of the machine may use
 _SERVICE_SOCKET: Final = f"{_SERVICE_FOLDER}/sock"
@@ -78,6 +78,6 @@ def remove_sockets(folder: Path) -> None:
 
 def remove_access_probes(folder: Path) -> None:
     """Remove the access probes that an owner left when it was killed."""
-    for path in folder.glob(f"plogs/{ACCESS_PROBE_PREFIX}*"):
+    for path in folder.glob(f"{PLOGS_FOLDER}/{ACCESS_PROBE_PREFIX}*"):
         with suppress(OSError):
             path.unlink()

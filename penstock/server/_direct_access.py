@@ -1,37 +1,33 @@
-"""Direct access of clients to the files of plogs, and the probe by which a client finds out whether it has it.
-
-A path proves nothing. In a container, or on another machine, the same path is another folder, maybe a copy of this one
-that has changed since. But a file that is a moment old, with random bytes in it, is in this folder only.
-"""
+"""Direct access of clients to the files of plogs: the server's side of the access probe."""
 
 from __future__ import annotations
 
 import os
-import secrets
 from contextlib import suppress
-from hashlib import blake2b
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from penstock.errors import BadArgument, NoSuchStream
-from penstock.local import ACCESS_PROBE_PREFIX
 from penstock.plog import folder_place
+from penstock.wire import CHALLENGE_SIZE, probe_content, probe_name
 
 if TYPE_CHECKING:
     from penstock.server._session import Session
 
 __all__ = ["AccessProbe", "end_probe", "make_probe"]
 
+_OTHERS: Final = 0o044  # the permissions by which other users read a file
+
 
 class AccessProbe:
-    """A file for one session, next to the plogs; there is one at most."""
+    """A file for one session, next to the plogs; there is one at most. Users that may list the folder may read it."""
 
-    def __init__(self, folder: Path, session_id: str) -> None:
-        self.path: Final = folder / (ACCESS_PROBE_PREFIX + blake2b(session_id.encode(), digest_size=16).hexdigest())
-        self.content: Final = secrets.token_bytes(32)
-        fd = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644)
+    def __init__(self, folder: Path, session_id: str, challenge: bytes) -> None:
+        self.path: Final = folder / probe_name(session_id)
+        mode = 0o600 | folder.stat().st_mode & _OTHERS
+        fd = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, mode)
         try:
-            os.write(fd, self.content)
+            os.write(fd, probe_content(session_id, challenge))
         finally:
             os.close(fd)
 
@@ -41,11 +37,13 @@ class AccessProbe:
             self.path.unlink()
 
 
-def make_probe(session: Session, stream: str, segment: int, offset: int) -> list[Any] | None:
-    """Make a probe next to the files of a stream; return its number, path and bytes, and the place of its folder.
+def make_probe(session: Session, stream: str, segment: int, offset: int, challenge: object) -> list[Any] | None:
+    """Make a probe next to the files of a stream; return its number, its folder, and the place of that.
 
     None where the store has no files.
     """
+    if not isinstance(challenge, bytes) or len(challenge) != CHALLENGE_SIZE:
+        raise BadArgument(f"invalid challenge: send {CHALLENGE_SIZE} bytes")
     try:
         located = session.store.segments.get(stream, segment).locate(offset, offset + 1)
     except (KeyError, NoSuchStream):
@@ -57,7 +55,7 @@ def make_probe(session: Session, stream: str, segment: int, offset: int) -> list
         return None  # the store is in memory
     try:
         place = folder_place(folder)
-        probe = AccessProbe(folder, session.id)
+        probe = AccessProbe(folder, session.id, challenge)
     except OSError:
         return None
     try:
@@ -65,7 +63,7 @@ def make_probe(session: Session, stream: str, segment: int, offset: int) -> list
     except BaseException:
         probe.abandon()  # the session is over, and does not do it
         raise
-    return [number, str(probe.path), probe.content, place]
+    return [number, str(folder), place]
 
 
 def end_probe(session: Session, number: int) -> None:

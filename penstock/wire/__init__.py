@@ -5,6 +5,13 @@ the server is too busy (``BUSY``) or the session is over (``NOT_BEGUN``); in bot
 keep the newest blocks of a followed segment (:class:`Newest`), and bound what is under way (:class:`ByteBudget`).
 """
 
+from penstock.wire._access_probe import (
+    ACCESS_PROBE_PREFIX,
+    CHALLENGE_SIZE,
+    PLOGS_FOLDER,
+    probe_content,
+    probe_name,
+)
 from penstock.wire._byte_budget import ByteBudget
 from penstock.wire._newest import NEWEST_SIZE, Newest
 from penstock.wire._small_block import LEFT_SIZE, SMALL_SIZE_MAX, SmallBlock
@@ -30,17 +37,20 @@ from penstock.wire._values import (
 )
 
 __all__ = [
+    "ACCESS_PROBE_PREFIX",
     "APPENDS",
     "ARE_YOU_THERE",
     "BLOCKS",
     "BLOCKS_MAX",
     "BUSY",
+    "CHALLENGE_SIZE",
     "END",
     "ENDED",
     "HERE",
     "LEFT_SIZE",
     "NEWEST_SIZE",
     "NOT_BEGUN",
+    "PLOGS_FOLDER",
     "PROTOCOL",
     "SMALL_SIZE_MAX",
     "ByteBudget",
@@ -51,6 +61,8 @@ __all__ = [
     "pack",
     "pack_error",
     "pack_plain",
+    "probe_content",
+    "probe_name",
     "unpack",
     "unpack_call",
     "unpack_error",

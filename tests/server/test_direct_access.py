@@ -17,6 +17,7 @@ from penstock.embedded import open_store
 from penstock.errors import BadArgument, NotPermitted
 from penstock.server._service import FlightService
 from penstock.server._session import Session as ServerSession
+from penstock.wire import CHALLENGE_SIZE, probe_content, probe_name
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from penstock.stream import Engine
 
 STREAM: Final = "plant/readings"
+CHALLENGE: Final = bytes(CHALLENGE_SIZE)
 EVENTS: Final = [b"%d" % number * 100 for number in range(2000)]
 
 
@@ -88,13 +90,13 @@ def proofs(folder: Path) -> list[Path]:
     return list(folder.glob("data/plogs/access-probe-*"))
 
 
-def see(monkeypatch: pytest.MonkeyPatch, change: Callable[[str, list[Any]], tuple[str, list[Any]]]) -> None:
-    """Let the client be somewhere else, where paths lead to other places."""
+def see(monkeypatch: pytest.MonkeyPatch, change: Callable[[str, list[Any]], tuple[object, list[Any]]]) -> None:
+    """Let the client be somewhere else, where paths lead to other places; or let the server say so."""
     reached = PlogFiles.probed
 
-    def elsewhere(path: str, content: bytes, place: list[Any]) -> PlogFiles | None:
-        path, place = change(path, place)
-        return reached(path, content, place)
+    def elsewhere(folder: str, name: str, content: bytes, place: list[Any]) -> PlogFiles | None:
+        there, place = change(folder, place)
+        return reached(there, name, content, place)
 
     monkeypatch.setattr(PlogFiles, "probed", elsewhere)
 
@@ -111,7 +113,7 @@ def test_no_file_is_left_by_a_session_that_ends_at_this_very_moment(
 
     monkeypatch.setattr(ServerSession, "keep", keep)
     with pytest.raises(BadArgument, match="over"):
-        far.connection.call("access.probe", STREAM, 0, 0)
+        far.connection.call("access.probe", STREAM, 0, 0, CHALLENGE)
     assert made
     assert proofs(tmp_path) == []
 
@@ -171,9 +173,9 @@ def test_what_was_made_for_another_session_proves_nothing(
     """A copy may hold the file of a client that was there when it was made."""
     reached = PlogFiles.probed
 
-    def stale(path: str, content: bytes, place: list[Any]) -> PlogFiles | None:
-        Path(path).write_bytes(bytes(len(content)))
-        return reached(path, content, place)
+    def stale(folder: str, name: str, content: bytes, place: list[Any]) -> PlogFiles | None:
+        Path(folder, name).write_bytes(bytes(len(content)))
+        return reached(folder, name, content, place)
 
     monkeypatch.setattr(PlogFiles, "probed", stale)
     assert events_of(far) == EVENTS
@@ -259,7 +261,7 @@ def test_who_may_not_read_a_stream_is_not_told_where_it_is(store: Engine, tmp_pa
 
     service = FlightService(store, "grpc://127.0.0.1:0", guard=guard)
     with RemoteStore(ServerFinder(f"penstock://127.0.0.1:{service.port}")) as far:
-        for name, *args in (("access.probe", 0), ("locate", 0, 1)):
+        for name, *args in (("access.probe", 0, CHALLENGE), ("locate", 0, 1)):
             with pytest.raises(NotPermitted):
                 far.connection.call(name, STREAM, 0, *args)
     service.shutdown()
@@ -270,16 +272,18 @@ def test_who_may_not_read_a_stream_is_not_told_where_it_is(store: Engine, tmp_pa
 def test_nothing_is_made_for_what_is_not_there(far: RemoteStore, tmp_path: Path, place: tuple[str, int, int]) -> None:
     """A stream may be deleted while it is read; the next one may be within reach."""
     with pytest.raises(BadArgument, match="any more"):
-        far.connection.call("access.probe", *place)
+        far.connection.call("access.probe", *place, CHALLENGE)
     assert proofs(tmp_path) == []
 
 
 def test_a_client_leaves_one_file_at_most_and_none_when_it_is_gone(far: RemoteStore, tmp_path: Path) -> None:
     """Whatever it calls, it fills no folder."""
-    contents = [far.connection.call("access.probe", STREAM, 0, 0)[2] for _ in range(3)]
-    assert len(set(contents)) == 3
+    challenges = [bytes([number]) * CHALLENGE_SIZE for number in range(3)]
+    for challenge in challenges:
+        far.connection.call("access.probe", STREAM, 0, 0, challenge)
     (path,) = proofs(tmp_path)
-    assert path.read_bytes() == contents[-1]
+    assert path.read_bytes() == probe_content(far.connection.channel.id, challenges[-1])
+    assert path.stat().st_mode & 0o077 == path.parent.stat().st_mode & 0o044
     far.close()
     assert proofs(tmp_path) == []
 
@@ -329,3 +333,125 @@ def test_folders_are_let_go(far: RemoteStore) -> None:
         far.connection.channel.hang_up()
         assert events_of(far) == EVENTS
     assert len(os.listdir("/proc/self/fd")) <= before + 2
+
+
+# A hostile server, or a hostile client
+
+
+def opened_by_client(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Return what the client opens, as it does so; the server, in the same process, opens paths that are no text."""
+    opened: list[str] = []
+    honest = os.open
+
+    def recorded(path: Any, *args: Any, **options: Any) -> int:  # noqa: ANN401 - as they come
+        if isinstance(path, str):
+            opened.append(path)
+        return honest(path, *args, **options)
+
+    monkeypatch.setattr("penstock.client._files.os.open", recorded)
+    return opened
+
+
+@pytest.mark.parametrize(
+    "folder", ["private", "plogs/..", "linked/plogs", "plogs\0", 7, b"plogs", None, "plogs/secret"]
+)
+def test_a_server_cannot_point_a_client_at_other_files(
+    far: RemoteStore, ways: Ways, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, folder: object
+) -> None:
+    """It could guess what is in them, byte by byte: the client opens nothing but folders of plogs, and no link."""
+    (tmp_path / "plogs").mkdir()
+    (tmp_path / "plogs" / "secret").write_bytes(b"secret")
+    (tmp_path / "linked").mkdir()
+    (tmp_path / "linked" / "plogs").symlink_to(tmp_path / "data" / "plogs")
+    opened = opened_by_client(monkeypatch)
+    there = str(tmp_path / folder) if isinstance(folder, str) else folder
+    see(monkeypatch, lambda _, place: (there, place))
+    assert events_of(far) == EVENTS
+    assert ways.used == ["sent"]
+    assert opened in ([], [str(tmp_path / "linked" / "plogs")])
+
+
+def test_a_relative_folder_is_not_looked_into(
+    far: RemoteStore, ways: Ways, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """It would be another one for every process."""
+    monkeypatch.chdir(tmp_path / "data")
+    see(monkeypatch, lambda _, place: ("plogs", place))
+    assert events_of(far) == EVENTS
+    assert ways.used == ["sent"]
+
+
+def make_link(path: Path, content: bytes) -> None:
+    path.with_name("content").write_bytes(content)
+    path.unlink(missing_ok=True)
+    path.symlink_to("content")
+
+
+def make_longer(path: Path, content: bytes) -> None:
+    path.write_bytes(content + b"more")
+
+
+def make_pipe(path: Path, content: bytes) -> None:
+    del content
+    path.unlink(missing_ok=True)
+    os.mkfifo(path)
+
+
+@pytest.mark.parametrize("make", [make_link, make_longer, make_pipe])
+def test_a_probe_that_is_no_file_of_its_own_proves_nothing(
+    far: RemoteStore, ways: Ways, monkeypatch: pytest.MonkeyPatch, make: Callable[[Path, bytes], None]
+) -> None:
+    """A link may lead anywhere."""
+    reached = PlogFiles.probed
+
+    def replaced(folder: str, name: str, content: bytes, place: list[Any]) -> PlogFiles | None:
+        make(Path(folder, name), content)
+        return reached(folder, name, content, place)
+
+    monkeypatch.setattr(PlogFiles, "probed", replaced)
+    assert events_of(far) == EVENTS
+    assert ways.used == ["sent"]
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file to another user")
+def test_a_probe_of_another_user_proves_nothing(far: RemoteStore, ways: Ways, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another user of the machine may have put it there."""
+    reached = PlogFiles.probed
+
+    def given_away(folder: str, name: str, content: bytes, place: list[Any]) -> PlogFiles | None:
+        os.chown(Path(folder, name), 12345, 12345)
+        return reached(folder, name, content, place)
+
+    monkeypatch.setattr(PlogFiles, "probed", given_away)
+    assert events_of(far) == EVENTS
+    assert ways.used == ["sent"]
+
+
+@pytest.mark.parametrize("name", ["FORMAT", "../cpo.db", "journal-0", "0" * 32, "0" * 32 + ".plog.new"])
+def test_only_files_of_plogs_are_read(
+    far: RemoteStore, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, name: str
+) -> None:
+    """The server says in which file a block is: it must not be any other file."""
+    assert events_of(far) == EVENTS
+    far.connection.channel.hang_up()
+    call = Channel.call
+
+    def elsewhere(channel: Channel, operation: str, *args: object) -> Any:  # noqa: ANN401 - as the operation says
+        answer = call(channel, operation, *args)
+        if operation == "locate":
+            return [[start, time, str(tmp_path / "data" / "plogs" / name), *rest] for start, time, _, *rest in answer]
+        return answer
+
+    monkeypatch.setattr(Channel, "call", elsewhere)
+    opened = opened_by_client(monkeypatch)
+    assert events_of(far) == EVENTS
+    probe = probe_name(far.connection.channel.id)
+    assert set(opened) == {str(tmp_path / "data" / "plogs"), probe}
+
+
+@pytest.mark.parametrize("challenge", [b"", b"x" * 31, b"x" * 33, "x" * 32, None])
+def test_a_client_cannot_have_bytes_of_its_choice_written(far: RemoteStore, tmp_path: Path, challenge: object) -> None:
+    """The server writes a digest of the challenge, which has one size."""
+    with pytest.raises(BadArgument, match="challenge"):
+        far.connection.call("access.probe", STREAM, 0, 0, challenge)
+    assert proofs(tmp_path) == []
