@@ -17,6 +17,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import pyarrow as pa
+from msgspec.structs import astuple
 from pyarrow import flight
 
 from penstock import forks
@@ -37,8 +38,6 @@ from penstock.ports import uninterrupted
 from penstock.wire import (
     BUSY,
     CHALLENGE_SIZE,
-    END,
-    HERE,
     NOT_BEGUN,
     PROTOCOL,
     ByteBudget,
@@ -48,9 +47,12 @@ from penstock.wire import (
     unpack,
     unpack_error,
 )
+from penstock.wire.operations import sessions, streams
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+
+    from penstock.wire.operations import Operation
 
     Push = Callable[[list[Any]], None]
 
@@ -105,7 +107,8 @@ class Channel:
         self._received = 0  # notifications
         self._change = threading.Condition()  # of that number, and of ``is_lost``
         with translated(self):
-            hello = flight.FlightDescriptor.for_command(pack(["session", PROTOCOL, before]))
+            begin = sessions.Begin(PROTOCOL, before)
+            hello = flight.FlightDescriptor.for_command(pack([begin.operation, *astuple(begin)]))
             self._writer, self._reader = self.client.do_exchange(hello)
             try:
                 kind, self.id, inflight = self._receive()
@@ -146,13 +149,13 @@ class Channel:
             self._lost(self)
 
     @uninterrupted
-    def call(self, name: str, *args: object) -> Any:  # noqa: ANN401 - as the operation says
+    def call(self, call: Operation) -> Any:  # noqa: ANN401 - as the operation says
         """Call an operation; ``ConnectionLost`` if the channel is lost.
 
         Returns when all notifications that the server sent before its answer were passed on: the effects of a call are
         known here when it is over.
         """
-        answer = self._answer(flight.Action(name, pack([self.id, list(args)])))
+        answer = self._answer(_action(self.id, call))
         notified, value = unpack(answer.body.to_pybytes())
         if self._received < notified:
             with self._change:
@@ -176,7 +179,7 @@ class Channel:
     @uninterrupted
     def close(self) -> None:
         """End the session; nothing of it is left on the server then."""
-        action = flight.Action(END, pack([self.id, []]))
+        action = _action(self.id, sessions.End())
         with suppress(ConnectionLost, DeadlineExceeded, PenstockError), translated(self):
             list(self.client.do_action(action, flight.FlightCallOptions(timeout=_GOODBYE_S)))
             self._listener.join(_GOODBYE_S)
@@ -261,17 +264,21 @@ class Connection:
         reason = self._finder.explained(_reason(error.__cause__ or error))
         return StoreUnreachable(self._finder.address, reason=reason)
 
-    def call(self, name: str, *args: object, again: bool = False) -> Any:  # noqa: ANN401 - as the operation says
-        """Call an operation; with ``again`` once more if the connection is lost on the way."""
+    def call(self, call: Operation) -> Any:  # noqa: ANN401 - as the operation says
+        """Call an operation; one that may be repeated once more if the connection is lost on the way."""
         retry = Retry()
         while True:
             channel = self.channel
             try:
-                return channel.call(name, *args)
+                return channel.call(call)
             except ConnectionLost as error:
-                if error.is_begun and not again:
-                    raise self.unknown(f"whether {name} was done is not known") from error
-                retry.after(error, self.lost_again_and_again)
+                self.after_lost(call, error, retry)
+
+    def after_lost(self, call: Operation, error: ConnectionLost, retry: Retry) -> None:
+        """Return when a call may be made again during which the connection was lost; raise why it may not."""
+        if error.is_begun and not call.may_repeat:
+            raise self.unknown(f"whether {call.operation} was done is not known") from error
+        retry.after(error, self.lost_again_and_again)
 
     def unknown(self, what: str) -> StoreUnreachable:
         """Return what to raise when the connection was lost, and it is unknown whether a call was done."""
@@ -281,9 +288,9 @@ class Connection:
         """Return what to raise when the connection was lost in all attempts."""
         return StoreUnreachable(self._finder.address, reason="the connection was lost again and again")
 
-    def get(self, channel: Channel, what: str, *args: object) -> Iterator[pa.RecordBatch]:
-        """Return the batches that an operation gives."""
-        ticket, until = flight.Ticket(pack([what, channel.id, list(args)])), limit()
+    def get(self, channel: Channel, call: streams.Blocks) -> Iterator[pa.RecordBatch]:
+        """Return the blocks of a segment, in batches."""
+        ticket, until = flight.Ticket(pack([call.operation, channel.id, astuple(call)])), limit()
         with translated(channel):
             reader = channel.client.do_get(ticket, _options())
             channel.reading.add(reader)
@@ -325,6 +332,10 @@ def _busy_retry(begun: float) -> Retry:
     return Retry(attempts_max=math.inf, until=begun + _PATIENCE_S, pause_s=_BUSY_S)
 
 
+def _action(session_id: str, call: Operation) -> flight.Action:
+    return flight.Action(call.operation, pack([session_id, astuple(call)]))
+
+
 def _options() -> flight.FlightCallOptions | None:
     """Return the options of a call, with its time limit."""
     left = time_left()
@@ -336,7 +347,7 @@ def _knock(client: flight.FlightClient) -> None:
     left = time_left()
     options = flight.FlightCallOptions(timeout=_PATIENCE_S if left is None else left)
     try:
-        list(client.do_action(flight.Action(HERE, pack(["", []])), options))
+        list(client.do_action(_action("", sessions.Here()), options))
     except (flight.FlightUnavailableError, flight.FlightTimedOutError) as error:
         if error.extra_info not in {NOT_BEGUN, BUSY}:
             client.close()
@@ -348,12 +359,12 @@ def _knock(client: flight.FlightClient) -> None:
 def _probed(channel: Channel, stream: str, segment: int, offset: int) -> PlogFiles | None:
     """Look for the access probe that the server makes for this client."""
     challenge = secrets.token_bytes(CHALLENGE_SIZE)
-    answer = channel.call("access.probe", stream, segment, offset, challenge)
+    answer = channel.call(streams.Probe(stream, segment, offset, challenge))
     if answer is None:
         return None
     number, folder, place = answer
     files = PlogFiles.probed(folder, probe_name(channel.id), probe_content(channel.id, challenge), place)
-    channel.call("access.end", number)
+    channel.call(streams.EndProbe(number))
     return files
 
 

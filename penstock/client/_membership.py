@@ -16,9 +16,10 @@ from penstock.deadlines import run_locked
 from penstock.errors import ReaderOffline, StoreClosed
 from penstock.stream.read import READER_LEASE_S, Assignment
 from penstock.wire import unpack_error
+from penstock.wire.operations import groups, readers
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from penstock.client._connection import Channel
     from penstock.client._segment import RemoteSegment
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from penstock.model import TimeWindow
     from penstock.stream.catalog import Key
     from penstock.stream.read import Reader
+    from penstock.wire.operations import Operation
 
 __all__ = ["RemoteMembership"]
 
@@ -76,7 +78,7 @@ class RemoteMembership:
         if channel is self._channel:
             return
         try:
-            number, streams, self._epoch = channel.call("reader.open", self._group, self._reader_id, *self._claim())
+            number, streams, self._epoch = channel.call(self._opening())
         except ReaderOffline as error:  # the group was reset meanwhile
             self._stop(error)
             raise
@@ -87,24 +89,30 @@ class RemoteMembership:
             self._store.watch_again(channel)
             self._reader.attend()  # notifications of the meantime are lost
 
-    def _claim(self) -> list[object]:
-        """Return the claim of a reader that was a member before; what it returned last does not count yet."""
-        reader = self._reader
-        return [] if reader is None else [self._epoch, _as_sent(reader.places(returned=False))]
+    def _opening(self) -> readers.Open:
+        """Return the call that joins; a reader that was a member before claims what it had.
 
-    def _call(self, name: str, *args: object) -> Any:  # noqa: ANN401 - as the operation says
+        What it returned last does not count yet.
+        """
+        if self._reader is None:
+            return readers.Open(self._group, self._reader_id)
+        places = _as_sent(self._reader.places(returned=False))
+        return readers.Open(self._group, self._reader_id, self._epoch, places)
+
+    def _call(self, make: Callable[[int], Operation]) -> Any:  # noqa: ANN401 - as the operation says
         """Call an operation of the membership, which is taken again if need be."""
-        return self._call_as(name, *args)[1]
+        return self._call_as(make)[1]
 
-    def _call_as(self, name: str, *args: object) -> tuple[int, Any]:
-        """Call an operation of the membership; return also which number that has."""
+    def _call_as(self, make: Callable[[int], Operation]) -> tuple[int, Any]:
+        """Call the operation that ``make`` makes of the membership's number; return also that number."""
         retry = Retry()
         while True:
             channel, number = self._joined(), self._number
+            call = make(number)
             try:
-                return number, channel.call(name, number, *args)
+                return number, channel.call(call)
             except ConnectionLost as error:
-                retry.after(error, self._connection.lost_again_and_again)
+                self._connection.after_lost(call, error, retry)
 
     def notify(self, kind: str, sent: bytes | None = None) -> None:
         """Take a notification of the group."""
@@ -133,7 +141,7 @@ class RemoteMembership:
             places, returned = reader.places(returned=False), reader.places(returned=True)
             self._reported, self._reported_at = places, time.monotonic()
             with suppress(ReaderOffline, StoreClosed):
-                self._call("reader.places", _as_sent(places), _as_sent(returned))
+                self._call(lambda number: readers.Report(number, _as_sent(places), _as_sent(returned)))
 
     def report_if_due(self) -> None:
         """Report where the reader is if it has moved, and from time to time that it is alive."""
@@ -152,7 +160,7 @@ class RemoteMembership:
 
     def sync(self, places: Mapping[Key, int], *, told: str | None, passing: bool) -> Assignment | None:
         """Reach a checkpoint that was returned to the reader, or that it passes by; exchange segments."""
-        number, found = self._call_as("reader.sync", _as_sent(places), told, passing)
+        number, found = self._call_as(lambda number: readers.Sync(number, _as_sent(places), told, passing))
         if found is None:
             return None
         is_anew, self._looked = number != self._looked, number
@@ -170,16 +178,17 @@ class RemoteMembership:
         Otherwise do nothing: where the reader is, is reported periodically.
         """
         if durable or places is None:
-            self._call("reader.record", None if places is None else _as_sent(places), durable)
+            sent = None if places is None else _as_sent(places)
+            self._call(lambda number: readers.Record(number, sent, durable))
 
     def finish_segment(self, key: Key, place: int) -> None:
         """Note that a segment is read to its end."""
-        self._call("reader.finish_segment", *key, place)
+        self._call(lambda number: readers.FinishSegment(number, *key, place))
         self._held.discard(key)
 
     def note_told(self, stream: str, segments: Sequence[int]) -> None:
         """Note that the reader has said that these segments, or the stream, were lost before they were read."""
-        self._call("reader.note_told", stream, list(segments))
+        self._call(lambda number: readers.NoteTold(number, stream, list(segments)))
 
     def leave(self, places: Mapping[Key, int]) -> None:
         """Leave the group, from these places."""
@@ -187,7 +196,7 @@ class RemoteMembership:
         assert reader is not None, "a membership is taken before it is left"
         try:
             with suppress(ReaderOffline):  # it was ended at this very moment
-                self._call("reader.leave", _as_sent(places))
+                self._call(lambda number: readers.Leave(number, _as_sent(places)))
         finally:
             self._store.memberships.pop(self._number, None)
             reader.stop(StoreClosed(f"reader {self._reader_id!r}"))
@@ -199,7 +208,8 @@ class RemoteMembership:
             try:
                 if self._channel is not None and not self._channel.is_lost:  # or the membership is free already
                     with suppress(ConnectionLost, ReaderOffline):
-                        self._channel.call("reader.leave", self._number, _as_sent(reader.places(returned=False)))
+                        places = _as_sent(reader.places(returned=False))
+                        self._channel.call(readers.Leave(self._number, places))
             finally:
                 self._store.memberships.pop(self._number, None)
                 reader.stop(StoreClosed("the store"))
@@ -232,7 +242,7 @@ class RemoteMembership:
     def time_window(self, stream: str | None) -> TimeWindow | None:
         """Return between which times the group is."""
         self._store.report_group(self._group)
-        window: TimeWindow | None = self._connection.call("group.current_time_window", self._group, stream, again=True)
+        window: TimeWindow | None = self._connection.call(groups.CurrentTimeWindow(self._group, stream))
         return window
 
     @property
@@ -241,8 +251,8 @@ class RemoteMembership:
         reader = self._reader
         if self._held and reader is not None and reader.error is None:
             return False
-        return bool(self._connection.call("reader.finished", self._group, again=True))
+        return bool(self._connection.call(readers.Finished(self._group)))
 
 
-def _as_sent(places: Mapping[Key, int]) -> list[list[object]]:
-    return [[*key, place] for key, place in places.items()]
+def _as_sent(places: Mapping[Key, int]) -> list[tuple[str, int, int]]:
+    return [(*key, place) for key, place in places.items()]

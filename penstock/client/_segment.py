@@ -14,6 +14,7 @@ from penstock.stream.format import check_arrow, read_block
 from penstock.stream.segment import READ_SIZE, is_border
 from penstock.stream.time import NO_TIMES, Steps, times_column
 from penstock.wire import BLOCKS, Newest, cell
+from penstock.wire.operations import streams
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -96,7 +97,7 @@ class RemoteSegment:
         known_to, begin, end, _ = self._known
         if known_to is not files or not begin <= offset < stop <= end:
             until = max(stop, min(self.tail, offset + _AHEAD))
-            answer = self._connection.call("locate", *self.key, offset, until, again=True)
+            answer = self._connection.call(streams.Locate(*self.key, offset, until))
             self._known = (
                 files,
                 offset,
@@ -135,7 +136,7 @@ class RemoteSegment:
         if stream is None or stream.place != offset or stream.end < stop:
             is_alone = not self.claims and stop - offset == READ_SIZE
             end = max(stop, min(self.tail, offset + _AHEAD)) if is_alone else stop
-            batches = self._connection.get(self._connection.channel, "blocks", *self.key, offset, end)
+            batches = self._connection.get(self._connection.channel, streams.Blocks(*self.key, offset, end))
             stream = _BlockStream(batches, offset, end)
             self._stream = stream if is_alone else None
         return stream
@@ -222,6 +223,6 @@ class RemoteTimes:
         if len(offsets) and not self._begin <= offsets[0] <= offsets[-1] < self._end:
             begin = int(offsets[0])
             end = max(int(offsets[-1]) + 1, min(begin + _AHEAD, self._segment.tail))
-            found = self._connection.call("times", *self._segment.key, begin, end - 1, again=True)
+            found = self._connection.call(streams.Times(*self._segment.key, begin, end - 1))
             self._begin, self._end, self._steps = begin, end, Steps(*found)
         return times_column(offsets, self._steps)

@@ -26,7 +26,8 @@ from penstock.ports import SystemClock, uninterrupted
 from penstock.stream.read import EVENT_SIZE_DEFAULT, event_at, file_at, read_part
 from penstock.stream.segment import WakeUp
 from penstock.stream.write import Pump, StreamWriter, check_writer
-from penstock.wire import ARE_YOU_THERE, HERE
+from penstock.wire import ARE_YOU_THERE
+from penstock.wire.operations import groups, sessions, streams
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -43,6 +44,7 @@ if TYPE_CHECKING:
     from penstock.stream.catalog import Key
     from penstock.stream.read import EventInputStream
     from penstock.stream.serializers import Serializer
+    from penstock.wire.operations import Operation
 
 __all__ = ["RemoteStore"]
 
@@ -74,8 +76,8 @@ class RemoteStore:
     def __repr__(self) -> str:
         return f"<penstock.Store {self._finder.address!r}>"
 
-    def _call(self, name: str, *args: object, again: bool = False) -> Any:  # noqa: ANN401 - as the operation says
-        return self.connection.call(name, *args, again=again)
+    def _call(self, call: Operation) -> Any:  # noqa: ANN401 - as the operation says
+        return self.connection.call(call)
 
     # Streams
 
@@ -83,62 +85,62 @@ class RemoteStore:
         self, name: str, segments: int | None = None, config: StreamConfig | None = None, *, exist_ok: bool = False
     ) -> StreamInfo:
         """Create a stream; with ``exist_ok``, one that is there stays as it is."""
-        return self._call("create_stream", name, segments, config, exist_ok, again=exist_ok)  # type: ignore[no-any-return]
+        return self._call(streams.Create(name, segments, config, exist_ok))  # type: ignore[no-any-return]
 
     def streams(self, scope: str | None = None) -> list[StreamInfo]:
         """Return all streams, or those of a scope, by name."""
-        return list(self._call("streams", scope, again=True))
+        return list(self._call(streams.List(scope)))
 
     def stream(self, name: str) -> StreamInfo:
         """Return what there is to know of a stream."""
-        return self._call("stream", name, again=True)  # type: ignore[no-any-return]
+        return self._call(streams.Info(name))  # type: ignore[no-any-return]
 
     def update_stream(self, name: str, config: StreamConfig) -> StreamInfo:
         """Give a stream another configuration."""
-        return self._call("update_stream", name, config, again=True)  # type: ignore[no-any-return]
+        return self._call(streams.Update(name, config))  # type: ignore[no-any-return]
 
     def scale_stream(self, name: str, seal: Sequence[int], ranges: Sequence[tuple[float, float]]) -> StreamInfo:
         """End some segments and go on in new ones that have the same key space: a split, a merge, or both."""
         seal = as_list("seal", seal, "segments, ints")
         given: list[Any] = as_list("ranges", ranges, "pairs")
-        pairs = [list(one) if isinstance(one, Iterable) else one for one in given]
-        return self._call("scale_stream", name, seal, pairs)  # type: ignore[no-any-return]
+        pairs: list[Any] = [list(one) if isinstance(one, Iterable) else one for one in given]
+        return self._call(streams.Scale(name, seal, pairs))  # type: ignore[no-any-return]
 
     def seal_stream(self, name: str) -> StreamInfo:
         """Let the stream take no more events; sealing it again does nothing."""
-        return self._call("seal_stream", name, again=True)  # type: ignore[no-any-return]
+        return self._call(streams.Seal(name))  # type: ignore[no-any-return]
 
     def delete_stream(self, name: str) -> None:
         """Delete a sealed stream and all it holds."""
-        self._call("delete_stream", name)
+        self._call(streams.Delete(name))
 
     def truncate_stream(self, name: str, cut: Place) -> StreamInfo:
         """Let the stream begin at ``cut``; what lies before is gone, and its plogs are freed."""
-        return self._call("truncate_stream", name, _sendable("cut", cut))  # type: ignore[no-any-return]
+        return self._call(streams.Truncate(name, _sendable("cut", cut)))  # type: ignore[no-any-return]
 
     def maintain(self) -> None:
         """Scale and truncate streams as their configuration says; done every second by itself."""
-        self._call("maintain", again=True)
+        self._call(streams.Maintain())
 
     # Places and time
 
     def head(self, name: str) -> StreamCut:
         """Return where the stream begins."""
-        return self._call("head", name, again=True)  # type: ignore[no-any-return]
+        return self._call(streams.Head(name))  # type: ignore[no-any-return]
 
     def tail(self, name: str) -> StreamCut:
         """Return where the stream ends now."""
-        return self._call("tail", name, again=True)  # type: ignore[no-any-return]
+        return self._call(streams.Tail(name))  # type: ignore[no-any-return]
 
     def watermarks(
         self, name: str, start: int | StreamCut | None = None, end: int | StreamCut | None = None
     ) -> list[Watermark]:
         """Return what the writers have promised: from one time up to another, or from one cut to another."""
-        return list(self._call("watermarks", name, start, end, again=True))
+        return list(self._call(streams.Watermarks(name, start, end)))
 
     def watermark(self, name: str) -> Watermark | None:
         """Return the last watermark of a stream, if it has any."""
-        return self._call("watermark", name, again=True)  # type: ignore[no-any-return]
+        return self._call(streams.LastWatermark(name))  # type: ignore[no-any-return]
 
     def cut_at_time(
         self,
@@ -153,11 +155,11 @@ class RemoteStore:
         Of a stream without watermarks, or ``by="append"``, it is where the events begin that were appended at the time
         or later.
         """
-        return self._call("cut_at_time", name, as_time("time", time), bound, by, again=True)  # type: ignore[no-any-return]
+        return self._call(streams.CutAtTime(name, as_time("time", time), bound, by))  # type: ignore[no-any-return]
 
     def time_window(self, pointer: EventPointer) -> TimeWindow | None:
         """Return between which times an event is: those of the watermarks before and behind it; None without any."""
-        return self._call("time_window", pointer, again=True)  # type: ignore[no-any-return]
+        return self._call(streams.TimeWindow(pointer))  # type: ignore[no-any-return]
 
     # Reading
 
@@ -200,7 +202,7 @@ class RemoteStore:
     ) -> list[SegmentRange]:
         """Return what parallel readers may read: parts of segments of about ``approx_bytes``, or whole ones."""
         first, last = _sendable("start", start), _sendable("end", end)
-        return list(self._call("segment_ranges", name, first, last, approx_bytes, again=True))
+        return list(self._call(streams.SegmentRanges(name, first, last, approx_bytes)))
 
     def next_cut(
         self,
@@ -215,12 +217,12 @@ class RemoteStore:
     ) -> NextCut:
         """Return how far to read next: from ``start`` up to ``end``, the tail by default, within the limits."""
         limits = (max_bytes, max_events, align, skip_truncated)
-        return self._call("next_cut", name, start, end, *limits, again=True)  # type: ignore[no-any-return]
+        return self._call(streams.NextCut(name, start, end, *limits))  # type: ignore[no-any-return]
 
     def _segment_at(self, pointer: EventPointer) -> RemoteSegment:
         """Return a segment as it is now."""
         check_kind("pointer", pointer, EventPointer)
-        update = self._call("segment_at", pointer, again=True)
+        update = self._call(streams.SegmentAt(pointer))
         if update is None:  # it was there a moment ago
             raise DataTruncated(pointer, head="a later place")
         return RemoteSegment(self.connection, (pointer.stream, pointer.segment_id), _as_update(update))
@@ -271,7 +273,7 @@ class RemoteStore:
         if found is None or found.update is None:
             found = self._watched[key] = RemoteSegment(self.connection, key, None)
             found.let_go = partial(self._let_go, found)
-            channel.call("watch", *key)  # its state has arrived when the call returns
+            channel.call(streams.Watch(*key))  # its state has arrived when the call returns
             if found.update is None:
                 del self._watched[key]
                 raise KeyError(key)
@@ -285,7 +287,7 @@ class RemoteStore:
     def _watch_again(self, channel: Channel) -> None:
         if channel is not self._watched_in:
             for key in self._watched:
-                channel.call("watch", *key)
+                channel.call(streams.Watch(*key))
             self._watched_in = channel
 
     def _let_go(self, segment: RemoteSegment) -> None:
@@ -298,7 +300,7 @@ class RemoteStore:
             channel = self._watched_in
             if channel is not None and not channel.is_lost and not self._closed:
                 with suppress(ConnectionLost, DeadlineExceeded, PenstockError):  # then its notifications are ignored
-                    channel.call("unwatch", *segment.key)
+                    channel.call(streams.Unwatch(*segment.key))
 
     def _notify(self, messages: list[Any]) -> None:
         """Take notifications of the server. This neither waits nor calls the server: calls wait for this."""
@@ -316,7 +318,7 @@ class RemoteStore:
 
     def _say_here(self) -> None:
         with suppress(PenstockError):  # the next call raises it
-            self._call(HERE, again=True)
+            self._call(sessions.Here())
 
     def _lose(self, channel: Channel) -> None:
         """Wake up all that wait when a channel is lost: they open themselves again on another."""
@@ -373,16 +375,16 @@ class RemoteStore:
         """Create a group of readers that share the segments of some streams; with ``exist_ok``, it may be there."""
         names = [streams] if isinstance(streams, str) else as_list("streams", streams, "names of streams")
         places = as_cuts("start", start), as_cuts("end", end)
-        self._call("create_reader_group", name, names, *places, exist_ok, again=exist_ok)
+        self._call(groups.Create(name, names, *places, exist_ok))
         return RemoteGroup(self, name)
 
     def reader_group(self, name: str) -> RemoteGroup:
         """Return a reader group."""
-        return RemoteGroup(self, self._call("group.check", name, again=True))
+        return RemoteGroup(self, self._call(groups.Check(name)))
 
     def reader_groups(self) -> list[str]:
         """Return the names of all reader groups."""
-        return list(self._call("reader_groups", again=True))
+        return list(self._call(groups.List()))
 
     def register_consumer(
         self, name: str, consumer: str, cut: Place | None = None, *, lease_s: float | None = None
@@ -391,15 +393,15 @@ class RemoteStore:
 
         With ``lease_s`` it is forgotten when it is not registered again for so many seconds.
         """
-        self._call("register_consumer", name, consumer, _sendable("cut", cut), lease_s, again=True)
+        self._call(streams.RegisterConsumer(name, consumer, _sendable("cut", cut), lease_s))
 
     def unregister_consumer(self, name: str, consumer: str) -> None:
         """Forget a consumer; one that is not registered is forgotten already."""
-        self._call("unregister_consumer", name, consumer, again=True)
+        self._call(streams.UnregisterConsumer(name, consumer))
 
     def consumers(self, name: str) -> dict[str, StreamCut]:
         """Return the registered consumers, and how far each has come."""
-        return dict(self._call("consumers", name, again=True))
+        return dict(self._call(streams.Consumers(name)))
 
     def close(self) -> None:
         """Flush all writers, close writers and readers, and the connection."""
@@ -443,6 +445,6 @@ def _done(task: Callable[[], object]) -> PenstockError | None:
     return None
 
 
-def _sendable(argument: str, place: Place | None) -> Place | None:
+def _sendable(argument: str, place: Any) -> Any:  # noqa: ANN401 - the server checks it
     """Return a place as it is sent: a datetime as milliseconds, because its zone may be the local one."""
     return as_time(argument, place) if isinstance(place, datetime) else place

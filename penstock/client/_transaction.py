@@ -23,6 +23,7 @@ from penstock.ports import SystemClock
 from penstock.stream.format import Attributes, key_position, pack_positions
 from penstock.stream.transaction import EndedTransaction, as_event, check_ids, check_timestamp
 from penstock.stream.write import CHUNK_SIZE, EventOutputStream, LargeWrite, around_large, as_rows, check_events
+from penstock.wire.operations import transactions
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
     from penstock.stream.serializers import Serializer
     from penstock.stream.transaction import Status
     from penstock.stream.write import EventRows
+    from penstock.wire.operations import Operation
 
 __all__ = ["RemoteTransaction", "RemoteTransactionalWriter"]
 
@@ -65,18 +67,18 @@ class RemoteTransaction:
         self.lost: Final[deque[_OutgoingEvent]] = deque()  # events whose files were garbage collected
         self._is_given_up = False
 
-    def _call(self, name: str, *args: object, again: bool = False) -> Any:  # noqa: ANN401 - as the operation says
-        return self._store.connection.call(f"transaction.{name}", self.id, *args, again=again)
+    def _call(self, call: Operation) -> Any:  # noqa: ANN401 - as the operation says
+        return self._store.connection.call(call)
 
     @property
     def status(self) -> Status:
         """Whether it is open, prepared, committed or aborted."""
-        found: Status = self._call("status", again=True)
+        found: Status = self._call(transactions.Status(self.id))
         return found
 
     def ping(self) -> None:
         """Let the lease begin anew."""
-        self._call("ping", again=True)
+        self._call(transactions.Ping(self.id))
 
     def write_event(
         self, event: object, key: str | bytes | None = None, *, headers: GivenHeaders | None = None
@@ -101,7 +103,8 @@ class RemoteTransaction:
         if not events:
             return
         try:
-            self._call("write", events, [one.key for one in attributes], [one.headers for one in attributes])
+            headers = [None if one.headers is None else list(one.headers) for one in attributes]
+            self._call(transactions.Write(self.id, events, [one.key for one in attributes], headers))
         except StoreUnreachable:
             self._is_broken = True
             raise
@@ -134,7 +137,7 @@ class RemoteTransaction:
     def _send_all(self, rows: EventRows, positions: npt.NDArray[np.float64]) -> None:
         """Send events in their order; large ones by themselves."""
         if not len(rows):
-            self._call("batch", b"", b"", b"", 0, b"")  # an error if it is not open
+            self._call(transactions.WriteBatch(self.id, b"", b"", b"", 0, b""))  # an error if it is not open
             return
         for small, large in around_large(rows, CHUNK_SIZE):
             self._send_some(rows.part(small.start, small.stop), positions[small])
@@ -149,7 +152,7 @@ class RemoteTransaction:
         for first, last in pairwise(rows.block_cuts(CHUNK_SIZE)):
             flags, (words, data, *columns) = rows.part(first, last).packed()
             places = pack_positions(positions[first:last])
-            self._call("batch", words, bytes(data), places, flags, b"".join(columns))
+            self._call(transactions.WriteBatch(self.id, bytes(words), bytes(data), places, flags, b"".join(columns)))
 
     def begin_write_event(
         self, key: str | bytes | None = None, *, headers: GivenHeaders | None = None
@@ -173,17 +176,17 @@ class RemoteTransaction:
             if output is not None:
                 self._outputs[number] = output
 
-    def upload(self, name: str, *args: object) -> Any:  # noqa: ANN401 - as the operation says
+    def upload(self, call: Operation) -> Any:  # noqa: ANN401 - as the operation says
         """Call an operation about an event that is being sent, behind the small ones before it."""
         with self._lock:
             self._send()
-            return self._call(name, *args)
+            return self._call(call)
 
     def prepare(self) -> None:
         """Let it outlive this process and the store's owner: it takes no more events, and is committed or aborted."""
         with self._lock:
             self._send_rest()
-            self._call("prepare", again=True)
+            self._call(transactions.Prepare(self.id))
             self._is_prepared = True
 
     def _send_rest(self) -> None:
@@ -209,7 +212,7 @@ class RemoteTransaction:
         retry = Retry()
         while True:
             try:
-                found: list[EventPointer | None] = self._call("commit", timestamp, numbers)
+                found: list[EventPointer | None] = self._call(transactions.Commit(self.id, timestamp, numbers))
             except StoreUnreachable as error:
                 status = self._status_now()
                 if status == "committed":  # where its events are, only the lost answer said
@@ -232,7 +235,7 @@ class RemoteTransaction:
         self._is_given_up = True
         with self._lock:
             self._events, self._attributes, self._size = [], [], 0
-            self._call("abort", list(self._outputs), again=True)
+            self._call(transactions.Abort(self.id, list(self._outputs)))
             self._outputs = {}
             self._drop_lost()
 
@@ -275,12 +278,22 @@ class _OutgoingEvent:
 
     def open(self) -> _OutgoingEvent:
         """Begin the event on the server."""
-        self._number = self._transaction.upload("event", self._position, *self._attributes)
+        key, headers = self._attributes
+        sent = None if headers is None else list(headers)
+        self._number = self._transaction.upload(
+            transactions.BeginEvent(self._transaction.id, self._position, key, sent)
+        )
         return self
+
+    @property
+    def number(self) -> int:
+        """What the server calls it."""
+        assert self._number is not None, "it was opened"
+        return self._number
 
     def submit(self, *data: Bytes) -> _OutgoingEvent:
         """Send a chunk; its head is made on the server."""
-        self._transaction.upload("chunk", self._number, bytes(data[-1]))
+        self._transaction.upload(transactions.WriteChunk(self._transaction.id, self.number, bytes(data[-1])))
         return self
 
     def result(self) -> int:
@@ -292,9 +305,8 @@ class _OutgoingEvent:
         event = write.finish()
         if event is not None:
             self.open().submit(event)
-        self._transaction.upload("end", self._number)
-        assert self._number is not None, "it was opened"
-        self._transaction.add_output(self._number, output)
+        self._transaction.upload(transactions.EndEvent(self._transaction.id, self.number))
+        self._transaction.add_output(self.number, output)
 
     def abort(self, output: EventOutputStream | None = None) -> None:
         """Drop the event."""
@@ -302,7 +314,7 @@ class _OutgoingEvent:
         self._transaction.add_output(0, None)
         if self._number is not None:
             with suppress(PenstockError):
-                self._transaction.upload("drop", self._number)
+                self._transaction.upload(transactions.DropEvent(self._transaction.id, self._number))
 
     def abandon(self, write: LargeWrite) -> None:
         """Drop the event when the transaction is next called; this takes no lock."""
@@ -320,17 +332,18 @@ class RemoteTransactionalWriter:
         self.stream, self.writer_id = stream, writer_id
         self._store, self._serializer = store, serializer
         self._closed = False
-        self._of_stream = (stream, store.connection.call("transactions.open", stream, writer_id, again=True), writer_id)
+        uid: int = store.connection.call(transactions.Open(stream, writer_id))
+        self._of_stream = (stream, uid, writer_id)
 
     def begin(self, lease: float = 30.0) -> RemoteTransaction:
         """Begin a transaction, which is aborted when no call pings it, or writes to it, for ``lease`` seconds."""
         if self._closed:
             raise StoreClosed(f"the transactional writer of stream {self.stream!r}")
-        return self._of(self._store.connection.call("transactions.begin", *self._of_stream, lease))
+        return self._of(self._store.connection.call(transactions.Begin(*self._of_stream, lease)))
 
     def get(self, transaction: str) -> RemoteTransaction | EndedTransaction:
         """Return a transaction by its id; of one that has ended, how."""
-        status = self._store.connection.call("transaction.status", transaction, again=True)
+        status = self._store.connection.call(transactions.Status(transaction))
         return self._of(transaction) if status in {"open", "prepared"} else EndedTransaction(transaction, status)
 
     @property
@@ -339,7 +352,7 @@ class RemoteTransactionalWriter:
 
         It is not an event number like :attr:`StreamWriter.last_number`.
         """
-        found: int | None = self._store.connection.call("transactions.last_number", *self._of_stream, again=True)
+        found: int | None = self._store.connection.call(transactions.LastNumber(*self._of_stream))
         return found
 
     def commit_all(self, ids: Iterable[str], number: int | None = None, timestamp: int | None = None) -> bool:
@@ -353,15 +366,14 @@ class RemoteTransactionalWriter:
         if self._closed:
             raise StoreClosed(f"the transactional writer of stream {self.stream!r}")
         call = self._store.connection.call
-        args = ("transactions.commit_all", *self._of_stream, ids, number, timestamp)
         is_repeated, retry = False, Retry()
         while True:
             try:
-                done: bool = call(*args, again=number is not None)
+                done: bool = call(transactions.CommitAll(*self._of_stream, ids, number, timestamp))
             except (StoreUnreachable, NotPrepared) as error:
                 if not ids or number is not None or (isinstance(error, NotPrepared) and not is_repeated):
                     raise
-                status = call("transaction.status", ids[0], again=True)  # that of all: they are committed, or none is
+                status = call(transactions.Status(ids[0]))  # that of all: they are committed, or none is
                 if status == "committed":
                     return True
                 if status != "prepared":
@@ -377,7 +389,7 @@ class RemoteTransactionalWriter:
     def close(self) -> None:
         """Note no more time under this id; open transactions end by their lease."""
         if not self._closed and self.writer_id is not None:
-            self._store.connection.call("transactions.close", *self._of_stream, again=True)
+            self._store.connection.call(transactions.Close(*self._of_stream[:2], self.writer_id))
         self._closed = True
 
     def __enter__(self) -> Self:

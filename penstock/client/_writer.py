@@ -25,9 +25,10 @@ from penstock.stream.format import BLOCK_HEADER_SIZE, block_digest
 from penstock.stream.segment import SegmentEnded, anonymous_hash, writer_hash
 from penstock.stream.write import OpenLane
 from penstock.wire import APPENDS, BLOCKS_MAX, ENDED, LEFT_SIZE, SmallBlock, column_of, pack, unpack, unpack_error
+from penstock.wire.operations import writers
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from penstock.client._connection import Channel
     from penstock.client._store import RemoteStore
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
     from penstock.ports import Bytes
     from penstock.stream.format import StreamBlockHeader
     from penstock.stream.write import LargeWrite, Pump, StreamWriter
+    from penstock.wire.operations import Operation
 
 __all__ = ["RemoteHost"]
 
@@ -55,10 +57,10 @@ class _Block:
         assert self.answer is not None, "asked for once it is durable"
         return self.answer
 
-    def described(self) -> list[object]:
+    def described(self) -> tuple[int, int, int, bytes]:
         """Return what identifies it: its segment, numbers and digest."""
         digest = block_digest(self.header, *self.parts)
-        return [self.segment_id, self.header.last_number, self.header.count, digest]
+        return self.segment_id, self.header.last_number, self.header.count, digest
 
     def result(self) -> None:
         """Return when it is durable; ``SegmentEnded`` if there are successors to write to."""
@@ -81,7 +83,7 @@ class _Lane:
     def last_of(self, writer: bytes, place: float) -> int:
         """Return the number up to which a writer's events with this key are here; 0 if there are none."""
         del writer
-        return int(self._host.call("writer.last", self._segment_id, place))
+        return int(self._host.call(lambda number: writers.Last(number, self._segment_id, place)))
 
 
 class RemoteHost:
@@ -142,26 +144,32 @@ class RemoteHost:
                 retry.after(error, self._connection.lost_again_and_again)
 
     def _open(self, channel: Channel, *, sent: int | None) -> None:
-        args = (self._stream, self._writer_id, self._token, self._notes_time, sent)
-        number, *found = channel.call("writer.open", *args)
+        opening = writers.Open(self._stream, self._writer_id, self._token, self._notes_time, sent)
+        number, *found = channel.call(opening)
         if self._found and self._found[0] != found[0]:
             raise NoSuchStream(self._stream)  # it was deleted; this one only has its name
         self._found = found
         with translated(channel):
-            command = pack(["append", channel.id, number])
+            command = pack([writers.Append.operation, channel.id, number])
             put, acks = channel.client.do_put(flight.FlightDescriptor.for_command(command), APPENDS)
         with self._put_lock:
             self._put, self._acks = put, acks
             self._number, self._channel = number, channel
 
-    def call(self, name: str, *args: object) -> Any:  # noqa: ANN401 - as the operation says
-        """Call an operation of the writer, which is opened again if need be."""
+    def call(self, make: Callable[[int], Operation]) -> Any:  # noqa: ANN401 - as the operation says
+        """Call the operation that ``make`` makes of the writer's number; the writer is opened again if need be."""
         retry = Retry()
         while True:
             try:
-                return self.reopened().call(name, self._number, *args)
+                channel = self.reopened()
             except ConnectionLost as error:
                 retry.after(error, self._connection.lost_again_and_again)
+                continue
+            call = make(self._number)
+            try:
+                return channel.call(call)
+            except ConnectionLost as error:
+                self._connection.after_lost(call, error, retry)
 
     def reopened(self) -> Channel:
         """Return a channel on which the writer is open."""
@@ -246,7 +254,7 @@ class RemoteHost:
 
     def _find(self, channel: Channel, blocks: Sequence[_Block]) -> None:
         """Learn which blocks are durable already."""
-        found = channel.call("writer.find", self._number, [block.described() for block in blocks])
+        found = channel.call(writers.Find(self._number, [block.described() for block in blocks]))
         for block, start in zip(blocks, found, strict=True):
             block.answer = start
 
@@ -268,7 +276,7 @@ class RemoteHost:
     def lanes(self, stream: str) -> tuple[int, list[OpenLane], bool]:
         """Return the number of a stream, the segments that take events now, by key range, and whether it keeps keys."""
         assert stream == self._stream, "it is the host of one writer"
-        uid, found, keeps_keys = self._found[:3] if self._writer is None else self.call("writer.lanes")
+        uid, found, keeps_keys = self._found[:3] if self._writer is None else self.call(writers.Lanes)
         return uid, [OpenLane(segment_id, low, _Lane(self, segment_id)) for segment_id, low in found], keeps_keys
 
     def numbers_of(self, stream: str, writer: bytes) -> tuple[int, int]:
@@ -281,7 +289,7 @@ class RemoteHost:
     def mark_behind(self, writer: StreamWriter, time: int) -> None:
         """Mark a time behind all that the writer has written."""
         assert writer.writer_id is not None, "only writers with an id note time"
-        self.call("writer.mark", time)
+        self.call(lambda number: writers.Mark(number, time))
 
     def note_activity(self, writer: StreamWriter) -> None:
         """Do nothing: the server sees what the writer sends."""
@@ -298,7 +306,7 @@ class RemoteHost:
         if channel is not None and not channel.is_lost:
             self.lose(channel)
             with suppress(ConnectionLost):  # then it is closed with its session
-                channel.call("writer.close", self._number, for_good)
+                channel.call(writers.Close(self._number, for_good))
 
     def large_logs(self, stream: str, uid: int) -> _LargeLogs:
         """Return where a large event goes."""
@@ -321,7 +329,7 @@ class _LargeLogs:
         while self._channel is None:
             try:
                 channel = self._host.reopened()
-                self._upload = channel.call("large.open", self._host.number)
+                self._upload = channel.call(writers.OpenUpload(self._host.number))
             except ConnectionLost as error:
                 retry.after(error, self._host.lost_again_and_again)
             else:
@@ -336,7 +344,7 @@ class _LargeLogs:
     def submit(self, *data: Bytes) -> _Done:
         """Send a chunk; its head is made on the server."""
         _, chunk = data
-        self._call("large.write", bytes(chunk))
+        self._call(writers.WriteUpload(self._host.number, self._upload, bytes(chunk)))
         return _Done()
 
     def commit_large(
@@ -344,17 +352,19 @@ class _LargeLogs:
     ) -> EventPointer:
         """Make the event part of the stream; return where it is."""
         self._host.note_sent(header)
-        pointer: EventPointer = self._call("large.commit", write.size, header.pack(), columns, position)
+        event = (write.size, header.pack(), columns, position)
+        pointer: EventPointer = self._call(writers.CommitUpload(self._host.number, self._upload, *event))
         self._channel = None
         return pointer
 
-    def _call(self, name: str, *args: object) -> Any:  # noqa: ANN401 - as the operation says
+    def _call(self, call: Operation) -> Any:  # noqa: ANN401 - as the operation says
         assert self._channel is not None, "there is a log"
         try:
-            return self._channel.call(name, self._host.number, self._upload, *args)
+            return self._channel.call(call)
         except ConnectionLost as error:
             self._channel.is_lost = True
-            what = "whether a large event was committed is not known" if name == "large.commit" else "a large event too"
+            is_last = isinstance(call, writers.CommitUpload)
+            what = "whether a large event was committed is not known" if is_last else "a large event too"
             raise self._host.unknown(what) from error
 
     def abandon(self, write: LargeWrite) -> None:
@@ -365,7 +375,7 @@ class _LargeLogs:
         channel, self._channel = self._channel, None
         if channel is not None and not channel.is_lost:
             with suppress(ConnectionLost):  # then it is deleted with the session
-                channel.call("large.drop", self._host.number, self._upload)
+                channel.call(writers.DropUpload(self._host.number, self._upload))
 
 
 class _Done:

@@ -1,6 +1,7 @@
 """Frozen values that every layer shares."""
 
 from penstock.model._checks import (
+    NUMBER_MAX,
     as_list,
     check_kind,
     check_many,
@@ -39,6 +40,7 @@ from penstock.model._times import (
 )
 
 __all__ = [
+    "NUMBER_MAX",
     "SEGMENTS_MAX",
     "TIME_MAX",
     "ByConsumption",

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from penstock.errors import BadArgument, NoSuchStream
 from penstock.plog import folder_place
-from penstock.wire import CHALLENGE_SIZE, probe_content, probe_name
+from penstock.wire import probe_content, probe_name
 
 if TYPE_CHECKING:
     from penstock.server._session import Session
@@ -37,13 +37,11 @@ class AccessProbe:
             self.path.unlink()
 
 
-def make_probe(session: Session, stream: str, segment: int, offset: int, challenge: object) -> list[Any] | None:
+def make_probe(session: Session, stream: str, segment: int, offset: int, challenge: bytes) -> list[Any] | None:
     """Make a probe next to the files of a stream; return its number, its folder, and the place of that.
 
     None where the store has no files.
     """
-    if not isinstance(challenge, bytes) or len(challenge) != CHALLENGE_SIZE:
-        raise BadArgument(f"invalid challenge: send {CHALLENGE_SIZE} bytes")
     try:
         located = session.store.segments.get(stream, segment).locate(offset, offset + 1)
     except (KeyError, NoSuchStream):

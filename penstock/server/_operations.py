@@ -1,17 +1,15 @@
-"""The operations that clients may call, and the permission that each needs.
+"""How the operations that clients may call are carried out; :mod:`penstock.wire.operations` describes them.
 
-An operation is named as the method it calls. The first argument is the stream or the group that it is about; what a
-user needs is checked for that stream, or for all streams of the group.
+A handler gets arguments that were checked, and is called only if the user has the permission that the operation needs.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final
 
 from penstock.errors import BadArgument, NoSuchGroup, NoSuchStream, ReaderInUse, WriterFenced
-from penstock.model import check_kind, check_name
-from penstock.server import _transactions as transactions
+from penstock.model import check_name
+from penstock.server import _transactions
 from penstock.server._direct_access import end_probe, make_probe
 from penstock.server._permissions import check_writer_id
 from penstock.server._readers import ClientReader
@@ -20,29 +18,16 @@ from penstock.server._writers import ClientWriter, LargeUpload
 from penstock.stream.group import Claim
 from penstock.stream.segment import anonymous_hash, writer_hash
 from penstock.stream.write import check_writer
+from penstock.wire.operations import Operation, groups, readers, streams, transactions, writers
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable
 
     from penstock.server._session import Session
     from penstock.stream import ReaderGroup
     from penstock.stream.catalog import Key
 
-__all__ = ["OPERATIONS", "Operation", "Permission"]
-
-Permission = Literal["read", "write", "admin"]
-About = Literal["stream", "streams", "group", "transaction", "pointer", "open", "store", "chosen"]
-"""The first argument names a stream, a group, a transaction, an event, or something open; the second names streams;
-the call is about the whole store; or nothing is checked: the answer is filtered, or something is only closed."""
-
-
-@dataclass(frozen=True, slots=True)
-class Operation:
-    """The function to call, the permission it needs, and what its first argument names."""
-
-    run: Callable[..., Any]
-    needs: Permission
-    about: About = "stream"
+__all__ = ["HANDLERS"]
 
 
 def _of_store(name: str) -> Callable[..., Any]:
@@ -222,7 +207,6 @@ def _open_writer(  # noqa: PLR0917 - as they are sent
     Only the client knows its ``token``, which is what a writer without an id is recognised by.
     """
     check_writer(writer_id, None)
-    check_kind("token", token, str)
     check_writer_id(session, stream, writer_id)
     identity = anonymous_hash(token) if writer_id is None else writer_hash(writer_id)
     found: list[Any] = []
@@ -299,80 +283,80 @@ def _drop_upload(session: Session, writer: int, number: int) -> None:
     session.drop(number)
 
 
-OPERATIONS: Final[Mapping[str, Operation]] = {
-    "create_stream": Operation(_create_stream, "admin"),
-    "streams": Operation(_streams, "read", "chosen"),
-    "stream": Operation(_of_store("stream"), "read"),
-    "update_stream": Operation(_of_store("update_stream"), "admin"),
-    "scale_stream": Operation(_of_store("scale_stream"), "admin"),
-    "seal_stream": Operation(_of_store("seal_stream"), "admin"),
-    "delete_stream": Operation(_of_store("delete_stream"), "admin"),
-    "truncate_stream": Operation(_of_store("truncate_stream"), "admin"),
-    "head": Operation(_of_store("head"), "read"),
-    "tail": Operation(_of_store("tail"), "read"),
-    "segment_ranges": Operation(_of_store("segment_ranges"), "read"),
-    "next_cut": Operation(_next_cut, "read"),
-    "watermarks": Operation(_of_store("watermarks"), "read"),
-    "watermark": Operation(_of_store("watermark"), "read"),
-    "cut_at_time": Operation(_cut_at_time, "read"),
-    "time_window": Operation(_of_store("time_window"), "read", "pointer"),
-    "register_consumer": Operation(_register_consumer, "read"),
-    "consumers": Operation(_of_store("consumers"), "read"),
-    "unregister_consumer": Operation(_of_store("unregister_consumer"), "read"),
-    "maintain": Operation(_of_store("maintain"), "admin", "store"),
-    "segment_at": Operation(_segment_at, "read", "pointer"),
-    "watch": Operation(lambda session, *key: session.watch(key), "read"),
-    "unwatch": Operation(lambda session, *key: session.unwatch(key), "read"),
-    "access.probe": Operation(make_probe, "read"),
-    "access.end": Operation(end_probe, "read", "chosen"),
-    "locate": Operation(_locate, "read"),
-    "times": Operation(_times, "read"),
-    "reader_groups": Operation(_groups, "read", "chosen"),
-    "create_reader_group": Operation(_create_group, "read", "streams"),
-    "group.check": Operation(lambda session, group: session.store.reader_group(group).name, "read", "group"),
-    "group.streams": Operation(_group_value("streams"), "read", "group"),
-    "group.position": Operation(_group_value("position"), "read", "group"),
-    "group.checkpoints": Operation(_group_value("checkpoints"), "read", "group"),
-    "group.finished": Operation(_group_value("finished"), "read", "group"),
-    "group.readers": Operation(_of_group("readers"), "read", "group"),
-    "group.reader_offline": Operation(_of_group("reader_offline"), "read", "group"),
-    "group.checkpoint": Operation(_checkpoint, "read", "group"),
-    "group.reset": Operation(_of_group("reset"), "read", "group"),
-    "group.lag": Operation(_of_group("lag"), "read", "group"),
-    "group.delete": Operation(_of_group("delete"), "read", "group"),
-    "group.current_time_window": Operation(_of_group("current_time_window"), "read", "group"),
-    "reader.open": Operation(_open_reader, "read", "group"),
-    "reader.sync": Operation(_sync, "read", "open"),
-    "reader.finished": Operation(_is_finished, "read", "group"),
-    "reader.places": Operation(_note_places, "read", "open"),
-    "reader.record": Operation(_record, "read", "open"),
-    "reader.finish_segment": Operation(_finish_segment, "read", "open"),
-    "reader.note_told": Operation(_note_told, "read", "open"),
-    "reader.leave": Operation(_leave, "read", "chosen"),
-    "writer.open": Operation(_open_writer, "write"),
-    "writer.lanes": Operation(_lanes, "write", "open"),
-    "writer.last": Operation(_last, "write", "open"),
-    "writer.find": Operation(_find, "write", "open"),
-    "writer.mark": Operation(lambda session, number, time: _writer(session, number).mark(time), "write", "open"),
-    "writer.close": Operation(_close_writer, "write", "chosen"),
-    "transactions.open": Operation(transactions.open_writer, "write"),
-    "transactions.begin": Operation(transactions.begin, "write"),
-    "transactions.close": Operation(transactions.close, "write"),
-    "transactions.commit_all": Operation(transactions.commit_all, "write"),
-    "transactions.last_number": Operation(transactions.last_number, "write"),
-    "transaction.status": Operation(transactions.status, "write", "transaction"),
-    "transaction.ping": Operation(_of_transaction("ping"), "write", "transaction"),
-    "transaction.abort": Operation(transactions.abort, "write", "transaction"),
-    "transaction.write": Operation(transactions.write, "write", "transaction"),
-    "transaction.batch": Operation(transactions.write_batch, "write", "transaction"),
-    "transaction.prepare": Operation(_of_transaction("prepare"), "write", "transaction"),
-    "transaction.event": Operation(transactions.begin_event, "write", "transaction"),
-    "transaction.chunk": Operation(transactions.write_chunk, "write", "transaction"),
-    "transaction.end": Operation(transactions.end_event, "write", "transaction"),
-    "transaction.drop": Operation(transactions.drop_event, "write", "transaction"),
-    "transaction.commit": Operation(transactions.commit, "write", "transaction"),
-    "large.open": Operation(_open_upload, "write", "open"),
-    "large.write": Operation(_write_upload, "write", "open"),
-    "large.commit": Operation(_commit_upload, "write", "open"),
-    "large.drop": Operation(_drop_upload, "write", "open"),
+HANDLERS: Final[dict[type[Operation], Callable[..., Any]]] = {
+    streams.Create: _create_stream,
+    streams.List: _streams,
+    streams.Info: _of_store("stream"),
+    streams.Update: _of_store("update_stream"),
+    streams.Scale: _of_store("scale_stream"),
+    streams.Seal: _of_store("seal_stream"),
+    streams.Delete: _of_store("delete_stream"),
+    streams.Truncate: _of_store("truncate_stream"),
+    streams.Head: _of_store("head"),
+    streams.Tail: _of_store("tail"),
+    streams.SegmentRanges: _of_store("segment_ranges"),
+    streams.NextCut: _next_cut,
+    streams.Watermarks: _of_store("watermarks"),
+    streams.LastWatermark: _of_store("watermark"),
+    streams.CutAtTime: _cut_at_time,
+    streams.TimeWindow: _of_store("time_window"),
+    streams.RegisterConsumer: _register_consumer,
+    streams.Consumers: _of_store("consumers"),
+    streams.UnregisterConsumer: _of_store("unregister_consumer"),
+    streams.Maintain: _of_store("maintain"),
+    streams.SegmentAt: _segment_at,
+    streams.Watch: lambda session, *key: session.watch(key),
+    streams.Unwatch: lambda session, *key: session.unwatch(key),
+    streams.Probe: make_probe,
+    streams.EndProbe: end_probe,
+    streams.Locate: _locate,
+    streams.Times: _times,
+    groups.List: _groups,
+    groups.Create: _create_group,
+    groups.Check: lambda session, group: session.store.reader_group(group).name,
+    groups.Streams: _group_value("streams"),
+    groups.Position: _group_value("position"),
+    groups.Checkpoints: _group_value("checkpoints"),
+    groups.Finished: _group_value("finished"),
+    groups.Readers: _of_group("readers"),
+    groups.ReaderOffline: _of_group("reader_offline"),
+    groups.Checkpoint: _checkpoint,
+    groups.Reset: _of_group("reset"),
+    groups.Lag: _of_group("lag"),
+    groups.Delete: _of_group("delete"),
+    groups.CurrentTimeWindow: _of_group("current_time_window"),
+    readers.Open: _open_reader,
+    readers.Sync: _sync,
+    readers.Finished: _is_finished,
+    readers.Report: _note_places,
+    readers.Record: _record,
+    readers.FinishSegment: _finish_segment,
+    readers.NoteTold: _note_told,
+    readers.Leave: _leave,
+    writers.Open: _open_writer,
+    writers.Lanes: _lanes,
+    writers.Last: _last,
+    writers.Find: _find,
+    writers.Mark: lambda session, number, time: _writer(session, number).mark(time),
+    writers.Close: _close_writer,
+    transactions.Open: _transactions.open_writer,
+    transactions.Begin: _transactions.begin,
+    transactions.Close: _transactions.close,
+    transactions.CommitAll: _transactions.commit_all,
+    transactions.LastNumber: _transactions.last_number,
+    transactions.Status: _transactions.status,
+    transactions.Ping: _of_transaction("ping"),
+    transactions.Abort: _transactions.abort,
+    transactions.Write: _transactions.write,
+    transactions.WriteBatch: _transactions.write_batch,
+    transactions.Prepare: _of_transaction("prepare"),
+    transactions.BeginEvent: _transactions.begin_event,
+    transactions.WriteChunk: _transactions.write_chunk,
+    transactions.EndEvent: _transactions.end_event,
+    transactions.DropEvent: _transactions.drop_event,
+    transactions.Commit: _transactions.commit,
+    writers.OpenUpload: _open_upload,
+    writers.WriteUpload: _write_upload,
+    writers.CommitUpload: _commit_upload,
+    writers.DropUpload: _drop_upload,
 }

@@ -16,8 +16,8 @@ from penstock.wire import BUSY, pack_error
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from penstock.server._operations import About, Operation, Permission
     from penstock.server._session import Session
+    from penstock.wire.operations import About, Operation, Permission
 
 __all__ = [
     "ANONYMOUS",
@@ -109,14 +109,14 @@ def principal_of(context: flight.ServerCallContext) -> Principal:
     return ANONYMOUS if admitted is None else admitted.ask()
 
 
-def check(session: Session, principal: Principal, operation: Operation, args: list[Any]) -> None:
+def check(session: Session, principal: Principal, call: Operation) -> None:
     """Refuse a call that the principal may not make."""
     if principal is ANONYMOUS:
         return
     if principal.name != session.user:
         raise NotPermitted(principal.name, act="use the session of another user", advice="connect as this user")
-    for stream in _ABOUT[operation.about](session, args):
-        check_stream(principal, operation.needs, stream)
+    for stream in _ABOUT[call.about](session, call):
+        check_stream(principal, call.needs, stream)
 
 
 def check_stream(principal: Principal, permission: Permission, stream: str) -> None:
@@ -145,40 +145,24 @@ def check_writer_id(session: Session, stream: str, writer_id: str | None) -> Non
     _logger.info("an administrator uses the writer id of another user", extra=used)
 
 
-def _named(_: Session, args: list[Any]) -> list[str]:
-    return [str(args[0])]
+def _of_group(session: Session, call: Operation) -> Iterable[str]:
+    return session.store.reader_group(call.subject).streams
 
 
-def _pointed_at(_: Session, args: list[Any]) -> list[str]:
-    return [str(getattr(args[0], "stream", args[0]))]
-
-
-def _listed(_: Session, args: list[Any]) -> list[str]:
-    return [str(name) for name in (args[1] if isinstance(args[1], list) else args[1:2])]
-
-
-def _of_group(session: Session, args: list[Any]) -> Iterable[str]:
-    return session.store.reader_group(args[0]).streams
-
-
-def _of_transaction(session: Session, args: list[Any]) -> Iterable[str]:
-    found = session.store.transactions.get(args[0])
+def _of_transaction(session: Session, call: Operation) -> Iterable[str]:
+    found = session.store.transactions.get(call.subject)
     if isinstance(found, Transaction | PreparedTransaction):
         return [found.stream]
     return []  # the answer only says how it has ended
 
 
-def _of_open(session: Session, args: list[Any]) -> Iterable[str]:
-    return session.get(args[0], object).streams  # type: ignore[no-any-return]
-
-
-_ABOUT: Final[Mapping[About, Callable[[Session, list[Any]], Iterable[str]]]] = {
-    "stream": _named,
-    "pointer": _pointed_at,
-    "streams": _listed,
+_ABOUT: Final[Mapping[About, Callable[[Session, Any], Iterable[str]]]] = {
+    "stream": lambda _, call: [call.subject],
+    "pointer": lambda _, call: [call.subject.stream],
+    "streams": lambda _, call: call.streams,
     "group": _of_group,
     "transaction": _of_transaction,
-    "open": _of_open,
+    "open": lambda session, call: session.get(call.subject, object).streams,
     "store": lambda *_: ["*"],
     "chosen": lambda *_: [],
 }

@@ -11,9 +11,10 @@ import logging
 import threading
 import weakref
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 import pyarrow as pa
+from msgspec.structs import astuple
 from pyarrow import flight
 
 from penstock import forks
@@ -22,14 +23,15 @@ from penstock.server import _plain as plain
 from penstock.server._blocks import Blocks
 from penstock.server._calls import Calls
 from penstock.server._limits import UNLIMITED, Limits, share_of_user
-from penstock.server._operations import OPERATIONS, Operation
+from penstock.server._operations import HANDLERS
 from penstock.server._permissions import AuthMiddleware, check, principal_of, user_of
 from penstock.server._session import Session, SessionOver
 from penstock.server._watch import ConnectionWatch, Periodic, UsageTable, close_all
 from penstock.server._writers import ClientWriter
 from penstock.stream import READ_SCHEMA
 from penstock.stream.format import check_arrow
-from penstock.wire import BLOCKS, END, HERE, NOT_BEGUN, PROTOCOL, pack, pack_error, unpack_call
+from penstock.wire import BLOCKS, NOT_BEGUN, PROTOCOL, operations, pack, pack_error, unpack_call
+from penstock.wire.operations import sessions, streams, writers
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -45,9 +47,10 @@ __all__ = ["FlightService"]
 
 _HANG_UP_S: Final = 5.0
 _UNIX: Final = "grpc+unix://"
-_READING: Final = Operation(lambda: None, "read")
-_ENDING: Final = Operation(lambda: None, "read", "chosen")
-_APPENDING: Final = Operation(lambda: None, "write", "open")
+_Action = tuple[str, list[Any]]  # a session, and the arguments
+_Ticket = tuple[Literal["blocks"], str, list[Any]]
+_Append = tuple[Literal["append"], str, Any]
+_Exchange = tuple[Literal["session"], int, Any]
 SESSIONS_MAX: Final = 1_000
 _logger: Final = logging.getLogger("penstock.server")
 
@@ -94,22 +97,20 @@ class FlightService(flight.FlightServerBase):  # type: ignore[misc]
 
     def _act(self, context: flight.ServerCallContext, action: flight.Action) -> list[bytes]:
         self._count(context, action.body.size)
-        session_id, args = _understood(action.body)
+        session_id, args = _understood(action.body, _Action)
         session = self._session(session_id)
-        if action.type == END:
-            with _errors_sent(session):
-                check(session, principal_of(context), _ENDING, args)
-            self._end(session)
-            return [pack([0, None])]
-        if action.type == HERE:
-            return [pack([0, None])]
         with _errors_sent(session):
-            operation = OPERATIONS.get(action.type)
-            if operation is None:
-                raise BadArgument(f"there is no operation {action.type!r}")
+            call = operations.parse(action.type, args)
             session.principal = principal_of(context)  # what was granted may have changed
-            check(session, session.principal, operation, args)
-            answer = operation.run(session, *args)
+            check(session, session.principal, call)
+            if isinstance(call, sessions.End):
+                self._end(session)
+            if isinstance(call, sessions.End | sessions.Here):
+                return [pack([0, None])]
+            handler = HANDLERS.get(type(call))
+            if handler is None:
+                raise BadArgument(f"{call.operation} is not an action")
+            answer = handler(session, *astuple(call))
             return [pack([session.notified, answer])]
 
     def list_flights(self, context: flight.ServerCallContext, criteria: bytes) -> Iterator[flight.FlightInfo]:
@@ -137,13 +138,12 @@ class FlightService(flight.FlightServerBase):  # type: ignore[misc]
             with _errors_sent(None):
                 found = plain.read(self._store, principal_of(context), ticket.ticket)
                 return flight.GeneratorStream(READ_SCHEMA, self._one_call(context, found))
-        what, session_id, args = _understood(ticket.ticket)
+        _, session_id, args = _understood(ticket.ticket, _Ticket)
         session = self._session(session_id)
         with _errors_sent(session):
-            if what != "blocks":
-                raise BadArgument(f"there is nothing called {what!r} to get")
-            check(session, principal_of(context), _READING, args)
-            return flight.GeneratorStream(BLOCKS, self._one_call(context, self._blocks(session, *args)))
+            call = streams.Blocks.of(args)
+            check(session, principal_of(context), call)
+            return flight.GeneratorStream(BLOCKS, self._one_call(context, self._blocks(session, call)))
 
     def _one_call(
         self, context: flight.ServerCallContext, batches: Iterator[pa.RecordBatch]
@@ -155,13 +155,13 @@ class FlightService(flight.FlightServerBase):  # type: ignore[misc]
     def _call(self, context: flight.ServerCallContext) -> AbstractContextManager[None]:
         return self._calls.one(context.peer(), user_of(context))
 
-    def _blocks(self, session: Session, stream: str, segment: int, offset: int, end: int) -> Iterator[pa.RecordBatch]:
+    def _blocks(self, session: Session, call: streams.Blocks) -> Iterator[pa.RecordBatch]:
         with _errors_sent(session):
             try:
-                found = self._store.segments.get(stream, segment)
+                found = self._store.segments.get(call.stream, call.segment)
             except (KeyError, NoSuchStream):  # readers raise it: they know what they have missed
-                raise BadArgument(f"there is no segment {segment} of stream {stream} any more") from None
-            yield from self._blocks_of.between(found, offset, end)
+                raise BadArgument(f"there is no segment {call.segment} of stream {call.stream} any more") from None
+            yield from self._blocks_of.between(found, call.offset, call.end)
 
     def do_put(
         self,
@@ -190,15 +190,16 @@ class FlightService(flight.FlightServerBase):  # type: ignore[misc]
                 count = plain.append(self._store, principal_of(context), name, chunks, self._limits)
                 writer.write(pa.py_buffer(str(count).encode()))
             return
-        _, session_id, number = _understood(descriptor.command)
+        _, session_id, number = _understood(descriptor.command, _Append)
         session = self._session(session_id)
         with _errors_sent(session):
-            client: ClientWriter = session.get(number, ClientWriter)
+            call = writers.Append.of([number])
+            client: ClientWriter = session.get(call.writer, ClientWriter)
             under_way = _UnderWay(session.budget, client)
             try:
                 for chunk in self._counted(context, reader):
                     session.note_seen()
-                    check(session, principal_of(context), _APPENDING, [number])
+                    check(session, principal_of(context), call)
                     under_way.take(_size(chunk))
                     if client.submit(chunk) == 0:
                         answer = client.acknowledge()
@@ -239,12 +240,11 @@ class FlightService(flight.FlightServerBase):  # type: ignore[misc]
         )
         try:
             with _errors_sent(session):
-                what, version, before = _understood(descriptor.command)
-                if what != "session":
-                    raise BadArgument("there is one exchange, called session")
+                _, version, before = _understood(descriptor.command, _Exchange)
                 if version != PROTOCOL:
                     raise ServerError(f"this server speaks version {PROTOCOL} of the protocol, not {version}")
-                older = self._sessions.get(before) if isinstance(before, str) else None
+                call = sessions.Begin.of([version, before])
+                older = None if call.before is None else self._sessions.get(call.before)
                 if older is not None and older.user == session.user:
                     self._end(older)
                 self._begin(session, user_of(context))
@@ -278,8 +278,8 @@ class FlightService(flight.FlightServerBase):  # type: ignore[misc]
         session.end()
         self._sessions.pop(session.id, None)
 
-    def _session(self, session_id: object) -> Session:
-        session = self._sessions.get(session_id) if isinstance(session_id, str) else None
+    def _session(self, session_id: str) -> Session:
+        session = self._sessions.get(session_id)
         if session is None or session.is_over:
             raise SessionOver("the session is over", extra_info=NOT_BEGUN)
         session.note_seen()
@@ -366,9 +366,9 @@ def _size(chunk: flight.FlightStreamChunk) -> int:
     return (0 if batch is None else batch.nbytes) + (0 if metadata is None else metadata.size)
 
 
-def _understood(data: bytes | memoryview) -> Any:  # noqa: ANN401 - whatever was sent
+def _understood(data: bytes | memoryview, form: Any) -> Any:  # noqa: ANN401 - a type for msgspec
     with _errors_sent(None):
-        return unpack_call(data)
+        return unpack_call(data, form)
 
 
 class _all_errors_sent:  # noqa: N801 - as the next one

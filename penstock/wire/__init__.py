@@ -3,6 +3,7 @@
 Calls and their answers are Flight actions with MessagePack in them, blocks are Flight messages. A refusal says whether
 the server is too busy (``BUSY``) or the session is over (``NOT_BEGUN``); in both cases it has done nothing. Both sides
 keep the newest blocks of a followed segment (:class:`Newest`), and bound what is under way (:class:`ByteBudget`).
+:mod:`penstock.wire.operations` describes every call.
 """
 
 from penstock.wire._access_probe import (
@@ -21,9 +22,7 @@ from penstock.wire._values import (
     BLOCKS,
     BLOCKS_MAX,
     BUSY,
-    END,
     ENDED,
-    HERE,
     NOT_BEGUN,
     PROTOCOL,
     cell,
@@ -44,9 +43,7 @@ __all__ = [
     "BLOCKS_MAX",
     "BUSY",
     "CHALLENGE_SIZE",
-    "END",
     "ENDED",
-    "HERE",
     "LEFT_SIZE",
     "NEWEST_SIZE",
     "NOT_BEGUN",

@@ -8,6 +8,7 @@ the client raises the same class. Nothing here is ever evaluated: what is unknow
 from __future__ import annotations
 
 import struct
+from functools import cache
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
@@ -27,9 +28,7 @@ __all__ = [
     "BLOCKS",
     "BLOCKS_MAX",
     "BUSY",
-    "END",
     "ENDED",
-    "HERE",
     "NOT_BEGUN",
     "PROTOCOL",
     "cell",
@@ -43,8 +42,6 @@ __all__ = [
 ]
 
 PROTOCOL: Final = 2
-END: Final = "end"  # the call that ends a session
-HERE: Final = "here"  # the call that does nothing, but shows that the client is alive
 ARE_YOU_THERE: Final = "here?"  # the notification that asks for that call
 BUSY: Final = b"busy"  # goes with a refusal: nothing was done, and a moment later it may be
 NOT_BEGUN: Final = b"not begun"  # goes with a refusal: nothing was done of what was called
@@ -107,11 +104,11 @@ def unpack(data: bytes | memoryview) -> Any:  # noqa: ANN401 - whatever was pack
         raise ServerError(f"what came is not understood ({error}): is it a Penstock of another version?") from error
 
 
-def unpack_call(data: bytes | memoryview) -> Any:  # noqa: ANN401 - whatever was packed
-    """Read a call; a value of the model that is none is something that the operation refuses."""
+def unpack_call(data: bytes | memoryview, form: Any = Any) -> Any:  # noqa: ANN401 - a type for msgspec
+    """Read a call of this form; a value of the model that is none is something that the operation refuses."""
     try:
-        return _call_decoder.decode(data)
-    except msgspec.MsgspecError as error:
+        return _call_decoder(form).decode(data)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise ServerError(f"what came is not understood ({error}): is it a Penstock of another version?") from error
 
 
@@ -164,12 +161,16 @@ def _from_call(code: int, data: memoryview) -> object:
         return _Unfit(bytes(data).decode(errors="replace"))
     try:
         return _from_sent(code, data)
-    except (msgspec.MsgspecError, PenstockError, KeyError) as error:
+    except (msgspec.MsgspecError, PenstockError, KeyError, UnicodeDecodeError, RecursionError) as error:
         return _Unfit(f"something that is none ({error})")
 
 
 _decoder: Final = msgspec.msgpack.Decoder(ext_hook=_from_sent)
-_call_decoder: Final = msgspec.msgpack.Decoder(ext_hook=_from_call)
+
+
+@cache
+def _call_decoder(form: Any) -> msgspec.msgpack.Decoder[Any]:  # noqa: ANN401
+    return msgspec.msgpack.Decoder(form, ext_hook=_from_call)
 
 
 def column_of(data: Bytes) -> pa.Array:

@@ -18,6 +18,7 @@ from penstock.errors import BadArgument, NotPermitted
 from penstock.server._service import FlightService
 from penstock.server._session import Session as ServerSession
 from penstock.wire import CHALLENGE_SIZE, probe_content, probe_name
+from penstock.wire.operations import streams
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from penstock.server._direct_access import AccessProbe
     from penstock.server._permissions import Principal
     from penstock.stream import Engine
+    from penstock.wire.operations import Operation
 
 STREAM: Final = "plant/readings"
 CHALLENGE: Final = bytes(CHALLENGE_SIZE)
@@ -113,7 +115,7 @@ def test_no_file_is_left_by_a_session_that_ends_at_this_very_moment(
 
     monkeypatch.setattr(ServerSession, "keep", keep)
     with pytest.raises(BadArgument, match="over"):
-        far.connection.call("access.probe", STREAM, 0, 0, CHALLENGE)
+        far.connection.call(streams.Probe(STREAM, 0, 0, CHALLENGE))
     assert made
     assert proofs(tmp_path) == []
 
@@ -261,9 +263,9 @@ def test_who_may_not_read_a_stream_is_not_told_where_it_is(store: Engine, tmp_pa
 
     service = FlightService(store, "grpc://127.0.0.1:0", guard=guard)
     with RemoteStore(ServerFinder(f"penstock://127.0.0.1:{service.port}")) as far:
-        for name, *args in (("access.probe", 0, CHALLENGE), ("locate", 0, 1)):
+        for call in (streams.Probe(STREAM, 0, 0, CHALLENGE), streams.Locate(STREAM, 0, 0, 1)):
             with pytest.raises(NotPermitted):
-                far.connection.call(name, STREAM, 0, *args)
+                far.connection.call(call)
     service.shutdown()
     assert proofs(tmp_path) == []
 
@@ -272,7 +274,7 @@ def test_who_may_not_read_a_stream_is_not_told_where_it_is(store: Engine, tmp_pa
 def test_nothing_is_made_for_what_is_not_there(far: RemoteStore, tmp_path: Path, place: tuple[str, int, int]) -> None:
     """A stream may be deleted while it is read; the next one may be within reach."""
     with pytest.raises(BadArgument, match="any more"):
-        far.connection.call("access.probe", *place, CHALLENGE)
+        far.connection.call(streams.Probe(*place, CHALLENGE))
     assert proofs(tmp_path) == []
 
 
@@ -280,7 +282,7 @@ def test_a_client_leaves_one_file_at_most_and_none_when_it_is_gone(far: RemoteSt
     """Whatever it calls, it fills no folder."""
     challenges = [bytes([number]) * CHALLENGE_SIZE for number in range(3)]
     for challenge in challenges:
-        far.connection.call("access.probe", STREAM, 0, 0, challenge)
+        far.connection.call(streams.Probe(STREAM, 0, 0, challenge))
     (path,) = proofs(tmp_path)
     assert path.read_bytes() == probe_content(far.connection.channel.id, challenges[-1])
     assert path.stat().st_mode & 0o077 == path.parent.stat().st_mode & 0o044
@@ -314,11 +316,11 @@ def test_a_connection_that_is_lost_while_it_is_found_out_is_made_again(
     """As with every other call of a reader."""
     call = Channel.call
 
-    def lose(session: Channel, name: str, *args: object) -> object:
-        if name == "access.probe":
+    def lose(channel: Channel, made: Operation) -> object:
+        if isinstance(made, streams.Probe):
             monkeypatch.setattr(Channel, "call", call)
-            session.hang_up()
-        return call(session, name, *args)
+            channel.hang_up()
+        return call(channel, made)
 
     monkeypatch.setattr(Channel, "call", lose)
     assert events_of(far) == EVENTS
@@ -436,9 +438,9 @@ def test_only_files_of_plogs_are_read(
     far.connection.channel.hang_up()
     call = Channel.call
 
-    def elsewhere(channel: Channel, operation: str, *args: object) -> Any:  # noqa: ANN401 - as the operation says
-        answer = call(channel, operation, *args)
-        if operation == "locate":
+    def elsewhere(channel: Channel, made: Operation) -> Any:  # noqa: ANN401 - as the operation says
+        answer = call(channel, made)
+        if isinstance(made, streams.Locate):
             return [[start, time, str(tmp_path / "data" / "plogs" / name), *rest] for start, time, _, *rest in answer]
         return answer
 
@@ -450,8 +452,8 @@ def test_only_files_of_plogs_are_read(
 
 
 @pytest.mark.parametrize("challenge", [b"", b"x" * 31, b"x" * 33, "x" * 32, None])
-def test_a_client_cannot_have_bytes_of_its_choice_written(far: RemoteStore, tmp_path: Path, challenge: object) -> None:
+def test_a_client_cannot_have_bytes_of_its_choice_written(far: RemoteStore, tmp_path: Path, challenge: bytes) -> None:
     """The server writes a digest of the challenge, which has one size."""
     with pytest.raises(BadArgument, match="challenge"):
-        far.connection.call("access.probe", STREAM, 0, 0, challenge)
+        far.connection.call(streams.Probe(STREAM, 0, 0, challenge))
     assert proofs(tmp_path) == []

@@ -18,6 +18,7 @@ from penstock.server import Config, Server
 from penstock.server._service import FlightService
 from penstock.server._users import USERS_FILE, Users
 from penstock.wire import PROTOCOL, pack, unpack
+from penstock.wire.operations import streams
 from tests.server.apart import memory_peak, server_apart
 from tests.server.http2 import Call
 
@@ -70,7 +71,7 @@ def test_a_message_that_is_too_large_is_refused_with_its_size(folder: Path) -> N
             list(client.do_action(flight.Action("head", bytes(3 * MIB))))
         with opened(server.port) as store:
             with pytest.raises(BadArgument, match="max_message_bytes"):
-                store.connection.call("head", "x" * (3 * MIB))
+                store.connection.call(streams.Head("x" * (3 * MIB)))
             store.create_stream(STREAM)
         batch = pa.record_batch({"event": pa.array([bytes(MIB)] * 3)})
         with pytest.raises(flight.FlightServerError, match="max_message_bytes"):
@@ -238,7 +239,7 @@ def test_a_read_that_is_broken_off_ends_on_the_server(folder: Path) -> None:
         part = store.segment_ranges(STREAM)[0]
         session = store.connection.channel
         session.client = keeping = _Keeping(session.client)  # type: ignore[misc]
-        blocks = store.connection.get(session, "blocks", STREAM, 0, 0, part.end)
+        blocks = store.connection.get(session, streams.Blocks(STREAM, 0, 0, part.end))
         next(blocks)
         del blocks
         with pytest.raises(flight.FlightCancelledError):
@@ -335,7 +336,7 @@ def test_a_read_that_is_broken_off_leaves_no_thread_on_the_server(store: Engine)
     service = Service(store, "grpc://127.0.0.1:0")
     with opened(service.port) as far:
         end = store.segments.get(STREAM, 0).tail
-        blocks = far.connection.get(far.connection.channel, "blocks", STREAM, 0, 0, end)
+        blocks = far.connection.get(far.connection.channel, streams.Blocks(STREAM, 0, 0, end))
         next(blocks)
         assert not ended.is_set()
         del blocks

@@ -14,6 +14,7 @@ from penstock.embedded import open_store
 from penstock.errors import DataTruncated, ReaderOffline, StoreUnreachable
 from penstock.stream.group._coordinator import REMOTE_READERS_AWAITED_S
 from penstock.testing import ManualClock
+from penstock.wire.operations import readers
 from tests.stream.group.test_groups import put, rest, take
 from tests.stream.wire_harness import served
 
@@ -236,5 +237,6 @@ def test_a_place_where_nobody_can_be_is_not_believed(
     before = world.store.catalog.group("g").readers["r2"].copy()
     world.kill(besides=two)
     epoch = world.store.catalog.group("g").epoch
-    one.store.connection.call("reader.open", "g", "r2", epoch, [[STREAM, 1, place], [STREAM, 7, 0], ["x", 0, 0]])
+    places = [(STREAM, 1, place), (STREAM, 7, 0), ("x", 0, 0)]
+    one.store.connection.call(readers.Open("g", "r2", epoch, places))
     assert world.store.catalog.group("g").readers["r2"] == before

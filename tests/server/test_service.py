@@ -25,11 +25,11 @@ from penstock.errors import (
 )
 from penstock.model import EventPointer
 from penstock.server import Config, Server
-from penstock.server._operations import OPERATIONS
 from penstock.server._users import USERS_FILE, Users
 from penstock.stream.segment import WakeUp
-from penstock.wire import END
+from penstock.wire.operations import OPERATIONS, groups, readers, sessions, streams, transactions, writers
 from tests.server.following import Following, Seen
+from tests.server.samples import legal_call
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
     from penstock import Store
     from penstock.client import RemoteStore
-    from penstock.server._operations import Operation, Permission
+    from penstock.wire.operations import Operation, Permission
 
 PASSWORD: Final = "correct horse"
 OWN, OTHER = "own/readings", "other/readings"
@@ -214,27 +214,27 @@ def as_user(server: Server, name: str) -> RemoteStore:
     return penstock.connect(server.address, user=name, password=PASSWORD)  # type: ignore[return-value]
 
 
-def arguments(operation: Operation, stream: str, transaction: str) -> list[object]:
-    """Return what to call an operation with, so that it is about a stream, and does no harm if it may be called."""
+def call_about(kind: type[Operation], stream: str, transaction: str) -> Operation:
+    """Return a call that is about a stream, or what belongs to it, and does no harm if it may be made."""
     scope = stream.partition("/")[0]
-    match operation.about:
+    match kind.about:
         case "stream":
-            return [f"{scope}/nothing"]
+            return legal_call(kind, f"{scope}/nothing")
         case "streams":
-            return ["group", [f"{scope}/nothing"], None, None]
+            return legal_call(kind, "group", [f"{scope}/nothing"])
         case "pointer":
-            return [EventPointer(f"{scope}/nothing", 0, 0)]
+            return legal_call(kind, EventPointer(f"{scope}/nothing", 0, 0))
         case "group":
-            return [scope]
+            return legal_call(kind, scope)
         case "transaction":
-            return [transaction]
+            return legal_call(kind, transaction)
         case _:
-            return []
+            return legal_call(kind)
 
 
-def is_refused(store: RemoteStore, name: str, args: list[object]) -> bool:
+def is_refused(store: RemoteStore, call: Operation) -> bool:
     try:
-        store.connection.call(name, *args)
+        store.connection.call(call)
     except NotPermitted:
         return True
     except PenstockError:
@@ -248,13 +248,16 @@ def test_every_operation_asks_for_what_it_needs(guarded: tuple[Server, Users], r
     """Every operation that there is, every role, one's own stream and another: denied unless it was granted."""
     server, _ = guarded
     with as_user(server, "root") as root, as_user(server, role) as store:
-        for name, operation in OPERATIONS.items():
-            if operation.about in ("open", "chosen"):
+        for name, kind in OPERATIONS.items():
+            if kind.about in ("open", "chosen") or kind is groups.Delete:
                 continue  # those have tests of their own
             transaction = root.transactional_writer(stream).begin().id
-            allowed = stream == OWN and operation.needs in ROLES[role] and operation.about != "store"
-            refused = is_refused(store, name, arguments(operation, stream, transaction))
+            allowed = stream == OWN and kind.needs in ROLES[role] and kind.about != "store"
+            refused = is_refused(store, call_about(kind, stream, transaction))
             assert refused is not allowed, f"{role} calls {name} about {stream}"
+        assert is_refused(store, groups.Delete(stream.partition("/")[0])) is not (
+            stream == OWN and groups.Delete.needs in ROLES[role]
+        )
 
 
 @pytest.mark.parametrize("role", ROLES)
@@ -262,22 +265,21 @@ def test_a_prepared_transaction_asks_for_what_its_stream_needs(guarded: tuple[Se
     """Nobody commits or aborts what others have prepared, not by its id, nor among those of a stream of their own."""
     server, _ = guarded
     with as_user(server, "root") as root, as_user(server, role) as store:
-        uid = root.connection.call("transactions.open", OWN, "query")
+        uid = root.connection.call(transactions.Open(OWN, "query"))
         for stream in (OWN, OTHER):
             transaction = root.transactional_writer(stream, "query").begin()
             transaction.write_event(b"event")
             transaction.prepare()
             allowed = stream == OWN and "write" in ROLES[role]
-            for name in ("transaction.status", "transaction.prepare", "transaction.ping", "transaction.batch"):
-                assert is_refused(store, name, [transaction.id]) is not allowed
+            for kind in (transactions.Status, transactions.Prepare, transactions.Ping, transactions.WriteBatch):
+                assert is_refused(store, legal_call(kind, transaction.id)) is not allowed
             for number in (None, 0):
-                refused = is_refused(
-                    store, "transactions.commit_all", [OWN, uid, f"of-{role}", [transaction.id], number, None]
-                )
+                commit = transactions.CommitAll(OWN, uid, f"of-{role}", [transaction.id], number, None)
+                refused = is_refused(store, commit)
                 assert refused is ("write" not in ROLES[role])
             if not allowed:
-                assert is_refused(store, "transaction.commit", [transaction.id, None, []])
-                assert is_refused(store, "transaction.abort", [transaction.id, []])
+                assert is_refused(store, transactions.Commit(transaction.id, None, []))
+                assert is_refused(store, transactions.Abort(transaction.id, []))
             assert transaction.status == ("committed" if allowed else "prepared")
 
 
@@ -288,16 +290,16 @@ def test_what_is_open_asks_again_with_every_call(guarded: tuple[Server, Users], 
     users.grant(role, "admin", "own/*")
     with as_user(server, role) as store:
         session = store.connection.channel
-        writer = store.connection.call("writer.open", OWN, None, "token", False, None)[0]
-        reader = store.connection.call("reader.open", "own", "reader")[0]
+        writer = store.connection.call(writers.Open(OWN, None, "token", False, None))[0]
+        reader = store.connection.call(readers.Open("own", "reader"))[0]
         users.revoke(role, "admin", "own/*")
         if ROLES[role]:
             permission: Permission = "admin" if role == "admin" else role  # type: ignore[assignment]
             users.grant(role, permission, "own/*")
-        for name, operation in OPERATIONS.items():
-            if operation.about == "open":
+        for name, kind in OPERATIONS.items():
+            if kind.about == "open":
                 number = reader if name.startswith("reader") else writer
-                assert is_refused(store, name, [number]) is (operation.needs not in ROLES[role]), name
+                assert is_refused(store, legal_call(kind, number)) is (kind.needs not in ROLES[role]), name
         assert store.connection.channel is session
 
 
@@ -379,9 +381,9 @@ def test_a_session_is_of_its_user_alone(guarded: tuple[Server, Users]) -> None:
         mine = store.connection.channel
         mine.id = root.connection.channel.id
         with pytest.raises(NotPermitted, match="of another user"):
-            store.connection.call("head", OWN)
+            store.connection.call(streams.Head(OWN))
         with pytest.raises(NotPermitted, match="of another user"):
-            store.connection.call(END)
+            store.connection.call(sessions.End())
         assert root.streams()
 
 
@@ -405,20 +407,22 @@ def test_what_is_permitted_for_one_writer_holds_for_no_other(guarded: tuple[Serv
     users.grant("write", "write", OTHER)
     with as_user(server, "write") as store:
         call = store.connection.call
-        mine, theirs = (call("writer.open", one, None, "token", False, None)[0] for one in (OWN, OTHER))
-        upload = call("large.open", theirs)
-        uids = [call("transactions.open", one, None) for one in (OWN, OTHER)]
+        mine, theirs = (call(writers.Open(one, None, "token", False, None))[0] for one in (OWN, OTHER))
+        upload = call(writers.OpenUpload(theirs))
+        uids = [call(transactions.Open(one, None)) for one in (OWN, OTHER)]
         own, other = (
-            call("transactions.begin", one, uid, None, 30.0) for one, uid in zip((OWN, OTHER), uids, strict=True)
+            call(transactions.Begin(one, uid, None, 30.0)) for one, uid in zip((OWN, OTHER), uids, strict=True)
         )
-        event = call("transaction.event", other, 0.5, None, None)
+        event = call(transactions.BeginEvent(other, 0.5, None, None))
         users.revoke("write", "write", OTHER)
-        for name, args in (("write", [b"x"]), ("commit", [0, bytes(64), b"", 0.5]), ("drop", [])):
+        uploads: list[type[Operation]] = [writers.WriteUpload, writers.CommitUpload, writers.DropUpload]
+        events: list[type[Operation]] = [transactions.WriteChunk, transactions.EndEvent, transactions.DropEvent]
+        for kind in uploads:
             with pytest.raises(BadArgument, match="not a large event of writer"):
-                call(f"large.{name}", mine, upload, *args)
-        for name, args in (("chunk", [b"x"]), ("end", []), ("drop", [])):
+                call(legal_call(kind, mine, upload))
+        for kind in events:
             with pytest.raises(BadArgument, match="not an event of transaction"):
-                call(f"transaction.{name}", own, event, *args)
+                call(legal_call(kind, own, event))
 
 
 SERVE: Final = """

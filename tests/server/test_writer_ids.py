@@ -13,6 +13,7 @@ from penstock.errors import BadArgument, NotPermitted, PenstockError
 from penstock.server import Config, Server
 from penstock.server._users import USERS_FILE, Users
 from penstock.stream.segment import writer_hash
+from penstock.wire.operations import transactions, writers
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -79,12 +80,12 @@ def test_a_writer_without_an_id_cannot_carry_the_hash_of_another(
 USES: Final[dict[str, Callable[[RemoteStore, int], Any]]] = {
     "writer": lambda store, _: store.writer(STREAM, "boiler"),
     "transactions": lambda store, _: store.transactional_writer(STREAM, "boiler"),
-    "begin": lambda store, uid: store.connection.call("transactions.begin", STREAM, uid, "boiler", 30.0),
+    "begin": lambda store, uid: store.connection.call(transactions.Begin(STREAM, uid, "boiler", 30.0)),
     "commit_all": lambda store, uid: store.connection.call(
-        "transactions.commit_all", STREAM, uid, "boiler", [], 9, 1_700_000_000_000
+        transactions.CommitAll(STREAM, uid, "boiler", [], 9, 1_700_000_000_000)
     ),
-    "last_number": lambda store, uid: store.connection.call("transactions.last_number", STREAM, uid, "boiler"),
-    "close": lambda store, uid: store.connection.call("transactions.close", STREAM, uid, "boiler"),
+    "last_number": lambda store, uid: store.connection.call(transactions.LastNumber(STREAM, uid, "boiler")),
+    "close": lambda store, uid: store.connection.call(transactions.Close(STREAM, uid, "boiler")),
 }
 
 
@@ -93,7 +94,7 @@ def test_an_id_is_not_for_other_users(server: Server, folder: Path, use: str) ->
     """Another would fence its writer, use up its numbers, abort its transactions or note its time."""
     with as_user(server, "anna") as mine, as_user(server, "berta") as theirs, mine.writer(STREAM, "boiler") as writer:
         writer.write_event(b"0", number=0).result()
-        uid = theirs.connection.call("transactions.open", STREAM, None)
+        uid = theirs.connection.call(transactions.Open(STREAM, None))
         with pytest.raises(NotPermitted, match="writer id boiler of plant/readings, which belongs to another user"):
             USES[use](theirs, uid)
         writer.write_event(b"1", number=1).result()
@@ -174,11 +175,11 @@ def test_a_user_who_makes_up_ids_pushes_out_its_own(folder: Path, monkeypatch: p
 def test_an_id_that_is_no_name_belongs_to_nobody(server: Server) -> None:
     """What cannot be opened is not recorded either."""
     with as_user(server, "anna") as store:
-        uid = store.connection.call("transactions.open", STREAM, None)
-        for name, args in (
-            ("writer.open", ["a b", "token", False, None]),
-            ("transactions.open", ["a b"]),
-            ("transactions.begin", [uid, "a b", 30.0]),
+        uid = store.connection.call(transactions.Open(STREAM, None))
+        for call in (
+            writers.Open(STREAM, "a b", "token", False, None),
+            transactions.Open(STREAM, "a b"),
+            transactions.Begin(STREAM, uid, "a b", 30.0),
         ):
             with pytest.raises(BadArgument):
-                store.connection.call(name, STREAM, *args)
+                store.connection.call(call)

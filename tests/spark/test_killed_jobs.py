@@ -8,15 +8,15 @@ import signal
 import sys
 import threading
 from collections import Counter
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow.dataset as ds
 import pytest
 
 import penstock
-from penstock.server._operations import OPERATIONS
+from penstock.server._operations import HANDLERS
 from penstock.stream import Engine
+from penstock.wire.operations import streams, transactions
 from tests.spark.four_jobs import CHECKPOINTS, COUNTED, IN, MERGED, OTHER, WINDOW_S, run_jobs
 from tests.spark.processes import Gates, done, kill_session, process_of, start, until
 from tests.spark.spark_harness import note_all
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from penstock.model import EventPointer
+    from penstock.wire.operations import Operation
 
 ROUNDS: Final = 3  # of writing: so many windows there are
 KINDS: Final = 400  # of rows that a window has
@@ -73,18 +74,18 @@ class Answers:
         self._monkeypatch, self._said = monkeypatch, threading.Event()
         self.held: Final[set[str]] = set()
 
-    def hold(self, operation: str, which: Callable[..., str | None]) -> None:
+    def hold(self, operation: type[Operation], which: Callable[..., str | None]) -> None:
         """Hold those answers back to which there is a name, which is noted."""
-        known = OPERATIONS[operation]
+        known = HANDLERS[operation]
 
         def run(session: object, *args: Any) -> object:  # noqa: ANN401 - as they come
-            answer = known.run(session, *args)
+            answer = known(session, *args)
             if (name := which(*args)) is not None and not self._said.is_set():
                 self.held.add(name)
                 self._said.wait()
             return answer
 
-        self._monkeypatch.setitem(OPERATIONS, operation, replace(known, run=run))
+        self._monkeypatch.setitem(HANDLERS, operation, run)
 
     def say(self) -> None:
         """Answer from now on."""
@@ -102,8 +103,9 @@ def test_jobs_that_are_killed_have_done_everything_once(
     for job in ("windows", "counted"):
         gates[job].shut()
     answers = Answers(monkeypatch)
-    answers.hold("transactions.commit_all", lambda stream, *args: stream if stream == MERGED and args[-2] else None)
-    answers.hold("segment_at", lambda pointer: "copy" if written.is_copied(pointer, tmp_path / "archive") else None)
+    answers.hold(transactions.CommitAll, lambda stream, *args: stream if stream == MERGED and args[-2] else None)
+    archive = tmp_path / "archive"
+    answers.hold(streams.SegmentAt, lambda pointer: "copy" if written.is_copied(pointer, archive) else None)
 
     def is_in_the_middle() -> bool:
         half = any((tmp_path / "windows").rglob("_temporary/0/task_*"))  # of two tasks

@@ -78,7 +78,7 @@ class Doors:
 
 
 DOORS: list[tuple[str, Callable[[Doors, Any], object], str, Sequence[object]]] = [
-    ("create_stream name", lambda d, bad: d.store.create_stream(bad), "invalid stream name", NO_NAMES),
+    ("create_stream name", lambda d, bad: d.store.create_stream(bad), "stream name", NO_NAMES),
     ("create_stream segments", lambda d, bad: d.store.create_stream("a/b", bad), "segments", [*NO_COUNTS, 10_001]),
     ("create_stream config", lambda d, bad: d.store.create_stream("a/b", config=bad), "config", NO_OBJECTS),
     ("create_stream exist_ok", lambda d, bad: d.store.create_stream(STREAM, exist_ok=bad), "exist_ok", [1, "no", None]),

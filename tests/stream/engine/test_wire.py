@@ -32,6 +32,7 @@ from penstock.server._writers import ClientWriter
 from penstock.stream.read._reader import READER_LEASE_S
 from penstock.stream.transaction import Transaction, TransactionalWriter
 from penstock.wire import SmallBlock, pack_error, unpack_error
+from penstock.wire.operations import transactions
 from tests.log.harness import SECONDS_MAX
 from tests.stream.harness import STREAM
 from tests.stream.large_harness import events_of, make_limits_small
@@ -43,6 +44,7 @@ if TYPE_CHECKING:
     from penstock.server._service import FlightService
     from penstock.stream import Engine, Reader
     from penstock.testing import ManualClock
+    from penstock.wire.operations import Operation
 
 
 class Served:
@@ -384,16 +386,14 @@ def test_a_prepared_transaction_is_committed_alone_although_the_connection_was_l
 
 @pytest.mark.parametrize(
     ("words", "data", "places"),
-    [(b"123", b"", b""), (bytes(4), b"", b""), (bytes(8), b"x", bytes(8)), (bytes(4), b"", bytes(3)), (5, b"", b"")],
+    [(b"123", b"", b""), (bytes(4), b"", b""), (bytes(8), b"x", bytes(8)), (bytes(4), b"", bytes(3))],
 )
-def test_a_batch_that_is_none_is_refused_by_the_owner(
-    wire: Served, words: object, data: object, places: object
-) -> None:
+def test_a_batch_that_is_none_is_refused_by_the_owner(wire: Served, words: bytes, data: bytes, places: bytes) -> None:
     """Whoever sends it: a length that is wrong would be another event's bytes."""
     client = wire.connect()
     transaction = client.transactional_writer(STREAM).begin()
     with pytest.raises(BadArgument, match="batch"):
-        client.connection.call("transaction.batch", transaction.id, words, data, places, 0, b"")
+        client.connection.call(transactions.WriteBatch(transaction.id, words, data, places, 0, b""))
     transaction.write_batch([b"a"])
     transaction.commit()
     assert events_of(wire.inside) == [b"a"]
@@ -563,9 +563,9 @@ def test_a_reader_at_the_tail_asks_for_nothing_but_the_next_block(
         assert take(reader, 1) == [b"before"]
         call, names = Channel.call, list[str]()
 
-        def noted(session: Channel, name: str, *args: object) -> object:
-            names.append(name)
-            return call(session, name, *args)
+        def noted(channel: Channel, made: Operation) -> object:
+            names.append(made.operation)
+            return call(channel, made)
 
         monkeypatch.setattr(Channel, "call", noted)
         for event in (b"one", b"two"):

@@ -1,0 +1,23 @@
+"""The operations of the wire, each described once: arguments, permission, and whether it may be repeated.
+
+A client makes a call as a value of one of these classes, and the server checks what it gets against the same class,
+before anything is touched. An operation is an action, unless its description says otherwise; the action's type is its
+name, and its body has the arguments in the order of the fields.
+"""
+
+from penstock.wire.operations import groups, readers, sessions, streams, transactions, writers
+from penstock.wire.operations._operation import OPERATIONS, About, Operation, Permission, parse
+
+__all__ = [
+    "OPERATIONS",
+    "About",
+    "Operation",
+    "Permission",
+    "groups",
+    "parse",
+    "readers",
+    "sessions",
+    "streams",
+    "transactions",
+    "writers",
+]

@@ -1,0 +1,103 @@
+"""Operations about reader groups."""
+
+from typing import Annotated
+
+from msgspec import Meta
+
+from penstock.wire.operations._arguments import GroupName, GroupPlace, Name, ReaderPosition, StreamName, Timeout
+from penstock.wire.operations._operation import Operation, declare
+
+
+class _OfGroup(Operation):
+    group: GroupName
+
+
+@declare("reader_groups", "read", "chosen", repeats=True)
+class List(Operation):
+    """List the groups all of whose streams the user may read."""
+
+
+@declare("create_reader_group", "read", "streams")
+class Create(Operation):
+    """Create a group; repeated, it might find the one that it has created itself."""
+
+    name: GroupName
+    streams: Annotated[list[StreamName], Meta(max_length=10_000, description="a list of names of streams")]
+    start: GroupPlace | None
+    end: GroupPlace | None
+    exist_ok: bool
+
+    @property
+    def may_repeat(self) -> bool:
+        """Whether one that is there is what was asked for."""
+        return self.exist_ok
+
+
+@declare("group.check", "read", "group", repeats=True)
+class Check(_OfGroup):
+    """Find out whether there is such a group."""
+
+
+@declare("group.streams", "read", "group", repeats=True)
+class Streams(_OfGroup):
+    """Return the streams that a group reads."""
+
+
+@declare("group.position", "read", "group", repeats=True)
+class Position(_OfGroup):
+    """Return how far the readers of a group have come."""
+
+
+@declare("group.checkpoints", "read", "group", repeats=True)
+class Checkpoints(_OfGroup):
+    """Return the last checkpoints of a group."""
+
+
+@declare("group.finished", "read", "group", repeats=True)
+class Finished(_OfGroup):
+    """Return whether a group has read everything."""
+
+
+@declare("group.readers", "read", "group", repeats=True)
+class Readers(_OfGroup):
+    """Return the names of the readers of a group."""
+
+
+@declare("group.lag", "read", "group", repeats=True)
+class Lag(_OfGroup):
+    """Return how far a group is behind."""
+
+
+@declare("group.current_time_window", "read", "group", repeats=True)
+class CurrentTimeWindow(_OfGroup):
+    """Return between which times a group is in a stream."""
+
+    stream: StreamName | None
+
+
+@declare("group.reader_offline", "read", "group")
+class ReaderOffline(_OfGroup):
+    """End a reader that does not answer."""
+
+    reader_id: Name
+    position: ReaderPosition | None
+
+
+@declare("group.checkpoint", "read", "group")
+class Checkpoint(_OfGroup):
+    """Have all readers of a group come to a checkpoint."""
+
+    name: Name
+    timeout: Timeout | None
+
+
+@declare("group.reset", "read", "group")
+class Reset(_OfGroup):
+    """Let a group read on from another place, without its readers."""
+
+    to: GroupPlace
+
+
+@declare("group.delete", "read", "group")
+class Delete(_OfGroup):
+    """Delete a group."""

@@ -1,0 +1,22 @@
+"""Operations of a client's session."""
+
+from penstock.wire.operations._arguments import Name, Number
+from penstock.wire.operations._operation import Operation, declare
+
+
+@declare("session", "read", "chosen", repeats=True)
+class Begin(Operation):
+    """Open a channel, as the descriptor of a DoExchange; ``before`` is the session that it replaces."""
+
+    version: Number
+    before: Name | None
+
+
+@declare("end", "read", "chosen", repeats=True)
+class End(Operation):
+    """End the session."""
+
+
+@declare("here", "read", "chosen", repeats=True)
+class Here(Operation):
+    """Show that the client is alive."""

@@ -1,0 +1,107 @@
+"""Operations of a writer; a writer that was disconnected opens itself again, and then repeats those that it may."""
+
+from typing import Annotated
+
+from msgspec import Meta
+
+from penstock.wire.operations._arguments import (
+    Bytes,
+    Digest,
+    Header,
+    KeyPosition,
+    Name,
+    Number,
+    StreamName,
+    Time,
+)
+from penstock.wire.operations._operation import Operation, declare
+
+_Blocks = Annotated[
+    list[tuple[Number, Number, Number, Digest]],
+    Meta(max_length=1_000_000, description="a list of blocks: a segment, the last number, how many, and a digest"),
+]
+
+
+class _OfWriter(Operation):
+    writer: Number
+
+
+class _OfUpload(_OfWriter):
+    upload: Number
+
+
+@declare("writer.open", "write", repeats=True)
+class Open(Operation):
+    """Open a writer; one that was disconnected sends the highest number that it has used."""
+
+    stream: StreamName
+    writer_id: Name | None
+    token: Name
+    notes_time: bool
+    sent: Number | None
+
+
+@declare("append", "write", "open")
+class Append(_OfWriter):
+    """Append the blocks of a writer, as the descriptor of a DoPut."""
+
+
+@declare("writer.lanes", "write", "open", repeats=True)
+class Lanes(_OfWriter):
+    """Return the segments that take events now."""
+
+
+@declare("writer.last", "write", "open", repeats=True)
+class Last(_OfWriter):
+    """Return up to which number the events with a key are in a segment."""
+
+    segment: Number
+    place: KeyPosition
+
+
+@declare("writer.find", "write", "open", repeats=True)
+class Find(_OfWriter):
+    """Return which blocks are durable."""
+
+    blocks: _Blocks
+
+
+@declare("writer.mark", "write", "open", repeats=True)
+class Mark(_OfWriter):
+    """Note a time behind all that the writer has written."""
+
+    time: Time
+
+
+@declare("writer.close", "write", "chosen", repeats=True)
+class Close(_OfWriter):
+    """Close a writer."""
+
+    for_good: bool
+
+
+@declare("large.open", "write", "open", repeats=True)
+class OpenUpload(_OfWriter):
+    """Begin a large event; one that no client knows of ends with the session."""
+
+
+@declare("large.write", "write", "open")
+class WriteUpload(_OfUpload):
+    """Add bytes to a large event."""
+
+    data: Bytes
+
+
+@declare("large.commit", "write", "open")
+class CommitUpload(_OfUpload):
+    """Make a large event part of the stream."""
+
+    size: Number
+    head: Header
+    columns: Bytes
+    position: KeyPosition
+
+
+@declare("large.drop", "write", "open", repeats=True)
+class DropUpload(_OfUpload):
+    """Forget a large event."""
