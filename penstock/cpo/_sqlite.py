@@ -10,7 +10,9 @@
 
 from __future__ import annotations
 
+import os
 import sqlite3
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -59,6 +61,8 @@ class SqliteDatabase:
     def __init__(self, url: str, path: str | None) -> None:
         self.url = url
         self.path = url if path is None else str(Path(path).absolute())
+        if path is not None:
+            _make_private(self.path)
         self.engine = _engine(":memory:" if path is None else self.path)
 
     def is_new(self, connection: Connection) -> bool:
@@ -84,6 +88,12 @@ class SqliteDatabase:
         if code & 0xFF in _UNAVAILABLE:  # the higher bits are an extended code, which is in the name
             return CpoUnavailable(self.url, reason=f"{cause} ({name})")
         return CpoCorrupt(self.path, offset=None, reason=f"{cause} ({name})")
+
+
+def _make_private(path: str) -> None:
+    """Create the file, if there is none, closed to other users; SQLite would let them read it, and so hold its lock."""
+    with suppress(OSError):  # it is there, or SQLite says why it cannot be
+        os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
 
 
 def _engine(path: str) -> Engine:

@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 __all__ = ["OsDisk", "OsFile", "map_file", "owner_name"]
 
 _LOCK_NAME: Final = "LOCK"
+_FOLDER_MODE: Final = 0o700
+_FILE_MODE: Final = 0o600
+_READ_BY_OTHERS: Final = 0o044
 _CLOSED: Final = -1  # not a descriptor: every call with it fails
 _OFFSET: Final = ctypes.c_int64  # off_t, on every system of 64 bits
 _MAP_FAILED: Final = ctypes.c_void_p(-1).value
@@ -101,7 +104,7 @@ def _make_folder(folder: Path) -> None:
     if folder.is_dir():
         return
     _make_folder(folder.parent)
-    folder.mkdir(exist_ok=True)
+    folder.mkdir(_FOLDER_MODE, exist_ok=True)
     parent_fd = os.open(folder.parent, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(parent_fd)
@@ -115,7 +118,10 @@ def owner_name() -> str:
 
 
 class OsDisk:
-    """A folder of the operating system, created if there is none."""
+    """A folder of the operating system, created if there is none, closed to other users.
+
+    If its user opens it to them, files that are created from then on can be read by those who may list the folder.
+    """
 
     def __init__(self, folder: Path | str) -> None:
         self._folder = Path(folder).absolute()
@@ -134,14 +140,15 @@ class OsDisk:
 
     def create(self, name: str) -> OsFile:
         """Create a file and open it."""
-        return OsFile(self._os_open(name, os.O_RDWR | os.O_CREAT | os.O_EXCL))
+        mode = _FILE_MODE | os.fstat(self._folder_fd).st_mode & _READ_BY_OTHERS
+        return OsFile(self._os_open(name, os.O_RDWR | os.O_CREAT | os.O_EXCL, mode))
 
     def open(self, name: str) -> OsFile:
         """Open a file."""
         return OsFile(self._os_open(name, os.O_RDWR))
 
-    def _os_open(self, name: str, flags: int) -> int:
-        return os.open(name, flags | os.O_CLOEXEC, 0o644, dir_fd=self._folder_fd)
+    def _os_open(self, name: str, flags: int, mode: int = _FILE_MODE) -> int:
+        return os.open(name, flags | os.O_CLOEXEC, mode, dir_fd=self._folder_fd)
 
     def remove(self, name: str) -> None:
         """Remove a file."""

@@ -13,17 +13,21 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-__all__ = ["alone_in", "replace_file"]
+__all__ = ["LOCK_FILE", "alone_in", "replace_file"]
 
+LOCK_FILE: Final = "server.lock"
 _FLAGS: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
 
 
 @contextmanager
 def alone_in(folder: Path) -> Iterator[None]:
-    """Let no other process change files of ours in the folder meanwhile; the folder is made if it is not there."""
+    """Let no other process change files of ours in the folder meanwhile; the folder is made if it is not there.
+
+    The lock is a file of its own: other users may be able to open the folder, and so to lock that.
+    """
     try:
-        folder.mkdir(parents=True, exist_ok=True)
-        fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        folder.mkdir(0o700, parents=True, exist_ok=True)
+        fd = os.open(folder / LOCK_FILE, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
     except OSError as error:
         raise FolderUnusable(str(folder), reason=error.strerror or str(error)) from error
     try:
