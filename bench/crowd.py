@@ -1,7 +1,8 @@
 """Many clients of one server: readers that follow one stream, and writers that wait for each of their events.
 
 Run it on an otherwise idle machine: ``python -m bench.crowd [FOLDER]``; the folder is made, filled and removed. Every
-client has a connection of its own. The clients share the processors with the server, as the figures show.
+reader has a connection of its own; writers have one for each process, or one each. All of them share the processors
+with the server.
 """
 
 from __future__ import annotations
@@ -59,11 +60,12 @@ print(*late, flush=True)
 WRITE = """
 import sys, threading, time
 import penstock
-port, writers, seconds = sys.argv[1], int(sys.argv[2]), float(sys.argv[3])
+port, writers, seconds, connections = sys.argv[1], int(sys.argv[2]), float(sys.argv[3]), int(sys.argv[4])
 counts = []
+stores = [penstock.connect(f"penstock://127.0.0.1:{port}") for _ in range(connections)]
 
-def write():
-    with penstock.connect(f"penstock://127.0.0.1:{port}") as store, store.writer("bench/crowd") as writer:
+def write(number):
+    with stores[number % connections].writer("bench/crowd") as writer:
         writer.write_event(bytes(100)).result()
         ready.wait()
         ready.wait()
@@ -74,7 +76,7 @@ def write():
         counts.append(count)
 
 ready = threading.Barrier(writers + 1)
-threads = [threading.Thread(target=write) for _ in range(writers)]
+threads = [threading.Thread(target=write, args=(number,)) for number in range(writers)]
 for thread in threads:
     thread.start()
 ready.wait()
@@ -112,13 +114,13 @@ def readers(folder: Path) -> Iterator[Figure]:
     )
 
 
-def writers(folder: Path) -> Iterator[Figure]:
-    """Show how many events many writers write that wait for each of them."""
+def writers(folder: Path, connections: int) -> Iterator[Figure]:
+    """Show how many events many writers write that wait for each of them, over so many connections a process."""
     with ExitStack() as stack:
         port = stack.enter_context(process(SERVE, str(folder)))
         store = stack.enter_context(penstock.connect(f"penstock://127.0.0.1:{port}"))
         store.create_stream(STREAM, 4)
-        args = (str(WRITERS // PROCESSES), str(ACKS_S))
+        args = (str(WRITERS // PROCESSES), str(ACKS_S), str(connections))
         crowd = [stack.enter_context(started(WRITE, str(port), *args)) for _ in range(PROCESSES)]
         for one in crowd:
             assert said(one) == "ready\n", "the writers did not start"
@@ -127,17 +129,18 @@ def writers(folder: Path) -> Iterator[Figure]:
             one.stdin.write("go\n")
             one.stdin.flush()
         acks = sum(int(said(one)) for one in crowd)
-    found = acks / ACKS_S
-    yield Figure(
-        f"{WRITERS} writers of single events: acks/s against {ACKS_PER_S}", found / ACKS_PER_S, 1.0, {"/s": found}
-    )
+    found, shared = acks / ACKS_S, connections < WRITERS // PROCESSES
+    name = f"{WRITERS} writers of single events, {PROCESSES * connections} connections: acks/s against {ACKS_PER_S}"
+    yield Figure(name, found / ACKS_PER_S, 1.0 if shared else None, {"/s": found})
 
 
 def main() -> None:
     """Measure and print."""
     with tempfile.TemporaryDirectory(dir=sys.argv[1] if len(sys.argv) > 1 else None) as name:
         folder = Path(name)
-        figures = [*readers(folder / "readers"), *writers(folder / "writers")]
+        figures = [*readers(folder / "readers")]
+        for connections in (1, WRITERS // PROCESSES):
+            figures += writers(folder / f"writers-{connections}", connections)
     report("many clients of one server", figures)
 
 
