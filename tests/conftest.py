@@ -8,11 +8,14 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+import pytest
 from hypothesis import settings
 from xdist.scheduler import LoadScopeScheduling
 
+from tests.warm_python import warm_python
+
 if TYPE_CHECKING:
-    import pytest
+    from collections.abc import Iterator
 
 # A slow machine is not a bug: no test fails because one of its examples took long. The same examples every time, so
 # that a change fails for what it changed; PENSTOCK_EXPLORE=1 looks for new ones.
@@ -35,6 +38,14 @@ os.environ["PENSTOCK_OWNER_IDLE_S"] = "2"
 
 _ON_SPARK: Final = ("tests/spark/", "tests/cli/test_cli_commands", "tests/cli/test_cli_demo", "tests/cli/test_cli_jobs")
 _ON_CLUSTER: Final = "tests/spark/test_cluster.py"
+
+
+@pytest.fixture(scope="session")
+def python_of_spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Let a Spark that this process starts have a Python that starts at once."""
+    with warm_python(tmp_path_factory.mktemp("python")) as executable, pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYSPARK_PYTHON", str(executable))
+        yield
 
 
 class _Scheduler(LoadScopeScheduling):  # type: ignore[misc]

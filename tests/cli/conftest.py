@@ -100,8 +100,9 @@ def short_servers(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture(scope="package")
-def spark_of_all() -> Iterator[None]:
+def spark_of_all(python_of_spark: None) -> Iterator[None]:
     """Let the Spark that a command starts go on to the last test of the package."""
+    del python_of_spark
     yield
     session = SparkSession.getActiveSession()
     if session is not None:

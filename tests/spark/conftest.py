@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import sys
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
@@ -25,8 +23,8 @@ MAINTENANCE_INTERVAL_S = 0.05
 
 
 @pytest.fixture(scope="session")
-def spark() -> Iterator[SparkSession]:
-    os.environ["PYSPARK_PYTHON"] = sys.executable
+def spark(python_of_spark: None) -> Iterator[SparkSession]:
+    del python_of_spark
     session = (
         SparkSession.builder.master("local[2]")
         .config("spark.ui.enabled", "false")
