@@ -72,11 +72,13 @@ class ClientReader:
         ]
 
     def note_seen(self, places: Mapping[Key, int] | None = None, returned: Mapping[Key, int] | None = None) -> None:
-        """Note that the client is alive, and where its reader is."""
+        """Note that the client is alive, and where its reader is; ``BadArgument`` where no reader can be."""
         self._seen = self._clock.elapsed()
         if places is not None:
-            self._places = dict(places)
-            self._returned = dict(places if returned is None else returned)
+            returned = places if returned is None else returned
+            known = self._places.items() | self._returned.items()
+            self.membership.check_places((places.items() | returned.items()) - known)
+            self._places, self._returned = dict(places), dict(returned)
 
     def end_if_left_behind(self) -> bool:
         """End the session if its client is gone and that was not noticed yet; return whether it is over."""

@@ -1,7 +1,8 @@
 """The catalog: which streams and reader groups exist, remembered in a log of its own.
 
 Every change is a record, durable before its caller goes on, unless the caller says that it may be forgotten in a
-crash: then it becomes durable with the next one that may not. Records of one commit are kept all or none. When the
+crash: then it becomes durable with the next one that may not. Records are decoded again before they are written, so
+that nothing is written that cannot be read. Records of one commit are kept all or none. When the
 log has grown to several times what there is to know, a snapshot is written and the plogs before it are deleted, so
 opening a store reads no more than that.
 
@@ -23,6 +24,7 @@ from typing import TYPE_CHECKING, Final
 
 from penstock.errors import (
     AppendTooLarge,
+    BadArgument,
     CpoUnavailable,
     DiskFailed,
     DiskFull,
@@ -34,7 +36,7 @@ from penstock.errors import (
 from penstock.model import check_kind
 from penstock.ports import uninterrupted
 from penstock.stream.catalog._catalog_log import replay, snapshot_appends
-from penstock.stream.format import encode_records
+from penstock.stream.format import encode_checked, encode_records
 
 if TYPE_CHECKING:
     from penstock.log import LogStream, PendingLogAppend
@@ -176,6 +178,7 @@ class Catalog:
         Return when it is durable if it was submitted before; otherwise it may be forgotten in a crash.
         """
         with self.lock:
+            encode_checked([record])
             self._state.apply(record)
             try:
                 self._write([record] if pending is None else [], durable=pending is not None)
@@ -202,12 +205,13 @@ class Catalog:
         Return when they are durable or, with ``certain``, when no full disk can keep them from being.
         """
         self._check()
+        data = encode_checked(records)
         try:
             while self._owed:
-                self._append(self._owed[0])
+                self._append(self._owed[0], encode_records(self._owed[0]))
                 del self._owed[0]
-            in_order = not certain or self._log.next_append(len(encode_records(records))).in_order
-            pending = self._append(records) if records else None
+            in_order = not certain or self._log.next_append(len(data)).in_order
+            pending = self._append(records, data) if records else None
             in_doubt = certain and pending is not None and not (in_order and pending.is_certain)
             if self._unsettled and (durable or in_doubt or len(self._unsettled) > _UNSETTLED_MAX):
                 self._unsettled[-1][0].result()
@@ -223,8 +227,7 @@ class Catalog:
             raise
         return pending
 
-    def _append(self, records: list[Record]) -> PendingLogAppend:
-        data = encode_records(records)
+    def _append(self, records: list[Record], data: bytes) -> PendingLogAppend:
         pending = self._log.submit(data)
         self._grown += len(data)
         self._unsettled.append((pending, records))
@@ -255,7 +258,7 @@ class Catalog:
             return
         try:
             self._write_snapshot()
-        except (*_REFUSED, AppendTooLarge) as error:
+        except (*_REFUSED, AppendTooLarge, BadArgument) as error:
             with suppress(PenstockError):  # then the catalog has failed, and says so at the next change
                 self._find_lost()
             self._snapshot_at = self._grown + _SNAPSHOT_EVERY_MIN

@@ -8,7 +8,14 @@ import msgspec
 
 from penstock.errors import StreamCorrupt
 from penstock.stream.catalog._catalog_state import CatalogState
-from penstock.stream.format import SnapshotBegin, SnapshotEnd, SnapshotRecord, decode_records, encode_records
+from penstock.stream.format import (
+    SnapshotBegin,
+    SnapshotEnd,
+    SnapshotRecord,
+    decode_records,
+    encode_checked,
+    encode_records,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -28,11 +35,11 @@ def snapshot_appends(state: CatalogState) -> Iterator[bytes]:
     for record in state.snapshot():
         more = len(encode_records([record]))
         if batch and size + more > _APPEND_SIZE:
-            yield encode_records(batch)
+            yield encode_checked(batch)
             batch, size = [], 0
         batch.append(record)
         size += more
-    yield encode_records(batch)
+    yield encode_checked(batch)
 
 
 def replay(log: LogStream) -> tuple[CatalogState, int]:

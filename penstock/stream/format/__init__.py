@@ -73,7 +73,7 @@ from penstock.stream.format._keys import (
     pack_positions,
     unpack_positions,
 )
-from penstock.stream.format._records import Record, decode_records, encode_records
+from penstock.stream.format._records import Record, decode_records, encode_checked, encode_records
 from penstock.stream.format._schema import READ_SCHEMA, TIME_TYPE
 from penstock.stream.format._snapshot_records import (
     CommitsFull,
@@ -195,6 +195,7 @@ __all__ = [
     "check_columns",
     "check_position",
     "decode_records",
+    "encode_checked",
     "encode_records",
     "header_sizes",
     "headers_column",

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import msgspec
 
-from penstock.model import StreamConfig  # noqa: TC001 - msgspec looks it up when it decodes
+from penstock.model import NUMBER_MAX, StreamConfig
 
 __all__ = [
     "ConsumerMoved",
@@ -21,7 +23,8 @@ __all__ = [
     "WritersForgotten",
 ]
 
-Offsets = dict[int, int]
+_Number = Annotated[int, msgspec.Meta(ge=0, le=NUMBER_MAX)]
+Offsets = dict[_Number, _Number]
 """An offset by segment."""
 
 

@@ -41,6 +41,7 @@ from penstock.stream.format import (
 )
 from penstock.stream.group._losses import Losses
 from penstock.stream.read import READER_LEASE_S
+from penstock.stream.segment import is_reader_place
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -156,9 +157,21 @@ class Coordinator:
         """Whether a position is valid: a remote reader may claim anything."""
         try:
             segment, end = self.segments.get(*key), self.end_of(key)
-            return place <= (segment.tail if end is None else end) and segment.is_border(place)
+            return place <= (segment.tail if end is None else end) and is_reader_place(segment, place)
         except (KeyError, PenstockError):
             return False  # truncated away, or deleted
+
+    def check_place(self, key: Key, place: int) -> None:
+        """Refuse a position that a remote reader cannot have; what was truncated away is not looked at.
+
+        It needs no lock.
+        """
+        state = self.catalog.streams.get(key[0])
+        if key[0] not in self.streams or state is None or key[1] not in state.segments:
+            return
+        if place < state.head.get(key[1], 0) or self._is_place(key, place):
+            return
+        raise BadArgument(f"invalid place {place}: no event of segment {key[1]} of {key[0]} begins or ends there")
 
     @property
     def is_waiting(self) -> bool:
@@ -280,6 +293,9 @@ class Coordinator:
         stream, segment = key
         state = self.catalog.stream(stream)
         if key in self.state.readers[reader_id] and segment in state.segments:
+            limit = self.end_of(key)
+            if end != (state.segments[segment].end if limit is None else limit):
+                raise BadArgument(f"segment {segment} of {stream} is not read to its end at {end}")
             done = SegmentDone(self.name, reader_id, stream, segment, end, *map(sorted, state.succession(segment)))
             self._commit(done, durable=bool(self.state.guests))
             self.alert(besides=reader_id)

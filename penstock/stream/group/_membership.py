@@ -9,7 +9,7 @@ from penstock.stream.group._coordinator import let_go
 from penstock.stream.read import Assignment
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from penstock.model import TimeWindow
     from penstock.stream.catalog import Key
@@ -84,6 +84,11 @@ class LocalMembership:
             if self._member.error is None:
                 self._coordinator.leave(self._member, places)
                 self._member.stop(StoreClosed(f"reader {self._member.reader_id!r}"))
+
+    def check_places(self, places: Iterable[tuple[Key, int]]) -> None:
+        """Refuse positions that no reader can have: a remote reader may send anything."""
+        for key, place in places:
+            self._coordinator.check_place(key, place)
 
     def segment(self, key: Key) -> Segment:
         """Return a segment; ``KeyError`` if it was truncated away."""

@@ -9,7 +9,7 @@ from penstock.stream.segment._large_event import FRAME_SIZE, LargeBlock, LargeEv
 from penstock.stream.segment._logs import CATALOG_LOG, Logs, segment_log, watermark_log
 from penstock.stream.segment._plog_sizes import PLOGS_KEPT, plog_sizes
 from penstock.stream.segment._readable import READ_SIZE, ReadableSegment, Times
-from penstock.stream.segment._scan import block_at, is_border, large_event, scan
+from penstock.stream.segment._scan import block_at, is_border, is_reader_place, large_event, scan
 from penstock.stream.segment._segment import PendingBlock, Segment, SegmentEnded
 from penstock.stream.segment._segment_writers import TABLE_EVERY_BLOCKS, NumbersTaken
 from penstock.stream.segment._segments import Segments
@@ -51,6 +51,7 @@ __all__ = [
     "highest_number",
     "inherit",
     "is_border",
+    "is_reader_place",
     "large_event",
     "plog_sizes",
     "scan",

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from penstock.stream.format import AnyBlock
     from penstock.stream.segment._readable import ReadableSegment
 
-__all__ = ["block_at", "event_border", "is_border", "large_event", "scan"]
+__all__ = ["block_at", "event_border", "is_border", "is_reader_place", "large_event", "scan"]
 
 
 def block_at(segment: ReadableSegment, offset: int) -> AnyBlock | None:
@@ -61,6 +61,14 @@ def is_border(segment: ReadableSegment, offset: int) -> bool:
         return True
     block = block_at(segment, offset)
     return block is not None and block.index_at(offset) is not None
+
+
+def is_reader_place(segment: ReadableSegment, offset: int) -> bool:
+    """Whether a reader may be at ``offset``: at a border, or between two blocks of a damaged large event."""
+    if offset in (0, segment.tail):
+        return True
+    block = block_at(segment, offset)
+    return block is not None and (block.start == offset or block.index_at(offset) is not None)
 
 
 def event_border(segment: ReadableSegment, offset: int, *, low: int) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from contextlib import contextmanager
 from itertools import count
 from typing import TYPE_CHECKING, Final
@@ -9,18 +10,18 @@ from typing import TYPE_CHECKING, Final
 import pytest
 
 from penstock.cpo import open_cpo
-from penstock.errors import DiskFailed, DiskFull, PenstockError
+from penstock.errors import BadArgument, DiskFailed, DiskFull, PenstockError
 from penstock.log import MetadataManager, PlogSizes
 from penstock.model import StreamConfig
 from penstock.plog import FilePlogs
 from penstock.stream.catalog._catalog import Catalog
-from penstock.stream.format import StreamCreated, StreamStopped
+from penstock.stream.format import ConsumerMoved, StreamCreated, StreamStopped
 from penstock.testing import MemoryDisk
 from tests.log.harness import GatedPlogs
 from tests.stream.large_harness import settle
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from penstock.cpo import Cpo
 
@@ -113,3 +114,26 @@ def test_a_catalog_that_does_not_know_what_it_kept_stops_and_is_read_again(cpo: 
     with catalog_on(disk, cpo) as (catalog, *_):
         catalog.commit(created(2))
         assert {0, 2} <= {one.uid for one in catalog.streams.values()}
+
+
+@pytest.mark.parametrize("place", ["text", 1.5, math.nan, -5, True, None, 1 << 63, 1 << 70, b"7", [7], "\ud800"])
+def test_what_cannot_be_read_again_is_not_written(cpo: Cpo, place: int) -> None:
+    """A store whose catalog holds one such record does not open, whichever part of the program has made it."""
+    disk = MemoryDisk()
+    with catalog_on(disk, cpo) as (catalog, _, _):
+        catalog.commit(created(0))
+        bad = ConsumerMoved("plant/stream-0", "consumer", {0: place})
+        changes: list[Callable[[], object]] = [
+            lambda: catalog.commit(bad),
+            lambda: catalog.commit_reading(bad, durable=True),
+            lambda: catalog.submit(bad),
+            lambda: catalog.settle(bad),
+        ]
+        for change in changes:
+            with pytest.raises(BadArgument, match="cannot be recorded"):
+                change()
+        assert not catalog.stream("plant/stream-0").consumers
+        assert not catalog.is_failed
+        catalog.commit(created(1))
+    with catalog_on(disk, cpo) as (catalog, _, _):
+        assert list(catalog.streams) == ["plant/stream-0", "plant/stream-1"]
