@@ -21,6 +21,7 @@
     ├── NotAuthenticated           the server does not accept the credentials
     ├── NotPermitted               the user lacks a permission
     ├── NoSuchUser, UserExists     the server has no such user, or already has one
+    ├── NoSuchToken                the user has no token with this id
     ├── BadConfig (BadArgument)    a setting of the server is invalid; the error names its source and its key
     ├── AddressUnusable            the server cannot listen at this address
     ├── CertificateUnusable        a certificate or its key is missing, damaged, expired or not ours
@@ -85,6 +86,7 @@ from penstock.errors._server import (
     CertificateUnusable,
     ForkedNetwork,
     LoginsBusy,
+    NoSuchToken,
     NoSuchUser,
     NotAuthenticated,
     NotPermitted,
@@ -178,6 +180,7 @@ __all__ = [
     "NoSuchPlog",
     "NoSuchReader",
     "NoSuchStream",
+    "NoSuchToken",
     "NoSuchTransaction",
     "NoSuchUser",
     "NotAuthenticated",

@@ -10,6 +10,7 @@ __all__ = [
     "CertificateUnusable",
     "ForkedNetwork",
     "LoginsBusy",
+    "NoSuchToken",
     "NoSuchUser",
     "NotAuthenticated",
     "NotPermitted",
@@ -88,6 +89,14 @@ class NoSuchUser(PenstockError):
     def __init__(self, user: str) -> None:
         super().__init__(f"no user {user!r}: add the user with penstock user add")
         self.user = user
+
+
+class NoSuchToken(PenstockError):
+    """The user has no token with this id: it was revoked, has expired, or belongs to another user."""
+
+    def __init__(self, user: str, token_id: str) -> None:
+        super().__init__(f"user {user!r} has no token {token_id!r}: list them with penstock user tokens")
+        self.user, self.token_id = user, token_id
 
 
 class UserExists(PenstockError):

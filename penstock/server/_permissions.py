@@ -24,6 +24,7 @@ __all__ = [
     "AuthMiddleware",
     "Guard",
     "Principal",
+    "asking",
     "check",
     "check_stream",
     "check_writer_id",
@@ -105,8 +106,13 @@ def user_of(context: flight.ServerCallContext) -> str | None:
 
 def principal_of(context: flight.ServerCallContext) -> Principal:
     """Return the principal of a call, with its grants of this moment: they may change during a long call."""
+    return asking(context)()
+
+
+def asking(context: flight.ServerCallContext) -> Callable[[], Principal]:
+    """Return a function that does what :func:`principal_of` does, also where the context is gone."""
     admitted = context.get_middleware(_NAME)
-    return ANONYMOUS if admitted is None else admitted.ask()
+    return (lambda: ANONYMOUS) if admitted is None else admitted.ask
 
 
 def check(session: Session, principal: Principal, call: Operation) -> None:

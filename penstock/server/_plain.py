@@ -21,7 +21,7 @@ from penstock.server._permissions import check_stream
 from penstock.stream import READ_SCHEMA
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from penstock.server._limits import Limits
     from penstock.server._permissions import Principal
@@ -67,15 +67,23 @@ def is_ticket(data: bytes) -> bool:
     return data.startswith(b"{")
 
 
-def read(store: Engine, principal: Principal, data: bytes) -> Iterator[pa.RecordBatch]:
-    """Return the events that a ticket asks for."""
+def read(store: Engine, ask: Callable[[], Principal], data: bytes) -> Iterator[pa.RecordBatch]:
+    """Return the events that a ticket asks for, as long as the principal may read them."""
     try:
         ticket = msgspec.json.decode(data, type=_Ticket)
     except msgspec.MsgspecError as error:
         raise BadArgument(f'this is no ticket, which looks like {{"stream": "scope/name"}}: {error}') from error
-    check_stream(principal, "read", ticket.stream)
+    check_stream(ask(), "read", ticket.stream)
     start, end = (StreamCut.parse(place) if isinstance(place, str) else place for place in (ticket.start, ticket.end))
-    return store.read(ticket.stream, start, end)
+    return _while_permitted(ask, ticket.stream, store.read(ticket.stream, start, end))
+
+
+def _while_permitted(
+    ask: Callable[[], Principal], stream: str, batches: Iterator[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
+    for batch in batches:
+        check_stream(ask(), "read", stream)
+        yield batch
 
 
 def name_in(descriptor: flight.FlightDescriptor) -> str:
@@ -86,12 +94,13 @@ def name_in(descriptor: flight.FlightDescriptor) -> str:
     return "/".join(path)
 
 
-def append(store: Engine, principal: Principal, name: str, reader: Any, limits: Limits) -> int:  # noqa: ANN401 - of Flight
+def append(store: Engine, ask: Callable[[], Principal], name: str, reader: Any, limits: Limits) -> int:  # noqa: ANN401 - of Flight
     """Append batches of events, with their keys and headers; return how many, once all are durable."""
-    check_stream(principal, "write", name)
+    check_stream(ask(), "write", name)
     count = 0
     with store.writer(name) as writer:
         for chunk in reader:
+            check_stream(ask(), "write", name)  # again: a call may last for days
             batch: pa.RecordBatch | None = chunk.data
             names = [] if batch is None else batch.schema.names
             if batch is None or names.count("event") != 1 or names.count("key") > 1 or names.count("headers") > 1:

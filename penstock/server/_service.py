@@ -18,13 +18,13 @@ from msgspec.structs import astuple
 from pyarrow import flight
 
 from penstock import forks
-from penstock.errors import BadArgument, NoSuchStream, PenstockError, ServerError
+from penstock.errors import BadArgument, NoSuchStream, NotAuthenticated, PenstockError, ServerError
 from penstock.server import _plain as plain
 from penstock.server._blocks import Blocks
 from penstock.server._calls import Calls
 from penstock.server._limits import UNLIMITED, Limits, share_of_user
 from penstock.server._operations import HANDLERS
-from penstock.server._permissions import AuthMiddleware, check, principal_of, user_of
+from penstock.server._permissions import AuthMiddleware, asking, check, principal_of, user_of
 from penstock.server._session import Session, SessionOver
 from penstock.server._watch import ConnectionWatch, Periodic, UsageTable, close_all
 from penstock.server._writers import ClientWriter
@@ -34,11 +34,11 @@ from penstock.wire import BLOCKS, NOT_BEGUN, PROTOCOL, operations, pack, pack_er
 from penstock.wire.operations import sessions, streams, writers
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from contextlib import AbstractContextManager
 
     from penstock.server._blocks import NewBlocks
-    from penstock.server._permissions import Guard
+    from penstock.server._permissions import Guard, Principal
     from penstock.stream import Engine
     from penstock.stream.segment import Segment
     from penstock.wire import ByteBudget
@@ -46,6 +46,7 @@ if TYPE_CHECKING:
 __all__ = ["FlightService"]
 
 _HANG_UP_S: Final = 5.0
+_CREDENTIALS_S: Final = 1.0  # how soon a client is disconnected whose password or token has ended
 _UNIX: Final = "grpc+unix://"
 _Action = tuple[str, list[Any]]  # a session, and the arguments
 _Ticket = tuple[Literal["blocks"], str, list[Any]]
@@ -83,6 +84,8 @@ class FlightService(flight.FlightServerBase):  # type: ignore[misc]
         if limits is not UNLIMITED:
             self._watches.append(ConnectionWatch(self.port, limits, self._usages))
             self._watches.append(Periodic(self._end_silent, "penstock-silence"))
+        if guard is not None:
+            self._watches.append(Periodic(self._end_revoked, "penstock-credentials", every_s=_CREDENTIALS_S))
 
     def release_in_child(self) -> None:
         """Let it not be shut down when the child ends, which would wait for threads that are not there."""
@@ -136,14 +139,14 @@ class FlightService(flight.FlightServerBase):  # type: ignore[misc]
         self._count(context, len(ticket.ticket))
         if plain.is_ticket(ticket.ticket):
             with _errors_sent(None):
-                found = plain.read(self._store, principal_of(context), ticket.ticket)
+                found = plain.read(self._store, asking(context), ticket.ticket)
                 return flight.GeneratorStream(READ_SCHEMA, self._one_call(context, found))
         _, session_id, args = _understood(ticket.ticket, _Ticket)
         session = self._session(session_id)
         with _errors_sent(session):
-            call = streams.Blocks.of(args)
-            check(session, principal_of(context), call)
-            return flight.GeneratorStream(BLOCKS, self._one_call(context, self._blocks(session, call)))
+            call, ask = streams.Blocks.of(args), asking(context)
+            check(session, ask(), call)
+            return flight.GeneratorStream(BLOCKS, self._one_call(context, self._blocks(session, ask, call)))
 
     def _one_call(
         self, context: flight.ServerCallContext, batches: Iterator[pa.RecordBatch]
@@ -155,13 +158,15 @@ class FlightService(flight.FlightServerBase):  # type: ignore[misc]
     def _call(self, context: flight.ServerCallContext) -> AbstractContextManager[None]:
         return self._calls.one(context.peer(), user_of(context))
 
-    def _blocks(self, session: Session, call: streams.Blocks) -> Iterator[pa.RecordBatch]:
+    def _blocks(self, session: Session, ask: Callable[[], Principal], call: streams.Blocks) -> Iterator[pa.RecordBatch]:
         with _errors_sent(session):
             try:
                 found = self._store.segments.get(call.stream, call.segment)
             except (KeyError, NoSuchStream):  # readers raise it: they know what they have missed
                 raise BadArgument(f"there is no segment {call.segment} of stream {call.stream} any more") from None
-            yield from self._blocks_of.between(found, call.offset, call.end)
+            for batch in self._blocks_of.between(found, call.offset, call.end):
+                check(session, ask(), call)  # again: it may take long, and what was granted may be revoked
+                yield batch
 
     def do_put(
         self,
@@ -187,7 +192,7 @@ class FlightService(flight.FlightServerBase):  # type: ignore[misc]
         if descriptor.descriptor_type == flight.DescriptorType.PATH:
             with _errors_sent(None):
                 name, chunks = plain.name_in(descriptor), self._counted(context, reader)
-                count = plain.append(self._store, principal_of(context), name, chunks, self._limits)
+                count = plain.append(self._store, asking(context), name, chunks, self._limits)
                 writer.write(pa.py_buffer(str(count).encode()))
             return
         _, session_id, number = _understood(descriptor.command, _Append)
@@ -232,7 +237,7 @@ class FlightService(flight.FlightServerBase):  # type: ignore[misc]
         limits = self._limits
         session = Session(
             self._store,
-            principal_of(context),
+            asking(context),
             is_cancelled=context.is_cancelled,
             inflight=limits.max_inflight_bytes,
             silent_s=limits.idle_timeout_s,
@@ -284,6 +289,17 @@ class FlightService(flight.FlightServerBase):  # type: ignore[misc]
             raise SessionOver("the session is over", extra_info=NOT_BEGUN)
         session.note_seen()
         return session
+
+    def _end_revoked(self) -> None:
+        """End the sessions of clients whose password or token is not valid any more."""
+        for session in list(self._sessions.values()):
+            try:
+                session.ask()
+            except NotAuthenticated as error:
+                _logger.info("ending a session", extra={"user": session.user, "reason": str(error)})
+                self._end(session)
+            except PenstockError:
+                pass  # it cannot be checked now; each call is checked by itself
 
     def _end_silent(self) -> None:
         """End the sessions of clients that are gone, though their channels are not broken."""

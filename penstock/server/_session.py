@@ -42,7 +42,7 @@ SessionOver = flight.FlightUnavailableError
 
 
 class Session:
-    """One client of a ``principal``; ``is_cancelled`` returns whether its channel is broken.
+    """One client; ``ask`` returns its principal of this moment, ``is_cancelled`` whether its channel is broken.
 
     It may have ``inflight`` bytes under way. After half of ``silent_s`` without a call it is asked for one.
     ``new_blocks`` returns the blocks between two places of a segment, if the client may read them.
@@ -51,7 +51,7 @@ class Session:
     def __init__(
         self,
         store: Engine,
-        principal: Principal,
+        ask: Callable[[], Principal],
         *,
         is_cancelled: Callable[[], bool],
         inflight: float = math.inf,
@@ -59,7 +59,8 @@ class Session:
         new_blocks: Callable[[str, Segment, int, int], NewBlocks] = lambda *_: [],
     ) -> None:
         self.id: Final = secrets.token_hex(16)
-        self.store, self.principal, self.user = store, principal, principal.name
+        self.store, self.ask, self.principal = store, ask, ask()
+        self.user: Final = self.principal.name
         self._lock = threading.Lock()
         self._ending = threading.Lock()  # held until everything is let go
         self._wake_up = WakeUp()

@@ -26,7 +26,15 @@ from typing import TYPE_CHECKING, Final, Literal, NamedTuple, get_args
 import argon2
 import msgspec
 
-from penstock.errors import BadArgument, LoginsBusy, NoSuchUser, NotAuthenticated, UserExists, UsersCorrupt
+from penstock.errors import (
+    BadArgument,
+    LoginsBusy,
+    NoSuchToken,
+    NoSuchUser,
+    NotAuthenticated,
+    UserExists,
+    UsersCorrupt,
+)
 from penstock.model import check_kind, check_name, check_positive, check_stream_name, shown
 from penstock.ports import SystemClock
 from penstock.server._files import alone_in, replace_file
@@ -38,7 +46,7 @@ if TYPE_CHECKING:
 
     from penstock.ports import Clock
 
-__all__ = ["USERS_FILE", "Grant", "Permission", "User", "Users"]
+__all__ = ["USERS_FILE", "Grant", "Permission", "TokenInfo", "User", "Users"]
 
 Permission = Literal["read", "write", "admin"]
 
@@ -55,8 +63,8 @@ _NOBODY: Final = "$argon2id$v=19$m=65536,t=3,p=4$OXkRyLLE9gPXGbj+58+U8Q$O8XuDekk
 
 
 _TOKEN_UNKNOWN: Final = (
-    "the token is not known here: it is mistyped, of another server, expired long ago, or its user was removed; "
-    "make one with penstock user token"
+    "the token is not known here: it is mistyped, of another server, expired long ago, was revoked, or its user was "
+    "removed or got another password; make one with penstock user token"
 )
 
 
@@ -83,6 +91,14 @@ class User(msgspec.Struct, frozen=True):
     def may(self, permission: Permission, stream: str) -> bool:
         """Whether something was granted that permits this."""
         return any(grant.covers(permission, stream) for grant in self.grants)
+
+
+class TokenInfo(NamedTuple):
+    """What may be shown of a token: its id, which is no secret, and when it expires, in seconds since 1970."""
+
+    token_id: str
+    user: str
+    expires: float
 
 
 class _User(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -205,7 +221,10 @@ class Users:
     # Changes
 
     def add(self, name: str, password: str, *, replace: bool = False) -> None:
-        """Add a user without grants; with ``replace``, an existing user gets another password."""
+        """Add a user without grants; with ``replace``, an existing user gets another password and loses all tokens.
+
+        A password is replaced because others may know it, and they may have made tokens.
+        """
         check_name("user", name)
         _check_password(password)
         hashed = self._hasher.hash(_encoded(password))
@@ -214,7 +233,7 @@ class Users:
             if name in old.users and not replace:
                 raise UserExists(name)
             grants = old.users[name].grants if name in old.users else ()
-            return _with_user(old, name, _User(hashed, grants))
+            return _with_user(_without_tokens(old, name), name, _User(hashed, grants))
 
         self._change(added)
 
@@ -224,7 +243,7 @@ class Users:
         def removed(old: _Content) -> _Content:
             _check_known(old, name)
             users = {other: one for other, one in old.users.items() if other != name}
-            return _Content(users=users, tokens={key: one for key, one in old.tokens.items() if one.user != name})
+            return _Content(users=users, tokens=_without_tokens(old, name).tokens)
 
         self._change(removed)
         self._cached.pop(name, None)
@@ -249,13 +268,37 @@ class Users:
             now = self._clock.now()
             alive = {key: one for key, one in old.tokens.items() if now < one.expires}
             if sum(one.user == name for one in alive.values()) >= TOKENS_MAX:
-                raise BadArgument(f"user {name!r} has {TOKENS_MAX} tokens: wait until one expires")
+                raise BadArgument(f"user {name!r} has {TOKENS_MAX} tokens: revoke some with penstock user expire")
             return _Content(
                 users=old.users, tokens={**alive, token_id: _Token(name, _digest(secret), now + lifetime_s)}
             )
 
         self._change(added)
         return f"{token_id}.{secret}"
+
+    def tokens(self, name: str | None = None) -> list[TokenInfo]:
+        """Return the tokens of a user, or of all, that have not expired; the next to expire first."""
+        content, now = self._content(), self._clock.now()
+        if name is not None:
+            _check_known(content, name)
+        found = (TokenInfo(key, one.user, one.expires) for key, one in content.tokens.items())
+        mine = (one for one in found if now < one.expires and name in (None, one.user))
+        return sorted(mine, key=lambda one: (one.expires, one.token_id))
+
+    def revoke_tokens(self, name: str, token_id: str | None = None) -> int:
+        """End the token of a user with this id, or all tokens of the user; return how many had not expired."""
+        ended: list[TokenInfo] = []
+
+        def revoked(old: _Content) -> _Content:
+            mine = self.tokens(name)
+            ended[:] = [one for one in mine if token_id in (None, one.token_id)]
+            if token_id is not None and not ended:
+                raise NoSuchToken(name, token_id)
+            gone = {one.token_id for one in ended}
+            return _Content(users=old.users, tokens={key: one for key, one in old.tokens.items() if key not in gone})
+
+        self._change(revoked)
+        return len(ended)
 
     # The file
 
@@ -332,6 +375,10 @@ def _grant(permission: Permission, pattern: str) -> Grant:
 def _check_known(content: _Content, name: str) -> None:
     if name not in content.users:
         raise NoSuchUser(name)
+
+
+def _without_tokens(content: _Content, name: str) -> _Content:
+    return _Content(users=content.users, tokens={key: one for key, one in content.tokens.items() if one.user != name})
 
 
 def _with_user(content: _Content, name: str, user: _User) -> _Content:

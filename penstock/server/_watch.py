@@ -77,8 +77,8 @@ class UsageTable:
 class Periodic:
     """A thread that runs a task periodically. The task may wait for the disk, so no other thread waits for it."""
 
-    def __init__(self, task: Callable[[], None], name: str) -> None:
-        self._task = task
+    def __init__(self, task: Callable[[], None], name: str, *, every_s: float = _ROUND_S) -> None:
+        self._task, self._every_s = task, every_s
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._work, name=name, daemon=True)
         self._thread.start()
@@ -89,7 +89,7 @@ class Periodic:
         self._thread.join(_END_S)
 
     def _work(self) -> None:
-        while not self._over.wait(_ROUND_S):
+        while not self._over.wait(self._every_s):
             try:
                 self._task()
             except Exception:  # the next time may be better

@@ -146,3 +146,25 @@ def test_damaged_file_is_told(call: Call, users: Users, here: Path) -> None:
     result = call("user", "ls")
     assert result.code == 1
     assert "penstock-data/users.json is damaged" in result.err
+
+
+def test_tokens_are_listed_and_revoked(call: Call, users: Users) -> None:
+    """By their ids: a token is shown once, and whoever revokes it need not have it."""
+    call("user", "add", "anna", stdin=b"secret\n")
+    made = [call("user", "token", "anna", "--lifetime", time).out.strip() for time in ("1h", "2h", "3h")]
+    ids = [token.partition(".")[0] for token in made]
+    listed = [line.split("\t") for line in call("user", "tokens").lines]
+    assert [row[:2] for row in listed] == [[token_id, "anna"] for token_id in ids]
+    shown = json.loads(call("user", "tokens", "anna", "--json").out)
+    assert [(one["id"], str(one["expires"])) for one in shown] == [(row[0], row[2]) for row in listed]
+    assert not any(token.partition(".")[2] in call("user", "tokens").out for token in made)
+    assert call("user", "expire", "anna", "--token", ids[0]).out == "anna: 1 token revoked\n"
+    assert call("user", "expire", "anna", "--token", made[1]).out == "anna: 1 token revoked\n", (
+        "the whole token will do"
+    )
+    assert [one.token_id for one in users.tokens()] == [ids[2]]
+    result = call("user", "expire", "anna", "--token", ids[0])
+    assert (result.code, result.err.count("\n")) == (1, 1)
+    assert "list them with penstock user tokens" in result.err
+    assert call("user", "expire", "anna").out == "anna: 1 token revoked\n"
+    assert call("user", "tokens", "anna").lines == []

@@ -30,7 +30,7 @@ def clock(store: Engine) -> ManualClock:
 
 @pytest.fixture
 def session(store: Engine) -> Session:
-    return Session(store, ANONYMOUS, is_cancelled=lambda: False, silent_s=100)
+    return Session(store, lambda: ANONYMOUS, is_cancelled=lambda: False, silent_s=100)
 
 
 def told(session: Session) -> list[object]:

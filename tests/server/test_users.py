@@ -16,6 +16,7 @@ from penstock.errors import (
     BadArgument,
     FolderUnusable,
     LoginsBusy,
+    NoSuchToken,
     NoSuchUser,
     NotAuthenticated,
     PenstockError,
@@ -489,3 +490,54 @@ def test_changes_at_once_are_all_kept(users: Users, path: Path) -> None:
     for thread in threads:
         thread.join()
     assert len(list(users)) == 9
+
+
+# Tokens that are revoked
+
+
+def test_tokens_are_listed_without_their_secrets(users: Users, clock: ManualClock) -> None:
+    """An administrator sees who could come in, and until when; by the id, which the token begins with."""
+    users.add("bert", "hidden")
+    late, soon, others = users.token("anna", 7200), users.token("anna", 3600), users.token("bert", 60)
+    ids = [token.partition(".")[0] for token in (others, soon, late)]
+    assert [(one.token_id, one.user) for one in users.tokens()] == list(zip(ids, ["bert", "anna", "anna"], strict=True))
+    assert [one.expires - clock.now() for one in users.tokens("anna")] == [3600, 7200]
+    clock.advance(3600)
+    assert [one.token_id for one in users.tokens()] == [ids[2]], "what has expired is not valid"
+    with pytest.raises(NoSuchUser):
+        users.tokens("nobody")
+
+
+def test_revoked_token_is_refused_and_others_stay(users: Users, path: Path) -> None:
+    """By a server that runs, too; one that has leaked must not be of use until it expires."""
+    leaked, kept = users.token("anna", 3600), users.token("anna", 3600)
+    assert users.authenticate_token(leaked).name == "anna"
+    assert Users.open(path, clock=users._clock).revoke_tokens("anna", leaked.partition(".")[0]) == 1
+    with pytest.raises(NotAuthenticated, match="revoked"):
+        users.authenticate_token(leaked)
+    assert users.authenticate_token(kept).name == "anna"
+    assert users.revoke_tokens("anna") == 1
+    assert users.tokens() == []
+    assert users.revoke_tokens("anna") == 0
+
+
+def test_a_token_of_another_user_is_not_revoked(users: Users) -> None:
+    """A mistyped id, or name, is told."""
+    users.add("bert", "hidden")
+    token_id = users.token("bert", 3600).partition(".")[0]
+    for name, wrong in (("anna", token_id), ("bert", "0" * 16)):
+        with pytest.raises(NoSuchToken, match="list them with penstock user tokens"):
+            users.revoke_tokens(name, wrong)
+    with pytest.raises(NoSuchUser):
+        users.revoke_tokens("nobody")
+    assert [one.token_id for one in users.tokens()] == [token_id]
+
+
+def test_tokens_end_with_a_new_password(users: Users) -> None:
+    """Who knew the old one may have made some."""
+    users.add("bert", "hidden")
+    token, other = users.token("anna", 3600), users.token("bert", 3600)
+    users.add("anna", "better", replace=True)
+    with pytest.raises(NotAuthenticated):
+        users.authenticate_token(token)
+    assert users.authenticate_token(other).name == "bert"

@@ -13,7 +13,7 @@ EXAMPLE = "penstock user add bert"
 def add(
     name: NameArgument,
     *,
-    replace: Annotated[bool, typer.Option("--replace", help="Set a new password for an existing user.")] = False,
+    replace: Annotated[bool, typer.Option("--replace", help="Set a new password; the tokens of the user end.")] = False,
     store: FolderOption = STORE_DEFAULT,
 ) -> None:
     """Add a user without permissions; the password is prompted for, or read from the standard input."""
