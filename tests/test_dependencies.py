@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import subprocess
 import sys
 import tomllib
 from pathlib import Path
@@ -82,3 +83,9 @@ def test_what_is_imported_beside_the_package_is_declared(folder: str) -> None:
 def test_what_is_declared_is_imported() -> None:
     """Each package costs a download, an update and trust, so none stays that nothing uses."""
     assert declared("delta", "server", "spark") - NOT_OURS == set(imported("penstock"))
+
+
+def test_what_plans_a_query_does_not_wait_for_pandas() -> None:
+    """Spark starts a process for every query that reads a stream, and pandas would be half of what it imports."""
+    code = "import sys, penstock.spark; assert 'pandas' not in sys.modules"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

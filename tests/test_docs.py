@@ -90,6 +90,7 @@ def folder(tmp_path: Path) -> Iterator[Path]:
 
 
 @pytest.mark.long
+@pytest.mark.usefixtures("python_of_spark")
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
 def test_every_block_runs(document: Path, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A newcomer copies these lines; the first one that fails is where most of them leave.
@@ -128,8 +129,12 @@ def test_script_of_the_readme_runs_again(folder: Path) -> None:
 
 
 @pytest.mark.long
-def test_first_scripts_run_in_the_folder_of_the_readme(folder: Path) -> None:
-    """A newcomer goes from page to page without a new folder for each, and runs a script twice."""
+def test_first_scripts_run_in_the_folder_of_the_readme(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A newcomer goes from page to page without a new folder for each, and runs a script twice.
+
+    Nothing tells Spark which Python to use.
+    """
+    monkeypatch.delenv("PYSPARK_PYTHON", raising=False)
     for name in (
         "README.md",
         "docs/streams.md",

@@ -16,7 +16,7 @@ import pytest
 
 from tests.sampling import EXPLORES
 
-pytestmark = pytest.mark.long
+pytestmark = [pytest.mark.long, pytest.mark.usefixtures("python_of_spark")]
 
 EXAMPLES: Final = Path(__file__).parent.parent / "examples"
 WINDOWS: Final = ("2026-11-01 08:00:00|      60", "2026-11-01 08:00:30|      60", "2026-11-01 08:01:00|      60")
@@ -27,7 +27,7 @@ MISSING: Final = [name for name in ("grpc", "grpc_status", "yaml", "zstandard") 
 def run(*command: str, cwd: Path) -> subprocess.CompletedProcess[str]:
     root = EXAMPLES.parent
     paths = [str(root), *filter(None, [os.environ.get("PYTHONPATH")])]
-    environment = os.environ | {"PYTHONPATH": os.pathsep.join(paths), "PYSPARK_PYTHON": sys.executable}
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(paths)}
     return subprocess.run(command, cwd=cwd, env=environment, capture_output=True, text=True, check=False, timeout=300)
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from contextlib import suppress
 from datetime import datetime  # noqa: TC003 - msgspec looks it up
-from functools import reduce
+from functools import cache, reduce
 from typing import TYPE_CHECKING, Annotated, Final
 
 import msgspec
@@ -42,10 +42,7 @@ class _Event(msgspec.Struct, frozen=True, gc=False):
 _TIME: Final = pa.timestamp("us", "UTC")
 _decoder: Final = msgspec.json.Decoder(_Event)
 _list_decoder: Final = msgspec.json.Decoder(list[msgspec.Raw])
-_FRAME: Final = [
-    pa.array([text.replace(b" ", b""), text], pa.binary())
-    for text in (b'{"type": "', b'", "ts": "', b'", "data": ', b"}")
-]
+_FRAME: Final = (b'{"type": "', b'", "ts": "', b'", "data": ', b"}")
 
 
 def futoin_columns(
@@ -114,11 +111,17 @@ def _plain_fields(events: pa.Array) -> tuple[npt.NDArray[np.bool_], list[pa.Arra
     pieces = _cut(events)
     columns = [pieces.take(pa.array(np.arange(place, len(pieces), _PIECES))) for place in range(_PIECES)]
     kinds, times, data = columns[1::2]
-    framed = map(pc.is_in, columns[::2], _FRAME)
+    framed = map(pc.is_in, columns[::2], _frames())
     plain = reduce(pc.and_, [*framed, _are_kinds(kinds), _may_be_times(times)])
     kinds, times, data = (one.filter(plain) for one in (kinds, times, data))
     _check_values(data)
     return plain.to_numpy(zero_copy_only=False), [kinds.cast(pa.string()), times.cast(pa.string()).cast(_TIME), data]
+
+
+@cache
+def _frames() -> list[pa.Array]:
+    """Return both forms of each part of the frame, made on first use: pyarrow imports pandas to make an array."""
+    return [pa.array([text.replace(b" ", b""), text], pa.binary()) for text in _FRAME]
 
 
 def _cut(events: pa.Array) -> pa.Array:
