@@ -6,12 +6,11 @@ process (``memory:``), both with the same code on another disk.
 """
 
 from penstock.model import PlogId
+from penstock.plog._block import LocatedBlocks, copy_located, folder_place, read_located
 from penstock.plog._files import FilePlogs
-from penstock.plog._interface import PendingAppend, Plogs
-from penstock.plog._located import LocatedBlocks, copy_located, folder_place, read_located
-from penstock.plog._open import open_plogs
+from penstock.plog._interface import PendingAppend, Plogs, open_plogs
+from penstock.plog._journal import SyncTimes
 from penstock.plog._replica import APPEND_SIZE_MAX, PLOG_SIZE_DEFAULT, PLOG_SIZE_MAX, PlogInfo
-from penstock.plog._sync_times import SyncTimes
 
 __all__ = [
     "APPEND_SIZE_MAX",

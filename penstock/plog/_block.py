@@ -1,31 +1,64 @@
-"""The block: the stored form of one append.
+"""The block: the stored form of one append, and the places of blocks in a file.
 
 A block carries a checksum and its own offset, so neither a torn, a stale nor a misdirected write passes for a block.
-Blocks follow each other after the plog's head; the offsets that readers use count the bodies only.
+Blocks follow each other after the head of the file; the offsets that readers use count the bodies only.
+
+Another process of this machine can read blocks without the owner: the process that owns the plogs says which blocks are
+acknowledged and where they are (:class:`LocatedBlocks`); they never change again. The reading process maps the file and
+checks each block, as the owner does.
 """
 
 from __future__ import annotations
 
+import os
 import struct
 from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from penstock.plog._checksum import crc32c
+import google_crc32c
+import numpy as np
+
+from penstock.errors import PlogCorrupt
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from penstock.ports import Bytes
 
-__all__ = ["PLOG_BLOCK_HEADER_SIZE", "PlogBlockHeader", "block_matches", "pack_block_header", "unpack_block_header"]
+__all__ = [
+    "HEAD_SIZE",
+    "PLOG_BLOCK_HEADER_SIZE",
+    "LocatedBlocks",
+    "PlogBlockHeader",
+    "block_matches",
+    "copy_located",
+    "crc32c",
+    "folder_place",
+    "pack_block_header",
+    "read_located",
+    "unpack_block_header",
+]
 
+HEAD_SIZE: Final = 4096  # of the file; the first block follows it
 _HEADER: Final = struct.Struct(">HBxIQI")
 _CHECKED: Final = struct.Struct(">HBxIQ")
 PLOG_BLOCK_HEADER_SIZE: Final = _HEADER.size
 assert PLOG_BLOCK_HEADER_SIZE == 20, "on disk since format 1: a new size needs a new kind"
-
 _MAGIC: Final = 0x5042
 _KIND: Final = 1
+_BOOT: Final = Path("/proc/sys/kernel/random/boot_id")
+
+
+def crc32c(crc: int, *parts: Bytes) -> int:
+    """Extend ``crc`` over the parts."""
+    for part in parts:
+        if type(part) is bytes:
+            crc = google_crc32c.extend(crc, part)
+        else:  # the C extension takes an array, but no memoryview: one over the same memory costs nothing
+            crc = google_crc32c.extend(crc, np.frombuffer(part, np.uint8))
+    return crc
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,3 +102,76 @@ def block_matches(key: bytes, view: memoryview, position: int) -> bool:
     body = view[body_start : body_start + header.body_size]
     checked = bytes(view[position : position + _CHECKED.size])
     return len(body) == header.body_size and crc32c(0, key + checked, body) == header.checksum
+
+
+@dataclass(frozen=True, slots=True)
+class LocatedBlocks:
+    """Blocks that follow each other in a file.
+
+    ``first`` is the number of the first block; ``offsets`` are the offsets of the blocks in the plog and the end of the
+    last one, 4 bytes each, little-endian; ``key`` is the prefix of their checksums.
+    """
+
+    path: str
+    key: bytes
+    first: int
+    offsets: bytes
+
+    @property
+    def begin(self) -> int:
+        """The position in the file at which the first block's header begins."""
+        return HEAD_SIZE + self.first * PLOG_BLOCK_HEADER_SIZE + int(np.frombuffer(self.offsets, "<u4", 1)[0])
+
+    @property
+    def end(self) -> int:
+        """The position in the file at which the last block ends."""
+        offsets = np.frombuffer(self.offsets, "<u4")
+        return HEAD_SIZE + (self.first + len(offsets) - 1) * PLOG_BLOCK_HEADER_SIZE + int(offsets[-1])
+
+    def between(self, low: int, high: int) -> LocatedBlocks:
+        """Return the blocks that hold any byte from offset ``low`` to offset ``high`` of the plog."""
+        offsets = np.frombuffer(self.offsets, "<u4")
+        first = max(int(np.searchsorted(offsets, low, "right")) - 1, 0)
+        last = int(np.searchsorted(offsets, high, "left"))
+        return LocatedBlocks(self.path, self.key, self.first + first, offsets[first : last + 1].tobytes())
+
+
+def folder_place(folder: int | Path) -> list[str | int]:
+    """Return values that identify the folder among all mounted on this system, and this system since its start."""
+    status = os.stat(folder)
+    return [_BOOT.read_text().strip(), status.st_dev, status.st_ino]
+
+
+def copy_located(located: LocatedBlocks, fd: int) -> Iterator[tuple[int, memoryview]]:
+    """Return each block, copied from an open file, with its offset; ``PlogCorrupt`` if one fails its check."""
+    begin = located.begin
+    return read_located(located, memoryview(os.pread(fd, located.end - begin, begin)), set(), begin=begin)
+
+
+def read_located(
+    located: LocatedBlocks, image: memoryview, verified: set[int], *, begin: int = 0
+) -> Iterator[tuple[int, memoryview]]:
+    """Return each block with its offset in the plog; ``PlogCorrupt`` if one fails its check.
+
+    ``image`` is the file from ``begin`` on. ``verified`` holds the numbers of the blocks that were checked before, and
+    gets those that are checked now.
+    """
+    offsets: list[int] = np.frombuffer(located.offsets, "<u4").tolist()
+    for index, (start, end) in enumerate(pairwise(offsets), located.first):
+        position = HEAD_SIZE + index * PLOG_BLOCK_HEADER_SIZE + start - begin
+        if index not in verified:
+            if not _is_at(located.key, image, position, offset=start, size=end - start):
+                raise PlogCorrupt(located.path, offset=begin + position, reason=f"block {index} fails its checksum")
+            verified.add(index)
+        body = position + PLOG_BLOCK_HEADER_SIZE
+        yield start, image[body : body + end - start]
+
+
+def _is_at(key: bytes, image: memoryview, position: int, *, offset: int, size: int) -> bool:
+    """Return whether the block at ``position`` is the one that was located there."""
+    header = unpack_block_header(image, position)
+    return (
+        header is not None
+        and (header.offset, header.body_size) == (offset, size)
+        and block_matches(key, image, position)
+    )

@@ -10,6 +10,7 @@ Locks are taken in this order: a plog, then the table or the journal. No lock is
 
 from __future__ import annotations
 
+import time
 from contextlib import contextmanager, nullcontext, suppress
 from itertools import accumulate
 from typing import TYPE_CHECKING, Final
@@ -19,23 +20,20 @@ import numpy as np
 from penstock import forks
 from penstock.errors import BadArgument, DiskFailed, NoSuchPlog, PlogCorrupt, PlogExists, PlogSealed
 from penstock.model import PlogId
-from penstock.plog._block import PLOG_BLOCK_HEADER_SIZE, block_matches, pack_block_header
-from penstock.plog._faults import refusal
-from penstock.plog._folder import plog_name, prepare_folder
+from penstock.plog._block import HEAD_SIZE, PLOG_BLOCK_HEADER_SIZE, LocatedBlocks, block_matches, pack_block_header
+from penstock.plog._folder import plog_name, prepare_folder, refusal
 from penstock.plog._head import (
     BIRTH_SIZE,
-    HEAD_SIZE,
     STATE_POSITION,
     State,
     is_unborn,
     pack_new_head,
 )
-from penstock.plog._journal import Journal, read_journal
-from penstock.plog._journal_record import DELETE, WRITE
-from penstock.plog._located import LocatedBlocks
+from penstock.plog._journal import Journal
+from penstock.plog._journal_file import DELETE, WRITE, read_journal
+from penstock.plog._open_plogs import BufferedBlock, PlogTable
 from penstock.plog._replay import remove_if_there, replay
 from penstock.plog._replica import PLOG_SIZE_DEFAULT, PLOG_SIZE_MAX, PlogInfo, Replica
-from penstock.plog._table import PlogTable
 from penstock.ports import SystemRandom, uninterrupted, write_all
 
 if TYPE_CHECKING:
@@ -46,10 +44,9 @@ if TYPE_CHECKING:
     from typing_extensions import Buffer
 
     from penstock.plog._interface import PendingAppend
-    from penstock.plog._journal import Ticket
-    from penstock.plog._open_plog import OpenPlog
+    from penstock.plog._journal import SyncTimes
+    from penstock.plog._open_plogs import OpenPlog
     from penstock.plog._replica import BlockSlice
-    from penstock.plog._sync_times import SyncTimes
     from penstock.ports import Bytes, Disk, File, Random
 
 __all__ = ["DIRECT_SIZE_MIN", "JOURNAL_SIZE", "OPEN_FILES_MAX", "FilePlogs"]
@@ -69,7 +66,6 @@ class _DirectAppend:
     def __init__(self, plogs: FilePlogs, plog: OpenPlog, offset: int) -> None:
         self._plogs, self._plog, self._offset = plogs, plog, offset
 
-    @uninterrupted
     def result(self) -> int:
         """Wait until it is durable; return the plog's new offset."""
         self._plogs.sync_file(self._plog, self._offset)
@@ -131,7 +127,7 @@ class FilePlogs:
             birth = self._random.token(BIRTH_SIZE)
             head = pack_new_head(plog_id, size=size, birth=birth)
             self._create_file(plog, head, allocated=HEAD_SIZE + PLOG_BLOCK_HEADER_SIZE + size)
-            ticket = self._record(plog, kind=WRITE, position=0, parts=(head,), offset=0)
+            ticket = self._journal.submit(plog, kind=WRITE, position=0, parts=(head,), offset=0)
             plog.replica = Replica(plog_id, size=size, birth=birth)
         ticket.result()
         return plog_id
@@ -167,9 +163,11 @@ class FilePlogs:
         """Append ``data``, all parts as one, at the current ``offset``; return the new offset once it is durable."""
         return self.submit(plog_id, offset, *data).result()
 
-    @uninterrupted
     def submit(self, plog_id: PlogId, offset: int, *data: Buffer) -> PendingAppend:
-        """Append without waiting; ``data`` must not change until the result is there."""
+        """Append without waiting; ``data`` must not change until the result is there.
+
+        The caller is within a step that no signal interrupts, also while it waits for the result.
+        """
         body: list[Bytes] = [part if type(part) is bytes else memoryview(part).cast("B") for part in data]
         size = sum(map(len, body))
         plog = self._table.enter(plog_id)
@@ -177,34 +175,31 @@ class FilePlogs:
             replica = self._table.need(plog)
             if plog.fence is not None:
                 raise PlogSealed(plog_id, sealed_offset=plog.fence)
+            goes_direct = plog.goes_direct(size, self._direct_size_min)
             replica.check_append(offset, size)
-            self._journal.check_running()
+            if self._journal.stopped is not None:
+                self._journal.check_running()
             if not size:
                 return plog.last or _DirectAppend(self, plog, offset)
-            if self._goes_direct(plog, replica, size):
+            if goes_direct:
                 plog.last = self._submit_large(plog, replica, body, size)
-            else:
-                plog.last = self._submit_small(plog, replica, b"".join(body))
+                return plog.last
+            # A block that is written into the journal now and into the file later.
+            position, joined = replica.place(), b"".join(body)
+            parts = (pack_block_header(replica.key, offset=offset, body=(joined,), body_size=size), joined)
+            if position + PLOG_BLOCK_HEADER_SIZE + size > plog.allocated:
+                self._allocate(plog, position + PLOG_BLOCK_HEADER_SIZE + size)
+            end = replica.placed(size)
+            plog.buffered.append(BufferedBlock(position, parts, plog.changes + 1, end))
+            plog.last = self._journal.submit(plog, kind=WRITE, position=position, parts=parts, offset=end)
             return plog.last
         finally:
             self._table.leave(plog)
 
-    def _goes_direct(self, plog: OpenPlog, replica: Replica, size: int) -> bool:
-        return size >= self._direct_size_min or plog.unsynced_end > replica.acked
-
     def keeps_order(self, plog_id: PlogId, size: int) -> bool:
         """Return whether an append of this size, now, goes into the journal, after all that was submitted before."""
-        with self._table.loaded(plog_id) as (plog, replica):
-            return not self._goes_direct(plog, replica, size)
-
-    def _submit_small(self, plog: OpenPlog, replica: Replica, body: bytes) -> PendingAppend:
-        """Write a block into the journal now and into the file later."""
-        position, offset = replica.place(), replica.written
-        parts = (pack_block_header(replica.key, offset=offset, body=(body,), body_size=len(body)), body)
-        self._allocate(plog, position + PLOG_BLOCK_HEADER_SIZE + len(body))
-        offset = replica.placed(len(body))
-        plog.put_later(position, parts, offset=offset)
-        return self._record(plog, kind=WRITE, position=position, parts=parts, offset=offset)
+        with self._table.loaded(plog_id) as (plog, _):
+            return not plog.goes_direct(size, self._direct_size_min)
 
     def _submit_large(self, plog: OpenPlog, replica: Replica, body: list[Bytes], size: int) -> PendingAppend:
         """Write a block into the file now; :meth:`_DirectAppend.result` syncs it."""
@@ -230,11 +225,6 @@ class FilePlogs:
         except OSError as error:
             raise refusal(self._disk.where(plog.name), error) from error
 
-    def _record(self, plog: OpenPlog, *, kind: bytes, position: int, parts: tuple[bytes, ...], offset: int) -> Ticket:
-        plog.changes += 1
-        plog.dirty = True
-        return self._journal.submit(plog, kind=kind, position=position, parts=parts, offset=offset)
-
     def sync_file(self, plog: OpenPlog, offset: int) -> None:
         """Return once the plog's own file is durable up to ``offset``."""
         with plog.sync_lock:
@@ -249,7 +239,9 @@ class FilePlogs:
                 if not plog.linked:
                     self._disk.sync()
                     plog.linked = True
-                self.syncs.datasync(file)
+                start = time.perf_counter()
+                file.datasync()
+                self.syncs.note(time.perf_counter() - start)
             except OSError as error:
                 raise self._journal.stop(error, self._disk.where(plog.name)) from error
             plog.acknowledge(written)
@@ -318,7 +310,7 @@ class FilePlogs:
                 self._journal.check_running()
                 self._free_rest(plog, replica.place())
                 state = State(sealed=True, length=length).pack(replica.key)
-                plog.last = self._record(plog, kind=WRITE, position=STATE_POSITION, parts=(state,), offset=0)
+                plog.last = self._journal.submit(plog, kind=WRITE, position=STATE_POSITION, parts=(state,), offset=0)
                 with plog.ack_lock:
                     replica.seal(length)
                 plog.unsynced_end = 0
@@ -351,7 +343,7 @@ class FilePlogs:
                 raise NoSuchPlog(plog_id)  # a deletion that is done, with the file still there, could not remove it
             if plog.replica is None and not self._table.has_file(plog):
                 raise NoSuchPlog(plog_id)
-            ticket = plog.deletion = self._record(plog, kind=DELETE, position=0, parts=(), offset=0)
+            ticket = plog.deletion = self._journal.submit(plog, kind=DELETE, position=0, parts=(), offset=0)
         ticket.result()
         with plog.lock:
             try:

@@ -5,24 +5,31 @@ The format file is written last, so a folder without it was never completely cre
 
 from __future__ import annotations
 
+import errno
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
-from penstock.errors import DiskFull, FolderUnusable, FormatUnknown
-from penstock.plog._faults import refusal
-from penstock.plog._journal import JOURNAL_NAMES, create_journal
+from penstock.errors import DiskFailed, DiskFull, FolderUnusable, FormatUnknown
+from penstock.plog._journal_file import JOURNAL_NAMES, create_journal
 from penstock.ports import write_all
 
 if TYPE_CHECKING:
     from penstock.ports import Disk
 
-__all__ = ["plog_name", "prepare_folder"]
+__all__ = ["plog_name", "prepare_folder", "refusal"]
 
 _FORMAT_NAME: Final = "FORMAT"
 _FORMAT_DRAFT: Final = "FORMAT.new"
 _FORMAT_TEXT: Final = b"penstock plogs, format 1\n"
 _FORMAT_SIZE_MAX: Final = 256
 _DRAFTS: Final = frozenset({*JOURNAL_NAMES, _FORMAT_DRAFT})
+
+
+def refusal(path: str, error: OSError) -> DiskFull | DiskFailed:
+    """Return the error for a write that failed without effect; the store continues."""
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return DiskFull(path)
+    return DiskFailed(path, reason=error.strerror or str(error), stopped=False)
 
 
 def plog_name(uid: bytes) -> str:

@@ -10,15 +10,14 @@ from dataclasses import dataclass
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Final
 
-from penstock.plog._checksum import crc32c
+from penstock.plog._block import crc32c
 
 if TYPE_CHECKING:
     from penstock.model import PlogId
 
-__all__ = ["BIRTH_SIZE", "HEAD_SIZE", "STATE_POSITION", "Identity", "State", "is_unborn", "names_match",
+__all__ = ["BIRTH_SIZE", "STATE_POSITION", "Identity", "State", "is_unborn", "names_match",
            "pack_new_head"]  # fmt: skip
 
-HEAD_SIZE: Final = 4096
 STATE_POSITION: Final = 512
 _MAGIC: Final = b"PENSPLOG"
 _FORMAT: Final = 1

@@ -1,8 +1,12 @@
-"""The interface of the plog storage."""
+"""The interface of the plog storage, and how it is opened by address."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Protocol
+
+from penstock.errors import BadArgument
+from penstock.plog._files import FilePlogs
+from penstock.ports import OsDisk
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -11,11 +15,11 @@ if TYPE_CHECKING:
     from typing_extensions import Buffer
 
     from penstock.model import PlogId
-    from penstock.plog._located import LocatedBlocks
+    from penstock.plog._block import LocatedBlocks
+    from penstock.plog._journal import SyncTimes
     from penstock.plog._replica import PlogInfo
-    from penstock.plog._sync_times import SyncTimes
 
-__all__ = ["PendingAppend", "Plogs"]
+__all__ = ["PendingAppend", "Plogs", "open_plogs"]
 
 
 class PendingAppend(Protocol):
@@ -49,7 +53,10 @@ class Plogs(Protocol):
         """Append ``data``, all parts as one, at the current ``offset``; return the new offset once it is durable."""
 
     def submit(self, plog_id: PlogId, offset: int, *data: Buffer) -> PendingAppend:
-        """Append without waiting; ``data`` must not change until the result is there."""
+        """Append without waiting; ``data`` must not change until the result is there.
+
+        The caller is within a step that no signal interrupts, also while it waits for the result.
+        """
 
     def keeps_order(self, plog_id: PlogId, size: int) -> bool:
         """Return whether an append of this size, now, becomes durable only after all that was submitted before it."""
@@ -88,3 +95,15 @@ class Plogs(Protocol):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         """Close."""
+
+
+def open_plogs(url: str) -> Plogs:
+    """Open the plogs at ``file:FOLDER``, created if there is none, or ``memory:``, gone when closed."""
+    scheme, _, path = url.partition(":")
+    if scheme == "file" and path:
+        return FilePlogs(OsDisk(path))
+    if url == "memory:":
+        from penstock.testing import MemoryDisk  # noqa: PLC0415 - most processes never need it
+
+        return FilePlogs(MemoryDisk())
+    raise BadArgument(f"cannot open plogs at {url!r}: use file:FOLDER or memory:")

@@ -19,44 +19,42 @@ journal stops for good, and opening the folder again replays all acknowledged ch
 from __future__ import annotations
 
 import threading
+import time
+from bisect import bisect_left
 from typing import TYPE_CHECKING, Final, Protocol
 
 import msgspec
 
-from penstock.errors import DiskFailed, JournalCorrupt, StoreClosed
-from penstock.plog._journal_record import (
+from penstock.errors import DiskFailed, StoreClosed
+from penstock.plog._journal_file import (
     JOURNAL_HEAD_SIZE,
+    JOURNAL_NAMES,
     RECORD_HEADER_SIZE,
     JournalHead,
     pack_record_header,
-    scan_journal,
+    write_head,
 )
-from penstock.plog._sync_times import SyncTimes
-from penstock.ports import uninterrupted, write_all
+from penstock.ports import write_all
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from penstock.plog._journal_record import Record
-    from penstock.ports import Bytes, Disk, File
+    from penstock.ports import Disk
 
-__all__ = ["JOURNAL_NAMES", "Journal", "Subject", "Ticket", "create_journal", "read_journal"]
+__all__ = ["Journal", "Subject", "SyncTimes", "Ticket"]
 
-JOURNAL_NAMES: Final = ("journal-0", "journal-1")
 _PATIENCE_S: Final = 0.0002  # about the time it takes to wake eight threads
-_ZEROS: Final = bytes(1 << 20)
 
 
 class Subject(Protocol):
     """The owner of the file that a record changes, as the journal uses it."""
 
+    changes: int  # the number of records so far
+    dirty: bool  # there are records that may not be in the subject's own file
+
     @property
     def uid(self) -> bytes:
         """The uid of the plog, which names its file."""
-
-    @property
-    def changes(self) -> int:
-        """The number of records so far."""
 
     def acknowledge(self, offset: int) -> None:
         """Note that everything up to ``offset`` is durable."""
@@ -73,7 +71,7 @@ class Ticket(msgspec.Struct, eq=False):
     change: int
     kind: bytes
     position: int
-    parts: tuple[Bytes, ...]
+    parts: tuple[bytes, ...]
     size: int
     offset: int  # the subject acknowledges up to here when this is done
     gates: list[threading.Lock] = []  # one for each waiting thread
@@ -81,14 +79,40 @@ class Ticket(msgspec.Struct, eq=False):
     done: bool = False  # the subject has acknowledged it, and all waiting threads are woken
     error: DiskFailed | None = None
 
-    @uninterrupted
     def result(self) -> int:
-        """Wait until the change is durable; return the offset it reached."""
+        """Wait until the change is durable; return the offset it reached. The caller is within a step."""
         if not self.done:
             self.journal.wait(self)
         if self.error is not None:
             raise self.error
         return self.offset
+
+
+class SyncTimes:
+    """A histogram of sync durations; counting a sync costs a thousandth of its duration."""
+
+    BOUNDS_S: Final = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0, 5.0)
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._counts = [0] * (len(self.BOUNDS_S) + 1)
+        self._total_s = 0.0
+
+    def note(self, seconds: float) -> None:
+        """Count a sync; one that fails is not counted."""
+        with self._lock:
+            self._counts[bisect_left(self.BOUNDS_S, seconds)] += 1
+            self._total_s += seconds
+
+    def figures(self) -> tuple[list[int], float]:
+        """Return the number of syncs in each bucket, the last above all bounds, and the sum of their seconds."""
+        with self._lock:
+            return self._counts.copy(), self._total_s
+
+    @property
+    def count(self) -> int:
+        """The number of syncs."""
+        return sum(self.figures()[0])
 
 
 class Journal:
@@ -104,7 +128,7 @@ class Journal:
         self._leader: threading.Lock | None = None  # the leader's gate
         self._patient: threading.Lock | None = None  # the gate of the thread that waits with a limit
         self._group_size = 1  # the changes of the last group, and those pending at its end
-        self._stopped: DiskFailed | None = None
+        self.stopped: DiskFailed | None = None  # the failure after which it takes no more changes
         self._closed = False
         self._generation = head.generation
         self._active = self._generation % 2  # index of the file
@@ -113,14 +137,17 @@ class Journal:
         self._checkpointer: threading.Thread | None = None
         self.syncs: Final = SyncTimes()
 
-    def submit(self, subject: Subject, *, kind: bytes, position: int, parts: tuple[Bytes, ...], offset: int) -> Ticket:
-        """Queue a change; it becomes durable when a thread waits for it or for a later change."""
-        change, size = subject.changes, sum(map(len, parts))
+    def submit(self, subject: Subject, *, kind: bytes, position: int, parts: tuple[bytes, ...], offset: int) -> Ticket:
+        """Queue a change of the subject; it becomes durable when a thread waits for it or for a later change."""
+        subject.changes += 1
+        subject.dirty = True
         ticket = Ticket(
-            self, subject, change=change, kind=kind, position=position, parts=parts, size=size, offset=offset
-        )
+            self, subject, subject.changes, kind=kind, position=position, parts=parts,
+            size=sum(map(len, parts)), offset=offset,
+        )  # fmt: skip
         with self._mutex:
-            self.check_running()
+            if self.stopped is not None:
+                raise _copy(self.stopped)
             if self._closed:
                 raise StoreClosed(f"the plog folder {self._disk.where()}")
             self._pending.append(ticket)
@@ -190,10 +217,10 @@ class Journal:
         try:
             with self._mutex:
                 for ticket in self._batch:
-                    if self._stopped is None:
+                    if self.stopped is None:
                         ticket.subject.acknowledge(ticket.offset)
                     else:
-                        ticket.error = _copy(self._stopped)
+                        ticket.error = _copy(self.stopped)
                     ticket.done = True
                     ticket.parts = ()
                     gates += ticket.gates
@@ -201,9 +228,11 @@ class Journal:
                 self._group_size = len(self._batch) + len(self._pending)
                 self._batch = []
                 self._leader = None
-                gates += self._next_leader()
+                if self._pending:
+                    gates += self._next_leader()
         finally:
-            _open(gates)
+            if gates:
+                _open(gates)
 
     def _next_leader(self) -> list[threading.Lock]:
         """Return the gate of a waiting thread, to be opened, if no thread is to lead; the caller holds the mutex."""
@@ -214,7 +243,7 @@ class Journal:
         return []
 
     def _commit(self, batch: list[Ticket]) -> None:
-        if self._stopped is not None:
+        if self.stopped is not None:
             return
         group: list[Ticket] = []
         for ticket in batch:
@@ -246,7 +275,9 @@ class Journal:
             place += RECORD_HEADER_SIZE + ticket.size
         file = self._files[self._active]
         write_all(file, parts, self._synced)
-        self.syncs.datasync(file)
+        start = time.perf_counter()
+        file.datasync()
+        self.syncs.note(time.perf_counter() - start)
         self._synced = place
         for ticket in group:
             ticket.durable = True
@@ -279,21 +310,21 @@ class Journal:
         if self._checkpointer is not None:
             self._checkpointer.join()
             self._checkpointer = None
-        if self._stopped is not None:
-            raise OSError(self._stopped.reason)
+        if self.stopped is not None:
+            raise OSError(self.stopped.reason)
 
     def stop(self, error: BaseException, path: str) -> DiskFailed:
         """Take no more changes, because a sync failed and nothing is known about its data."""
         with self._mutex:
-            if self._stopped is None:
+            if self.stopped is None:
                 reason = getattr(error, "strerror", None) or str(error) or type(error).__name__
-                self._stopped = DiskFailed(path, reason=reason, stopped=True)
-            return _copy(self._stopped)
+                self.stopped = DiskFailed(path, reason=reason, stopped=True)
+            return _copy(self.stopped)
 
     def check_running(self) -> None:
         """Raise the failure that stopped the journal, if one did."""
-        if self._stopped is not None:
-            raise _copy(self._stopped)
+        if self.stopped is not None:
+            raise _copy(self.stopped)
 
     def close(self, behind: Iterable[Subject]) -> None:
         """Make every file durable by itself, also those in ``behind``; empty the journal, unless it was stopped."""
@@ -302,9 +333,9 @@ class Journal:
             self._checkpointer.join()
         for subject in behind:
             self._dirty.setdefault(subject, subject.changes)
-        if self._stopped is None and (self._dirty or self._checkpointer is not None):
+        if self.stopped is None and (self._dirty or self._checkpointer is not None):
             self._checkpoint(self._dirty)
-        if self._stopped is None:
+        if self.stopped is None:
             try:
                 self.reset()
             except OSError as error:
@@ -341,50 +372,3 @@ def _open(gates: Iterable[threading.Lock]) -> None:
     finally:
         for gate in rest:
             gate.release()
-
-
-def write_head(file: File, head: JournalHead) -> None:
-    """Begin a generation in a journal file: all records in it become void."""
-    write_all(file, [head.pack()], 0)
-    file.datasync()
-
-
-def create_journal(disk: Disk, *, size: int) -> None:
-    """Create the two files, empty; the caller syncs the folder."""
-    for generation, name in enumerate(JOURNAL_NAMES):
-        file = disk.create(name)
-        try:
-            for start in range(0, size, len(_ZEROS)):
-                write_all(file, [_ZEROS[: size - start]], start)
-            write_head(file, JournalHead(generation, size))
-        finally:
-            file.close()
-
-
-def read_journal(disk: Disk) -> tuple[list[Record], JournalHead]:
-    """Return the records of both generations, in order, and the head of the newer one."""
-    heads = sorted(((_read_head(disk, name), name) for name in JOURNAL_NAMES), key=lambda pair: pair[0].generation)
-    records: list[Record] = []
-    for head, name in heads:
-        file = disk.open(name)
-        scan = scan_journal(file.view(0, file.size()), head.generation)
-        file.close()
-        if scan.damaged_at is not None:
-            reason = "an acknowledged record fails its checksum"
-            raise JournalCorrupt(disk.where(name), offset=scan.damaged_at, reason=reason)
-        records += scan.records
-    return records, heads[-1][0]
-
-
-def _read_head(disk: Disk, name: str) -> JournalHead:
-    try:
-        file = disk.open(name)
-    except FileNotFoundError as error:
-        raise JournalCorrupt(disk.where(name), offset=None, reason="it is missing") from error
-    head, size = JournalHead.unpack(file.view(0, JOURNAL_HEAD_SIZE)), file.size()
-    file.close()
-    if head is None:
-        raise JournalCorrupt(disk.where(name), offset=0, reason="its head fails its checksum")
-    if size < head.size:
-        raise JournalCorrupt(disk.where(name), offset=size, reason=f"it ends here and not at {head.size}")
-    return head

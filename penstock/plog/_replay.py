@@ -14,16 +14,16 @@ import numpy as np
 
 from penstock.errors import PlogCorrupt
 from penstock.model import PlogId
-from penstock.plog._block import unpack_block_header
+from penstock.plog._block import HEAD_SIZE, unpack_block_header
 from penstock.plog._folder import plog_name
-from penstock.plog._head import HEAD_SIZE, STATE_POSITION, Identity
+from penstock.plog._head import STATE_POSITION, Identity
 from penstock.plog._replica import Damage, recover_replica
 from penstock.ports import write_all
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from penstock.plog._journal_record import Record
+    from penstock.plog._journal_file import Record
     from penstock.plog._replica import Replica
     from penstock.ports import Disk, File
 

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from penstock.errors import AppendTooLarge, BadArgument, PlogFull, PlogSealed, ReadOutOfRange, WrongOffset
-from penstock.plog._block import PLOG_BLOCK_HEADER_SIZE, block_matches, unpack_block_header
-from penstock.plog._head import HEAD_SIZE, Identity, State
+from penstock.plog._block import HEAD_SIZE, PLOG_BLOCK_HEADER_SIZE, block_matches, unpack_block_header
+from penstock.plog._head import Identity, State
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

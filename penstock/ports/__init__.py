@@ -6,9 +6,8 @@ interrupt the main thread.
 """
 
 from penstock.ports._clock import Clock, Random, SystemClock, SystemRandom
-from penstock.ports._disk import Bytes, Disk, File, write_all
+from penstock.ports._disk import Bytes, Disk, File, OsDisk, OsFile, map_file, owner_name, write_all
 from penstock.ports._interruption import interruptible, interruption_point, opened, uninterrupted
-from penstock.ports._os_disk import OsDisk, OsFile, map_file, owner_name
 
 __all__ = [
     "Bytes",

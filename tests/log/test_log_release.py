@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from penstock.log import PlogSizes
-from penstock.plog._block import PLOG_BLOCK_HEADER_SIZE
-from penstock.plog._head import HEAD_SIZE
+from penstock.plog._block import HEAD_SIZE, PLOG_BLOCK_HEADER_SIZE
 from tests.log.harness import content
 from tests.stream.large_harness import settle
 

@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.model import PlogId
-from penstock.plog._head import HEAD_SIZE, STATE_POSITION, Identity, State, is_unborn, names_match, pack_new_head
+from penstock.plog._block import HEAD_SIZE
+from penstock.plog._head import STATE_POSITION, Identity, State, is_unborn, names_match, pack_new_head
 
 if TYPE_CHECKING:
     from collections.abc import Callable

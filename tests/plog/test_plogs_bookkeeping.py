@@ -9,7 +9,7 @@ import pytest
 
 from penstock.errors import BadArgument, DiskFailed, NoSuchPlog
 from penstock.plog import FilePlogs, PlogId
-from penstock.plog._open_plog import OpenPlog
+from penstock.plog._open_plogs import OpenPlog
 from penstock.ports import OsDisk
 from penstock.testing import Fault, FaultyDisk, MemoryDisk
 

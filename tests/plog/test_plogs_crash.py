@@ -17,7 +17,7 @@ import pytest
 from penstock.errors import NoSuchPlog, PlogCorrupt
 from penstock.plog import FilePlogs, PlogId
 from penstock.plog._block import PLOG_BLOCK_HEADER_SIZE
-from penstock.plog._journal_record import RECORD_HEADER_SIZE
+from penstock.plog._journal_file import RECORD_HEADER_SIZE
 from penstock.testing import MemoryDisk, RecordingDisk, SeededRandom
 from penstock.testing._operations import Note
 from tests.sampling import crash_points

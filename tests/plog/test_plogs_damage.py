@@ -22,7 +22,7 @@ from penstock.errors import (
     StoreLocked,
 )
 from penstock.plog import FilePlogs, PlogId, PlogInfo, open_plogs
-from penstock.plog._head import HEAD_SIZE
+from penstock.plog._block import HEAD_SIZE
 from penstock.ports import OsDisk
 from penstock.testing import MemoryDisk, SeededRandom
 from tests.sampling import EXPLORES

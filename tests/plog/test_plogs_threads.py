@@ -528,7 +528,7 @@ def interrupted_appends(monkeypatch: pytest.MonkeyPatch, step: int) -> bool:
             task.outcome()
     with suppress(DiskFailed):
         Task(plogs.close).outcome()
-    assert plogs._journal._stopped is not None or [task.error for task in others] == [None] * 3
+    assert plogs._journal.stopped is not None or [task.error for task in others] == [None] * 3
     assert isinstance(victim.error, KeyboardInterrupt | None)
     return victim.error is not None
 

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from penstock.errors import AppendTooLarge, BadArgument, PlogFull, PlogSealed, ReadOutOfRange, WrongOffset
 from penstock.model import PlogId
 from penstock.plog import APPEND_SIZE_MAX, PlogInfo
-from penstock.plog._block import PLOG_BLOCK_HEADER_SIZE, pack_block_header
-from penstock.plog._head import HEAD_SIZE, STATE_POSITION, State, pack_new_head
+from penstock.plog._block import HEAD_SIZE, PLOG_BLOCK_HEADER_SIZE, pack_block_header
+from penstock.plog._head import STATE_POSITION, State, pack_new_head
 from penstock.plog._replica import Damage, Replica, recover_replica
 
 UID: Final = bytes(range(16))

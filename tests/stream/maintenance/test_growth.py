@@ -14,8 +14,7 @@ import pytest
 from penstock.cpo import Cpo, open_cpo
 from penstock.log import PlogSizes
 from penstock.model import BySize, ByTime, StreamConfig
-from penstock.plog._block import PLOG_BLOCK_HEADER_SIZE
-from penstock.plog._head import HEAD_SIZE
+from penstock.plog._block import HEAD_SIZE, PLOG_BLOCK_HEADER_SIZE
 from penstock.stream.format._block import Block
 from penstock.stream.write._lanes import KEY_BYTES_MAX
 from penstock.testing import ManualClock, MemoryDisk

@@ -1,4 +1,4 @@
-"""The contents of the journal: its head, and a record for every change to a plog's file.
+"""The files of the journal: a head each, and a record for every change to a plog's file.
 
 A record holds the bytes to write, and the file and the position to write them to. It carries a checksum, its generation
 and its own place, so a record that an earlier generation left behind never passes for one of this generation.
@@ -10,23 +10,34 @@ import struct
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from penstock.plog._checksum import crc32c
+import google_crc32c
+
+from penstock.errors import JournalCorrupt
+from penstock.plog._block import crc32c
+from penstock.ports import write_all
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from penstock.ports import Bytes
+    from penstock.ports import Disk, File
 
 __all__ = [
+    "DELETE",
     "JOURNAL_HEAD_SIZE",
+    "JOURNAL_NAMES",
     "RECORD_HEADER_SIZE",
+    "WRITE",
     "JournalHead",
     "JournalScan",
     "Record",
+    "create_journal",
     "pack_record_header",
+    "read_journal",
     "scan_journal",
+    "write_head",
 ]
 
+JOURNAL_NAMES: Final = ("journal-0", "journal-1")
 JOURNAL_HEAD_SIZE: Final = 512
 _HEAD: Final = struct.Struct(">8sHxxxxxxQQ")
 _HEAD_MAGIC: Final = b"PENSJRNL"
@@ -39,6 +50,7 @@ _MAGIC: Final = 0x504A524E
 _MAGIC_BYTES: Final = _MAGIC.to_bytes(4, "big")
 WRITE: Final = b"writ"
 DELETE: Final = b"dele"
+_ZEROS: Final = bytes(1 << 20)
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,12 +121,15 @@ def pack_record_header(
     uid: bytes,
     position: int,
     kind: bytes,
-    parts: tuple[Bytes, ...],
+    parts: tuple[bytes, ...],
     size: int,
 ) -> bytes:
     """Return the 64 bytes before a record's payload, which is ``parts``, ``size`` bytes in total."""
     body = _HEADER.pack(_MAGIC, size, generation, place, synced, uid, position, kind)
-    return body + crc32c(0, body, *parts).to_bytes(4, "big")
+    crc: int = google_crc32c.value(body)
+    for part in parts:
+        crc = google_crc32c.extend(crc, part)
+    return body + crc.to_bytes(4, "big")
 
 
 def scan_journal(view: memoryview, generation: int) -> JournalScan:
@@ -158,3 +173,50 @@ def _record_at(view: memoryview, generation: int, place: int) -> Record | None:
     if len(payload) != size or crc32c(0, view[place : start - 4], payload).to_bytes(4, "big") != checksum:
         return None
     return Record(uid, position, payload, deletes=kind == DELETE, synced=synced, end=start + size)
+
+
+def write_head(file: File, head: JournalHead) -> None:
+    """Begin a generation in a journal file: all records in it become void."""
+    write_all(file, [head.pack()], 0)
+    file.datasync()
+
+
+def create_journal(disk: Disk, *, size: int) -> None:
+    """Create the two files, empty; the caller syncs the folder."""
+    for generation, name in enumerate(JOURNAL_NAMES):
+        file = disk.create(name)
+        try:
+            for start in range(0, size, len(_ZEROS)):
+                write_all(file, [_ZEROS[: size - start]], start)
+            write_head(file, JournalHead(generation, size))
+        finally:
+            file.close()
+
+
+def read_journal(disk: Disk) -> tuple[list[Record], JournalHead]:
+    """Return the records of both generations, in order, and the head of the newer one."""
+    heads = sorted(((_read_head(disk, name), name) for name in JOURNAL_NAMES), key=lambda pair: pair[0].generation)
+    records: list[Record] = []
+    for head, name in heads:
+        file = disk.open(name)
+        scan = scan_journal(file.view(0, file.size()), head.generation)
+        file.close()
+        if scan.damaged_at is not None:
+            reason = "an acknowledged record fails its checksum"
+            raise JournalCorrupt(disk.where(name), offset=scan.damaged_at, reason=reason)
+        records += scan.records
+    return records, heads[-1][0]
+
+
+def _read_head(disk: Disk, name: str) -> JournalHead:
+    try:
+        file = disk.open(name)
+    except FileNotFoundError as error:
+        raise JournalCorrupt(disk.where(name), offset=None, reason="it is missing") from error
+    head, size = JournalHead.unpack(file.view(0, JOURNAL_HEAD_SIZE)), file.size()
+    file.close()
+    if head is None:
+        raise JournalCorrupt(disk.where(name), offset=0, reason="its head fails its checksum")
+    if size < head.size:
+        raise JournalCorrupt(disk.where(name), offset=size, reason=f"it ends here and not at {head.size}")
+    return head

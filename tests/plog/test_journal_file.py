@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.plog._journal_record import (
+from penstock.plog._journal_file import (
     DELETE,
     JOURNAL_HEAD_SIZE,
     RECORD_HEADER_SIZE,
@@ -34,7 +34,7 @@ groups = st.lists(st.lists(st.binary(max_size=60), min_size=1, max_size=4), max_
 def record(
     payload: bytes, *, place: int, synced: int = JOURNAL_HEAD_SIZE, generation: int = 7, kind: bytes = WRITE
 ) -> bytes:
-    parts = (payload[:3], memoryview(payload)[3:])
+    parts = (payload[:3], payload[3:])
     header = pack_record_header(
         generation=generation, place=place, synced=synced, uid=UID, position=4096, kind=kind, parts=parts,
         size=len(payload),
