@@ -7,11 +7,9 @@ plogs, and users append to and read from a :class:`LogStream`.
 """
 
 from penstock.log._appends import PendingLogAppend
-from penstock.log._chain import PlogStarts
+from penstock.log._chain import RUN_MIN, PlogSizes, PlogStarts
 from penstock.log._manager import MetadataManager
-from penstock.log._merging import RUN_MIN
 from penstock.log._protocols import LogPosition
-from penstock.log._sizes import PlogSizes
 from penstock.log._stream import LogStream
 
 __all__ = [

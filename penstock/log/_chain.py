@@ -1,21 +1,67 @@
-"""The chain: the plogs of a log, and the offsets at which they begin.
+"""The chain: the plogs of a log, the offsets at which they begin, their sizes, and the choice of those to merge.
 
 Offsets in a log count from its very first byte and never change, also when its beginning is truncated away. All plogs
-of a chain are sealed and of known length, except the active one, whose length the plog storage knows.
+of a chain are sealed and of known length, except the active one, whose length the plog storage knows. Plogs are small
+at first, so that ten thousand idle logs do not fill a disk.
+
+Commits and large events leave many small plogs, which are merged. They are classed by size. A plog is merged when it
+has enough neighbours of its class or a lower one, so that the merged plog is of a higher class. Thus a byte is copied a
+few times at most, however many commits there are. A few plogs of each class remain, and the plogs that are not small.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_right
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
+
+from penstock.errors import BadArgument
+from penstock.plog import PLOG_SIZE_DEFAULT, PLOG_SIZE_MAX
 
 if TYPE_CHECKING:
     import threading
+    from collections.abc import Callable, Iterator, Sequence
 
     from penstock.model import PlogId
 
-__all__ = ["LogChain", "PlogRange", "PlogStarts"]
+__all__ = ["RUN_MIN", "SMALL_SIZE_MAX", "LogChain", "PlogRange", "PlogSizes", "PlogStarts", "find_run"]
+
+_GROWTH: Final = 4
+_SNAPSHOT_SHARE: Final = 4  # the size of a new metadata plog, as a multiple of its first records
+RUN_MIN: Final = 8  # merging fewer is not worth its cost
+SMALL_SIZE_MAX: Final = 256 << 10  # above this, a file's overhead is small in proportion to its content
+_CLASSES: Final = (
+    (0, SMALL_SIZE_MAX >> 6),
+    (SMALL_SIZE_MAX >> 6, SMALL_SIZE_MAX >> 3),
+    (SMALL_SIZE_MAX >> 3, SMALL_SIZE_MAX),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class PlogSizes:
+    """The first plog of a log has ``first`` bytes, each later one four times as many, up to ``largest``.
+
+    The next plog is allocated ahead, in the background; ``ahead`` is False for logs that mostly need no next plog.
+    """
+
+    first: int = 64 << 10
+    largest: int = PLOG_SIZE_DEFAULT
+    ahead: bool = True
+
+    def __post_init__(self) -> None:
+        whole = self.first == int(self.first) and self.largest == int(self.largest)
+        if not whole or not 0 < self.first <= self.largest <= PLOG_SIZE_MAX:
+            raise BadArgument(
+                f"invalid plog sizes from {self.first} to {self.largest}: use 0 < first <= largest <= {PLOG_SIZE_MAX:,}"
+            )
+
+    def after(self, size: int) -> int:
+        """Return the size of the plog that follows one of ``size``."""
+        return max(self.first, min(size * _GROWTH, self.largest))
+
+    def for_metadata(self, snapshot_size: int) -> int:
+        """Return the size of a metadata plog: large enough that switches stay rare for any amount of metadata."""
+        return max(self.first, min(snapshot_size * _SNAPSHOT_SHARE, PLOG_SIZE_MAX))
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,3 +219,43 @@ class PlogStarts:
     def __getitem__(self, index: int) -> int:
         with self._lock:
             return self._chain.start_of_number(self._numbers[index])
+
+
+def find_run(
+    lengths: Sequence[int], starts: Sequence[int], *, largest: int, group: Callable[[int], int] | None = None
+) -> range | None:
+    """Return the neighbours to merge next, those of the smallest class first; None if every class has too few.
+
+    ``starts`` are the plogs' offsets. The lengths to merge add up to at most ``largest``, and are of one group.
+    """
+    for least, most in _CLASSES:
+        for run in _small_runs(lengths, most):
+            for part in _cut(run, lengths, starts, largest=largest, group=group):
+                if sum(lengths[place] >= least for place in part) >= RUN_MIN:
+                    return part
+    return None
+
+
+def _small_runs(lengths: Sequence[int], limit: int) -> Iterator[range]:
+    """Return the longest runs of neighbours up to the limit, if they are long enough."""
+    first = 0
+    for place in range(len(lengths) + 1):
+        if place == len(lengths) or lengths[place] > limit:
+            if place - first >= RUN_MIN:
+                yield range(first, place)
+            first = place + 1
+
+
+def _cut(
+    run: range, lengths: Sequence[int], starts: Sequence[int], *, largest: int, group: Callable[[int], int] | None
+) -> Iterator[range]:
+    """Cut a run into parts of at most ``largest`` bytes, each of one group."""
+    first, size, kind = run.start, 0, None
+    for place in run:
+        other = None if group is None or not lengths[place] else group(starts[place])
+        is_apart = other is not None and kind is not None and other != kind
+        if is_apart or size + lengths[place] > largest:
+            yield range(first, place)
+            first, size = place, 0
+        size, kind = size + lengths[place], kind if other is None else other
+    yield range(first, run.stop)

@@ -14,13 +14,12 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 from penstock import forks
 from penstock.errors import BadArgument, LogFenced, NoSuchLog, PenstockError, StoreClosed
-from penstock.log._actions import Delete, ReadAll
+from penstock.log._actions import Delete, Host, ReadAll
 from penstock.log._appends import FENCED
-from penstock.log._host import Host
+from penstock.log._chain import PlogSizes
 from penstock.log._partition import append_records, open_partition
 from penstock.log._protocols import Splicing, create_log, replace_plogs, splice_logs
 from penstock.log._records import Drop, decode_records
-from penstock.log._sizes import PlogSizes
 from penstock.log._stream import LogStream
 from penstock.model import check_name
 from penstock.ports import uninterrupted
@@ -57,7 +56,8 @@ class MetadataManager:
         self._host = Host(plogs, cpo, partition)
         self._streams: dict[str, LogStream] = {}
         self._background: ThreadPoolExecutor | None = None
-        self._closing = self._closed = False
+        self._closing = False
+        self.is_closed = False
         self._merging = threading.Lock()  # held while plogs are merged: one log at a time
         self.partition: Final = self.run(open_partition(partition, sizes))
         self._drop_draft()  # of a merge that a crash ended
@@ -228,7 +228,7 @@ class MetadataManager:
         if self._background is not None:
             self._background.shutdown()
             _attempt(self._delete_doomed)  # those that the last tasks left
-        self._closed = True
+        self.is_closed = True
 
     def __enter__(self) -> Self:
         """Close at the end of the block."""
@@ -285,7 +285,7 @@ class MetadataManager:
 
     def check_open(self) -> None:
         """Raise ``StoreClosed`` once the manager is closed."""
-        if self._closed:
+        if self.is_closed:
             raise StoreClosed("the metadata manager")
 
 

@@ -41,8 +41,8 @@ from penstock.model import PlogId
 
 if TYPE_CHECKING:
     from penstock.log._actions import Steps
+    from penstock.log._chain import PlogSizes
     from penstock.log._records import Record
-    from penstock.log._sizes import PlogSizes
 
 __all__ = ["Partition", "append_records", "marker_of", "open_partition", "seal", "seal_at_end"]
 

@@ -75,10 +75,6 @@ class LogTail:
         """The offset of the next append, counted from the log's first byte."""
         return self.start + self.written
 
-    def fits(self, size: int) -> bool:
-        """Return whether an append of ``size`` fits into the active plog."""
-        return self.open and size <= self.size - self.written
-
     def is_at(self, position: LogPosition) -> bool:
         """Return whether the log ends at ``position``; the end of one plog is the beginning of the next."""
         return position == self.position or (self.written == 0 and position == self.before)

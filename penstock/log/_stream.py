@@ -30,8 +30,7 @@ from penstock.errors import (
     WrongPosition,
 )
 from penstock.log._appends import FENCED, NextAppend, PendingLogAppend, PlogSwitch
-from penstock.log._chain import PlogStarts
-from penstock.log._merging import find_run
+from penstock.log._chain import PlogStarts, find_run
 from penstock.log._protocols import LogPosition, ensure_next, recover_tail, release_log
 from penstock.log._records import Truncate
 from penstock.plog import APPEND_SIZE_MAX
@@ -92,17 +91,21 @@ class LogStream:
         pending.result()
         return pending.position
 
-    @uninterrupted
     def submit(self, *data: Buffer, expected: LogPosition | None = None) -> PendingLogAppend:
-        """Append without waiting; ``data`` must not change until the result is there."""
+        """Append without waiting; ``data`` must not change until the result is there.
+
+        The caller is within a step that no signal interrupts, also while it waits for the result.
+        """
         size = sum([len(part) if type(part) is bytes else memoryview(part).nbytes for part in data])
         if size > APPEND_SIZE_MAX:
             raise AppendTooLarge(size=size, limit=APPEND_SIZE_MAX)
         with self.lock:
-            tail = self._current_tail()
+            tail = self._tail
+            if tail is None or self._deleted or self._manager.is_closed:
+                tail = self._current_tail()
             if expected is not None and not tail.is_at(expected):
                 raise WrongPosition(self.name, expected=expected, tail=tail.position)
-            if not tail.fits(size):
+            if not tail.open or size > tail.size - tail.written:
                 tail = self._begin_switch(tail, size)
             try:
                 pending = self._last = self._plogs.submit(tail.plog_id, tail.written, *data)
@@ -248,7 +251,7 @@ class LogStream:
         with self.lock:
             tail = self._current_tail()
             # In the next plog it counts once the switch is recorded, and that record is still to be submitted.
-            in_order = not tail.fits(size) or self._plogs.keeps_order(tail.plog_id, size)
+            in_order = not tail.open or size > tail.size - tail.written or self._plogs.keeps_order(tail.plog_id, size)
             return NextAppend(tail.position, tail.end, in_order)
 
     def blocks(self, offset: int, end: int) -> Iterator[tuple[int, memoryview]]:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
+
+import msgspec
 
 from penstock.errors import BadArgument
 from penstock.model._names import check_name
@@ -16,8 +17,7 @@ _UID: Final = re.compile(r"[0-9a-f]{32}")
 UID_SIZE: Final = 16
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class PlogId:
+class PlogId(msgspec.Struct, frozen=True, order=True, cache_hash=True):
     """The id of a plog: the cluster and the group of servers that store it, and a random uid of its own.
 
     The id alone tells a client which servers to ask. ``str()`` gives ``cluster/group/uid``, :meth:`parse` reads it.
@@ -50,9 +50,6 @@ class PlogId:
     def uid_bytes(self) -> bytes:
         """The uid as stored: 16 bytes."""
         return bytes.fromhex(self.uid)
-
-    def __hash__(self) -> int:
-        return hash(self.uid)
 
     def __str__(self) -> str:
         return f"{self.cluster}/{self.group}/{self.uid}"

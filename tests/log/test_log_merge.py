@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.errors import DiskFull, NotInLog
-from penstock.log._merging import RUN_MIN, SMALL_SIZE_MAX, find_run
+from penstock.log._chain import RUN_MIN, SMALL_SIZE_MAX, find_run
 from tests.log.harness import content, plog_files
 from tests.stream.large_harness import settle
 

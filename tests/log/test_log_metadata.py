@@ -208,7 +208,7 @@ def test_a_snapshot_can_be_taken_while_doomed_plogs_are_swept() -> None:
     """The sweep runs in the background and takes no lock; a metadata switch must not stumble over it."""
     metadata = Metadata()
 
-    class Impatient(PlogId):
+    class Impatient(PlogId, frozen=True):
         def __str__(self) -> str:
             metadata.doomed.popitem()
             return super().__str__()

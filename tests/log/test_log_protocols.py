@@ -22,8 +22,7 @@ from penstock.errors import (
     WrongOffset,
 )
 from penstock.log import MetadataManager, PlogSizes
-from penstock.log._actions import Append, Create, Publish, Seal
-from penstock.log._host import Host
+from penstock.log._actions import Append, Create, Host, Publish, Seal
 from penstock.log._partition import append_records, open_partition
 from penstock.log._protocols import (
     Splicing,
