@@ -291,7 +291,7 @@ class RemoteHost:
         assert writer.writer_id is not None, "only writers with an id note time"
         self.call(lambda number: writers.Mark(number, time))
 
-    def note_activity(self, writer: StreamWriter) -> None:
+    def note_activity(self, stream: str, uid: int, writer_id: str | None) -> None:
         """Do nothing: the server sees what the writer sends."""
 
     def random_position(self) -> float:

@@ -9,6 +9,7 @@ import msgspec
 
 from penstock.errors import LogFenced, NoSuchPlog, PenstockError, PlogSealed, WrongOffset
 from penstock.log._protocols import LogPosition, record_switch
+from penstock.ports import uninterrupted
 
 if TYPE_CHECKING:
     from penstock.log._manager import MetadataManager
@@ -72,8 +73,9 @@ class PendingLogAppend(msgspec.Struct, eq=False):
         """Whether it becomes part of the log unless the store stops: no switch is left to be recorded."""
         return self.switch is None or self.switch.is_done
 
+    @uninterrupted
     def result(self) -> int:
-        """Wait until it is durable; return the log's offset at which it ends. The caller is within a step."""
+        """Wait until it is durable; return the log's offset at which it ends."""
         try:
             self.pending.result()
             if self.switch is not None and not self.switch.is_done:

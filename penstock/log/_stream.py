@@ -91,11 +91,9 @@ class LogStream:
         pending.result()
         return pending.position
 
+    @uninterrupted
     def submit(self, *data: Buffer, expected: LogPosition | None = None) -> PendingLogAppend:
-        """Append without waiting; ``data`` must not change until the result is there.
-
-        The caller is within a step that no signal interrupts, also while it waits for the result.
-        """
+        """Append without waiting; ``data`` must not change until the result is there."""
         size = sum([len(part) if type(part) is bytes else memoryview(part).nbytes for part in data])
         if size > APPEND_SIZE_MAX:
             raise AppendTooLarge(size=size, limit=APPEND_SIZE_MAX)

@@ -186,10 +186,10 @@ class FilePlogs:
                 return plog.last
             # A block that is written into the journal now and into the file later.
             position, joined = replica.place(), b"".join(body)
-            parts = (pack_block_header(replica.key, offset=offset, body=(joined,), body_size=size), joined)
             if position + PLOG_BLOCK_HEADER_SIZE + size > plog.allocated:
                 self._allocate(plog, position + PLOG_BLOCK_HEADER_SIZE + size)
             end = replica.placed(size)
+            parts = (pack_block_header(replica.key, offset=offset, body=(joined,), body_size=size), joined)
             plog.buffered.append(BufferedBlock(position, parts, plog.changes + 1, end))
             plog.last = self._journal.submit(plog, kind=WRITE, position=position, parts=parts, offset=end)
             return plog.last

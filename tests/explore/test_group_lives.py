@@ -25,7 +25,7 @@ from penstock.stream import Engine
 from penstock.stream.group import _positions
 from penstock.stream.group._coordinator import REMOTE_READERS_AWAITED_S
 from penstock.stream.read._reader import READER_LEASE_S
-from penstock.stream.segment._wake_up import WakeUp
+from penstock.stream.segment._readable import WakeUp
 from penstock.testing import ManualClock, SeededRandom
 from tests.explore.group_model import GroupModel, Stream, Track
 from tests.stream.wire_harness import over_the_wire

@@ -42,6 +42,7 @@ class LocalWriterHost:
         self._writers, self._transactions, self._random = writers, transactions, random
         self.clock: Final = clock
         self.pump: Final = Pump()
+        self.note_activity: Final = marks.note_activity
 
     @property
     def steady(self) -> AbstractContextManager[object]:
@@ -80,10 +81,6 @@ class LocalWriterHost:
         """Mark a time behind all that a writer has written."""
         assert writer.writer_id is not None, "only writers with an id note time"
         self._marks.note_behind(writer.stream, writer.stream_uid, writer.writer_id, time)
-
-    def note_activity(self, writer: KnownWriter) -> None:
-        """Note that a writer has written: it is not silent."""
-        self._writers.note_activity(writer)
 
     def large_logs(self, stream: str, uid: int) -> TransactionLogs:
         """Return where a large event goes."""

@@ -4,18 +4,26 @@ A segment also knows the numbers that each writer has used in it. ``ReadableSegm
 another process implements it, too.
 """
 
-from penstock.stream.segment._cuts import Cuts
 from penstock.stream.segment._large_event import FRAME_SIZE, LargeBlock, LargeEvent, carried_by
-from penstock.stream.segment._logs import CATALOG_LOG, Logs, segment_log, watermark_log
-from penstock.stream.segment._plog_sizes import PLOGS_KEPT, plog_sizes
-from penstock.stream.segment._readable import READ_SIZE, ReadableSegment, Times
-from penstock.stream.segment._scan import block_at, is_border, is_reader_place, large_event, scan
-from penstock.stream.segment._segment import PendingBlock, Segment, SegmentEnded
-from penstock.stream.segment._segment_writers import TABLE_EVERY_BLOCKS, NumbersTaken
-from penstock.stream.segment._segments import Segments
-from penstock.stream.segment._wake_up import WakeUp
+from penstock.stream.segment._logs import CATALOG_LOG, PLOGS_KEPT, Logs, plog_sizes, segment_log, watermark_log
+from penstock.stream.segment._readable import (
+    READ_SIZE,
+    ReadableSegment,
+    Times,
+    WakeUp,
+    block_at,
+    is_border,
+    is_reader_place,
+    large_event,
+    scan,
+)
+from penstock.stream.segment._segment import PendingBlock, Segment
+from penstock.stream.segment._segments import Cuts, Segments
 from penstock.stream.segment._writer_table import (
     ENTRIES_MAX,
+    TABLE_EVERY_BLOCKS,
+    NumbersTaken,
+    SegmentEnded,
     WriterTable,
     anonymous_hash,
     durable_number,

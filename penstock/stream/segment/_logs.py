@@ -1,4 +1,4 @@
-"""The logs of a store: what they are called, which belong to a segment, and which are to be deleted.
+"""The logs of a store: their names, the sizes of their plogs, which belong to a segment, and which are to be deleted.
 
 A log that cannot be deleted now, because the disk refuses, is *abandoned*: deleting it is tried again, at the latest
 when the store is opened.
@@ -13,19 +13,22 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from penstock.errors import NoSuchLog, PenstockError
+from penstock.model import BySize
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from penstock.log import LogStream, MetadataManager, PlogSizes
-    from penstock.stream.catalog import Catalog
+    from penstock.stream.catalog import Catalog, StreamState
 
-__all__ = ["CATALOG_LOG", "Logs", "segment_log", "watermark_log"]
+__all__ = ["CATALOG_LOG", "PLOGS_KEPT", "Logs", "plog_sizes", "segment_log", "watermark_log"]
 
 CATALOG_LOG: Final = "catalog"
 _SEGMENT_LOG: Final = re.compile(r"s(\d+)\.(\d+)")
 _WATERMARK_LOG: Final = re.compile(r"m(\d+)")
 _TRANSACTION_LOG: Final = re.compile(r"t[0-9a-f]+\.\d+")
+PLOGS_KEPT: Final = 8  # what is kept by size or time lies in about so many plogs, so that it can be cut that finely
+_PLOG_SIZE_MIN: Final = 16 << 10  # smaller ones would be mostly heads
 
 
 def segment_log(uid: int, segment: int) -> str:
@@ -107,3 +110,13 @@ class Logs:
             is_gone = is_gone or (marks and int(marks[1]) not in streams)
             if is_gone or (_TRANSACTION_LOG.fullmatch(name) and name not in promised):
                 self._manager.delete_log(name)
+
+
+def plog_sizes(state: StreamState, sizes: PlogSizes) -> PlogSizes:
+    """Return the sizes that the plogs of a stream's segments have, where those of others have ``sizes``."""
+    retention = state.config.retention
+    if not isinstance(retention, BySize):
+        return sizes
+    share = retention.size_bytes // (PLOGS_KEPT * len(state.current))
+    largest = min(max(share, _PLOG_SIZE_MIN), sizes.largest)
+    return replace(sizes, first=min(sizes.first, largest), largest=largest)

@@ -3,8 +3,8 @@
 What was acknowledged is ``tail`` bytes long; a reader sees that and nothing beyond. While a commit is only half there,
 the segment is frozen: the tail stays where it is, although blocks still come.
 
-``_segment_log`` has the log below it, ``_segment_writers`` what writers have written here, ``_lookup`` finds places by
-time and by count, ``_scan`` finds where events begin.
+``_segment_log`` has the log below it, ``_writer_table`` what writers have written here, ``_readable`` finds where
+events begin.
 """
 
 from __future__ import annotations
@@ -13,20 +13,13 @@ import threading
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Final
 
+import msgspec
+
 from penstock.errors import PenstockError
-from penstock.stream.format import (
-    SpliceLabel,
-    StreamBlockHeader,
-    read_block,
-    read_header,
-    without_keys,
-)
-from penstock.stream.segment._lookup import Lookup
-from penstock.stream.segment._pending_block import PendingBlock, SegmentEnded
-from penstock.stream.segment._readable import READ_SIZE
-from penstock.stream.segment._scan import event_border, is_border
-from penstock.stream.segment._segment_log import SegmentLog
-from penstock.stream.segment._segment_writers import SegmentWriters, find_block
+from penstock.stream.format import SpliceLabel, StreamBlockHeader, read_block, read_header, without_keys
+from penstock.stream.segment._readable import READ_SIZE, event_border, is_border
+from penstock.stream.segment._segment_log import Lookup, SegmentLog
+from penstock.stream.segment._writer_table import SegmentEnded, SegmentWriters, find_block
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -36,12 +29,37 @@ if TYPE_CHECKING:
     from penstock.plog import LocatedBlocks
     from penstock.ports import Bytes, Clock
     from penstock.stream.format import AnyBlock
-    from penstock.stream.segment._wake_up import WakeUp
+    from penstock.stream.segment._readable import WakeUp
     from penstock.stream.segment._writer_table import WriterTable
 
-__all__ = ["PendingBlock", "Segment", "SegmentEnded"]
+__all__ = ["PendingBlock", "Segment"]
 
 _CLOCK_BACK_MAX_MS: Final = 60_000
+
+
+class PendingBlock(msgspec.Struct, eq=False):
+    """A block under way; ``start`` is its offset."""
+
+    segment: Segment
+    pending: PendingLogAppend
+    start: int
+
+    def result(self) -> None:
+        """Return when it is durable, and readers see it."""
+        self.segment.finish(self.pending)
+
+    @property
+    def end(self) -> int:
+        """Where it ends."""
+        return self.pending.end
+
+    def wait(self) -> int:
+        """Return where it ends, when it is durable; readers do not see it yet. The caller holds the segment."""
+        try:
+            return self.pending.result()
+        except PenstockError:
+            self.segment.give_up(self.pending)
+            raise
 
 
 class Segment:
@@ -97,7 +115,8 @@ class Segment:
         with self._lock:
             if self.ended:
                 raise SegmentEnded
-            self._keep_table_near()
+            if self._writers.table is None or self._writers.is_far:
+                self._keep_table_near()
             return self.submit_held(header, *parts)
 
     @contextmanager
@@ -125,18 +144,23 @@ class Segment:
 
         It gets the time of now. Its keys are dropped if the stream stores none: the writer may not know that yet.
         """
-        self._table()
+        if self._writers.table is None:
+            self._learn_table()
         if not self._keeps_keys:
             header, *kept = without_keys(header, *parts)
             parts = tuple(kept)
         try:
-            head = header.pack_at(self.next_ms(), self._total)
-            pending = self._last = self.own_log().submit(head, *parts, expected=expected)
+            time_ms, log = self.next_ms(), self._log.known or self._log.created()
+            events, head = header.events, header.pack_at(time_ms, self._total)
+            pending = self._last = log.submit(head, *parts, expected=expected)
         except BaseException:
             self._writers.table = None  # what is in the log now is not known: read it again
             raise
-        self._note(header, blocks=1, size=pending.end - pending.start)
-        self._total += header.events
+        size = pending.end - pending.start
+        self._writers.note(header, blocks=1, size=size)
+        self.events += header.count
+        self.bytes += size
+        self._total += events
         return PendingBlock(self, pending, pending.start)
 
     @property
@@ -169,19 +193,15 @@ class Segment:
         if headers is None:
             self._writers.table = None
         elif not self.ended:
+            self._table()
             for header in headers:
-                self._note(header, blocks=0, size=0)
-            self._note(None, blocks=events, size=size)
+                self._writers.note(header, blocks=0, size=0)
+                self.events += header.count
+            self._writers.note(None, blocks=events, size=size)
+            self.bytes += size
             self.events += events
             self._total += events
         self._last = None
-
-    def _note(self, header: StreamBlockHeader | None, *, blocks: int, size: int) -> None:
-        if header is not None:
-            self._table().note(header)
-            self.events += header.count
-        self._writers.note_size(blocks=blocks, size=size)
-        self.bytes += size
 
     def _submit_table(self) -> PendingLogAppend:
         pending = self.own_log().submit(self._writers.pack(self.next_ms(), self._total))
@@ -196,7 +216,11 @@ class Segment:
             with self._lock:
                 self.give_up(pending)
             raise
-        self.show(end)
+        with self._lock:
+            if not self._is_frozen and end > self.tail:
+                self.tail = end
+        if self._watchers:
+            self.notify()
 
     def give_up(self, pending: PendingLogAppend) -> None:
         """Note that a block failed, so what is in the log now is not known; the caller holds the segment."""
@@ -385,11 +409,8 @@ class Segment:
 
         ``guard`` is held whenever the plogs change.
         """
-
-        def span(start: int) -> int:
-            return self.time_at(start) // span_ms if span_ms else 0
-
-        self._log.merge_plogs(guard=guard, group=span if span_ms else None)
+        group = (lambda start: self.time_at(start) // span_ms) if span_ms else None
+        self._log.merge_plogs(guard=guard, group=group)
 
     def plog_starts(self) -> Sequence[int] | PlogStarts:
         """Return where each plog begins, in order; nothing is copied."""

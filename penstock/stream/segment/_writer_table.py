@@ -1,8 +1,9 @@
 """The table of writers: what each of them last wrote to a segment.
 
 It makes a re-sent event harmless: one whose number is not above the last one of its writer is in the segment already.
-The table stands in the segment itself, every few megabytes, in a block without events; so it is found again by
-reading a little of the end. Stored are, big-endian, behind the block's header:
+The table is kept in memory while blocks come. It also stands in the segment itself, every few megabytes, in a block
+without events. After a restart it is read again: the last stored table, found by reading backwards, and the blocks
+behind it. Stored are, big-endian, behind the block's header:
 
     per entry of the segment's own: writer (16), last_number (8), flush_last (8), durable_floor (8), flush_segments (2),
                                     padding (6)
@@ -28,19 +29,35 @@ from typing import TYPE_CHECKING, Final
 
 from penstock.errors import StreamCorrupt
 from penstock.plog import APPEND_SIZE_MAX
-from penstock.stream.format import BLOCK_HEADER_SIZE, NO_WRITER, WRITERS, StreamBlockHeader
+from penstock.stream.format import (
+    BLOCK_HEADER_SIZE,
+    CHUNK,
+    NO_WRITER,
+    WRITERS,
+    StreamBlockHeader,
+    block_digest,
+    read_header,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
+
+    from penstock.stream.segment._segment_log import SegmentLog
 
 __all__ = [
     "ANONYMOUS_MAX",
     "ENTRIES_MAX",
+    "TABLE_EVERY_BLOCKS",
+    "TABLE_EVERY_BYTES",
     "Inherited",
+    "NumbersTaken",
+    "SegmentEnded",
+    "SegmentWriters",
     "WriterEntry",
     "WriterTable",
     "anonymous_hash",
     "durable_number",
+    "find_block",
     "highest_number",
     "inherit",
     "writer_hash",
@@ -54,6 +71,10 @@ _INHERITED: Final = struct.Struct(">16sQQQH6xdd")
 assert (_OWN.size, _INHERITED.size) == (48, 64), "on disk since format 1: a new size needs a new kind"
 _SIZE_MAX: Final = ENTRIES_MAX * (_OWN.size + _INHERITED.size) + ANONYMOUS_MAX * _OWN.size
 assert BLOCK_HEADER_SIZE + _SIZE_MAX <= APPEND_SIZE_MAX, "a table is one append"
+TABLE_EVERY_BYTES: Final = 8 << 20
+TABLE_EVERY_BLOCKS: Final = 4096
+_SEGMENT_AS_BLOCKS: Final = 512  # to go back to another segment takes as long as to read so many blocks
+_FIRST_LOOK: Final = 256 << 10  # how far back the last table is looked for at first
 
 
 def writer_hash(writer_id: str) -> bytes:
@@ -234,3 +255,107 @@ def _entries(writer: bytes, tables: Iterable[WriterTable]) -> Iterator[WriterEnt
         if entry is not None:
             yield entry
         yield from (one for one in table.inherited if one.writer == writer)
+
+
+class SegmentEnded(Exception):
+    """The segment takes no more blocks; its successors do."""
+
+
+class NumbersTaken(Exception):
+    """There are other events under the numbers of a block: its writer was not the only one with its id."""
+
+
+class SegmentWriters:
+    """The table of writers of one segment; ``table`` is None until it is read, and after an append failed.
+
+    ``stored_at`` is where the last stored table is, -1 if there is none; ``is_far`` whether that is too far away to be
+    found quickly. ``inherit`` returns the table that the segment begins with. The caller of each method holds the
+    segment.
+    """
+
+    def __init__(self, log: SegmentLog, inherit: Callable[[], WriterTable]) -> None:
+        self._log, self._inherit = log, inherit
+        self.table: WriterTable | None = None
+        self.stored_at = -1
+        self.is_far = False
+        self._bytes_since = self._blocks_since = 0  # since the last stored table
+
+    def note(self, header: StreamBlockHeader | None, *, blocks: int, size: int) -> None:
+        """Take in a block of a writer, and count what was appended."""
+        if header is not None:
+            assert self.table is not None, "it is read before a block is appended"
+            self.table.note(header)
+        self._count(self._blocks_since + blocks, self._bytes_since + size)
+
+    def _count(self, blocks: int, size: int) -> None:
+        """Set what lies behind the last stored table."""
+        self._blocks_since, self._bytes_since = blocks, size
+        self.is_far = size > TABLE_EVERY_BYTES or blocks > TABLE_EVERY_BLOCKS
+
+    def pack(self, time_ms: int, events: int) -> bytes:
+        """Return the block that stores the table, behind so many events of the segment."""
+        assert self.table is not None, "only a table that is known is stored"
+        self._count(0, 0)
+        return self.table.pack(time_ms, events)
+
+    def behind(self) -> tuple[int, int]:
+        """Return how many blocks and bytes a successor has to read to know this table."""
+        return self._blocks_since + _SEGMENT_AS_BLOCKS, self._bytes_since
+
+    def read(self) -> int:
+        """Read the last stored table, or inherit one, and take in the blocks behind it; return where those end."""
+        table, headers, end = self._find()
+        if table is None:
+            table = self._inherit()
+            self.note(None, blocks=table.blocks_behind, size=table.bytes_behind)
+        for header in reversed(headers):
+            table.note(header)
+        self.table = table
+        return end
+
+    def is_stored(self) -> tuple[bool, int]:
+        """Return whether the segment has a stored table, and where its last durable block ends."""
+        table, _, end = self._find()
+        return table is not None, end
+
+    def _find(self) -> tuple[WriterTable | None, list[StreamBlockHeader], int]:
+        """Find the last stored table, reading backwards; return it, the headers behind it, last first, and the end."""
+        log, where = self._log.opened, self._log.where
+        low = end = 0 if log is None else log.length
+        look, headers = _FIRST_LOOK, list[StreamBlockHeader]()
+        table, self.stored_at = None, -1
+        while log is not None and low > log.start and table is None:
+            blocks = list(log.blocks(max(log.start, low - look), low))
+            low, look = blocks[0][0], 2 * look
+            for start, view in reversed(blocks):
+                header = read_header(view, where=where, start=start)
+                if header.kind == WRITERS:
+                    table, self.stored_at = WriterTable.unpack(header, view, where=where, start=start), start
+                    break
+                if header.kind == CHUNK and header.durable_floor:
+                    low = start - header.durable_floor  # where the large event begins: what lies between is all chunks
+                    break
+                headers.append(header)
+        self._count(len(headers), end - max(self.stored_at, 0))
+        return table, headers, end
+
+
+def find_block(segment_log: SegmentLog, writer: bytes, *, last: int, count: int, digest: bytes) -> int | None:
+    """Return where a block of a writer is, by the number of its last event and its digest; None if it is not here.
+
+    ``NumbersTaken`` if there are other events under its numbers.
+    """
+    log = segment_log.opened
+    end = 0 if log is None else log.length
+    while log is not None and end > log.start:
+        blocks = list(log.blocks(max(log.start, end - _FIRST_LOOK), end))
+        for start, view in reversed(blocks):
+            header = read_header(view, where=segment_log.where, start=start)
+            if header.writer == writer and header.last_number <= last:
+                if header.last_number == last and block_digest(header, view[BLOCK_HEADER_SIZE:]) == digest:
+                    return start
+                if header.last_number > last - count:
+                    raise NumbersTaken
+                return None
+        end = blocks[0][0]
+    return None

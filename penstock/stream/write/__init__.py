@@ -15,11 +15,10 @@ from penstock.stream.write._batch import (
     concat_rows,
     split,
 )
-from penstock.stream.write._host import KnownWriter, OpenLane
+from penstock.stream.write._flush import Pump
+from penstock.stream.write._host import KnownWriter, OpenLane, Writers
 from penstock.stream.write._large_write import CHUNK_SIZE, EventOutputStream, LargeWrite
-from penstock.stream.write._pump import Pump
 from penstock.stream.write._writer import EVENT_SIZE_MAX, StreamWriter, check_writer
-from penstock.stream.write._writers import Writers
 
 __all__ = [
     "CHUNK_SIZE",

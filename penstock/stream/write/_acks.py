@@ -12,6 +12,7 @@ from bisect import bisect_right
 from collections import deque
 from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import replace
 from itertools import count
 from operator import attrgetter
 from typing import TYPE_CHECKING, Final, Protocol, overload
@@ -32,7 +33,7 @@ from penstock.stream.format import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
     import numpy.typing as npt
 
@@ -40,14 +41,25 @@ if TYPE_CHECKING:
     from penstock.stream.format import Headers
     from penstock.stream.write._batch import EventRows
 
-__all__ = ["Ack", "ArrayRun", "BatchAck", "BlockPlace", "DoneAck", "EventPointers", "ListRun", "Run", "run_at"]
+__all__ = [
+    "Ack",
+    "ArrayRun",
+    "BatchAck",
+    "BlockPlace",
+    "DoneAck",
+    "EventPointers",
+    "ListRun",
+    "Run",
+    "run_at",
+    "settle",
+]
 
 _FIRST: Final = attrgetter("first")
 _logger: Final = logging.getLogger("penstock.stream")
 
 
 class Driver(Protocol):
-    """The writer of a run, which can make it durable."""
+    """The flusher of a run, which can make it durable."""
 
     @property
     def is_at_work(self) -> bool:
@@ -198,9 +210,26 @@ class ArrayRun(Run, eq=False, kw_only=True):
 
     rows: EventRows | None
 
+    def part(self, first: int, stop: int) -> EventRows:
+        """Return some of the events."""
+        assert self.rows is not None, "a run keeps its rows until it is done"
+        return self.rows.part(first, stop)
+
+    def packed(self, first: int, stop: int, *, keeps_keys: bool) -> tuple[int, list[Bytes]]:
+        """Return the column flags of the block that some of the events make, and its body."""
+        rows = self.part(first, stop)
+        return (rows if keeps_keys else replace(rows, keys=None)).packed()
+
     def let_go(self) -> None:
         """Keep nothing but where the events are."""
         self.rows = None
+
+
+def settle(runs: Iterable[Run], error: BaseException | None = None) -> list[Run]:
+    """End runs, with an error or without; return those whose callbacks are to be called."""
+    for run in runs:
+        run.settle(error)
+    return [run for run in runs if run.callbacks]
 
 
 def run_at(driver: Driver, pointer: EventPointer) -> Run:

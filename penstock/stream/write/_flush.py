@@ -1,4 +1,4 @@
-"""Flushing: what waits in a writer's lanes becomes durable.
+"""Flushing: what waits in the lanes of a writer becomes durable.
 
 One flush takes all lanes, appends one or more blocks to each segment and ends when all of them are durable, before the
 next one begins. So the durable events of each key, and of each writer's numbers, have no gaps, whatever happens.
@@ -6,46 +6,57 @@ next one begins. So the durable events of each key, and of each writer's numbers
 Two locks order it. The flush lock is held from the beginning of a flush to its end, and taken first. The lock of the
 lanes is never held while waiting, so events can be written while a flush is under way. Callbacks of acknowledgements
 run when neither is held, because they may write, or wait.
+
+The pump flushes what a writer has buffered when no other thread does. A thread that waits for an acknowledgement, or
+fills a buffer, flushes at once by itself. The pump is for events that no thread waits for: they are flushed a moment
+later, so that more of them go together. While a writer is in use the pump comes back to it again and again, so that not
+every event has to wake it.
 """
 
 from __future__ import annotations
 
+import logging
 import threading
+import time
 from collections import deque
 from contextlib import suppress
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Final, Protocol, TypeVar
 
+from penstock.deadlines import ANSWER_SLACK_S, DeadlineExceeded, run_locked
 from penstock.errors import NoSuchStream, PenstockError, StoreClosed, StreamSealed, WriterFailed, WriterFenced
 from penstock.ports import uninterrupted
 from penstock.stream.format import StreamBlockHeader
-from penstock.stream.segment import SegmentEnded
-from penstock.stream.write._acks import BlockPlace
-from penstock.stream.write._place_again import place_again
+from penstock.stream.segment import SegmentEnded, WakeUp
+from penstock.stream.write._acks import BlockPlace, settle
+from penstock.stream.write._lanes import Lanes, Numbers, place_again
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Collection, Sequence
 
     from penstock.ports import Bytes
     from penstock.stream.write._acks import Run
-    from penstock.stream.write._block_plan import BlockPlan
     from penstock.stream.write._host import Pending, WriterHost
-    from penstock.stream.write._lanes import Lanes, Load
-    from penstock.stream.write._numbers import Numbers
+    from penstock.stream.write._lanes import BlockPlan, Load
     from penstock.stream.write._writer import StreamWriter
 
-__all__ = ["Flusher"]
+__all__ = ["LINGER_S", "Flusher", "Pump"]
 
 T = TypeVar("T")
+LINGER_S: Final = 0.001
+_logger: Final = logging.getLogger("penstock.stream")
 
 
 class Flusher:
     """Makes durable what waits in the lanes of one writer, and the time that the writer has noted behind it.
 
-    ``trouble`` is the reason why nothing can be written any more, None while all is well.
+    ``trouble`` is the reason why nothing can be written any more, None while all is well. ``identity`` is what the
+    blocks of a writer without an id carry.
     """
 
-    def __init__(self, writer: StreamWriter, host: WriterHost, lanes: Lanes, numbers: Numbers) -> None:
-        self._writer, self._host, self._lanes, self._numbers = writer, host, lanes, numbers
+    def __init__(self, writer: StreamWriter, host: WriterHost, *, identity: bytes) -> None:
+        self._writer, self._host = writer, host
+        self.lanes = self._lanes = Lanes(self, host, writer.stream)
+        self.numbers = self._numbers = Numbers.of(host, writer.stream, writer.writer_id, identity)
         self.lock = threading.Lock()  # guards the lanes
         self.flush_lock = threading.Lock()
         self.trouble: BaseException | None = None
@@ -72,7 +83,45 @@ class Flusher:
             with self.flush_lock:
                 return step()
         finally:
-            self.announce()
+            if self._settled:
+                self.announce()
+
+    @property
+    def is_at_work(self) -> bool:
+        """True; in a process that was forked from the writer's, asking raises ``ForkedHandle``."""
+        return self._writer.is_at_work
+
+    def drive(self, run: Run, timeout: float | None) -> None:
+        """Return when the run is done; flush if no other thread does."""
+        if timeout is None:
+            try:
+                with self.flush_lock:
+                    if self._writer.is_at_work and not run.done:
+                        self.flush()
+            finally:
+                if self._settled:
+                    self.announce()
+        elif self._host.is_remote and not self._host.pump.is_at_work_here:
+            self._await(run, timeout)
+        else:
+            deadline = time.monotonic() + min(timeout, threading.TIMEOUT_MAX)
+            try:
+                run_locked(self.flush_lock, lambda: None if run.done else self.flush(), deadline)
+            except DeadlineExceeded:
+                raise self._no_acknowledgement(timeout) from None
+            finally:
+                self.announce()
+
+    def _await(self, run: Run, timeout: float) -> None:
+        """Return when the run is done, which the pump flushes: a server may not answer within the timeout."""
+        wake_up = WakeUp()
+        run.when_done(wake_up.notify)
+        self._host.pump.add(self._writer)
+        if not wake_up.wait(max(timeout, 0) + ANSWER_SLACK_S):  # without any time it is flushed, too
+            raise self._no_acknowledgement(timeout)
+
+    def _no_acknowledgement(self, timeout: float) -> TimeoutError:
+        return TimeoutError(f"no acknowledgement from stream {self._writer.stream!r} within {timeout} s")
 
     def with_empty_lanes(self, step: Callable[[], T]) -> T:
         """Flush until nothing waits, then take a step; the caller holds the flush lock."""
@@ -83,13 +132,9 @@ class Flusher:
                     return step()
             self.flush()
 
+    @uninterrupted
     def announce(self) -> None:
         """Call the callbacks that are due; if an interrupt comes before that, the next call does, or the pump."""
-        if self._settled:
-            self._call_back()
-
-    @uninterrupted
-    def _call_back(self) -> None:
         while self._settled:
             with suppress(IndexError):  # another thread has taken it
                 self._settled.popleft().announce()
@@ -100,25 +145,27 @@ class Flusher:
         runs: set[Run] = set()
         with self.lock:
             loads = self._lanes.take(runs)
-            time = self._take_time(None)
+            flush_last = self._numbers.give(loads)
+            noted = self._take_time(None)
         try:
-            time = self._send_all(loads, runs, time)
+            noted = self._send_all(loads, flush_last, runs, noted)
         except BaseException as error:  # noqa: BLE001 - acknowledgements report it, whatever it was
             self.fail(error, runs)
             return
-        self._settle(runs)
-        if runs:
-            self._host.note_activity(self._writer)
-        if time is not None:
-            self._mark(time)
+        self._settled += settle(runs)
+        if runs and self._writer.writer_id is not None:
+            self._host.note_activity(self._writer.stream, self._writer.stream_uid, self._writer.writer_id)
+        if noted is not None:
+            self._mark(noted)
 
-    def _send_all(self, loads: list[Load], runs: set[Run], time: int | None) -> int | None:
+    def _send_all(self, loads: list[Load], flush_last: int, runs: set[Run], noted: int | None) -> int | None:
         """Make loads durable, wherever their segments end meanwhile; return the time to be marked behind them.
+
+        ``flush_last`` is the number of their last event, ``noted`` the time to be marked if nothing else comes.
 
         What is written meanwhile is taken along where a segment has ended: its runs are added to ``runs``.
         """
         numbers, lanes, is_anonymous = self._numbers, self._lanes, self._writer.writer_id is None
-        flush_last = numbers.give(_plans(loads))
         # Blocks of the same flush that an earlier writer left must not be counted with these.
         segments = len(loads) if flush_last > numbers.resume else 0
         if loads:
@@ -130,8 +177,8 @@ class Flusher:
                     taken_size = lanes.size
                     more = lanes.take(runs)
                     lanes.size = taken_size  # a full buffer holds back writing threads as before
-                    time = self._take_time(time)
-                    flush_last = max(flush_last, numbers.give(_plans(more)))
+                    noted = self._take_time(noted)
+                    flush_last = max(flush_last, numbers.give(more))
                     lanes.refresh()
                     loads = place_again(lanes, unsent, more, numbers_given=numbers.are_given)
                 self._is_floor_stored = is_anonymous
@@ -142,12 +189,12 @@ class Flusher:
         if not self._is_floor_stored:
             with suppress(StreamSealed):  # then no writer goes on with these numbers
                 self._store_floor()
-        return time
+        return noted
 
     def _take_time(self, before: int | None) -> int | None:
         """Take the time that waits to be marked, or the one taken before; the caller holds the lock."""
-        time, self._noted_time = self._noted_time, None
-        return before if time is None else max(time, before or 0)
+        noted, self._noted_time = self._noted_time, None
+        return before if noted is None else max(noted, before or 0)
 
     def _mark(self, time: int) -> None:
         """Mark a time behind all that is durable, which is everything that was written before the time was noted."""
@@ -166,11 +213,11 @@ class Flusher:
         for lane, plans in loads:
             for plan in plans:
                 flush_segments = segments if plan is plans[-1] else 0
-                columns, body = plan.packed(keeps_keys=self._lanes.keeps_keys)
+                columns, body = plan.run.packed(plan.first, plan.stop, keeps_keys=self._lanes.keeps_keys)
                 header = StreamBlockHeader(
                     columns=columns,
                     flush_segments=flush_segments,
-                    count=plan.count,
+                    count=plan.stop - plan.first,
                     writer=self._numbers.writer,
                     last_number=plan.last_number,
                     flush_last=flush_last if flush_segments else 0,
@@ -210,7 +257,7 @@ class Flusher:
     def note_floor(self, floor: int) -> None:
         """Note that all events up to a number are durable and a block says so; the caller holds the flush lock."""
         self._numbers.floor, self._is_floor_stored = floor, True
-        self._host.note_activity(self._writer)
+        self._host.note_activity(self._writer.stream, self._writer.stream_uid, self._writer.writer_id)
 
     def fail(self, error: BaseException, runs: Collection[Run] = ()) -> None:
         """Write no more, because later events would be out of order; events that wait fail with those of ``runs``.
@@ -223,19 +270,78 @@ class Flusher:
                 is_known = isinstance(error, StreamSealed | WriterFenced | NoSuchStream | StoreClosed)
                 self.trouble = error if is_known else self._failed(error)
             self._lanes.take(waiting)
-        self._settle(waiting.difference(runs), self.trouble)
-        self._settle(runs, error if isinstance(error, PenstockError) else self.trouble)
+        self._settled += settle(waiting.difference(runs), self.trouble)
+        self._settled += settle(runs, error if isinstance(error, PenstockError) else self.trouble)
 
     def _failed(self, error: BaseException) -> WriterFailed:
         failed = WriterFailed(self._writer.stream, cause=error)
         failed.__cause__ = error
         return failed
 
-    def _settle(self, runs: Iterable[Run], error: BaseException | None = None) -> None:
-        for run in runs:
-            run.settle(error)
-        self._settled.extend(run for run in runs if run.callbacks)
+
+class Pumped(Protocol):
+    """A writer, as the pump sees it."""
+
+    def pump(self) -> bool:
+        """Flush; False if nothing was written since the last time, so that the pump need not come again."""
 
 
-def _plans(loads: Iterable[Load]) -> Iterator[BlockPlan]:
-    return (plan for _, plans in loads for plan in plans)
+class Pump:
+    """One thread for all writers of a store, started with the first event that it may have to flush."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._wake_up = WakeUp()
+        self._waiting: dict[Pumped, None] = {}
+        self._thread: threading.Thread | None = None
+        self._closed = False
+
+    def add(self, writer: Pumped) -> None:
+        """Flush what the writer has, a moment later."""
+        with self._lock:
+            self._waiting[writer] = None
+            if self._thread is None and not self._closed:
+                self._start()
+        self._wake_up.notify()
+
+    @uninterrupted
+    def _start(self) -> None:
+        thread = threading.Thread(target=self._work, name="penstock-pump", daemon=True)
+        thread.start()
+        self._thread = thread
+
+    @property
+    def is_at_work_here(self) -> bool:
+        """Whether this thread is the pump's: then no other flushes what it waits for."""
+        return threading.current_thread() is self._thread
+
+    def _work(self) -> None:
+        linger = WakeUp()  # never notified: it only measures the time
+        while True:
+            if not self._waiting:
+                self._wake_up.wait(None)
+            if self._closed:
+                return
+            linger.wait(LINGER_S)
+            with self._lock:
+                waiting, self._waiting = self._waiting, {}
+            busy = [writer for writer in waiting if _pumped(writer)]
+            with self._lock:
+                self._waiting.update(dict.fromkeys(busy))
+
+    def close(self) -> None:
+        """End the thread; what is buffered stays where it is."""
+        with self._lock:
+            self._closed, thread = True, self._thread
+        self._wake_up.notify()
+        if thread is not None and thread is not threading.current_thread():
+            thread.join()
+
+
+def _pumped(writer: Pumped) -> bool:
+    """Return whether to come again; a writer that fails does not keep the others from being flushed."""
+    try:
+        return writer.pump()
+    except BaseException:
+        _logger.exception("the pump could not flush a writer")
+        return False

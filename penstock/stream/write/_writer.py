@@ -2,32 +2,27 @@
 
 Events wait in a lane for each segment until a thread flushes them: one that waits for an acknowledgement, one that
 fills the buffer, one that calls ``flush()``, or the pump's. ``_flush`` says what a flush is, ``_lanes`` how an event
-gets to its segment, ``_numbers`` how an event that is written twice is recognised, ``_place_again`` what happens when a
-stream is scaled meanwhile, ``_large_events`` where events go that are larger than a block.
+gets to its segment, how one that is written twice is recognised, and what happens when a stream is scaled meanwhile,
+``_large_write`` where events go that are larger than a block.
 """
 
 from __future__ import annotations
 
-import threading
-import time
 from contextlib import nullcontext, suppress
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
 from penstock import forks
-from penstock.deadlines import ANSWER_SLACK_S, DeadlineExceeded, run_locked
 from penstock.errors import BadArgument, PenstockError, StoreClosed, WriterFenced
 from penstock.model import check_method, check_name, check_time
 from penstock.ports import uninterrupted
 from penstock.stream.format import NO_WRITER, Attributes, as_headers, headers_size, key_bytes
-from penstock.stream.segment import WakeUp, writer_hash
 from penstock.stream.write._acks import Ack, BatchAck, DoneAck, EventPointers, run_at
 from penstock.stream.write._batch import around_large, array_lengths, as_rows, check_events
 from penstock.stream.write._flush import Flusher
-from penstock.stream.write._lanes import NO_POSITION, Lanes
-from penstock.stream.write._large_events import LargeEvents
-from penstock.stream.write._numbers import Numbers
+from penstock.stream.write._lanes import NO_POSITION
+from penstock.stream.write._large_write import LargeEvents
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -73,9 +68,9 @@ class StreamWriter:
         self.notes_time: Final = notes_time  # by itself
         self._host = store
         self._serialize = None if serializer is None else serializer.serialize
-        self._lanes = Lanes(self, store, stream)
-        self._numbers = _numbers_of(store, stream, writer_id, identity)
-        self._flusher = Flusher(self, store, self._lanes, self._numbers)
+        self._flusher = Flusher(self, store, identity=identity)
+        self._lanes, self._numbers = self._flusher.lanes, self._flusher.numbers
+        self.stream_uid: Final = self._lanes.uid  # another stream may get the name later
         self._large = LargeEvents(store, stream, self._lanes, self._numbers, self._flusher)
         self._lock = self._flusher.lock
         self._is_pumped = False  # the pump is going to flush
@@ -86,11 +81,6 @@ class StreamWriter:
         """The number up to which all events of this writer id are durable, over restarts; None if there are none."""
         floor = self._numbers.floor
         return floor - 1 if floor else None
-
-    @property
-    def stream_uid(self) -> int:
-        """The number of its stream: another may get the name later."""
-        return self._lanes.uid
 
     @property
     def is_sound(self) -> bool:
@@ -253,7 +243,7 @@ class StreamWriter:
             runs += more
             if large is not None:
                 run_of[large] = len(runs)
-                runs.append(run_at(self, self._large.write(rows.event(large), rows.attributes(large))))
+                runs.append(run_at(self._flusher, self._large.write(rows.event(large), rows.attributes(large))))
         return runs, run_of, index
 
     def _write_small(self, rows: EventRows, positions: npt.NDArray[np.float64] | None) -> Spread:
@@ -338,36 +328,6 @@ class StreamWriter:
             self._is_pumped = True
         return is_busy
 
-    def drive(self, run: Run, timeout: float | None) -> None:
-        """Return when the run is done; flush if no other thread does."""
-
-        def flush() -> None:
-            if not run.done:
-                self._flusher.flush()
-
-        if timeout is None:
-            self._flusher.holding(flush)
-        elif self._host.is_remote and not self._host.pump.is_at_work_here:
-            self._await(run, timeout)
-        else:
-            try:
-                run_locked(self._flusher.flush_lock, flush, time.monotonic() + min(timeout, threading.TIMEOUT_MAX))
-            except DeadlineExceeded:
-                raise self._no_acknowledgement(timeout) from None
-            finally:
-                self._flusher.announce()
-
-    def _await(self, run: Run, timeout: float) -> None:
-        """Return when the run is done, which the pump flushes: a server may not answer within the timeout."""
-        wake_up = WakeUp()
-        run.when_done(wake_up.notify)
-        self._host.pump.add(self)
-        if not wake_up.wait(max(timeout, 0) + ANSWER_SLACK_S):  # without any time it is flushed, too
-            raise self._no_acknowledgement(timeout)
-
-    def _no_acknowledgement(self, timeout: float) -> TimeoutError:
-        return TimeoutError(f"no acknowledgement from stream {self.stream!r} within {timeout} s")
-
     # The end
 
     def fence(self) -> None:
@@ -423,15 +383,6 @@ def check_writer(writer_id: object, serializer: object) -> None:
         check_name("writer", writer_id)
     if serializer is not None:
         check_method("serializer", serializer, "serialize")
-
-
-def _numbers_of(host: WriterHost, stream: str, writer_id: str | None, identity: bytes) -> Numbers:
-    """Return where the numbers of a writer go on; ``identity`` is what its blocks carry if it has no id."""
-    if writer_id is None:
-        return Numbers(identity)
-    writer = writer_hash(writer_id)
-    floor, highest = host.numbers_of(stream, writer)
-    return Numbers(writer, floor=floor, highest=highest)
 
 
 def _as_bytes(event: object) -> bytes:

@@ -27,7 +27,7 @@ from penstock.stream.maintenance._scaling import (
 )
 from penstock.stream.write import _flush
 from penstock.stream.write._flush import Flusher
-from penstock.stream.write._place_again import place_again
+from penstock.stream.write._lanes import place_again
 
 if TYPE_CHECKING:
     from penstock.stream import Engine

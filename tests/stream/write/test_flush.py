@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from penstock.stream.write._pump import Pump
+from penstock.stream.write._flush import Pump
 
 if TYPE_CHECKING:
     from penstock.stream import Engine

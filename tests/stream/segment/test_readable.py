@@ -1,11 +1,11 @@
-"""The wake_up: no ring is missed, and nobody waits for longer than it was told."""
+"""A segment as readers see it: a wake-up loses no notification, and ends in time."""
 
 from __future__ import annotations
 
 import threading
 from typing import Final
 
-from penstock.stream.segment._wake_up import WakeUp
+from penstock.stream.segment._readable import WakeUp
 
 SECONDS_MAX: Final = 20.0
 
