@@ -5,10 +5,9 @@ partition. See :class:`Cpo` for how it works, :func:`open_cpo` to open one.
 """
 
 from penstock.cpo._cluster import PersistenceCluster
-from penstock.cpo._cpo import Cpo
+from penstock.cpo._cpo import Cpo, Versioned
 from penstock.cpo._lease import Lease
 from penstock.cpo._metadata_plog import MetadataPlog
 from penstock.cpo._open import open_cpo
-from penstock.cpo._rows import Versioned
 
 __all__ = ["Cpo", "Lease", "MetadataPlog", "PersistenceCluster", "Versioned", "open_cpo"]

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING, Final, TypeVar
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, Protocol, TypeVar
 
 import msgspec
 
@@ -30,7 +31,6 @@ if TYPE_CHECKING:
     from penstock.cpo._cluster import PersistenceCluster
     from penstock.cpo._lease import Lease
     from penstock.cpo._metadata_plog import MetadataPlog
-    from penstock.cpo._rows import CpoRows, Versioned
     from penstock.model import PlogId
     from penstock.ports import Clock
 
@@ -41,6 +41,30 @@ _KEY: Final = "kv/"
 _LEASE: Final = "lease/"
 _CLUSTER: Final = "cluster/"
 _METADATA: Final = "metadata/"
+
+
+@dataclass(frozen=True, slots=True)
+class Versioned:
+    """A value, and the version to expect when changing it."""
+
+    value: bytes
+    version: int
+
+
+class CpoRows(Protocol):
+    """The rows inside one transaction."""
+
+    def get(self, key: str) -> Versioned | None:
+        """Return the row, checked; None only if there is certainly none."""
+
+    def keys(self, prefix: str) -> list[str]:
+        """Return every key that starts with ``prefix``, sorted."""
+
+    def put(self, key: str, value: bytes) -> int:
+        """Create or replace a row that this transaction has read; return its version, higher than all before it."""
+
+    def remove(self, key: str) -> None:
+        """Remove a row that this transaction has read."""
 
 
 class Cpo(ABC):

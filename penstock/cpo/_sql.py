@@ -10,10 +10,9 @@ from sqlalchemy import BigInteger, Column, LargeBinary, MetaData, String, Table,
 from sqlalchemy.exc import SQLAlchemyError
 
 from penstock.cpo import _root
-from penstock.cpo._cpo import Cpo
+from penstock.cpo._cpo import Cpo, Versioned
 from penstock.cpo._entry import Entry, whole
 from penstock.cpo._root import ROOT_KEY, Root
-from penstock.cpo._rows import Versioned
 from penstock.errors import CpoCorrupt, FormatUnknown, StoreClosed
 
 if TYPE_CHECKING:

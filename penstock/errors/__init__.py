@@ -48,27 +48,17 @@
 """
 
 from penstock.errors._base import BadArgument, PenstockError
-from penstock.errors._cpo import (
+from penstock.errors._plog import (
+    AppendTooLarge,
     CasConflict,
     ClusterExists,
     CpoError,
     CpoUnavailable,
     LeaseHeld,
     LeaseLost,
-    NoSuchCluster,
-)
-from penstock.errors._group import (
-    CheckpointFailed,
-    GroupExists,
-    NoSuchGroup,
-    NoSuchReader,
-    ReaderInUse,
-    ReaderOffline,
-)
-from penstock.errors._plog import (
-    AppendTooLarge,
     LogError,
     LogFenced,
+    NoSuchCluster,
     NoSuchLog,
     NoSuchPlog,
     NotInLog,
@@ -114,29 +104,33 @@ from penstock.errors._store import (
     UsersCorrupt,
 )
 from penstock.errors._stream import (
+    CheckpointFailed,
+    CommitUnfinished,
     DataTruncated,
     EventAborted,
     EventClosed,
     EventMalformed,
     EventTooLarge,
+    GroupExists,
     NoSuchEvent,
+    NoSuchGroup,
+    NoSuchReader,
     NoSuchStream,
+    NoSuchTransaction,
     NotDecodable,
+    NotPrepared,
+    ReaderInUse,
+    ReaderOffline,
     StreamError,
     StreamExists,
     StreamNotSealed,
     StreamSealed,
-    WriterFailed,
-    WriterFenced,
-    WrongCut,
-)
-from penstock.errors._transaction import (
-    CommitUnfinished,
-    NoSuchTransaction,
-    NotPrepared,
     TooManyPrepared,
     TransactionEnded,
     TransactionPrepared,
+    WriterFailed,
+    WriterFenced,
+    WrongCut,
 )
 
 __all__ = [

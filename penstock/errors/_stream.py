@@ -1,22 +1,34 @@
-"""Errors of streams, of their events, and of writers."""
+"""Errors of streams, of their events, of writers, of transactions, and of reader groups and their readers."""
 
 from __future__ import annotations
 
 from penstock.errors._base import PenstockError
 
 __all__ = [
+    "CheckpointFailed",
+    "CommitUnfinished",
     "DataTruncated",
     "EventAborted",
     "EventClosed",
     "EventMalformed",
     "EventTooLarge",
+    "GroupExists",
     "NoSuchEvent",
+    "NoSuchGroup",
+    "NoSuchReader",
     "NoSuchStream",
+    "NoSuchTransaction",
     "NotDecodable",
+    "NotPrepared",
+    "ReaderInUse",
+    "ReaderOffline",
     "StreamError",
     "StreamExists",
     "StreamNotSealed",
     "StreamSealed",
+    "TooManyPrepared",
+    "TransactionEnded",
+    "TransactionPrepared",
     "WriterFailed",
     "WriterFenced",
     "WrongCut",
@@ -147,3 +159,113 @@ class EventAborted(StreamError):
     def __init__(self, *, cause: BaseException) -> None:
         super().__init__(f"the event was aborted, because writing it failed ({cause}): write all of it again")
         self.cause = cause
+
+
+class NoSuchTransaction(StreamError):
+    """The store knows no transaction with this id."""
+
+    def __init__(self, transaction: str) -> None:
+        super().__init__(
+            f"no transaction {transaction!r}: it was never begun, or ended long ago, or when its store was closed"
+        )
+        self.transaction = transaction
+
+
+class TransactionEnded(StreamError):
+    """The transaction was committed or aborted before, or its lease expired."""
+
+    def __init__(self, transaction: str, *, reason: str) -> None:
+        super().__init__(f"transaction {transaction} has ended: {reason}; begin another one")
+        self.transaction, self.reason = transaction, reason
+
+
+class TransactionPrepared(TransactionEnded):
+    """The transaction is prepared: it takes no more events."""
+
+    def __init__(self, transaction: str) -> None:
+        StreamError.__init__(
+            self, f"transaction {transaction} is prepared, and takes no more events: commit it, or abort it"
+        )
+        self.transaction, self.reason = transaction, "it is prepared"
+
+
+class NotPrepared(StreamError):
+    """A transaction to be committed together with others is not prepared; none of them was committed."""
+
+    def __init__(self, transaction: str, *, reason: str) -> None:
+        super().__init__(f"nothing was committed, because transaction {transaction} is not prepared: {reason}")
+        self.transaction, self.reason = transaction, reason
+
+
+class TooManyPrepared(StreamError):
+    """The store has as many prepared transactions as it may; this transaction is still open."""
+
+    def __init__(self, transaction: str, *, limit: int) -> None:
+        super().__init__(
+            f"transaction {transaction} cannot be prepared, the store has {limit} prepared transactions: "
+            "commit or abort some of them first"
+        )
+        self.transaction, self.limit = transaction, limit
+
+
+class CommitUnfinished(StreamError):
+    """The commit is recorded, but the disk refused the rest of it; the store finishes it as soon as it can."""
+
+    def __init__(self, transaction: str, *, cause: BaseException) -> None:
+        advice = "its events appear once the disk accepts writes again; do not write it again"
+        super().__init__(f"transaction {transaction} is committed, but not finished ({cause}): {advice}")
+        self.transaction, self.cause = transaction, cause
+
+
+class NoSuchGroup(StreamError):
+    """The store has no reader group of this name."""
+
+    def __init__(self, group: str) -> None:
+        super().__init__(f"no reader group {group!r}: create it first")
+        self.group = group
+
+
+class GroupExists(StreamError):
+    """A reader group of this name exists."""
+
+    def __init__(self, group: str, *, differs: str | None = None) -> None:
+        if differs is None:
+            text = f"reader group {group!r} exists: choose another name, or pass exist_ok=True to use it as it is"
+        else:
+            text = (
+                f"reader group {group!r} exists, and has {differs}: choose another name, or use reader_group({group!r})"
+            )
+        super().__init__(text)
+        self.group, self.differs = group, differs
+
+
+class NoSuchReader(StreamError):
+    """The group has no reader of this name."""
+
+    def __init__(self, group: str, reader: str) -> None:
+        super().__init__(f"reader group {group!r} has no reader {reader!r}: check the name")
+        self.group, self.reader = group, reader
+
+
+class ReaderInUse(StreamError):
+    """A reader of this name is already open."""
+
+    def __init__(self, group: str, reader: str) -> None:
+        super().__init__(f"reader {reader!r} of group {group!r} is in use: close it, or choose another name")
+        self.group, self.reader = group, reader
+
+
+class ReaderOffline(StreamError):
+    """The reader was silent for too long or was taken offline, or its group was reset or deleted."""
+
+    def __init__(self, group: str, reader: str, *, reason: str) -> None:
+        super().__init__(f"reader {reader!r} of group {group!r} is offline ({reason}): open it again to continue")
+        self.group, self.reader, self.reason = group, reader, reason
+
+
+class CheckpointFailed(StreamError):
+    """The checkpoint failed: a reader did not reach it in time, or another checkpoint was under way."""
+
+    def __init__(self, group: str, name: str, *, reason: str) -> None:
+        super().__init__(f"checkpoint {name!r} of group {group!r} failed: {reason}")
+        self.group, self.name, self.reason = group, name, reason

@@ -10,8 +10,8 @@ The service is in :mod:`penstock.server`, which also uses this package. So the c
 the engine and a location, and returns the running service.
 """
 
-from penstock.local._file_limit import raise_file_limit
 from penstock.local._finder import open_shared
+from penstock.local._folder import raise_file_limit
 from penstock.local._owner_socket import Serve, open_owned
 
 __all__ = ["Serve", "open_owned", "open_shared", "raise_file_limit"]

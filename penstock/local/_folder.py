@@ -1,4 +1,4 @@
-"""The files that sharing puts into the folder of a store.
+"""The files that sharing puts into the folder of a store, and how many files a process that shares it may have open.
 
 owner.sock            the owner socket: the owner listens there while the store is open
 flight/sock           the socket of the Flight service, in a folder that only its user may enter
@@ -8,6 +8,7 @@ plogs/access-probe-*  files by which clients find out whether they have direct a
 from __future__ import annotations
 
 import os
+import resource
 from contextlib import suppress
 from functools import cache
 from typing import TYPE_CHECKING, Final
@@ -21,6 +22,7 @@ __all__ = [
     "make_service_folder",
     "owner_socket",
     "owner_socket_inode",
+    "raise_file_limit",
     "remove_access_probes",
     "remove_sockets",
     "service_socket",
@@ -30,6 +32,7 @@ _OWNER_SOCKET: Final = "owner.sock"
 _SERVICE_FOLDER: Final = "flight"  # a folder of its own: gRPC makes a socket that all users of the machine may use
 _SERVICE_SOCKET: Final = f"{_SERVICE_FOLDER}/sock"
 _PATH_MAX: Final = 100  # the path of a socket may have 107 bytes
+_OPEN_FILES: Final = 1 << 20
 
 
 def owner_socket(folder: Path) -> str:
@@ -81,3 +84,11 @@ def remove_access_probes(folder: Path) -> None:
     for path in folder.glob(f"{PLOGS_FOLDER}/{ACCESS_PROBE_PREFIX}*"):
         with suppress(OSError):
             path.unlink()
+
+
+def raise_file_limit() -> None:
+    """Raise the limit of open files as far as the system allows."""
+    now, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = _OPEN_FILES if most == resource.RLIM_INFINITY else min(_OPEN_FILES, most)
+    if now != resource.RLIM_INFINITY and now < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, most))

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Final
 
 from penstock.embedded import open_store
 from penstock.errors import BadArgument, FolderUnusable, StoreLocked
-from penstock.local._file_limit import raise_file_limit
+from penstock.local._folder import raise_file_limit
 from penstock.local._owner_socket import open_owner_socket
 
 if TYPE_CHECKING:

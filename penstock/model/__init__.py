@@ -6,7 +6,9 @@ from penstock.model._checks import (
     check_kind,
     check_many,
     check_method,
+    check_name,
     check_positive,
+    check_stream_name,
     check_timeout,
     check_whole,
     shown,
@@ -18,20 +20,25 @@ from penstock.model._config import (
     ByEventRate,
     BySize,
     ByTime,
+    Checkpoint,
     Fixed,
+    Lag,
     Retention,
     Scaling,
+    SegmentInfo,
     StreamConfig,
+    StreamInfo,
     check_segments,
 )
-from penstock.model._infos import Checkpoint, Lag, SegmentInfo, StreamInfo
-from penstock.model._names import check_name, check_stream_name
-from penstock.model._places import EventPointer, Position, SegmentRange, StreamCut
-from penstock.model._plog_id import PlogId
-from penstock.model._times import (
+from penstock.model._places import (
     TIME_MAX,
+    EventPointer,
     NextCut,
     Place,
+    PlogId,
+    Position,
+    SegmentRange,
+    StreamCut,
     TimeWindow,
     Watermark,
     as_time,

@@ -2,10 +2,13 @@
 
 The checks take any object, so a caller without a type checker gets a ``BadArgument`` too. A bool is not a number here,
 and a str is not a list of letters, although Python treats them so.
+
+A name has letters, digits, '.', '_' and '-', of which a letter or a digit comes first.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from typing import Final, TypeVar
 
@@ -17,7 +20,9 @@ __all__ = [
     "check_kind",
     "check_many",
     "check_method",
+    "check_name",
     "check_positive",
+    "check_stream_name",
     "check_timeout",
     "check_whole",
     "shown",
@@ -26,6 +31,8 @@ __all__ = [
 T = TypeVar("T")
 NUMBER_MAX: Final = (1 << 63) - 1
 _SHOWN_MAX: Final = 200
+_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,254}")
+_FORM: Final = "1 to 255 letters, digits, '.', '_' and '-', a letter or a digit first"
 
 
 def shown(value: object) -> str:
@@ -81,3 +88,16 @@ def as_list(argument: str, values: Iterable[T], of: str) -> list[T]:
     """Return the values of any iterable as a list; ``of`` names its elements."""
     check_many(argument, values, of)
     return list(values)
+
+
+def check_name(kind: str, name: object) -> None:
+    """Require a name; ``kind`` is the kind of object that it names."""
+    if not isinstance(name, str) or not _NAME.fullmatch(name):
+        raise BadArgument(f"invalid {kind} name {shown(name)}: use {_FORM}")
+
+
+def check_stream_name(name: object) -> None:
+    """Require a stream's name, which is a scope and a name with a slash between them."""
+    parts = name.split("/") if isinstance(name, str) else []
+    if len(parts) != 2 or not all(map(_NAME.fullmatch, parts)):
+        raise BadArgument(f"invalid stream name {shown(name)}: use the form scope/name, each of {_FORM}")

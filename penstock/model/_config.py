@@ -1,13 +1,19 @@
-"""The configuration of a stream: scaling, retention, tags. Its values are stored as they are."""
+"""The configuration of a stream, and the descriptions of streams and groups that the store returns.
+
+A configuration says how a stream is scaled, how long its events are kept, and its tags. Its values are stored as they
+are.
+"""
 
 from __future__ import annotations
 
-from typing import Final
+from dataclasses import dataclass
+from typing import Final, Literal
 
 import msgspec
 
 from penstock.errors import BadArgument
 from penstock.model._checks import check_kind, check_positive, check_whole, shown
+from penstock.model._places import StreamCut  # noqa: TC001
 
 __all__ = [
     "SEGMENTS_MAX",
@@ -16,10 +22,14 @@ __all__ = [
     "ByEventRate",
     "BySize",
     "ByTime",
+    "Checkpoint",
     "Fixed",
+    "Lag",
     "Retention",
     "Scaling",
+    "SegmentInfo",
     "StreamConfig",
+    "StreamInfo",
     "check_segments",
 ]
 
@@ -129,3 +139,53 @@ def _check_rate(scaling: ByEventRate | ByDataRate) -> None:
 def check_segments(segments: object, argument: str = "segments") -> None:
     """Require a number of segments that a stream can have."""
     check_whole(argument, segments, least=1, most=SEGMENTS_MAX)
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentInfo:
+    """A segment that takes events: those whose key hashes to ``low`` or above and below ``high``."""
+
+    segment_id: int
+    low: float
+    high: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StreamInfo:
+    """The state of a stream; ``segments`` are those that take events, none once the stream is sealed.
+
+    ``uid`` distinguishes the stream from an earlier or a later stream of the same name. ``events`` and ``size_bytes``
+    count the events between its head and its tail.
+    """
+
+    name: str
+    uid: int
+    state: Literal["active", "sealed"]
+    epoch: int
+    segments: tuple[SegmentInfo, ...]
+    config: StreamConfig
+    events: int
+    size_bytes: int
+    head: StreamCut
+    tail: StreamCut
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpoint:
+    """The positions of all readers of a group at one moment: a cut of each of its streams."""
+
+    name: str
+    group: str
+    cuts: tuple[StreamCut, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lag:
+    """How far a group is behind: the unread events, their bytes, and the age of the oldest one.
+
+    ``bytes`` counts stored bytes, block headers included; it is 0 once every event is read.
+    """
+
+    events: int
+    bytes: int
+    seconds: float

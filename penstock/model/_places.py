@@ -1,22 +1,85 @@
-"""Places in a stream: the pointer to an event, the cut across all segments, the position of a reader."""
+"""Places in a stream: the pointer to an event, the cut across all segments, the position of a reader; times; plog ids.
+
+Times are whole milliseconds as writers note them, since 1970 unless the writers of a stream count from another start.
+"""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, TypeGuard
+from datetime import datetime
+from typing import TYPE_CHECKING, Final, Literal, TypeGuard
+
+import msgspec
 
 from penstock.errors import BadArgument
-from penstock.model._checks import NUMBER_MAX, check_kind, check_whole, shown
-from penstock.model._names import check_stream_name
+from penstock.model._checks import NUMBER_MAX, check_kind, check_name, check_stream_name, check_whole, shown
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["EventPointer", "Position", "SegmentRange", "StreamCut"]
+    from penstock.ports import Random
 
+__all__ = [
+    "TIME_MAX",
+    "EventPointer",
+    "NextCut",
+    "Place",
+    "PlogId",
+    "Position",
+    "SegmentRange",
+    "StreamCut",
+    "TimeWindow",
+    "Watermark",
+    "as_time",
+    "check_append_time",
+    "check_time",
+]
+
+_UID: Final = re.compile(r"[0-9a-f]{32}")
+UID_SIZE: Final = 16
 _PLACE: Final = re.compile(r"([0-9]{1,18})@([0-9]{1,18})")
+TIME_MAX: Final = 253_402_300_799_999  # the end of the year 9999: a later time was given in other units
+_SECONDS: Final = range(10**9, 10**11)  # seconds from 2001 on; as milliseconds they lie in the years 1970 to 1973
+
+
+class PlogId(msgspec.Struct, frozen=True, order=True, cache_hash=True):
+    """The id of a plog: the cluster and the group of servers that store it, and a random uid of its own.
+
+    The id alone tells a client which servers to ask. ``str()`` gives ``cluster/group/uid``, :meth:`parse` reads it.
+    """
+
+    cluster: str
+    group: str
+    uid: str
+
+    def __post_init__(self) -> None:
+        check_name("cluster", self.cluster)
+        check_name("group", self.group)
+        if not _UID.fullmatch(str(self.uid)):
+            raise BadArgument(f"invalid plog uid {self.uid!r}: use 32 lower-case hexadecimal digits")
+
+    @classmethod
+    def new(cls, *, cluster: str, group: str, random: Random) -> PlogId:
+        """Return a new id, unique because it is random."""
+        return cls(cluster, group, random.token(UID_SIZE).hex())
+
+    @classmethod
+    def parse(cls, text: str) -> PlogId:
+        """Parse the text that ``str()`` gives."""
+        parts = text.split("/")
+        if len(parts) != 3:
+            raise BadArgument(f"invalid plog id {text!r}: use the form cluster/group/uid")
+        return cls(*parts)
+
+    @property
+    def uid_bytes(self) -> bytes:
+        """The uid as stored: 16 bytes."""
+        return bytes.fromhex(self.uid)
+
+    def __str__(self) -> str:
+        return f"{self.cluster}/{self.group}/{self.uid}"
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -171,3 +234,68 @@ def _parse(text: object, kind: str) -> tuple[str, tuple[tuple[int, int], ...]]:
     if len(dict(pairs)) != len(pairs):
         raise BadArgument(f"invalid {kind} {shown(text)}: name each segment once")
     return stream, tuple(pairs)
+
+
+Place = StreamCut | datetime | int | Literal["head", "tail"]
+"""A cut, a time at which events were appended, or the head or the tail of the stream."""
+
+
+def check_time(argument: str, time: object) -> None:
+    """Require a time. A time far in the future would stay in force for ever, because a watermark never goes back."""
+    if type(time) is not int or not 0 <= time <= TIME_MAX:
+        raise BadArgument(f"invalid {argument} {shown(time)}: use whole milliseconds from 0 to {TIME_MAX}")
+
+
+def check_append_time(argument: str, time_ms: int) -> None:
+    """Refuse seconds since 1970 where milliseconds are meant: every event was appended after such a time.
+
+    Times that writers note are not checked, because they may count in their own unit.
+    """
+    if time_ms in _SECONDS:
+        raise BadArgument(f"invalid {argument} {time_ms}: it looks like seconds, use milliseconds since 1970")
+
+
+def as_time(argument: str, time: object) -> int:
+    """Return a datetime or an int as milliseconds since 1970; a datetime without a zone is local time."""
+    if isinstance(time, datetime):
+        try:
+            time = int(time.timestamp() * 1000)
+        except (OverflowError, ValueError, OSError):
+            raise BadArgument(f"invalid {argument} {shown(time)}: use a time from 1970 to 9999") from None
+    check_time(argument, time)
+    assert isinstance(time, int)
+    return time
+
+
+@dataclass(frozen=True, slots=True)
+class Watermark:
+    """A promise of the writers: all that they had written when they noted ``lower`` lies before ``cut``.
+
+    ``lower`` is the lowest time that any of them had noted last, ``upper`` the highest.
+    """
+
+    lower: int
+    upper: int
+    cut: StreamCut
+
+
+@dataclass(frozen=True, slots=True)
+class TimeWindow:
+    """The times between which a reader is: it has read everything up to ``lower``.
+
+    ``upper`` is the latest time that any writer had noted when the next watermark was made. A writer may have written
+    events that are later than every time it has noted, so the reader may have read some events from after ``upper``.
+
+    ``lower`` is None before the first watermark, ``upper`` after the last one.
+    """
+
+    lower: int | None
+    upper: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class NextCut:
+    """The end of the next batch of a stream, and the time that the writers have promised there, if any."""
+
+    cut: StreamCut
+    time: int | None

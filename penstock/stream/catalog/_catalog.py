@@ -35,7 +35,7 @@ from penstock.errors import (
 )
 from penstock.model import check_kind
 from penstock.ports import uninterrupted
-from penstock.stream.catalog._catalog_log import replay, snapshot_appends
+from penstock.stream.catalog._catalog_state import replay, snapshot_appends
 from penstock.stream.format import encode_checked, encode_records
 
 if TYPE_CHECKING:

@@ -1,4 +1,7 @@
-"""What the records of a catalog add up to, and the records of a snapshot that say the same."""
+"""What the records of a catalog add up to, and the records of a snapshot that say the same.
+
+A snapshot is cut into appends to the log of the catalog, which is read again when a store is opened.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
+from penstock.errors import StreamCorrupt
 from penstock.stream.catalog._group_state import GroupState
 from penstock.stream.catalog._stream_state import LastBatch, StreamState
 from penstock.stream.format import (
@@ -31,17 +35,22 @@ from penstock.stream.format import (
     Uncommitted,
     Unprepared,
     WriterFull,
+    decode_records,
+    encode_checked,
+    encode_records,
 )
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from penstock.log import LogStream
     from penstock.stream.format import Record
 
-__all__ = ["COMMITTED_MAX", "CatalogState"]
+__all__ = ["COMMITTED_MAX", "CatalogState", "replay", "snapshot_appends"]
 
 COMMITTED_MAX: Final = 10_000  # transactions whose end is remembered
 _SEGMENTS_IN_RECORD: Final = 5000  # of some 50 bytes each
+_APPEND_SIZE: Final = 256 << 10
 
 
 class CatalogState:
@@ -158,3 +167,44 @@ def _split(full: StreamFull) -> Iterator[Record]:
     yield msgspec.structs.replace(full, segments=first)
     for start in range(0, len(rest), _SEGMENTS_IN_RECORD):
         yield SegmentsFull(full.stream, rest[start : start + _SEGMENTS_IN_RECORD])
+
+
+def snapshot_appends(state: CatalogState) -> Iterator[bytes]:
+    """Return the appends of a snapshot, none too large."""
+    batch: list[Record] = []
+    size = 0
+    for record in state.snapshot():
+        more = len(encode_records([record]))
+        if batch and size + more > _APPEND_SIZE:
+            yield encode_checked(batch)
+            batch, size = [], 0
+        batch.append(record)
+        size += more
+    yield encode_checked(batch)
+
+
+def replay(log: LogStream) -> tuple[CatalogState, int]:
+    """Return what the log says, and how large its last snapshot is."""
+    state, fresh, fresh_size, snapshot_size = CatalogState(), CatalogState(), 0, 0
+    is_complete = log.start == 0  # otherwise the first records are the end of something that is not there any more
+    is_inside = False
+    for offset, data in log.blocks(log.start, log.length):
+        try:
+            for record in decode_records(data):
+                if isinstance(record, SnapshotBegin):
+                    fresh, fresh_size, is_inside = CatalogState(), 0, True
+                elif not isinstance(record, SnapshotRecord):
+                    is_inside = False  # it was never finished, because of a crash or a full disk
+                if is_inside:
+                    fresh.apply(record)
+                elif is_complete:
+                    state.apply(record)
+                if is_inside and isinstance(record, SnapshotEnd):
+                    state, snapshot_size, is_complete, is_inside = fresh, fresh_size + len(data), True, False
+        except (msgspec.MsgspecError, KeyError, ValueError) as error:
+            reason = f"no record that follows from those before ({error})"
+            raise StreamCorrupt("the catalog of streams", offset=offset, reason=reason) from error
+        fresh_size += len(data)
+    if not is_complete:
+        raise StreamCorrupt("the catalog of streams", offset=log.start, reason="it has no complete snapshot")
+    return state, snapshot_size

@@ -33,6 +33,10 @@ if TYPE_CHECKING:
     from penstock.stream.format import StreamRecord
 
     _Step = Callable[["SegmentState"], tuple[int, ...]]
+    from collections.abc import Callable
+
+    Cut = dict[int, int]
+    Reach = Callable[[int, int], int | None]
 
 __all__ = [
     "BATCH_WRITERS_MAX",
@@ -41,6 +45,7 @@ __all__ = [
     "SegmentState",
     "StreamState",
     "Succession",
+    "advance",
     "covers",
     "even_ranges",
 ]
@@ -365,3 +370,31 @@ def _is_cut(cut: object) -> bool:
 def _is_place(place: object) -> bool:
     """Whether it may be stored as one: plain integers, because nothing else is read back."""
     return isinstance(place, tuple) and len(place) == 2 and all(type(part) is int and part >= 0 for part in place)
+
+
+def advance(state: StreamState, reach: Reach) -> Cut:
+    """Return the cut that is as far from the head as ``reach`` says, in each segment from an offset.
+
+    None is the end of the segment, and on to those that follow it.
+    """
+    found: Cut = {}
+    whole: set[int] = set()
+    fresh = dict(state.head)
+    while fresh:
+        reached = {segment: reach(segment, offset) for segment, offset in fresh.items()}
+        ended = [segment for segment, offset in reached.items() if offset is None]
+        whole.update(ended)
+        found |= {segment: _end(state, segment) if offset is None else offset for segment, offset in reached.items()}
+        fresh = {}
+        for old, new in (state.succession(segment) for segment in ended):
+            if new and old <= whole and old <= found.keys():
+                for one in old:
+                    del found[one]
+                fresh |= dict.fromkeys(new, 0)
+    return found
+
+
+def _end(state: StreamState, segment: int) -> int:
+    end = state.segments[segment].end
+    assert end is not None, "only what takes no more events can go whole"
+    return end

@@ -31,6 +31,8 @@ from penstock.stream.format._columns import (
     HEADERS_TYPE,
     KEYS,
     NO_COLUMNS,
+    READ_SCHEMA,
+    TIME_TYPE,
     WORDS_SIZE,
     Attributes,
     Columns,
@@ -73,15 +75,14 @@ from penstock.stream.format._keys import (
     pack_positions,
     unpack_positions,
 )
-from penstock.stream.format._records import Record, decode_records, encode_checked, encode_records
-from penstock.stream.format._schema import READ_SCHEMA, TIME_TYPE
-from penstock.stream.format._snapshot_records import (
+from penstock.stream.format._records import (
     CommitsFull,
     ConsumerFull,
     GroupFull,
     NumberFull,
     OwnerFull,
     PreparedFull,
+    Record,
     SegmentFull,
     SegmentsFull,
     SnapshotBegin,
@@ -89,9 +90,19 @@ from penstock.stream.format._snapshot_records import (
     SnapshotRecord,
     StreamFull,
     WriterFull,
+    decode_records,
+    encode_checked,
+    encode_records,
 )
 from penstock.stream.format._stream_records import (
+    NO_SEGMENT,
+    Committed,
+    Committing,
     ConsumerMoved,
+    CopiedPart,
+    LoggedPart,
+    Prepared,
+    PreparedPart,
     StreamCreated,
     StreamDeleted,
     StreamRecord,
@@ -99,20 +110,11 @@ from penstock.stream.format._stream_records import (
     StreamStopped,
     StreamTruncated,
     StreamUpdated,
+    Uncommitted,
+    Unprepared,
     WriterClaimed,
     WriterMarked,
     WritersForgotten,
-)
-from penstock.stream.format._transaction_records import (
-    NO_SEGMENT,
-    Committed,
-    Committing,
-    CopiedPart,
-    LoggedPart,
-    Prepared,
-    PreparedPart,
-    Uncommitted,
-    Unprepared,
 )
 
 __all__ = [

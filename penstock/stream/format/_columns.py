@@ -38,6 +38,8 @@ __all__ = [
     "HEADERS_TYPE",
     "KEYS",
     "NO_COLUMNS",
+    "READ_SCHEMA",
+    "TIME_TYPE",
     "WORDS_SIZE",
     "Attributes",
     "Columns",
@@ -65,17 +67,25 @@ _WORD: Final = 4
 WORDS_SIZE: Final = 3 * _WORD
 """Of an event, its key and its headers: all count, because another event of the block may have what this has not."""
 
-
 Headers = tuple[tuple[str, bytes], ...]
 """The headers of one event: names and values. A name may be there more than once."""
-
 GivenHeaders: TypeAlias = "Mapping[str, bytes] | Sequence[tuple[str, bytes]]"
 """The headers of one event as a caller gives them: a mapping, or pairs, where a name may be repeated."""
-
 Columns = tuple["pa.BinaryArray | None", "pa.MapArray | None"]
 """The keys and the headers of some events; None: none of them has any."""
-
 NO_COLUMNS: Final[Columns] = (None, None)
+TIME_TYPE: Final = pa.timestamp("ms", "UTC")
+READ_SCHEMA: Final = pa.schema(
+    [
+        pa.field("event", pa.binary()),
+        pa.field("key", pa.binary()),
+        pa.field("timestamp", TIME_TYPE, nullable=False),
+        pa.field("headers", HEADERS_TYPE),
+        pa.field("segment_id", pa.int64(), nullable=False),
+        pa.field("offset", pa.int64(), nullable=False),
+        pa.field("mark_time", TIME_TYPE),
+    ]
+)
 
 
 class Attributes(NamedTuple):

@@ -2,9 +2,8 @@
 
 from penstock.stream.group._coordinator import Claim, Coordinator
 from penstock.stream.group._group import CHECKPOINT_TIMEOUT_S, ReaderGroup
-from penstock.stream.group._groups import GROUP_PLACES, Groups, is_time
+from penstock.stream.group._groups import GROUP_PLACES, POSITIONS_EVERY_S, Groups, Positions, is_time
 from penstock.stream.group._membership import LocalMembership
-from penstock.stream.group._positions import POSITIONS_EVERY_S, Positions
 
 __all__ = [
     "CHECKPOINT_TIMEOUT_S",

@@ -9,11 +9,12 @@ former owner are fenced.
 from __future__ import annotations
 
 from contextlib import contextmanager
+from datetime import datetime
 from itertools import takewhile
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from penstock.errors import BadArgument, PenstockError
-from penstock.model import NextCut, StreamCut, Watermark, check_time, shown
+from penstock.model import NextCut, StreamCut, Watermark, as_time, check_append_time, check_time, shown
 from penstock.stream.segment import watermark_log
 from penstock.stream.time._marks import WriterMark, bound_of, compare, judge, least_upper_bound, times_of
 from penstock.stream.time._watermark_log import WATERMARK_LOG_SIZES, WatermarkLog
@@ -23,13 +24,13 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
 
     from penstock.log import PendingLogAppend
-    from penstock.model import TimeWindow
+    from penstock.model import Place, TimeWindow
     from penstock.ports import Clock
     from penstock.stream.catalog import Catalog, StreamState
     from penstock.stream.segment import Cuts, Logs
     from penstock.stream.time._writer_marks import WriterMarks
 
-__all__ = ["Watermarks"]
+__all__ = ["CutFinder", "Watermarks"]
 
 
 class _Run(NamedTuple):
@@ -229,3 +230,37 @@ class Watermarks:
         self._new_since.pop(uid, None)
         self.marks.lose_stream(uid)
         self._logs.drop([watermark_log(uid)])
+
+
+class CutFinder:
+    """Finds cuts by time, in the order in which events were appended or by the writers' own watermarks."""
+
+    def __init__(self, catalog: Catalog, cuts: Cuts, watermarks: Watermarks) -> None:
+        self._catalog, self._cuts, self._watermarks = catalog, cuts, watermarks
+
+    def find(self, what: str, name: str, place: Place) -> StreamCut:
+        """Return a place of a stream as a cut: a time is where what was appended then, or later, begins."""
+        if isinstance(place, StreamCut):
+            self._cuts.check(place, stream=name)
+            return place
+        if isinstance(place, str) and place in {"head", "tail"}:
+            return self._cuts.head(name) if place == "head" else self._cuts.tail(name)
+        if not isinstance(place, int | datetime) or isinstance(place, bool):
+            places = "a StreamCut, 'head', 'tail', a datetime, or whole milliseconds since 1970"
+            raise BadArgument(f"invalid {what} {shown(place)}: use {places}")
+        time_ms = as_time(what, place)
+        check_append_time(what, time_ms)
+        return self.at_time(name, time_ms, by="append")
+
+    def at_time(self, name: str, time: object, *, bound: str = "lower", by: str | None = None) -> StreamCut:
+        """Return the cut at a time, by watermarks if the stream has any; see :meth:`penstock.Store.cut_at_time`."""
+        time_ms = as_time("time", time)
+        if by not in ("watermark", "append", None):
+            raise BadArgument(f"invalid by {shown(by)}: use 'watermark', 'append' or None")
+        with self._catalog.lock:
+            state = self._catalog.open_stream(name)
+            by_watermark = self._watermarks.log_of(state) is not None if by is None else by == "watermark"
+            if by_watermark:
+                return self._watermarks.cut_at(state, time_ms, bound)
+            check_append_time("time", time_ms)
+            return self._cuts.appended_before(state, time_ms)

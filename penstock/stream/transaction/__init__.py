@@ -1,9 +1,14 @@
 """Transactions: open, prepared, committed, and what a crash left of a commit."""
 
 from penstock.stream.transaction._commits import Commits
-from penstock.stream.transaction._ended import EndedTransaction
-from penstock.stream.transaction._prepared import PreparedTransaction
-from penstock.stream.transaction._status import LEASE_MAX_S, Status, check_lease, check_timestamp
+from penstock.stream.transaction._prepared import (
+    LEASE_MAX_S,
+    EndedTransaction,
+    PreparedTransaction,
+    Status,
+    check_lease,
+    check_timestamp,
+)
 from penstock.stream.transaction._transaction import Transaction, as_event
 from penstock.stream.transaction._transaction_logs import TransactionLogs
 from penstock.stream.transaction._transactional_writer import TransactionalWriter, check_ids

@@ -1,19 +1,94 @@
-"""A prepared transaction, as seen by a process that has its id."""
+"""Prepared and ended transactions, and what all kinds of transactions share: status, leases, timestamps.
+
+A prepared transaction is one as seen by a process that has its id.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, NoReturn
+from typing import TYPE_CHECKING, Final, Literal, NoReturn
 
-from penstock.errors import TransactionEnded, TransactionPrepared
+from penstock.errors import BadArgument, TransactionEnded, TransactionPrepared
+from penstock.model import check_time
 from penstock.ports import uninterrupted
-from penstock.stream.transaction._status import check_timestamp
 
 if TYPE_CHECKING:
     from penstock.stream.format import Prepared
-    from penstock.stream.transaction._status import Parts, Status
     from penstock.stream.transaction._transactions import Transactions
 
-__all__ = ["PreparedTransaction"]
+__all__ = [
+    "LEASE_MAX_S",
+    "EndedTransaction",
+    "Parts",
+    "PreparedTransaction",
+    "Status",
+    "check_lease",
+    "check_timestamp",
+]
+
+LEASE_MAX_S: Final = 24 * 3600.0
+Status = Literal["open", "prepared", "committed", "aborted"]
+Parts = list[tuple[int, int]]
+"""Segment and offset of each part of what was committed."""
+
+
+def check_timestamp(timestamp: object, writer_id: str | None) -> None:
+    """Refuse an invalid timestamp, or one without a writer id to keep it under."""
+    if timestamp is None:
+        return
+    check_time("timestamp", timestamp)
+    if writer_id is None:
+        raise BadArgument("time is kept under the writer's id: open the transactional writer with one")
+
+
+def check_lease(lease: object) -> None:
+    """Refuse an invalid lease."""
+    if not isinstance(lease, int | float) or not 0 < lease <= LEASE_MAX_S:
+        raise BadArgument(f"invalid lease {lease!r}: use a number of seconds above 0, up to {LEASE_MAX_S:g}")
+
+
+class EndedTransaction:
+    """A transaction of which only the outcome is known: every call but ``abort`` of an aborted one is refused."""
+
+    def __init__(self, transaction: str, status: Status, why: str | None = None) -> None:
+        self.id: Final = transaction
+        self.status: Final = status
+        self._why = why or f"it was {status}"
+
+    def _refuse(self) -> NoReturn:
+        raise TransactionEnded(self.id, reason=self._why)
+
+    def ping(self) -> None:
+        """Refuse."""
+        self._refuse()
+
+    def write_event(self, event: object, key: str | bytes | None = None, *, headers: object = None) -> None:
+        """Refuse."""
+        del event, key, headers
+        self._refuse()
+
+    def write_batch(self, events: object, keys: object = None, headers: object = None) -> None:
+        """Refuse."""
+        del events, keys, headers
+        self._refuse()
+
+    def prepare(self) -> None:
+        """Refuse."""
+        self._refuse()
+
+    def begin_write_event(self, key: str | bytes | None = None, *, headers: object = None) -> NoReturn:
+        """Refuse."""
+        del key, headers
+        self._refuse()
+
+    def commit(self, timestamp: int | None = None) -> None:
+        """Refuse."""
+        del timestamp
+        self._refuse()
+
+    def abort(self) -> None:
+        """Refuse, unless it was aborted."""
+        if self.status != "aborted":
+            self._refuse()
 
 
 class PreparedTransaction:

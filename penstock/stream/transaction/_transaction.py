@@ -21,7 +21,7 @@ from penstock.model import EventPointer
 from penstock.ports import uninterrupted
 from penstock.stream.format import EXTENT, Attributes, StreamBlockHeader, key_position
 from penstock.stream.transaction._buffer import TransactionBuffer
-from penstock.stream.transaction._status import check_timestamp
+from penstock.stream.transaction._prepared import check_timestamp
 from penstock.stream.transaction._transaction_logs import TransactionLogs
 from penstock.stream.write import CHUNK_SIZE, EventOutputStream, LargeWrite, around_large, as_rows, check_events
 
@@ -34,8 +34,7 @@ if TYPE_CHECKING:
 
     from penstock.stream.format import GivenHeaders
     from penstock.stream.serializers import Serializer
-    from penstock.stream.transaction._prepared import PreparedTransaction
-    from penstock.stream.transaction._status import Status
+    from penstock.stream.transaction._prepared import PreparedTransaction, Status
     from penstock.stream.transaction._transactions import Transactions
     from penstock.stream.write import EventRows
 

@@ -9,7 +9,7 @@ from penstock import forks
 from penstock.errors import BadArgument, NoSuchStream, StoreClosed, TransactionEnded
 from penstock.model import as_list, check_kind, check_whole
 from penstock.ports import uninterrupted
-from penstock.stream.transaction._status import check_lease, check_timestamp
+from penstock.stream.transaction._prepared import check_lease, check_timestamp
 from penstock.stream.transaction._transaction import Transaction
 
 if TYPE_CHECKING:
@@ -20,8 +20,7 @@ if TYPE_CHECKING:
     from penstock.stream.catalog import StreamState
     from penstock.stream.format import Prepared
     from penstock.stream.serializers import Serializer
-    from penstock.stream.transaction._ended import EndedTransaction
-    from penstock.stream.transaction._prepared import PreparedTransaction
+    from penstock.stream.transaction._prepared import EndedTransaction, PreparedTransaction
     from penstock.stream.transaction._transactions import Transactions
 
 __all__ = ["TransactionalWriter", "check_ids"]

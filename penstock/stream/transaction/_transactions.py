@@ -25,10 +25,8 @@ from penstock.errors import (
 from penstock.model import check_kind
 from penstock.stream.format import Committing, Prepared, PreparedPart, Unprepared
 from penstock.stream.transaction._commits import LOGS_MAX
-from penstock.stream.transaction._ended import EndedTransaction
-from penstock.stream.transaction._prepared import PreparedTransaction
+from penstock.stream.transaction._prepared import LEASE_MAX_S, EndedTransaction, PreparedTransaction
 from penstock.stream.transaction._roll import TransactionPart
-from penstock.stream.transaction._status import LEASE_MAX_S
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -38,7 +36,7 @@ if TYPE_CHECKING:
     from penstock.stream.segment import Logs
     from penstock.stream.time import WriterMarks
     from penstock.stream.transaction._commits import Commits
-    from penstock.stream.transaction._status import Parts, Status
+    from penstock.stream.transaction._prepared import Parts, Status
     from penstock.stream.transaction._transaction import Transaction
 
 __all__ = ["PREPARED_MAX", "Transactions"]

@@ -12,7 +12,7 @@ from penstock.errors import StoreClosed, StoreLocked
 from penstock.log import PlogSizes
 from penstock.model import StreamConfig
 from penstock.stream.catalog import _catalog
-from penstock.stream.catalog._catalog_log import snapshot_appends
+from penstock.stream.catalog._catalog_state import snapshot_appends
 from tests.stream.write.test_writer import STREAM
 
 if TYPE_CHECKING:
