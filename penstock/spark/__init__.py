@@ -6,12 +6,10 @@
 ... # doctest: +SKIP
 """
 
-from penstock.spark._forwarding import forward_watermark
 from penstock.spark._jobs import aggregate, archive, windows
-from penstock.spark._progress import Progress
-from penstock.spark._register import open_event, register
+from penstock.spark._progress import Progress, forward_watermark
+from penstock.spark._register import open_event, register, to_stream
 from penstock.spark._session import local_session
-from penstock.spark._to_stream import to_stream
 from penstock.spark._watermark import with_writer_watermark
 
 __all__ = [

@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from penstock.errors import EventMalformed
-from penstock.spark._texts import readable, texts_of
+from penstock.spark._json import readable, texts_of
 from penstock.stream.read import event_ends
 
 if TYPE_CHECKING:

@@ -19,12 +19,10 @@ from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 
 from penstock.errors import BadArgument
 from penstock.model import ByConsumption
-from penstock.spark._duration import milliseconds_of
 from penstock.spark._errors import told_by
-from penstock.spark._forwarding import forward_watermark, note_watermark
 from penstock.spark._job import Job
-from penstock.spark._options import plain_name, source_options
-from penstock.spark._progress import Looks, Progress, end_cuts
+from penstock.spark._options import milliseconds_of, plain_name, source_options
+from penstock.spark._progress import Looks, Progress, end_cuts, forward_watermark, note_watermark
 from penstock.spark._register import register
 from penstock.spark._stores import open_at
 from penstock.spark._tables import LARGE, Archive, clear_attempts, delta_writer, parquet_writer, sync

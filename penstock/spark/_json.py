@@ -16,16 +16,39 @@ import pyarrow.compute as pc
 from pyarrow import json as arrow_json
 
 from penstock.errors import EventMalformed
-from penstock.spark._texts import readable
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
-__all__ = ["JsonColumns"]
+__all__ = ["JsonColumns", "readable", "texts_of"]
 
 _OBJECT: Final = r"(?s)\A\s*\{.*\}\s*\z"
 _OWN_ZONE: Final = r"[T ]\d\d.*(Z|[+-]\d\d(:?\d\d)?)$"
 _NO_FIELD: Final = pa.field("\0", pa.null())  # without a column, the parser counts no rows
+
+
+def texts_of(events: pa.Array) -> pa.Array:
+    """Return events as texts; null where an event is not UTF-8."""
+    return _as_texts(events, _decoded)
+
+
+def readable(events: pa.Array) -> pa.Array:
+    """Return events as readable texts, in which bytes that are not UTF-8 are replaced."""
+    return _as_texts(events, lambda event: event.decode(errors="replace"))
+
+
+def _as_texts(events: pa.Array, decode: Callable[[bytes], str | None]) -> pa.Array:
+    try:
+        return events.cast(pa.string())
+    except pa.ArrowInvalid:
+        return pa.array([None if one is None else decode(one) for one in events.to_pylist()], pa.string())
+
+
+def _decoded(event: bytes) -> str | None:
+    try:
+        return event.decode()
+    except UnicodeDecodeError:
+        return None
 
 
 class JsonColumns:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import re
 from dataclasses import dataclass, field, fields
-from datetime import datetime
+from datetime import datetime, timedelta
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, Final, Literal, cast, get_args
 
@@ -21,16 +21,35 @@ if TYPE_CHECKING:
 
     _Reader = tuple[str, Callable[[str, str], object]]  # the attribute that an option becomes, and how it is read
 
-__all__ = ["Address", "Format", "Place", "SinkOptions", "SourceOptions", "plain_name", "sink_options", "source_options"]
+__all__ = [
+    "Address",
+    "Format",
+    "Place",
+    "SinkOptions",
+    "SourceOptions",
+    "milliseconds_of",
+    "plain_name",
+    "sink_options",
+    "source_options",
+]
 
 Format = Literal["raw", "json", "futoin"]
 Place = Position | Literal["earliest", "latest"] | int  # the last is a time in milliseconds
 _SIZE: Final = re.compile(r"([0-9]{1,18})([kmgt]?)b?", re.IGNORECASE)
-_UNITS: Final = {"": 0, "k": 10, "m": 20, "g": 30, "t": 40}
+_SIZE_UNITS: Final = {"": 0, "k": 10, "m": 20, "g": 30, "t": 40}
 _OF_SPARK: Final = frozenset({"checkpointlocation", "queryname", "mode", "schema"})  # which it hands on to us
 _EVENT_SIZE: Final = 1 << 20
 _PARTITIONS_MAX: Final = 10_000
 _LONG_MAX: Final = (1 << 63) - 1  # options of Spark itself
+_DURATION: Final = re.compile(r"(\d{1,9})\s*([a-z]+)\s*", re.IGNORECASE)
+_DURATION_UNITS: Final = {
+    "millisecond": 1,
+    "second": 1000,
+    "minute": 60_000,
+    "hour": 3_600_000,
+    "day": 86_400_000,
+    "week": 604_800_000,
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,7 +235,7 @@ def _partitions(name: str, text: str) -> int:
 
 def _size(name: str, text: str) -> int:
     found = _SIZE.fullmatch(text.strip())
-    size = 0 if found is None else int(found[1]) << _UNITS[found[2].lower()]
+    size = 0 if found is None else int(found[1]) << _SIZE_UNITS[found[2].lower()]
     if not 0 < size <= _LONG_MAX:
         raise BadArgument(f"invalid value {shown(text)} of the option {name!r}: use bytes, like 1048576 or 64m")
     return size
@@ -333,3 +352,19 @@ _SINK: Final[Mapping[str, _Reader]] = {
     "txn_app_id": ("txn_app_id", _app_id),
     "txn_version": ("txn_version", _version),
 }
+
+
+def milliseconds_of(what: str, length: str | timedelta) -> int:
+    """Return a duration in milliseconds; an error names it as ``what``."""
+    if isinstance(length, timedelta):
+        found = round(length / timedelta(milliseconds=1))
+    else:
+        text = str(length).strip().lower().removeprefix("interval ")
+        parts = _DURATION.findall(text)
+        units = [unit.removesuffix("s") for _, unit in parts]
+        if "".join(_DURATION.sub("", text).split()) or not parts or not {*units} <= _DURATION_UNITS.keys():
+            raise BadArgument(f"invalid {what} {shown(length)}: use a duration like '10 minutes'")
+        found = sum(int(count) * _DURATION_UNITS[unit] for (count, _), unit in zip(parts, units, strict=True))
+    if found < 0:
+        raise BadArgument(f"invalid {what} {shown(length)}: it must not be negative")
+    return found

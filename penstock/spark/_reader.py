@@ -1,25 +1,40 @@
-"""The batch reader of ``format("penstock")``, and the part of both readers that runs in tasks."""
+"""The batch reader of ``format("penstock")``, and the part of both readers that runs in tasks.
+
+Filters are pushed down to the source: on the position of events, and on the type of FutoIn events. Tasks have the time
+zone of their session.
+"""
 
 from __future__ import annotations
 
+import os
+import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
-from pyspark.sql.datasource import DataSourceReader, InputPartition
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark import TaskContext
+from pyspark.sql.datasource import (
+    DataSourceReader,
+    EqualTo,
+    GreaterThan,
+    GreaterThanOrEqual,
+    In,
+    InputPartition,
+    LessThan,
+    LessThanOrEqual,
+)
 
-from penstock.errors import DataTruncated
+from penstock.errors import BadArgument, DataTruncated
 from penstock.model import SegmentRange
 from penstock.spark._columns import Rows
 from penstock.spark._errors import plain, plain_each
-from penstock.spark._filters import is_wanted, kept, taken_over
 from penstock.spark._places import check_order, cuts_of, streams_of
 from penstock.spark._stores import PATIENCE_S, open_at, shared
-from penstock.spark._zone import session_zone
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-    import pyarrow as pa
     from pyspark.sql.datasource import Filter
     from pyspark.sql.types import StructType
 
@@ -27,11 +42,83 @@ if TYPE_CHECKING:
     from penstock.model import StreamCut
     from penstock.spark._options import SourceOptions
 
-__all__ = ["Part", "PenstockReader", "TaskReader"]
+__all__ = ["Part", "PenstockReader", "TaskReader", "is_wanted", "kept", "known_zone", "session_zone", "taken_over"]
 
+_COMPARE: Final[Mapping[type, Callable[[Any, Any], Any]]] = {
+    EqualTo: pc.equal,
+    GreaterThan: pc.greater,
+    GreaterThanOrEqual: pc.greater_equal,
+    LessThan: pc.less,
+    LessThanOrEqual: pc.less_equal,
+    In: lambda column, values: pc.is_in(column, pa.array(_known(values), column.type)),
+}
+_SETTING: Final = "spark.sql.session.timeZone"
+_OFFSET: Final = re.compile(r"(?:GMT|UTC|UT)?([+-])([0-9]{1,2})(?::?([0-9]{2}))?", re.IGNORECASE)
+_LOCAL: Final = "/etc/localtime"
 _PART_MIN: Final = 4 << 20
 _PART_MAX: Final = 64 << 20
 _PARTS: Final = 8  # parts per task's worth of bytes, unless more are requested
+
+
+def _known(values: Iterable[Any]) -> list[Any]:
+    """Return the values without NULL, which equals nothing in SQL."""
+    return [value for value in values if value is not None]
+
+
+def taken_over(filters: Iterable[Filter], columns: Sequence[str]) -> list[Filter]:
+    """Return the filters that the source applies: comparisons of these columns with values."""
+    return [one for one in filters if type(one) in _COMPARE and list(one.attribute) in [[name] for name in columns]]  # type: ignore[attr-defined]
+
+
+def is_wanted(part: SegmentRange, filters: Iterable[Filter]) -> bool:
+    """Return whether a part may contain an event that passes all filters."""
+    return all(_may_hold(part, one) for one in filters)
+
+
+def _may_hold(part: SegmentRange, one: Any) -> bool:  # noqa: ANN401 - filters share no type that has a value
+    [column] = one.attribute
+    if column == "segment_id":
+        return bool(pc.any(_COMPARE[type(one)](pa.array([part.segment_id]), one.value)).as_py())
+    if column != "offset":
+        return True
+    match one:
+        case EqualTo() | In():
+            values = one.value if isinstance(one, In) else [one.value]
+            return any(part.start <= value < part.end for value in _known(values))
+        case GreaterThan() | GreaterThanOrEqual():
+            return bool(_COMPARE[type(one)](part.end - 1, one.value).as_py())
+        case _:
+            return bool(_COMPARE[type(one)](part.start, one.value).as_py())
+
+
+def kept(batch: pa.RecordBatch, filters: Iterable[Any]) -> pa.RecordBatch:
+    """Return the rows that pass all filters."""
+    for one in filters:
+        batch = batch.filter(_COMPARE[type(one)](batch.column(one.attribute[0]), one.value))
+    return batch
+
+
+def session_zone() -> str:
+    """Return the zone of a task's session; without one in its settings, that of the machine, as in Spark."""
+    context = TaskContext.get()
+    return known_zone((None if context is None else context.getLocalProperty(_SETTING)) or _local_zone())
+
+
+def known_zone(name: str) -> str:
+    """Return a zone by a name that Arrow knows; Java knows more names."""
+    offset = _OFFSET.fullmatch(name)
+    zone = name if offset is None else f"{offset[1]}{int(offset[2]):02}:{offset[3] or '00'}"
+    try:
+        pc.assume_timezone(pa.array([0], pa.timestamp("us")), zone)
+    except pa.ArrowInvalid:
+        raise BadArgument(f"{_SETTING} is {name!r}: to read JSON use a name like Europe/Berlin or +01:00") from None
+    return zone
+
+
+def _local_zone() -> str:
+    """Return the zone of this machine; UTC by default."""
+    _, found, name = os.path.realpath(_LOCAL).partition("/zoneinfo/")
+    return os.environ.get("TZ") or (name if found else "UTC")
 
 
 @dataclass(frozen=True)

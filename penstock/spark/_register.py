@@ -1,4 +1,7 @@
-"""``register``, which users of Spark call first, and ``open_event``, which tasks call."""
+"""The functions that users of Spark call: ``register`` first, ``open_event`` in tasks, and ``to_stream``.
+
+``to_stream`` writes micro-batches with ``foreachBatch``, for output modes that Spark does not offer Python sinks.
+"""
 
 from __future__ import annotations
 
@@ -16,12 +19,17 @@ from penstock.spark._source import PenstockSource
 from penstock.spark._stores import shared
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pyspark.sql import DataFrame
+
     from penstock.stream.read import EventInputStream
 
-__all__ = ["open_event", "register"]
+__all__ = ["open_event", "register", "to_stream"]
 
 _STORE: Final = "penstock.store"
 _PUSH_FILTERS: Final = "spark.sql.python.filterPushdown.enabled"
+_QUERY: Final = "sql.streaming.queryId"
 
 
 def register(spark: SparkSession, store: str | os.PathLike[str] | None = None) -> None:
@@ -66,3 +74,33 @@ def open_event(
             raise BadArgument("open_event needs a store: pass it, or call register(spark, store=…) first")
     one = pointer if isinstance(pointer, EventPointer) else EventPointer.parse(pointer)
     return shared(Address(os.fspath(store), user, password, token, tls_ca)).fetch_event_as_stream(one)
+
+
+def to_stream(
+    store: str | os.PathLike[str], stream: str | None = None, *, app_id: str | None = None, **options: str
+) -> Callable[[DataFrame, int], None]:
+    """Return a function for ``foreachBatch`` that writes each micro-batch to a stream exactly once.
+
+    ``options`` are those of the sink. Batches are counted under ``app_id``, by default the id of the query, so that a
+    batch that Spark runs again is found. With ``outputMode("update")`` each batch has the results that changed: set a
+    ``key``; the last event of a key counts.
+    """
+    text = os.fspath(store)
+    given = {"store": text if "://" in text else os.path.abspath(text)} | options
+    if stream is not None:
+        given["stream"] = stream
+
+    def write(df: DataFrame, batch: int) -> None:
+        register(df.sparkSession)
+        writer = df.write.format("penstock").mode("append").options(**given)
+        writer.option("txn_app_id", app_id or _query_of(df)).option("txn_version", str(batch)).save()
+
+    return write
+
+
+def _query_of(df: DataFrame) -> str:
+    context = getattr(df.sparkSession, "sparkContext", None)  # a session of Spark Connect has none
+    found = None if context is None else context.getLocalProperty(_QUERY)
+    if found is None:
+        raise BadArgument("to_stream cannot determine the query here: pass app_id=, a different one for each query")
+    return str(found)

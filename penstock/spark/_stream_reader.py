@@ -1,10 +1,16 @@
-"""The streaming reader of ``format("penstock")``: the offsets of micro-batches, and their parts."""
+"""The streaming reader of ``format("penstock")``: the offsets of micro-batches, and their parts.
+
+A query is a consumer of its streams: retention by consumption keeps what it has not read yet. A query with a name stays
+registered until it is unregistered. A query without a name is forgotten after a week of absence, because its user may
+have forgotten it, too.
+"""
 
 from __future__ import annotations
 
+import time
 import uuid
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import (
@@ -16,7 +22,6 @@ from pyspark.sql.streaming.datasource import (
 
 from penstock.errors import BadArgument, NoSuchStream, PenstockError
 from penstock.model import Position
-from penstock.spark._consumers import ConsumerLease
 from penstock.spark._errors import plain
 from penstock.spark._places import cuts_of, streams_of
 from penstock.spark._reader import Part, TaskReader
@@ -31,7 +36,35 @@ if TYPE_CHECKING:
     from penstock import Store
     from penstock.model import NextCut, StreamCut
 
-__all__ = ["PenstockStreamReader", "RefusedStreamReader"]
+__all__ = ["ConsumerLease", "PenstockStreamReader", "RefusedStreamReader"]
+
+_LEASE_S: Final = 7 * 24 * 3600.0
+_RENEW_S: Final = 3600.0
+
+
+class ConsumerLease:
+    """Registers a query with its streams, and renews the registration before its lease expires."""
+
+    def __init__(self, store: Store, *, is_named: bool) -> None:
+        self._store, self._lease_s = store, None if is_named else _LEASE_S
+        self._cuts: dict[str, StreamCut] = {}  # as they were registered
+        self._renew_at = 0.0
+
+    def begin(self, consumer: str, cuts: Mapping[str, StreamCut]) -> None:
+        """Register the query with streams that it starts to read."""
+        self.move(consumer, {name: cut for name, cut in cuts.items() if name not in self._cuts})
+
+    def move(self, consumer: str, cuts: Mapping[str, StreamCut]) -> None:
+        """Record the position of the query."""
+        for name, cut in cuts.items():
+            self._store.register_consumer(name, consumer, cut, lease_s=self._lease_s)
+            self._cuts[name] = cut
+
+    def renew(self, consumer: str) -> None:
+        """Renew the lease while the query waits for events."""
+        if self._lease_s is not None and time.monotonic() >= self._renew_at:
+            self._renew_at = time.monotonic() + _RENEW_S
+            self.move(consumer, self._cuts)
 
 
 class PenstockStreamReader(TaskReader, DataSourceStreamReader, SupportsTriggerAvailableNow):

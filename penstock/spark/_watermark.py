@@ -14,8 +14,7 @@ from pyspark.sql.types import NumericType
 
 from penstock.errors import BadArgument
 from penstock.spark._columns import names_in
-from penstock.spark._duration import milliseconds_of
-from penstock.spark._options import plain_name
+from penstock.spark._options import milliseconds_of, plain_name
 
 if TYPE_CHECKING:
     from datetime import timedelta

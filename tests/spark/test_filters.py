@@ -22,7 +22,7 @@ from pyspark.sql.datasource import (
 )
 
 from penstock import SegmentRange
-from penstock.spark._filters import is_wanted, kept, taken_over
+from penstock.spark._reader import is_wanted, kept, taken_over
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from penstock.errors import BadArgument, EventMalformed
 from penstock.spark._json import JsonColumns
-from penstock.spark._zone import known_zone
+from penstock.spark._reader import known_zone
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

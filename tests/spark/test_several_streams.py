@@ -231,7 +231,7 @@ def test_a_query_without_a_name_is_a_consumer_with_a_lease(
     """It may never come back, and must not hold events back for ever; while it waits for events, it is there."""
     leases: list[tuple[str, float | None]] = []
     named, unnamed = Query(folder, stream=STREAM, consumer="report"), Query(folder, stream=STREAM)
-    monkeypatch.setattr("penstock.spark._consumers._RENEW_S", 0.0)
+    monkeypatch.setattr("penstock.spark._stream_reader._RENEW_S", 0.0)
     for query in (named, unnamed):
         store = query.reader._store
         register = store.register_consumer

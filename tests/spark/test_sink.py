@@ -20,7 +20,7 @@ import penstock
 from penstock.errors import BadArgument, NoSuchStream, StoreLocked, StreamSealed
 from penstock.spark import _sink, forward_watermark, to_stream, with_writer_watermark
 from penstock.spark._errors import told_by
-from penstock.spark._forwarding import _Passing
+from penstock.spark._progress import _Passing
 from penstock.spark._source import PenstockSource
 from penstock.stream.engine._engine import Engine
 from tests.spark.conftest import STREAM

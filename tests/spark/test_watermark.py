@@ -13,7 +13,7 @@ import penstock
 from penstock import StreamConfig
 from penstock.errors import BadArgument
 from penstock.spark import with_writer_watermark
-from penstock.spark._duration import milliseconds_of
+from penstock.spark._options import milliseconds_of
 from tests.spark.conftest import MAINTENANCE_INTERVAL_S, STREAM
 from tests.spark.source_harness import refused
 from tests.spark.spark_harness import event_time, load_stream, note_all, running, write_at

@@ -4,13 +4,12 @@ A reader asks its group for what it needs through ``Membership``, and reads any 
 works where another process owns the store.
 """
 
-from penstock.stream.read._bounded_read import range_cuts, read_part
-from penstock.stream.read._cursor import first_with_events
 from penstock.stream.read._event_files import EventInputStream, event_at, event_ends, file_at
+from penstock.stream.read._held_segments import first_with_events
 from penstock.stream.read._membership import Assignment, Member, Membership
 from penstock.stream.read._next_cut import CutBudget, next_cut_through
 from penstock.stream.read._reader import EVENT_SIZE_DEFAULT, READER_LEASE_S, EventRead, Reader
-from penstock.stream.read._stream_reads import StreamReads
+from penstock.stream.read._stream_reads import StreamReads, range_cuts, read_part
 
 __all__ = [
     "EVENT_SIZE_DEFAULT",

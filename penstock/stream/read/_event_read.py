@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from penstock.stream.catalog import Key
     from penstock.stream.format import Block, Headers
-    from penstock.stream.read._cursor import Cursor
+    from penstock.stream.read._held_segments import Cursor
     from penstock.stream.segment import LargeBlock
 
 __all__ = ["EventRead", "Milestone", "Page", "Trail", "guarded"]

@@ -17,11 +17,9 @@ from penstock.errors import PenstockError
 from penstock.model import EventPointer, Position, check_timeout, check_whole
 from penstock.ports import interruptible, uninterrupted
 from penstock.stream.read._batches import BatchReads
-from penstock.stream.read._cursor import UNREADABLE
 from penstock.stream.read._event_files import file_of
 from penstock.stream.read._event_read import EventRead, Milestone, Page, Trail, guarded
-from penstock.stream.read._held_segments import HeldSegments
-from penstock.stream.read._loss_queue import LossQueue
+from penstock.stream.read._held_segments import UNREADABLE, HeldSegments, LossQueue
 from penstock.stream.segment import LargeBlock, WakeUp
 
 if TYPE_CHECKING:
@@ -33,8 +31,8 @@ if TYPE_CHECKING:
 
     from penstock.model import TimeWindow
     from penstock.stream.catalog import Key
-    from penstock.stream.read._cursor import Cursor
     from penstock.stream.read._event_files import EventInputStream
+    from penstock.stream.read._held_segments import Cursor
     from penstock.stream.read._membership import Membership
     from penstock.stream.serializers import Serializer
 

@@ -24,7 +24,7 @@ from penstock.errors import (
 )
 from penstock.model import EventPointer, Position, StreamCut
 from penstock.stream.format._block import BLOCK_HEADER_SIZE, LENGTH_SIZE, StreamBlockHeader, pack_lengths
-from penstock.stream.read._cursor import Cursor
+from penstock.stream.read._held_segments import Cursor
 from penstock.stream.serializers import StrSerializer
 from tests.stream.harness import embedded_only, inside
 from tests.stream.wire_harness import come_to_rest
