@@ -28,8 +28,10 @@ from penstock.errors import ForkedHandle, ForkedNetwork
 
 if TYPE_CHECKING:
     from collections.abc import Container
+    from types import TracebackType
+    from typing import Self
 
-__all__ = ["check_network", "drop_sockets", "guard", "is_network_lost"]
+__all__ = ["Handle", "check_network", "drop_sockets", "guard", "is_network_lost"]
 
 _FLIGHT: Final = "pyarrow._flight"
 _GRPC_THREADS: Final = ("grpc", "event_engine", "lifeguard")
@@ -48,6 +50,24 @@ class _Process:
 
 
 _process: Final = _Process()
+
+
+class Handle:
+    """A handle that is closed at the end of its ``with`` block."""
+
+    def close(self) -> None:
+        """Release what the handle holds."""
+        raise NotImplementedError
+
+    def __enter__(self) -> Self:
+        """Close at the end of the block."""
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Close."""
+        self.close()
 
 
 def guard(handle: object) -> None:

@@ -31,8 +31,6 @@ from penstock.wire.operations import groups, sessions, streams
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
-    from types import TracebackType
-    from typing import Self
 
     import pyarrow as pa
 
@@ -53,7 +51,7 @@ _REPORT_EVERY_S: Final = 0.5  # the server records positions within 0.4 s of tha
 _logger: Final = logging.getLogger("penstock.client")
 
 
-class RemoteStore:
+class RemoteStore(forks.Handle):
     """Streams and reader groups of a store that another process has open."""
 
     def __init__(self, finder: Finder, *, clock: Clock | None = None) -> None:
@@ -420,16 +418,6 @@ class RemoteStore:
         self._finder.close()
         if trouble:
             raise trouble[0]
-
-    def __enter__(self) -> Self:
-        """Close at the end of the block."""
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        """Close."""
-        self.close()
 
 
 def _as_update(sent: list[Any] | None) -> SegmentUpdate | None:

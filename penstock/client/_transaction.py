@@ -322,7 +322,7 @@ class _OutgoingEvent:
         self._transaction.lost.append(self)
 
 
-class RemoteTransactionalWriter:
+class RemoteTransactionalWriter(forks.Handle):
     """See :class:`penstock.stream.TransactionalWriter`."""
 
     def __init__(
@@ -391,13 +391,3 @@ class RemoteTransactionalWriter:
         if not self._closed and self.writer_id is not None:
             self._store.connection.call(transactions.Close(*self._of_stream[:2], self.writer_id))
         self._closed = True
-
-    def __enter__(self) -> Self:
-        """Close at the end of the block."""
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        """Close."""
-        self.close()

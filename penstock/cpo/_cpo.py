@@ -25,8 +25,6 @@ from penstock.model import check_name
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from contextlib import AbstractContextManager
-    from types import TracebackType
-    from typing import Self
 
     from penstock.cpo._cluster import PersistenceCluster
     from penstock.cpo._lease import Lease
@@ -67,7 +65,7 @@ class CpoRows(Protocol):
         """Remove a row that this transaction has read."""
 
 
-class Cpo(ABC):
+class Cpo(forks.Handle, ABC):
     """The control plane oracle: a small table that all processes agree on. Opened by :func:`open_cpo`.
 
     **Keys.** A key holds up to 64 KiB and a version. :meth:`cas` changes it only if the version is the one that the
@@ -109,14 +107,6 @@ class Cpo(ABC):
     def where(self) -> str:
         """Return the path of the oracle's file, or its address, for messages."""
         return self._path
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def get(self, key: str) -> Versioned | None:
         """Return the value and the version of ``key``; None if there is no such key."""

@@ -27,7 +27,6 @@ from penstock.ports import uninterrupted
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
     from contextlib import AbstractContextManager
-    from types import TracebackType
     from typing import Self
 
     from penstock.cpo import Cpo
@@ -45,7 +44,7 @@ _logger: Final = logging.getLogger("penstock.log")
 _DRAFT: Final = "~merge"  # the log in which plogs are merged; not a valid name for a user's log
 
 
-class MetadataManager:
+class MetadataManager(forks.Handle):
     """The logs of one partition. Created by :meth:`open`; the caller closes the plogs and the oracle."""
 
     def __init__(self, plogs: Plogs, cpo: Cpo, partition: str, sizes: PlogSizes) -> None:
@@ -229,16 +228,6 @@ class MetadataManager:
             self._background.shutdown()
             _attempt(self._delete_doomed)  # those that the last tasks left
         self.is_closed = True
-
-    def __enter__(self) -> Self:
-        """Close at the end of the block."""
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        """Close."""
-        self.close()
 
     def record(self, record: Record) -> None:
         """Make a record durable, then apply it."""

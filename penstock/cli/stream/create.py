@@ -7,18 +7,7 @@ import typer
 from penstock.cli._options import option_names
 from penstock.cli._output import JsonOption, fail
 from penstock.cli._store import STORE_DEFAULT, StoreOption, new_store
-from penstock.cli.stream._config import (
-    KeysOption,
-    RetentionConsumptionOption,
-    RetentionSizeOption,
-    RetentionTimeOption,
-    ScaleBytesOption,
-    ScaleEventsOption,
-    TagOption,
-    given_retention,
-    given_scaling,
-    given_tags,
-)
+from penstock.cli.stream import _config
 from penstock.cli.stream._info import NameArgument, created_as, print_change
 from penstock.errors import StreamExists
 
@@ -29,13 +18,13 @@ def create(
     name: NameArgument,
     *,
     segments: Annotated[int | None, typer.Option(help="The initial number of segments; 1 by default.")] = None,
-    retention_time: RetentionTimeOption = None,
-    retention_size: RetentionSizeOption = None,
-    retention_consumption: RetentionConsumptionOption = False,
-    scale_events: ScaleEventsOption = None,
-    scale_bytes: ScaleBytesOption = None,
-    keys: KeysOption = None,
-    tag: TagOption = None,
+    retention_time: _config.RetentionTimeOption = None,
+    retention_size: _config.RetentionSizeOption = None,
+    retention_consumption: _config.RetentionConsumptionOption = False,
+    scale_events: _config.ScaleEventsOption = None,
+    scale_bytes: _config.ScaleBytesOption = None,
+    keys: _config.KeysOption = None,
+    tag: _config.TagOption = None,
     exist_ok: Annotated[bool, typer.Option("--exist-ok", help="Leave an existing stream as it is.")] = False,
     store: StoreOption = STORE_DEFAULT,
     as_json: JsonOption = False,
@@ -48,10 +37,10 @@ def create(
         if segments is not None:
             check_segments(segments)
         config = StreamConfig(
-            scaling=given_scaling(scale_events, scale_bytes) or Fixed(),
-            retention=given_retention(retention_time, retention_size, by_consumption=retention_consumption),
+            scaling=_config.given_scaling(scale_events, scale_bytes) or Fixed(),
+            retention=_config.given_retention(retention_time, retention_size, by_consumption=retention_consumption),
             keep_keys=keys is not False,
-            tags=given_tags(tag),
+            tags=_config.given_tags(tag),
         )
     with new_store(store) as opened:
         try:

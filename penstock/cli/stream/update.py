@@ -7,18 +7,7 @@ import typer
 from penstock.cli._options import option_names
 from penstock.cli._output import JsonOption
 from penstock.cli._store import STORE_DEFAULT, StoreOption, existing_store
-from penstock.cli.stream._config import (
-    KeysOption,
-    RetentionConsumptionOption,
-    RetentionSizeOption,
-    RetentionTimeOption,
-    ScaleBytesOption,
-    ScaleEventsOption,
-    TagOption,
-    given_retention,
-    given_scaling,
-    given_tags,
-)
+from penstock.cli.stream import _config
 from penstock.cli.stream._info import NameArgument, config_of, print_change
 from penstock.errors import BadArgument
 
@@ -28,15 +17,15 @@ EXAMPLE = "penstock stream update plant/readings --retention-size 10GB"
 def update(
     name: NameArgument,
     *,
-    retention_time: RetentionTimeOption = None,
-    retention_size: RetentionSizeOption = None,
-    retention_consumption: RetentionConsumptionOption = False,
+    retention_time: _config.RetentionTimeOption = None,
+    retention_size: _config.RetentionSizeOption = None,
+    retention_consumption: _config.RetentionConsumptionOption = False,
     no_retention: Annotated[bool, typer.Option("--no-retention", help="Keep everything.")] = False,
-    scale_events: ScaleEventsOption = None,
-    scale_bytes: ScaleBytesOption = None,
+    scale_events: _config.ScaleEventsOption = None,
+    scale_bytes: _config.ScaleBytesOption = None,
     no_scaling: Annotated[bool, typer.Option("--no-scaling", help="Keep the current segments.")] = False,
-    keys: KeysOption = None,
-    tag: TagOption = None,
+    keys: _config.KeysOption = None,
+    tag: _config.TagOption = None,
     no_tags: Annotated[bool, typer.Option("--no-tags", help="Remove all tags.")] = False,
     store: StoreOption = STORE_DEFAULT,
     as_json: JsonOption = False,
@@ -46,10 +35,10 @@ def update(
 
     changes: dict[str, Any] = {}
     with option_names(tags="--tag"):
-        scaling = given_scaling(scale_events, scale_bytes, fixed=no_scaling)
+        scaling = _config.given_scaling(scale_events, scale_bytes, fixed=no_scaling)
         if scaling is not None:
             changes["scaling"] = scaling
-        retention = given_retention(
+        retention = _config.given_retention(
             retention_time, retention_size, by_consumption=retention_consumption, none=no_retention
         )
         if retention is not None or no_retention:
@@ -57,7 +46,7 @@ def update(
         if keys is not None:
             changes["keep_keys"] = keys
         if tag or no_tags:
-            changes["tags"] = given_tags(tag, none=no_tags)
+            changes["tags"] = _config.given_tags(tag, none=no_tags)
         if not changes:
             raise BadArgument("no change is given: see penstock stream update --help")
         with existing_store(store) as opened:

@@ -29,8 +29,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
     from contextlib import ExitStack
     from datetime import datetime
-    from types import TracebackType
-    from typing import Self
 
     import pyarrow as pa
 
@@ -55,7 +53,7 @@ if TYPE_CHECKING:
 __all__ = ["Engine"]
 
 
-class Engine:
+class Engine(forks.Handle):
     """A store in this process; get one from :func:`penstock.connect`."""
 
     def __init__(
@@ -405,16 +403,6 @@ class Engine:
                 self.catalog.close()
         if trouble:
             raise trouble[0]
-
-    def __enter__(self) -> Self:
-        """Close at the end of the block."""
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        """Close."""
-        self.close()
 
 
 def _done(task: Callable[[], object]) -> PenstockError | None:

@@ -46,19 +46,14 @@ def check_lease(lease: object) -> None:
         raise BadArgument(f"invalid lease {lease!r}: use a number of seconds above 0, up to {LEASE_MAX_S:g}")
 
 
-class EndedTransaction:
-    """A transaction of which only the outcome is known: every call but ``abort`` of an aborted one is refused."""
-
-    def __init__(self, transaction: str, status: Status, why: str | None = None) -> None:
-        self.id: Final = transaction
-        self.status: Final = status
-        self._why = why or f"it was {status}"
+class _NotOpen:
+    """A transaction that takes no more events: calls that would write, or renew its lease, are refused."""
 
     def _refuse(self) -> NoReturn:
-        raise TransactionEnded(self.id, reason=self._why)
+        raise NotImplementedError
 
     def ping(self) -> None:
-        """Refuse."""
+        """Refuse: the lease is not renewed."""
         self._refuse()
 
     def write_event(self, event: object, key: str | bytes | None = None, *, headers: object = None) -> None:
@@ -71,13 +66,25 @@ class EndedTransaction:
         del events, keys, headers
         self._refuse()
 
-    def prepare(self) -> None:
-        """Refuse."""
-        self._refuse()
-
     def begin_write_event(self, key: str | bytes | None = None, *, headers: object = None) -> NoReturn:
         """Refuse."""
         del key, headers
+        self._refuse()
+
+
+class EndedTransaction(_NotOpen):
+    """A transaction of which only the outcome is known: every call but ``abort`` of an aborted one is refused."""
+
+    def __init__(self, transaction: str, status: Status, why: str | None = None) -> None:
+        self.id: Final = transaction
+        self.status: Final = status
+        self._why = why or f"it was {status}"
+
+    def _refuse(self) -> NoReturn:
+        raise TransactionEnded(self.id, reason=self._why)
+
+    def prepare(self) -> None:
+        """Refuse."""
         self._refuse()
 
     def commit(self, timestamp: int | None = None) -> None:
@@ -91,7 +98,7 @@ class EndedTransaction:
             self._refuse()
 
 
-class PreparedTransaction:
+class PreparedTransaction(_NotOpen):
     """A prepared transaction: any process that has its id may commit or abort it; it takes no more events."""
 
     def __init__(self, transactions: Transactions, record: Prepared) -> None:
@@ -145,22 +152,3 @@ class PreparedTransaction:
     def _refuse(self) -> NoReturn:
         self._check()
         raise TransactionPrepared(self.id)
-
-    def ping(self) -> None:
-        """Refuse: the lease of a prepared transaction is not renewed."""
-        self._refuse()
-
-    def write_event(self, event: object, key: str | bytes | None = None, *, headers: object = None) -> None:
-        """Refuse."""
-        del event, key, headers
-        self._refuse()
-
-    def write_batch(self, events: object, keys: object = None, headers: object = None) -> None:
-        """Refuse."""
-        del events, keys, headers
-        self._refuse()
-
-    def begin_write_event(self, key: str | bytes | None = None, *, headers: object = None) -> NoReturn:
-        """Refuse."""
-        del key, headers
-        self._refuse()

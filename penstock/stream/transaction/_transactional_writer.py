@@ -14,8 +14,7 @@ from penstock.stream.transaction._transaction import Transaction
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
-    from types import TracebackType
-    from typing import Any, Self
+    from typing import Any
 
     from penstock.stream.catalog import StreamState
     from penstock.stream.format import Prepared
@@ -26,7 +25,7 @@ if TYPE_CHECKING:
 __all__ = ["TransactionalWriter", "check_ids"]
 
 
-class TransactionalWriter:
+class TransactionalWriter(forks.Handle):
     """Begins transactions; get one from :meth:`Store.transactional_writer`.
 
     It belongs to the stream with this ``uid``: if that is deleted, it refuses another stream of the same name.
@@ -140,16 +139,6 @@ class TransactionalWriter:
         self._closed = True
         if self.writer_id is not None:
             self._transactions.marks.shut_down(self.stream, self._uid, self.writer_id)
-
-    def __enter__(self) -> Self:
-        """Close at the end of the block."""
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        """Close."""
-        self.close()
 
 
 def check_ids(ids: Iterable[str], number: object, writer_id: str | None) -> list[str]:
