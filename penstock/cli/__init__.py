@@ -1,9 +1,9 @@
 """The command line: one file here is one command.
 
-``penstock/cli/tail.py`` is ``penstock tail``: it has a function ``tail`` whose docstring is the help, and an
-``EXAMPLE`` that the help shows and a test runs. ``penstock/cli/stream/create.py`` is ``penstock stream create``.
-Putting the file here is all it takes to add the command. All of these files are imported at every start, so they
-import what is heavy inside their functions.
+``penstock/cli/tail.py`` is ``penstock tail``: it has a function ``tail`` whose docstring is the help, an ``EXAMPLE``
+that the help shows and a test runs, and a ``COMMAND`` if it needs a command class of its own.
+``penstock/cli/stream/create.py`` is ``penstock stream create``. Putting the file here is all it takes to add the
+command. All of these files are imported at every start, so they import what is heavy inside their functions.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import os
 import pkgutil
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 from typer.core import TyperGroup
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from types import ModuleType
     from typing import NoReturn
 
-    from typer._click import Context, HelpFormatter
 
 __all__ = ["command_names", "main"]
 
@@ -117,9 +116,8 @@ def _typer() -> typer.Typer:
 def _add(app: typer.Typer, name: str, module: ModuleType) -> None:
     # The \b keeps the help from wrapping the line, so that it can be copied.
     command = getattr(module, name)
-    app.command(name, cls=StoreCommand if opens_store(command) else None, epilog=f"\b\nExample: {module.EXAMPLE}")(
-        command
-    )
+    kind = getattr(module, "COMMAND", StoreCommand if opens_store(command) else None)
+    app.command(name, cls=kind, epilog=f"\b\nExample: {module.EXAMPLE}")(command)
 
 
 _SENTENCE_MAX: Final = 1000  # characters of a first sentence: no help is cut off
@@ -128,7 +126,7 @@ _SENTENCE_MAX: Final = 1000  # characters of a first sentence: no help is cut of
 class _Group(TyperGroup):
     """A command group that lists its commands by subject."""
 
-    def format_commands(self, ctx: Context, formatter: HelpFormatter) -> None:
+    def format_commands(self, ctx: Any, formatter: Any) -> None:  # noqa: ANN401 - Typer has no public names
         """Write one list per section."""
         placed = {name for names in _SECTIONS.values() for name in names}
         rest = tuple(name for name in self.list_commands(ctx) if name not in placed)

@@ -9,20 +9,16 @@ import os
 import sys
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import TYPE_CHECKING, Annotated, Any, Final, TypedDict, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final, TypedDict, get_type_hints
 
 import typer
-from typer._click.core import ParameterSource
-from typer.core import TyperCommand
 
+from penstock.cli._options import CommandWithOptions, options_of
 from penstock.cli._store import StoreOption
 from penstock.errors import BadArgument, NotAuthenticated, StoreUnreachable
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from typer._click import Context
-    from typer._click.core import Parameter
+    from collections.abc import Callable, Iterator, Sequence
 
 __all__ = ["Credentials", "StoreCommand", "credentials", "in_options", "opens_store"]
 
@@ -81,35 +77,24 @@ def _note(*, user: UserOption = None, tls_ca: TlsCaOption = None, tls: TlsOption
     _given.set(given)
 
 
-class StoreCommand(TyperCommand):
+class StoreCommand(CommandWithOptions):
     """A command that opens a store: it has three more options, which its function does not receive."""
 
-    def __init__(self, name: str | None, *, params: list[Parameter] | None = None, **settings: Any) -> None:  # noqa: ANN401
-        super().__init__(name, params=[*(params or []), *_options], **settings)
+    options: ClassVar[Sequence[Any]] = options_of(_note)
 
-    def invoke(self, ctx: Context) -> object:
-        """Remove the options, then run the function; refuse them for a folder.
+    def take(self, context: typer.Context, given: dict[str, Any]) -> None:
+        """Note the credentials; refuse them for a folder.
 
         The variables may be set for other commands, so only options on the command line are refused.
         """
-        given = {option.name: ctx.params.pop(option.name) for option in _options}
-        if "://" not in ctx.params["store"]:
-            for option in _options:
-                if ctx.get_parameter_source(option.name) is ParameterSource.COMMANDLINE:
+        if "://" not in context.params["store"]:
+            for option in self.options:
+                source = context.get_parameter_source(option.name)
+                if source is not None and source.name == "COMMANDLINE":
                     raise BadArgument(
                         f"{option.opts[0]} applies only to a server: leave it out for a folder, or name a server"
                     )
         _note(**given)
-        return super().invoke(ctx)
-
-
-def _options_of(function: Callable[..., None]) -> list[Parameter]:
-    app = typer.Typer(add_completion=False)
-    app.command()(function)
-    return typer.main.get_command(app).params
-
-
-_options: Final = _options_of(_note)
 
 
 @contextmanager

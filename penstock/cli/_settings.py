@@ -2,35 +2,37 @@
 
 from __future__ import annotations
 
-import inspect
-from typing import TYPE_CHECKING, Annotated, Any, Final, get_args, get_type_hints
+from dataclasses import make_dataclass
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final, get_args, get_type_hints
 
 import typer
 
+from penstock.cli._options import CommandWithOptions, options_of
 from penstock.server import Config
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Sequence
 
-__all__ = ["with_settings"]
+__all__ = ["settings_command"]
 
 _KINDS: Final = get_type_hints(Config)
 _ANNOTATED: Final = get_type_hints(Config, include_extras=True)
 
 
-def with_settings(*names: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Add an option for each setting; the command receives them as keyword arguments, None if not given."""
+def settings_command(*names: str) -> type[CommandWithOptions]:
+    """Return the class of a command with an option for each setting; its function finds their values in the context."""
+    settings = make_dataclass("Settings", [(name, _option(name), None) for name in names], kw_only=True)
 
-    def add(command: Callable[..., None]) -> Callable[..., None]:
-        known = inspect.signature(command)
-        own = [one for one in known.parameters.values() if one.kind is not inspect.Parameter.VAR_KEYWORD]
-        command.__signature__ = known.replace(parameters=[*own, *map(_option, names)])  # type: ignore[attr-defined]
-        return command
+    class SettingsCommand(CommandWithOptions):
+        options: ClassVar[Sequence[Any]] = options_of(settings)
 
-    return add
+        def take(self, context: typer.Context, given: dict[str, Any]) -> None:
+            context.obj = given
+
+    return SettingsCommand
 
 
-def _option(name: str) -> inspect.Parameter:
+def _option(name: str) -> Any:  # noqa: ANN401 - a type with an annotation
     kind: Any = _KINDS[name]
     _, *metas = get_args(_ANNOTATED[name])
     titles = [meta.title for meta in metas if meta.title]
@@ -39,6 +41,4 @@ def _option(name: str) -> inspect.Parameter:
         metavar=titles[0] if titles else None,
         help=metas[-1].description,
     )
-    return inspect.Parameter(
-        name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=Annotated[kind | None, option]
-    )
+    return Annotated[kind | None, option]

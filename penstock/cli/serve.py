@@ -6,20 +6,20 @@ from typing import Annotated
 
 import typer
 
-from penstock.cli._settings import with_settings
+from penstock.cli._settings import settings_command
 from penstock.server import Config
 
 EXAMPLE = "penstock serve ./penstock-data --port 0 --http-port 0"
+COMMAND = settings_command(*(name for name in Config.__struct_fields__ if name != "store"))
 
 
-@with_settings(*(name for name in Config.__struct_fields__ if name != "store"))
 def serve(
+    context: typer.Context,
     store: Annotated[str | None, typer.Argument(help="The folder of the store; created if it does not exist.")] = None,
     *,
     config: Annotated[
         Path | None, typer.Option(exists=True, dir_okay=False, help="A file of settings instead of ./penstock.toml.")
     ] = None,
-    **settings: object,
 ) -> None:
     """Serve a store to other processes and machines until Ctrl-C or SIGTERM.
 
@@ -27,4 +27,4 @@ def serve(
     """
     from penstock.server import load_config, run
 
-    run(load_config({"store": store, **settings}, environ=os.environ, path=config))
+    run(load_config({"store": store, **context.obj}, environ=os.environ, path=config))

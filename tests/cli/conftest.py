@@ -21,7 +21,7 @@ from pyspark.sql import SparkSession
 import penstock
 from penstock.cli import main
 from penstock.cpo import _sqlite
-from penstock.plog import FilePlogs, _open
+from penstock.plog import FilePlogs, _interface
 from penstock.server import _run
 from penstock.server._users import Users
 from penstock.spark import demo as story
@@ -82,7 +82,7 @@ def quick_stores(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "fdatasync", lambda _: None)
     monkeypatch.setattr(os, "fsync", lambda _: None)
     monkeypatch.setattr(_sqlite, "_PRAGMAS", (*_sqlite._PRAGMAS, "PRAGMA synchronous=OFF"))
-    monkeypatch.setattr(_open, "FilePlogs", partial(FilePlogs, journal_size=1 << 20))
+    monkeypatch.setattr(_interface, "FilePlogs", partial(FilePlogs, journal_size=1 << 20))
     monkeypatch.setattr(argon2, "PasswordHasher", partial(argon2.PasswordHasher, memory_cost=32))
 
 

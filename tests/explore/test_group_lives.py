@@ -22,7 +22,7 @@ from penstock.log import MetadataManager, PlogSizes
 from penstock.plog import FilePlogs
 from penstock.ports import OsDisk, OsFile
 from penstock.stream import Engine
-from penstock.stream.group import _positions
+from penstock.stream.group import _groups
 from penstock.stream.group._coordinator import REMOTE_READERS_AWAITED_S
 from penstock.stream.read._reader import READER_LEASE_S
 from penstock.stream.segment._readable import WakeUp
@@ -462,7 +462,7 @@ def test_lives_of_a_group_leave_nothing_out_and_read_nothing_twice(
     lives: Lives, door: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Whatever happens to readers, streams and the process: per key in order, and what is lost is told."""
-    monkeypatch.setattr(_positions, "POSITIONS_EVERY_S", 3600.0)  # so that a life is told by its seed
+    monkeypatch.setattr(_groups, "POSITIONS_EVERY_S", 3600.0)  # so that a life is told by its seed
     for kind, name in ((OsFile, "datasync"), (OsDisk, "sync")):  # a process that is killed leaves what it has written
         monkeypatch.setattr(kind, name, lambda _: None)
     is_remote = door == "over the wire"
