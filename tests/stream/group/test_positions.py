@@ -14,7 +14,7 @@ import pytest
 import penstock
 from penstock.embedded import open_store
 from penstock.errors import DiskFull, ReaderOffline, StoreClosed
-from penstock.stream.group import _positions
+from penstock.stream.group import _groups
 from tests.stream.group.test_groups import SECONDS_MAX, STREAM, killed, new_group, put, rest, take
 from tests.stream.wire_harness import over_the_wire
 
@@ -72,7 +72,7 @@ def test_what_a_reader_commits_is_durable_at_once_with_what_it_returned_last(
     folder: Path, way: str, door: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Who has dealt with an event says so, and does not get it again, however the process ends."""
-    monkeypatch.setattr(_positions, "POSITIONS_EVERY_S", 3600.0)
+    monkeypatch.setattr(_groups, "POSITIONS_EVERY_S", 3600.0)
     with stores(folder, door) as (owner, store):
         group = new_group(store)
         put(owner, b"a", b"b", b"c", b"d")
@@ -124,7 +124,7 @@ def test_positions_are_recorded_as_long_as_there_are_readers_and_no_longer(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A thread that nobody needs costs wake-ups; one that is missing costs positions."""
-    monkeypatch.setattr(_positions, "POSITIONS_EVERY_S", 0.001)
+    monkeypatch.setattr(_groups, "POSITIONS_EVERY_S", 0.001)
     with open_store(folder) as store:
         group = new_group(store)
         for name in ("r1", "r2"):
@@ -140,7 +140,7 @@ def test_positions_that_could_not_be_recorded_are_recorded_the_next_time(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A disk that is full for a while does not end the thread."""
-    monkeypatch.setattr(_positions, "POSITIONS_EVERY_S", 0.001)
+    monkeypatch.setattr(_groups, "POSITIONS_EVERY_S", 0.001)
     with open_store(folder) as store:
         group = new_group(store)
         put(store, b"a", b"b")
