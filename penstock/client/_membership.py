@@ -186,7 +186,7 @@ class RemoteMembership:
         self._call(lambda number: readers.FinishSegment(number, *key, place))
         self._held.discard(key)
 
-    def note_told(self, stream: str, segments: Sequence[int]) -> None:
+    def note_loss_reported(self, stream: str, segments: Sequence[int]) -> None:
         """Note that the reader has said that these segments, or the stream, were lost before they were read."""
         self._call(lambda number: readers.NoteTold(number, stream, list(segments)))
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from penstock.server._limits import Limits
 
-__all__ = ["ByteCounts", "Connection", "Usage", "to_close"]
+__all__ = ["ByteCounts", "ObservedConnection", "Usage", "to_close"]
 
 _CALL_BYTES: Final = 1 << 10  # of headers and framing in a call: seldom as many
 _FRAMES: Final = 32  # of so many bytes in either direction one is for frames: in truth one of some hundreds
@@ -57,7 +57,7 @@ _NOTHING: Final = ByteCounts(0, 0)
 
 
 @dataclass(slots=True, eq=False)
-class Connection:
+class ObservedConnection:
     """One connection, as it was observed last."""
 
     peer: str
@@ -75,7 +75,9 @@ class Connection:
             self.last = now
 
 
-def to_close(connections: Collection[Connection], limits: Limits, now: float) -> Iterator[tuple[Connection, str]]:
+def to_close(
+    connections: Collection[ObservedConnection], limits: Limits, now: float
+) -> Iterator[tuple[ObservedConnection, str]]:
     """Return the connections that have to be closed, and why."""
     unauthenticated = [connection for connection in connections if connection.last is None]
     for connection in connections:
@@ -92,19 +94,19 @@ def to_close(connections: Collection[Connection], limits: Limits, now: float) ->
     yield from _too_much(unauthenticated, limits.max_inflight_bytes)
 
 
-def _too_many(connections: Collection[Connection], surplus: float) -> Iterator[tuple[Connection, str]]:
+def _too_many(connections: Collection[ObservedConnection], surplus: float) -> Iterator[tuple[ObservedConnection, str]]:
     """Return the oldest unauthenticated connections; and where others are too many, the newest of those."""
     if surplus > 0:
         for connection in sorted(connections, key=_leaves_sooner)[: int(surplus)]:
             yield connection, "there are too many connections"
 
 
-def _leaves_sooner(connection: Connection) -> tuple[bool, float]:
+def _leaves_sooner(connection: ObservedConnection) -> tuple[bool, float]:
     is_known = connection.last is not None
     return is_known, -connection.since if is_known else connection.since
 
 
-def _too_much(unauthenticated: list[Connection], limit: float) -> Iterator[tuple[Connection, str]]:
+def _too_much(unauthenticated: list[ObservedConnection], limit: float) -> Iterator[tuple[ObservedConnection, str]]:
     """Return those with most bytes, until the rest of them have few enough together."""
     total = sum(connection.kept for connection in unauthenticated)
     for connection in sorted(unauthenticated, key=lambda connection: -connection.kept):

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from penstock.server._session import Session
-    from penstock.stream import ReaderGroup
+    from penstock.stream import LocalReaderGroup
     from penstock.stream.catalog import Key
 
 __all__ = ["HANDLERS"]
@@ -100,7 +100,7 @@ def _times(session: Session, stream: str, segment: int, first: int, last: int) -
 class _CheckpointWait:
     """A client that waits for a checkpoint."""
 
-    def __init__(self, group: ReaderGroup, name: str) -> None:
+    def __init__(self, group: LocalReaderGroup, name: str) -> None:
         self._group, self._name = group, name
 
     def abandon(self) -> None:
@@ -177,7 +177,7 @@ def _finish_segment(session: Session, number: int, stream: str, segment: int, pl
 
 
 def _note_told(session: Session, number: int, stream: str, segments: list[int]) -> None:
-    _reader(session, number).membership.note_told(stream, segments)
+    _reader(session, number).membership.note_loss_reported(stream, segments)
 
 
 def _leave(session: Session, number: int, places: Any) -> None:  # noqa: ANN401

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 from pyarrow import flight
 
 from penstock.errors import NotAuthenticated, NotPermitted, ServerError
-from penstock.stream import PreparedTransaction, Transaction
+from penstock.stream import LocalTransaction, PreparedTransaction
 from penstock.wire import BUSY, pack_error
 
 if TYPE_CHECKING:
@@ -157,7 +157,7 @@ def _of_group(session: Session, call: Operation) -> Iterable[str]:
 
 def _of_transaction(session: Session, call: Operation) -> Iterable[str]:
     found = session.store.transactions.get(call.subject)
-    if isinstance(found, Transaction | PreparedTransaction):
+    if isinstance(found, LocalTransaction | PreparedTransaction):
         return [found.stream]
     return []  # the answer only says how it has ended
 

@@ -37,7 +37,7 @@ __all__ = ["Server", "run"]
 _logger: Final = logging.getLogger("penstock.server")
 
 
-class Service(Protocol):
+class DataPlane(Protocol):
     """What a server needs of its data plane."""
 
     port: int
@@ -140,7 +140,7 @@ class Server:
         self.port, self.http_port = service.port, http.port
 
 
-def start_service(store: Engine, config: Config, users: Users | None, certificate: Certificate | None) -> Service:
+def start_service(store: Engine, config: Config, users: Users | None, certificate: Certificate | None) -> DataPlane:
     """Start the Flight service: the one place where the server meets its data plane."""
     from penstock.server._login import login  # noqa: PLC0415 - heavy, as is the next, and tests put others in their place
     from penstock.server._service import FlightService  # noqa: PLC0415

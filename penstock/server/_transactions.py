@@ -8,7 +8,7 @@ import numpy as np
 
 from penstock.errors import BadArgument
 from penstock.server._permissions import check_writer_id
-from penstock.stream import Transaction, TransactionalWriter
+from penstock.stream import LocalTransaction, LocalTransactionalWriter
 from penstock.stream.format import Attributes, check_columns, check_position, unpack_columns, unpack_positions
 from penstock.stream.write import EventRows, array_of, check_writer
 
@@ -36,7 +36,7 @@ __all__ = [
 ]
 
 
-class _Event:
+class _OpenEvent:
     """An event of a transaction that a client is sending."""
 
     def __init__(self, transaction: str, output: EventOutputStream) -> None:
@@ -82,10 +82,10 @@ def last_number(session: Session, stream: str, uid: int, writer_id: str | None) 
     return _writer(session, stream, uid, writer_id).last_number
 
 
-def _writer(session: Session, stream: str, uid: int, writer_id: str | None) -> TransactionalWriter:
+def _writer(session: Session, stream: str, uid: int, writer_id: str | None) -> LocalTransactionalWriter:
     check_writer(writer_id, None)
     check_writer_id(session, stream, writer_id)
-    return TransactionalWriter(session.store.transactions, stream, uid, writer_id, None)
+    return LocalTransactionalWriter(session.store.transactions, stream, uid, writer_id, None)
 
 
 def status(session: Session, transaction: str) -> str:
@@ -105,7 +105,7 @@ def write_batch(  # noqa: PLR0917 - as they are sent
 ) -> None:
     """Add events, none of which is looked at: lengths, bytes, where their keys belong, keys and headers."""
     one = _open(session, transaction)
-    if not isinstance(one, Transaction):
+    if not isinstance(one, LocalTransaction):
         one.write_batch([])  # which says why not
         return
     try:
@@ -126,8 +126,8 @@ def begin_event(
     check_position(position)
     attributes = Attributes.of(key, headers)
     one = _open(session, transaction)
-    output = one.begin_at(position, attributes) if isinstance(one, Transaction) else one.begin_write_event()
-    return session.keep(_Event(transaction, output))
+    output = one.begin_at(position, attributes) if isinstance(one, LocalTransaction) else one.begin_write_event()
+    return session.keep(_OpenEvent(transaction, output))
 
 
 def write_chunk(session: Session, transaction: str, number: int, data: bytes) -> None:
@@ -146,9 +146,9 @@ def drop_event(session: Session, transaction: str, number: int) -> None:
     session.drop(number)
 
 
-def _event(session: Session, transaction: str, number: int) -> _Event:
+def _event(session: Session, transaction: str, number: int) -> _OpenEvent:
     """Return an event of a transaction: what was permitted for that one holds for no other."""
-    event: _Event = session.get(number, _Event)
+    event: _OpenEvent = session.get(number, _OpenEvent)
     if event.transaction != transaction:
         raise BadArgument(f"{number} is not an event of transaction {transaction}")
     return event
@@ -166,7 +166,7 @@ def commit(session: Session, transaction: str, timestamp: int | None, events: li
 def _place_of(session: Session, number: int) -> EventPointer | None:
     """Return where an event is; None if it was prepared before the owner of the store changed."""
     try:
-        return session.get(number, _Event).output.pointer  # type: ignore[no-any-return]
+        return session.get(number, _OpenEvent).output.pointer  # type: ignore[no-any-return]
     except BadArgument:
         return None
 
@@ -178,5 +178,5 @@ def abort(session: Session, transaction: str, events: list[int]) -> None:
         session.drop(number)
 
 
-def _open(session: Session, transaction: str) -> Transaction | PreparedTransaction | EndedTransaction:
+def _open(session: Session, transaction: str) -> LocalTransaction | PreparedTransaction | EndedTransaction:
     return session.store.transactions.get(transaction)

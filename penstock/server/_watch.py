@@ -18,7 +18,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 from urllib.parse import unquote
 
-from penstock.server._connections import ByteCounts, Connection, Usage, to_close
+from penstock.server._connections import ByteCounts, ObservedConnection, Usage, to_close
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -101,7 +101,7 @@ class ConnectionWatch:
 
     def __init__(self, port: int, limits: Limits, usages: UsageTable) -> None:
         self._port, self._limits, self._usages = port, limits, usages
-        self._connections: dict[bytes, Connection] = {}  # by cookie
+        self._connections: dict[bytes, ObservedConnection] = {}  # by cookie
         self._others: set[bytes] = set()  # cookies of sockets that do not belong to the port
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._work, name="penstock-watch", daemon=True)
@@ -124,7 +124,7 @@ class ConnectionWatch:
 
     def _look(self, now: float) -> None:
         known = self._usages.known()  # first: a connection that is opened meanwhile is not forgotten
-        files: dict[Connection, tuple[int, bytes]] = {}
+        files: dict[ObservedConnection, tuple[int, bytes]] = {}
         others: set[bytes] = set()
         for number, cookie, one in _sockets():
             connection = (
@@ -142,7 +142,7 @@ class ConnectionWatch:
             _logger.info("closing a connection", extra={"peer": connection.peer, "reason": why})
             _close(*files[connection])
 
-    def _connection(self, number: int, now: float) -> Connection | None:
+    def _connection(self, number: int, now: float) -> ObservedConnection | None:
         """Return the connection of a socket; None if it does not belong to the port."""
         try:
             with socket.socket(fileno=os.dup(number)) as one:
@@ -150,7 +150,7 @@ class ConnectionWatch:
         except OSError:  # it listens, or is gone
             return None
         is_ours = one.family in (socket.AF_INET, socket.AF_INET6) and here[1] == self._port
-        return Connection(peer=_address(*there[:2]), since=now) if is_ours else None
+        return ObservedConnection(peer=_address(*there[:2]), since=now) if is_ours else None
 
 
 def close_all(at: int | str) -> None:

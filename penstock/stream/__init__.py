@@ -7,11 +7,11 @@ take records in (`_stream_state`, `_group_state`), where to cut, when to scale a
 
 from penstock.stream.engine import Engine
 from penstock.stream.format import READ_SCHEMA
-from penstock.stream.group import ReaderGroup
+from penstock.stream.group import LocalReaderGroup
 from penstock.stream.maintenance import MAINTENANCE_INTERVAL_S
 from penstock.stream.read import EventInputStream, EventRead, Reader
 from penstock.stream.time import MarkStatus
-from penstock.stream.transaction import PreparedTransaction, Transaction, TransactionalWriter
+from penstock.stream.transaction import LocalTransaction, LocalTransactionalWriter, PreparedTransaction
 from penstock.stream.write import EVENT_SIZE_MAX, Ack, BatchAck, DoneAck, EventOutputStream, EventPointers, StreamWriter
 
 __all__ = [
@@ -26,11 +26,11 @@ __all__ = [
     "EventOutputStream",
     "EventPointers",
     "EventRead",
+    "LocalReaderGroup",
+    "LocalTransaction",
+    "LocalTransactionalWriter",
     "MarkStatus",
     "PreparedTransaction",
     "Reader",
-    "ReaderGroup",
     "StreamWriter",
-    "Transaction",
-    "TransactionalWriter",
 ]

@@ -12,25 +12,25 @@ from penstock import store
 from penstock.client import RemoteStore
 from penstock.client._group import RemoteGroup
 from penstock.client._transaction import RemoteTransaction, RemoteTransactionalWriter
-from penstock.stream import Engine, PreparedTransaction, ReaderGroup, Transaction, TransactionalWriter
+from penstock.stream import Engine, LocalReaderGroup, LocalTransaction, LocalTransactionalWriter, PreparedTransaction
 
 if TYPE_CHECKING:  # mypy proves that arguments and results fit, too
     from penstock.stream.transaction import EndedTransaction
 
     _stores: tuple[type[store.Store], ...] = (Engine, RemoteStore)
-    _groups: tuple[type[store.ReaderGroup], ...] = (ReaderGroup, RemoteGroup)
-    _writers: tuple[type[store.TransactionalWriter], ...] = (TransactionalWriter, RemoteTransactionalWriter)
-    _begun: tuple[type[store.OpenTransaction], ...] = (Transaction, RemoteTransaction)
+    _groups: tuple[type[store.ReaderGroup], ...] = (LocalReaderGroup, RemoteGroup)
+    _writers: tuple[type[store.TransactionalWriter], ...] = (LocalTransactionalWriter, RemoteTransactionalWriter)
+    _begun: tuple[type[store.OpenTransaction], ...] = (LocalTransaction, RemoteTransaction)
     _by_id: tuple[type[store.Transaction], ...] = (PreparedTransaction, EndedTransaction)
 
 PAIRS = [
     (store.Store, Engine),
     (store.Store, RemoteStore),
-    (store.ReaderGroup, ReaderGroup),
+    (store.ReaderGroup, LocalReaderGroup),
     (store.ReaderGroup, RemoteGroup),
-    (store.TransactionalWriter, TransactionalWriter),
+    (store.TransactionalWriter, LocalTransactionalWriter),
     (store.TransactionalWriter, RemoteTransactionalWriter),
-    (store.OpenTransaction, Transaction),
+    (store.OpenTransaction, LocalTransaction),
     (store.OpenTransaction, RemoteTransaction),
 ]
 

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from random import Random
 
     from penstock.model import Position, StreamCut
-    from penstock.stream import EventRead, Reader, ReaderGroup
+    from penstock.stream import EventRead, LocalReaderGroup, Reader
     from tests.explore.conftest import Lives
 
 pytestmark = pytest.mark.long
@@ -95,12 +95,12 @@ class Life:
                 stream.tracks[key] = Track(written=count, end=count if ended else None)
         self.store.create_reader_group("g", NAMES, end=ends or None)
 
-    def find_group(self) -> ReaderGroup:
+    def find_group(self) -> LocalReaderGroup:
         """Return the group as readers have it, in this process or over the wire."""
         if not self.is_remote:
             return self.store.reader_group("g")
         self.outside = self.door.enter_context(over_the_wire(self.store, self.clock))
-        group: ReaderGroup = self.outside.reader_group("g")
+        group: LocalReaderGroup = self.outside.reader_group("g")
         return group
 
     def close(self) -> None:

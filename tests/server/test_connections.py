@@ -7,7 +7,7 @@ from typing import Final
 
 import pytest
 
-from penstock.server._connections import ByteCounts, Connection, Usage, to_close
+from penstock.server._connections import ByteCounts, ObservedConnection, Usage, to_close
 from penstock.server._limits import Limits
 from penstock.server._watch import UsageTable
 
@@ -16,16 +16,16 @@ LIMITS: Final = Limits(
 )
 
 
-def closed(*connections: Connection, now: float = 0, limits: Limits = LIMITS) -> list[str]:
+def closed(*connections: ObservedConnection, now: float = 0, limits: Limits = LIMITS) -> list[str]:
     return [connection.peer for connection in dict(to_close(connections, limits, now))]
 
 
-def unauthenticated(peer: str, *, since: float = 0, kept: int = 0) -> Connection:
-    return Connection(peer=peer, since=since, kept=kept)
+def unauthenticated(peer: str, *, since: float = 0, kept: int = 0) -> ObservedConnection:
+    return ObservedConnection(peer=peer, since=since, kept=kept)
 
 
-def known(peer: str, *, since: float = 0, last: float = 0, kept: int = 0) -> Connection:
-    return Connection(peer=peer, since=since, last=last, kept=kept)
+def known(peer: str, *, since: float = 0, last: float = 0, kept: int = 0) -> ObservedConnection:
+    return ObservedConnection(peer=peer, since=since, last=last, kept=kept)
 
 
 def test_what_was_given_to_the_service_is_not_kept_by_grpc() -> None:
@@ -70,7 +70,7 @@ def test_reading_answers_makes_nobody_known() -> None:
         (known("a"), 100.1, True),
     ],
 )
-def test_limits_are_met_and_not_passed(connection: Connection, now: float, goes: bool) -> None:
+def test_limits_are_met_and_not_passed(connection: ObservedConnection, now: float, goes: bool) -> None:
     """An unauthenticated client has less of everything."""
     assert closed(connection, now=now) == (["a"] if goes else [])
 

@@ -21,7 +21,7 @@ from penstock.stream.format import (
     GroupCreated,
     GroupFull,
     GroupReset,
-    LossTold,
+    LossReported,
     ReaderGone,
     ReaderJoined,
     ReaderMoved,
@@ -76,7 +76,7 @@ class GroupState:
         self.starts = dict(created.starts)  # when it was created
         self.ends = {stream: dict(created.ends.get(stream, {})) for stream in self.streams}
         self.readers: dict[str, dict[Key, int]] = {}
-        self.guests: set[str] = set()  # readers that may outlive the process that has the store open
+        self.remote_readers: set[str] = set()  # readers that may outlive the process that has the store open
         self.free = flat(created.starts)
         self.done: dict[Key, int] = {}
         self.waiting: set[Key] = set()  # something must be read before them
@@ -91,7 +91,7 @@ class GroupState:
         """Return the state that a snapshot holds."""
         state = cls(GroupCreated(full.group, {stream: {} for stream in full.streams}, full.ends, full.epoch))
         state.readers = {reader: flat(places) for reader, places in full.readers.items()}
-        state.guests = set(full.guests)
+        state.remote_readers = set(full.remote_readers)
         state.free, state.done = flat(full.free), flat(full.done)
         state.waiting = {(stream, segment) for stream, some in full.waiting.items() for segment in some}
         state.checkpoint, state.missing, state.reached = full.checkpoint, set(full.missing), flat(full.reached)
@@ -118,7 +118,7 @@ class GroupState:
             missing=sorted(self.missing),
             checkpoints=dict(self.checkpoints),
             epoch=self.epoch,
-            guests=sorted(self.guests),
+            remote_readers=sorted(self.remote_readers),
             untold={stream: dict(places) for stream, places in self.untold.items()},
             starts=dict(self.starts),
         )
@@ -129,7 +129,7 @@ class GroupState:
             case GroupReset():
                 self._reset(record)
             case ReaderJoined():
-                self._join(record.reader, is_remote=record.is_guest)
+                self._join(record.reader, is_remote=record.is_remote)
             case ReaderGone():
                 self._leave(record.reader, flat(record.places))
             case ReaderMoved():
@@ -142,8 +142,8 @@ class GroupState:
                 self._finish_segment(record)
             case SegmentsLost():
                 self._lose(record)
-            case LossTold():
-                self._note_told(record)
+            case LossReported():
+                self._note_loss_reported(record)
             case CheckpointBegun() | CheckpointReached() | CheckpointDropped():
                 self._apply_checkpoint(record)
 
@@ -210,7 +210,7 @@ class GroupState:
             raise ValueError(f"group {self.name!r} has other streams")
         self.epoch = record.epoch
         self.readers, self.free, self.done, self.waiting = {}, flat(record.starts), {}, set()
-        self.guests = set()
+        self.remote_readers = set()
         self.checkpoint, self.missing, self.reached = None, set(), {}
         self.untold = {stream: places for stream, places in self.untold.items() if stream not in record.chosen}
 
@@ -219,12 +219,12 @@ class GroupState:
             raise ValueError(f"reader {reader!r} is in the group already")
         self.readers[reader] = {}
         if is_remote:
-            self.guests.add(reader)
+            self.remote_readers.add(reader)
 
     def _leave(self, reader: str, places: Mapping[Key, int]) -> None:
         self._move(reader, places)
         held = self.readers.pop(reader)
-        self.guests.discard(reader)
+        self.remote_readers.discard(reader)
         self.free |= held
         if reader in self.missing:
             self._count_in(reader, held)
@@ -287,7 +287,7 @@ class GroupState:
         if record.missed:
             self.untold[record.stream] = record.missed | self.untold.get(record.stream, {})
 
-    def _note_told(self, record: LossTold) -> None:
+    def _note_loss_reported(self, record: LossReported) -> None:
         known = self.untold.pop(record.stream, {})
         left = {segment: place for segment, place in known.items() if segment not in record.segments}
         if left or (record.segments and not known):  # it was deleted since, and that is not told yet

@@ -22,7 +22,7 @@ from penstock.stream.maintenance import MAINTENANCE_INTERVAL_S, Maintenance
 from penstock.stream.read import EVENT_SIZE_DEFAULT, StreamReads
 from penstock.stream.segment import CATALOG_LOG, Cuts, Logs, Segments
 from penstock.stream.time import CutFinder, Watermarks, WriterMarks
-from penstock.stream.transaction import Commits, TransactionalWriter, Transactions
+from penstock.stream.transaction import Commits, LocalTransactionalWriter, Transactions
 from penstock.stream.write import StreamWriter, Writers, check_writer
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     )
     from penstock.plog import SyncTimes
     from penstock.ports import Clock, Random
-    from penstock.stream.group import ReaderGroup
+    from penstock.stream.group import LocalReaderGroup
     from penstock.stream.read import EventInputStream
     from penstock.stream.serializers import Serializer
 
@@ -323,10 +323,12 @@ class Engine(forks.Handle):
 
     def transactional_writer(
         self, name: str, writer_id: str | None = None, serializer: Serializer[Any] | None = None
-    ) -> TransactionalWriter:
+    ) -> LocalTransactionalWriter:
         """Open a writer of transactions."""
         check_writer(writer_id, serializer)
-        return TransactionalWriter(self.transactions, name, self.catalog.open_stream(name).uid, writer_id, serializer)
+        return LocalTransactionalWriter(
+            self.transactions, name, self.catalog.open_stream(name).uid, writer_id, serializer
+        )
 
     def create_reader_group(
         self,
@@ -336,7 +338,7 @@ class Engine(forks.Handle):
         end: Place | Sequence[StreamCut] | None = None,
         *,
         exist_ok: bool = False,
-    ) -> ReaderGroup:
+    ) -> LocalReaderGroup:
         """Create a group of readers that share the segments of some streams.
 
         It reads from a place, or the head, of each stream; up to another one, if there is one. With ``exist_ok``, one
@@ -345,7 +347,7 @@ class Engine(forks.Handle):
         """
         return self.groups.create(name, streams, start, end, exist_ok=exist_ok)
 
-    def reader_group(self, name: str) -> ReaderGroup:
+    def reader_group(self, name: str) -> LocalReaderGroup:
         """Return a reader group."""
         return self.groups.get(name)
 

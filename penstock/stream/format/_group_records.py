@@ -14,7 +14,7 @@ __all__ = [
     "GroupDeleted",
     "GroupRecord",
     "GroupReset",
-    "LossTold",
+    "LossReported",
     "Places",
     "ReaderGone",
     "ReaderJoined",
@@ -61,7 +61,7 @@ class ReaderJoined(msgspec.Struct, tag="joined", array_like=True, frozen=True):
 
     group: str
     reader: str
-    is_guest: bool = False
+    is_remote: bool = False
 
 
 class ReaderGone(msgspec.Struct, tag="gone", array_like=True, frozen=True):
@@ -122,7 +122,7 @@ class SegmentsLost(msgspec.Struct, tag="lost", array_like=True, frozen=True):
     missed: Offsets = {}
 
 
-class LossTold(msgspec.Struct, tag="told", array_like=True, frozen=True):
+class LossReported(msgspec.Struct, tag="told", array_like=True, frozen=True):
     """A reader has reported that these segments were lost before they were read; without any, that the stream was."""
 
     group: str
@@ -161,7 +161,7 @@ GroupRecord = (
     | SegmentsReleased
     | SegmentDone
     | SegmentsLost
-    | LossTold
+    | LossReported
     | CheckpointBegun
     | CheckpointReached
     | CheckpointDropped

@@ -151,7 +151,7 @@ class GroupFull(msgspec.Struct, tag="group-full", array_like=True, frozen=True):
     missing: list[str]
     checkpoints: dict[str, Places]
     epoch: int = 0
-    guests: list[str] = []
+    remote_readers: list[str] = []
     untold: Places = {}
     starts: Places = {}
 

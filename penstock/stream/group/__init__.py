@@ -1,7 +1,7 @@
 """Reader groups: the coordinator that shares out segments, its members, checkpoints, positions and lag."""
 
 from penstock.stream.group._coordinator import Claim, Coordinator
-from penstock.stream.group._group import CHECKPOINT_TIMEOUT_S, ReaderGroup
+from penstock.stream.group._group import CHECKPOINT_TIMEOUT_S, LocalReaderGroup
 from penstock.stream.group._groups import GROUP_PLACES, POSITIONS_EVERY_S, Groups, Positions, is_time
 from penstock.stream.group._membership import LocalMembership
 
@@ -13,7 +13,7 @@ __all__ = [
     "Coordinator",
     "Groups",
     "LocalMembership",
+    "LocalReaderGroup",
     "Positions",
-    "ReaderGroup",
     "is_time",
 ]

@@ -122,7 +122,7 @@ class Coordinator:
         if claim is not None and claim.epoch != self.state.epoch:
             raise self.offline("its group was reset")(name)
         self._commit(*self.left_behind())
-        if claim is not None and name in self.state.guests:
+        if claim is not None and name in self.state.remote_readers:
             self._commit(*self._moved(name, self._ahead(claim, self.state.readers[name])))
         else:
             self._commit(*self._joined(reader, claim), durable=reader.is_remote)
@@ -178,14 +178,14 @@ class Coordinator:
         """Whether remote readers of the previous owner may still return; takes the lock itself."""
         with self.catalog.lock:
             state = self.catalog.groups.get(self.name)
-            return state is not None and not state.guests <= self.readers.keys()
+            return state is not None and not state.remote_readers <= self.readers.keys()
 
     def left_behind(self) -> Iterator[GroupRecord]:
         """Return the records that remove the readers, and the checkpoint, of a process that ended abruptly."""
         state = self.state
         if state.checkpoint is not None and self.waiter is None:
             yield CheckpointDropped(self.name, state.checkpoint)
-        awaited = state.guests if self.clock.elapsed() - self._since < REMOTE_READERS_AWAITED_S else set()
+        awaited = state.remote_readers if self.clock.elapsed() - self._since < REMOTE_READERS_AWAITED_S else set()
         for reader_id in sorted(state.readers.keys() - self.readers.keys() - awaited):
             yield ReaderGone(self.name, reader_id, {})
 
@@ -283,7 +283,7 @@ class Coordinator:
             records.append(
                 SegmentsTaken(self.name, reader_id, {stream: list(segments) for stream, segments in taken.items()})
             )
-        self._commit(*records, durable=bool(state.guests))
+        self._commit(*records, durable=bool(state.remote_readers))
         if share.give:
             self.alert(besides=reader_id)
         return dict(held)
@@ -297,7 +297,7 @@ class Coordinator:
             if end != (state.segments[segment].end if limit is None else limit):
                 raise BadArgument(f"segment {segment} of {stream} is not read to its end at {end}")
             done = SegmentDone(self.name, reader_id, stream, segment, end, *map(sorted, state.succession(segment)))
-            self._commit(done, durable=bool(self.state.guests))
+            self._commit(done, durable=bool(self.state.remote_readers))
             self.alert(besides=reader_id)
         else:
             self.losses.settle_doubts(self.readers[reader_id])

@@ -45,13 +45,13 @@ if TYPE_CHECKING:
     from penstock.stream.serializers import Serializer
 
 
-__all__ = ["CHECKPOINT_TIMEOUT_S", "ReaderGroup"]
+__all__ = ["CHECKPOINT_TIMEOUT_S", "LocalReaderGroup"]
 
 CHECKPOINT_TIMEOUT_S: Final = 30.0
 AnyMember = TypeVar("AnyMember", bound="Member")
 
 
-class ReaderGroup:
+class LocalReaderGroup:
     """A reader group; get one from :meth:`penstock.Store.create_reader_group` or ``reader_group``."""
 
     def __init__(self, groups: Groups, name: str) -> None:

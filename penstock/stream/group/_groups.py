@@ -16,7 +16,7 @@ from penstock.errors import BadArgument, GroupExists, WrongCut
 from penstock.model import Checkpoint, StreamCut, as_list, check_kind, check_name, check_stream_name, shown
 from penstock.stream.format import GroupCreated
 from penstock.stream.group._coordinator import Coordinator
-from penstock.stream.group._group import ReaderGroup
+from penstock.stream.group._group import LocalReaderGroup
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -113,7 +113,7 @@ class Groups:
         end: GroupPlace | None,
         *,
         exist_ok: bool,
-    ) -> ReaderGroup:
+    ) -> LocalReaderGroup:
         """Create a group that reads from a place, or the head, of each stream; up to another one, if there is one."""
         check_name("reader group", name)
         check_kind("exist_ok", exist_ok, bool)
@@ -124,20 +124,20 @@ class Groups:
                 differs = _difference(self.catalog.groups[name], names, start, end) if exist_ok else None
                 if differs is not None or not exist_ok:
                     raise GroupExists(name, differs=differs)
-                return ReaderGroup(self, name)
+                return LocalReaderGroup(self, name)
             starts = heads | ({} if start is None else self.checked_cuts(names, "start", start))
             ends = {} if end is None else self.checked_cuts(names, "end", end)
             self.check_order(starts, {stream: cut.offsets for stream, cut in ends.items()})
             begin, stop = ({stream: cut.offsets for stream, cut in cuts.items()} for cuts in (starts, ends))
             self.catalog.commit(GroupCreated(name, begin, stop, self.new_epoch()))
-        return ReaderGroup(self, name)
+        return LocalReaderGroup(self, name)
 
-    def get(self, name: str) -> ReaderGroup:
+    def get(self, name: str) -> LocalReaderGroup:
         """Return a reader group."""
         check_name("reader group", name)
         self.catalog.check_open()
         self.catalog.group(name)
-        return ReaderGroup(self, name)
+        return LocalReaderGroup(self, name)
 
     def names(self) -> list[str]:
         """Return the names of all reader groups."""

@@ -16,7 +16,7 @@ import msgspec
 from penstock.errors import DataTruncated, NoSuchStream
 from penstock.model import StreamCut
 from penstock.stream.catalog import flat, lost_segments
-from penstock.stream.format import LossTold
+from penstock.stream.format import LossReported
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -164,7 +164,7 @@ class Losses:
         for key in _keys_of(stream, segments):
             self._reporters.pop(key, None)
         if stream in self._state.untold:
-            self._commit(LossTold(self._group, stream, list(segments)))
+            self._commit(LossReported(self._group, stream, list(segments)))
             self._alert()
 
     def lose_stream(self, stream: str) -> None:

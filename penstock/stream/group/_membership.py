@@ -72,7 +72,7 @@ class LocalMembership:
             if self._member.error is None:
                 self._coordinator.finish_segment(self._member.reader_id, key, place)
 
-    def note_told(self, stream: str, segments: Sequence[int]) -> None:
+    def note_loss_reported(self, stream: str, segments: Sequence[int]) -> None:
         """Note that the reader has reported the loss of these segments, or of the stream."""
         with self._catalog.lock:
             if self._member.error is None:

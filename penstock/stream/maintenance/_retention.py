@@ -29,12 +29,12 @@ if TYPE_CHECKING:
     Cut = dict[int, int]
     Reach = Callable[[int, int], int | None]
 
-__all__ = ["PlogStarts", "SegmentView", "by_consumption", "by_size", "by_time"]
+__all__ = ["SegmentView", "StartOffsets", "by_consumption", "by_size", "by_time"]
 
 _LOOKED_AT_MAX: Final = 64  # plogs, for a time that can be
 
 
-class PlogStarts(Protocol):
+class StartOffsets(Protocol):
     """Where in a segment each of its plogs begins."""
 
     def __len__(self) -> int: ...
@@ -49,7 +49,7 @@ class SegmentView(Protocol):
     def tail(self) -> int:
         """Where the segment ends now."""
 
-    def plog_starts(self) -> PlogStarts:
+    def plog_starts(self) -> StartOffsets:
         """Return where each plog begins; nothing if the segment was never written to."""
 
     def time_at(self, offset: int) -> int:
@@ -113,7 +113,7 @@ def _new_head(state: StreamState, cut: Cut) -> Cut | None:
 class _Marks:
     """Where a segment can be cut behind an offset: where plogs begin, up to ``last``, and at its end if it has one."""
 
-    def __init__(self, starts: PlogStarts, *, offset: int, last: int, end: int | None) -> None:
+    def __init__(self, starts: StartOffsets, *, offset: int, last: int, end: int | None) -> None:
         self._starts, self._end = starts, end
         self._low = bisect_right(starts, offset)
         self._count = max(bisect_right(starts, last) - self._low, 0)

@@ -378,7 +378,7 @@ class LossQueue:
 
     def next(self) -> PenstockError:
         """Return the error to raise now, once the group has noted that its reader raises it."""
-        self._membership.note_told(*_lost_part(self._errors[0]))
+        self._membership.note_loss_reported(*_lost_part(self._errors[0]))
         return self._errors.popleft()
 
 

@@ -87,7 +87,7 @@ class Membership(Protocol):
     def finish_segment(self, key: Key, place: int) -> None:
         """Note that a segment is read to its end."""
 
-    def note_told(self, stream: str, segments: Sequence[int]) -> None:
+    def note_loss_reported(self, stream: str, segments: Sequence[int]) -> None:
         """Note that the reader has reported these segments, or the stream, as lost before they were read."""
 
     def leave(self, places: Mapping[Key, int]) -> None:

@@ -9,20 +9,20 @@ from penstock.stream.transaction._prepared import (
     check_lease,
     check_timestamp,
 )
-from penstock.stream.transaction._transaction import Transaction, as_event
+from penstock.stream.transaction._transaction import LocalTransaction, as_event
 from penstock.stream.transaction._transaction_logs import TransactionLogs
-from penstock.stream.transaction._transactional_writer import TransactionalWriter, check_ids
+from penstock.stream.transaction._transactional_writer import LocalTransactionalWriter, check_ids
 from penstock.stream.transaction._transactions import Transactions
 
 __all__ = [
     "LEASE_MAX_S",
     "Commits",
     "EndedTransaction",
+    "LocalTransaction",
+    "LocalTransactionalWriter",
     "PreparedTransaction",
     "Status",
-    "Transaction",
     "TransactionLogs",
-    "TransactionalWriter",
     "Transactions",
     "as_event",
     "check_ids",

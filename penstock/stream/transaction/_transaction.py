@@ -38,12 +38,12 @@ if TYPE_CHECKING:
     from penstock.stream.transaction._transactions import Transactions
     from penstock.stream.write import EventRows
 
-__all__ = ["Transaction", "as_event"]
+__all__ = ["LocalTransaction", "as_event"]
 
 _COPY_SIZE_MAX: Final = 256 << 10  # larger ones are committed by taking over their logs
 
 
-class Transaction:
+class LocalTransaction:
     """Events that are written together. Get one from :meth:`TransactionalWriter.begin`; threads may share it."""
 
     def __init__(

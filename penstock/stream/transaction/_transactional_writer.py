@@ -10,7 +10,7 @@ from penstock.errors import BadArgument, NoSuchStream, StoreClosed, TransactionE
 from penstock.model import as_list, check_kind, check_whole
 from penstock.ports import uninterrupted
 from penstock.stream.transaction._prepared import check_lease, check_timestamp
-from penstock.stream.transaction._transaction import Transaction
+from penstock.stream.transaction._transaction import LocalTransaction
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -22,10 +22,10 @@ if TYPE_CHECKING:
     from penstock.stream.transaction._prepared import EndedTransaction, PreparedTransaction
     from penstock.stream.transaction._transactions import Transactions
 
-__all__ = ["TransactionalWriter", "check_ids"]
+__all__ = ["LocalTransactionalWriter", "check_ids"]
 
 
-class TransactionalWriter(forks.Handle):
+class LocalTransactionalWriter(forks.Handle):
     """Begins transactions; get one from :meth:`Store.transactional_writer`.
 
     It belongs to the stream with this ``uid``: if that is deleted, it refuses another stream of the same name.
@@ -50,18 +50,18 @@ class TransactionalWriter(forks.Handle):
         """The uid of its stream; another stream may get the name later."""
         return self._uid
 
-    def begin(self, lease: float = 30.0) -> Transaction:
+    def begin(self, lease: float = 30.0) -> LocalTransaction:
         """Begin a transaction; it is aborted after ``lease`` seconds without a ping or a write."""
         check_lease(lease)
         if self._closed:
             raise StoreClosed(f"the transactional writer of stream {self.stream!r}")
-        transaction = Transaction(
+        transaction = LocalTransaction(
             self._transactions, self.stream, self._uid, self.writer_id, self._serializer, lease=float(lease)
         )
         self._transactions.add(transaction)
         return transaction
 
-    def get(self, transaction: str) -> Transaction | PreparedTransaction | EndedTransaction:
+    def get(self, transaction: str) -> LocalTransaction | PreparedTransaction | EndedTransaction:
         """Return a transaction by its id; one that has ended knows its outcome."""
         return self._transactions.get(transaction)
 
@@ -114,7 +114,7 @@ class TransactionalWriter(forks.Handle):
         self._transactions.note_time(self.stream, self._uid, self.writer_id, time)
         return is_new
 
-    def _still_open(self, ids: Sequence[str]) -> list[Transaction]:
+    def _still_open(self, ids: Sequence[str]) -> list[LocalTransaction]:
         """Return the other open transactions of this writer id; the caller holds the catalog."""
         mine = (self.stream, self.writer_id)
         known = self._transactions.open.values()
@@ -131,7 +131,7 @@ class TransactionalWriter(forks.Handle):
             with suppress(TransactionEnded):
                 transaction.abort()
 
-    def _is_mine(self, found: Prepared | Transaction | None) -> bool:
+    def _is_mine(self, found: Prepared | LocalTransaction | None) -> bool:
         return found is not None and found.stream == self.stream
 
     def close(self) -> None:

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from penstock.stream.time import WriterMarks
     from penstock.stream.transaction._commits import Commits
     from penstock.stream.transaction._prepared import Parts, Status
-    from penstock.stream.transaction._transaction import Transaction
+    from penstock.stream.transaction._transaction import LocalTransaction
 
 __all__ = ["PREPARED_MAX", "Transactions"]
 
@@ -63,7 +63,7 @@ class Transactions:
         self.catalog, self.commits, self.logs, self.marks, self.clock = catalog, commits, logs, marks, clock
         self.wake: Final = wake
         self._random = random
-        self.open: Final[dict[str, Transaction]] = {}
+        self.open: Final[dict[str, LocalTransaction]] = {}
         self._aborted: dict[str, str] = {}  # why, by id
         self._leases: Final = self._leases_left()  # of prepared transactions
 
@@ -71,21 +71,21 @@ class Transactions:
         """Return an id that no transaction has had."""
         return self._random.token(16).hex()
 
-    def add(self, transaction: Transaction) -> None:
+    def add(self, transaction: LocalTransaction) -> None:
         """Add a transaction that was begun."""
         with self.catalog.lock:
             self.catalog.check_open()
             self.open[transaction.id] = transaction
         self.wake()
 
-    def forget(self, transaction: Transaction) -> None:
+    def forget(self, transaction: LocalTransaction) -> None:
         """Remove a transaction that has ended; keep its outcome."""
         with self.catalog.lock:
             self.open.pop(transaction.id, None)
             if transaction.status == "aborted":
                 self._note_aborted(transaction.id, transaction.why)
 
-    def get(self, transaction: str) -> Transaction | PreparedTransaction | EndedTransaction:
+    def get(self, transaction: str) -> LocalTransaction | PreparedTransaction | EndedTransaction:
         """Return a transaction; one that has ended knows its outcome."""
         check_kind("transaction", transaction, str)
         with self.catalog.lock:

@@ -191,7 +191,7 @@ class GroupMachine(RuleBasedStateMachine):
     @rule()
     def join(self) -> None:
         name = next(one for one in READERS if one not in self.state.readers)
-        self.apply(ReaderJoined(GROUP, name, is_guest=len(self.state.readers) % 2 == 1))
+        self.apply(ReaderJoined(GROUP, name, is_remote=len(self.state.readers) % 2 == 1))
 
     @precondition(lambda self: self.state.readers)
     @rule(dice=dice_strategy, is_known=st.booleans())

@@ -30,7 +30,7 @@ from penstock.errors import (
 from penstock.model import EventPointer, StreamCut
 from penstock.server._writers import ClientWriter
 from penstock.stream.read._reader import READER_LEASE_S
-from penstock.stream.transaction import Transaction, TransactionalWriter
+from penstock.stream.transaction import LocalTransaction, LocalTransactionalWriter
 from penstock.wire import SmallBlock, pack_error, unpack_error
 from penstock.wire.operations import transactions
 from tests.log.harness import SECONDS_MAX
@@ -308,13 +308,13 @@ def test_a_commit_whose_answer_was_lost_is_asked_for(wire: Served, monkeypatch: 
     client = wire.connect()
     transaction = client.transactional_writer(STREAM).begin()
     transaction.write_event(b"a")
-    commit = Transaction.commit
+    commit = LocalTransaction.commit
 
-    def lose(one: Transaction, timestamp: int | None = None) -> None:
+    def lose(one: LocalTransaction, timestamp: int | None = None) -> None:
         commit(one, timestamp)
         wire.end_sessions()
 
-    monkeypatch.setattr(Transaction, "commit", lose)
+    monkeypatch.setattr(LocalTransaction, "commit", lose)
     transaction.commit()
     assert events_of(wire.inside) == [b"a"]
 
@@ -338,7 +338,7 @@ def test_a_transaction_that_may_not_be_there_in_full_is_not_committed(
 ) -> None:
     """Nobody knows whether the owner got the events: who goes on all the same might commit it without them."""
     transaction = wire.connect().transactional_writer(STREAM).begin()
-    lose_answer(wire, monkeypatch, Transaction, "write_event" if how == "event" else "add_rows")
+    lose_answer(wire, monkeypatch, LocalTransaction, "write_event" if how == "event" else "add_rows")
     with pytest.raises(StoreUnreachable):
         transaction.write_event(b"a") if how == "event" else transaction.write_batch([b"a"])
     for late in (transaction.commit, transaction.prepare):
@@ -355,10 +355,10 @@ def test_a_commit_of_many_whose_answer_was_lost_is_done_once(
     writer = wire.connect().transactional_writer(STREAM, "query")
     transaction = writer.begin()
     transaction.write_batch([b"a", b"b"])
-    lose_answer(wire, monkeypatch, Transaction, "prepare")
+    lose_answer(wire, monkeypatch, LocalTransaction, "prepare")
     transaction.prepare()
     assert transaction.status == "prepared"
-    lose_answer(wire, monkeypatch, TransactionalWriter, "commit_all")
+    lose_answer(wire, monkeypatch, LocalTransactionalWriter, "commit_all")
     assert writer.commit_all([transaction.id], number) is (number is None)
     assert (events_of(wire.inside), writer.last_number) == ([b"a", b"b"], number)
 
@@ -370,16 +370,16 @@ def test_a_prepared_transaction_is_committed_alone_although_the_connection_was_l
     transaction = wire.connect().transactional_writer(STREAM).begin()
     transaction.write_event(b"a")
     transaction.prepare()
-    commit, calls = Transaction.commit, []
+    commit, calls = LocalTransaction.commit, []
 
-    def lose_first(one: Transaction, timestamp: int | None = None) -> None:
+    def lose_first(one: LocalTransaction, timestamp: int | None = None) -> None:
         calls.append(one)
         if len(calls) == 1:
             wire.end_sessions()
             raise StoreClosed("the session")
         commit(one, timestamp)
 
-    monkeypatch.setattr(Transaction, "commit", lose_first)
+    monkeypatch.setattr(LocalTransaction, "commit", lose_first)
     transaction.commit()
     assert (len(calls), events_of(wire.inside)) == (2, [b"a"])
 

@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from penstock.stream import Engine, Reader, ReaderGroup
+    from penstock.stream import Engine, LocalReaderGroup, Reader
 
 STREAM: Final = "plant/readings"
 OTHER: Final = "plant/alarms"
@@ -67,7 +67,7 @@ def put(store: Engine, *events: bytes, segment: int = 0, stream: str = STREAM) -
     store.segments.get(stream, segment).submit(header, lengths, b"".join(events)).result()
 
 
-def new_group(store: Engine, segments: int = 1, name: str = "g") -> ReaderGroup:
+def new_group(store: Engine, segments: int = 1, name: str = "g") -> LocalReaderGroup:
     """A group on a new stream."""
     store.create_stream(STREAM, segments=segments, exist_ok=True)
     return store.create_reader_group(name, [STREAM])

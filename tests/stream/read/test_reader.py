@@ -32,7 +32,7 @@ from tests.stream.wire_harness import come_to_rest
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from penstock.stream import Engine, Reader, ReaderGroup
+    from penstock.stream import Engine, LocalReaderGroup, Reader
 
 STREAM: Final = "plant/readings"
 OTHER: Final = "plant/alarms"
@@ -54,7 +54,7 @@ def put(store: Engine, *events: bytes, segment: int = 0, stream: str = STREAM, w
     store.segments.get(stream, segment).submit(header, lengths, b"".join(events)).result()
 
 
-def new_group(store: Engine, *blocks: list[bytes], **options: Any) -> ReaderGroup:  # noqa: ANN401 - as the store
+def new_group(store: Engine, *blocks: list[bytes], **options: Any) -> LocalReaderGroup:  # noqa: ANN401 - as the store
     """A group on a new stream with one segment."""
     store.create_stream(STREAM)
     for events in blocks:

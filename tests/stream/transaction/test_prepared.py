@@ -59,7 +59,7 @@ if TYPE_CHECKING:
     from penstock.cpo import Cpo
     from penstock.stream import Engine
     from penstock.stream.format import Record
-    from penstock.stream.transaction import Transaction, TransactionalWriter
+    from penstock.stream.transaction import LocalTransaction, LocalTransactionalWriter
     from penstock.testing import ManualClock
 
 OTHER: Final = "plant/other"
@@ -84,7 +84,7 @@ def disk() -> MemoryDisk:
     return MemoryDisk()
 
 
-def query(store: Engine, writer_id: str | None = "query", stream: str = STREAM) -> TransactionalWriter:
+def query(store: Engine, writer_id: str | None = "query", stream: str = STREAM) -> LocalTransactionalWriter:
     return store.transactional_writer(stream, writer_id)
 
 
@@ -92,14 +92,14 @@ def events_for(name: str, kind: str = "small") -> list[bytes]:
     return [f"{name} {key}:".encode() + bytes(KINDS[kind]) for key in KEYS]
 
 
-def written(writer: TransactionalWriter, name: str, kind: str = "small") -> Transaction:
+def written(writer: LocalTransactionalWriter, name: str, kind: str = "small") -> LocalTransaction:
     """Return an open transaction with an event under each key."""
     transaction = writer.begin()
     transaction.write_batch(events_for(name, kind), keys=KEYS)
     return transaction
 
 
-def prepared(writer: TransactionalWriter, name: str, kind: str = "small") -> str:
+def prepared(writer: LocalTransactionalWriter, name: str, kind: str = "small") -> str:
     """Return the id of a prepared transaction with an event under each key."""
     transaction = written(writer, name, kind)
     transaction.prepare()
@@ -119,11 +119,11 @@ def in_all(*names: str) -> dict[str, list[str]]:
     return {key: list(names) for key in KEYS} if names else {}
 
 
-def number_of(writer: TransactionalWriter) -> int | None:
+def number_of(writer: LocalTransactionalWriter) -> int | None:
     return writer.last_number
 
 
-def status_of(writer: TransactionalWriter, transaction: str) -> str:
+def status_of(writer: LocalTransactionalWriter, transaction: str) -> str:
     return writer.get(transaction).status
 
 
@@ -200,7 +200,7 @@ def test_the_end_of_the_block_leaves_a_prepared_transaction_to_others(store: Eng
     assert given_up.status == "aborted"
 
 
-def prepare_and_go_on(transaction: Transaction) -> None:
+def prepare_and_go_on(transaction: LocalTransaction) -> None:
     transaction.prepare()
     transaction.write_event(b"too late")
 

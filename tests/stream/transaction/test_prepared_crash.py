@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from penstock.cpo import Cpo
     from penstock.stream import Engine
-    from penstock.stream.transaction import TransactionalWriter
+    from penstock.stream.transaction import LocalTransactionalWriter
     from penstock.testing import CrashState
     from penstock.testing._faulty import Call
 
@@ -76,7 +76,7 @@ def events_for(number: int, task: str) -> list[bytes]:
     return [f"{number}:{task}:{turn}:{key}:".encode().ljust(size, b".") for turn in range(2) for key in KEYS]
 
 
-def run_task(writer: TransactionalWriter, number: int, task: str) -> str:
+def run_task(writer: LocalTransactionalWriter, number: int, task: str) -> str:
     """Do what a task does; return the id of its transaction."""
     transaction = writer.begin()
     transaction.write_batch(events_for(number, task), keys=KEYS * 2)
@@ -106,7 +106,7 @@ class Life:
                 self._fail(error)
                 return  # a query does not go on without its batch
 
-    def _run_batch(self, writer: TransactionalWriter, number: int) -> None:
+    def _run_batch(self, writer: LocalTransactionalWriter, number: int) -> None:
         tasks = BATCHES[number]
         if number == 1:
             run_task(writer, 0, "small")  # an attempt that failed, and is aborted with the next number
@@ -127,7 +127,7 @@ class Life:
             raise
         self._note(Committed(number))
 
-    def _abort(self, writer: TransactionalWriter, transaction: str) -> None:
+    def _abort(self, writer: LocalTransactionalWriter, transaction: str) -> None:
         writer.get(transaction).abort()
         self._note(Aborted(transaction))
 
@@ -165,7 +165,7 @@ def check_events(store: Engine, where: str) -> int:
     return last
 
 
-def check_prepared(writer: TransactionalWriter, note: Prepared, last: int, where: str) -> None:
+def check_prepared(writer: LocalTransactionalWriter, note: Prepared, last: int, where: str) -> None:
     """Who was told that a transaction is prepared finds it so, until its batch is committed."""
     status = None
     with suppress(NoSuchTransaction):
@@ -173,7 +173,7 @@ def check_prepared(writer: TransactionalWriter, note: Prepared, last: int, where
     assert status == ("committed" if note.number <= last else "prepared"), f"{note} is {status}: {where}"
 
 
-def run_again(store: Engine, writer: TransactionalWriter, notes: Sequence[object], last: int, where: str) -> None:
+def run_again(store: Engine, writer: LocalTransactionalWriter, notes: Sequence[object], last: int, where: str) -> None:
     """Run all batches again, as a driver does that knows nothing; those whose tasks were prepared need not write."""
     known = {(one.number, one.task): one.transaction for one in notes if isinstance(one, Prepared)}
     for number, tasks in enumerate(BATCHES):

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from penstock.stream import Engine
-    from penstock.stream.transaction._transaction import Transaction
+    from penstock.stream.transaction._transaction import LocalTransaction
 
 MIB: Final = 1 << 20
 EVENTS: Final = [b"event %d" % number for number in range(40)]
@@ -40,7 +40,7 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
     make_limits_small(monkeypatch)
 
 
-def begin(store: Engine) -> Transaction:
+def begin(store: Engine) -> LocalTransaction:
     return store.transactional_writer(STREAM).begin()
 
 

@@ -54,8 +54,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from penstock.cpo import Cpo
-    from penstock.stream import Engine, StreamWriter, TransactionalWriter
-    from penstock.stream.transaction._transaction import Transaction
+    from penstock.stream import Engine, LocalTransactionalWriter, StreamWriter
+    from penstock.stream.transaction._transaction import LocalTransaction
     from penstock.testing import ManualClock
     from penstock.testing._faulty import Call
 
@@ -81,15 +81,15 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
     make_limits_small(monkeypatch)
 
 
-def begin(store: Engine, lease: float = 30.0) -> Transaction:
+def begin(store: Engine, lease: float = 30.0) -> LocalTransaction:
     return store.transactional_writer(STREAM).begin(lease)
 
 
-def status_of(transaction: Transaction) -> str:
+def status_of(transaction: LocalTransaction) -> str:
     return transaction.status
 
 
-def fill(transaction: Transaction, kind: str, *, count: int = 8, keys: int = 8) -> list[bytes]:
+def fill(transaction: LocalTransaction, kind: str, *, count: int = 8, keys: int = 8) -> list[bytes]:
     """Write events of a kind under several keys; return them."""
     events = [b"%d:" % number + bytes(KINDS[kind] - 2) for number in range(count)]
     for number, event in enumerate(events):
@@ -359,7 +359,7 @@ def test_a_transaction_that_is_aborted_was_never_there_and_its_room_is_freed(
     assert not leftovers(manager, disk)
 
 
-def too_late(transaction: Transaction) -> list[Callable[[], object]]:
+def too_late(transaction: LocalTransaction) -> list[Callable[[], object]]:
     """Return what cannot be done with a transaction that has ended."""
     return [
         transaction.commit,
@@ -704,7 +704,7 @@ class ScaledStream:
 
     def __init__(self, store: Engine, data: st.DataObject) -> None:
         self._store, self._data = store, data
-        self._open: list[tuple[Transaction, list[bytes]]] = []
+        self._open: list[tuple[LocalTransaction, list[bytes]]] = []
         self._numbers = iter(range(10_000))
         self.expected: list[bytes] = []
 
@@ -1151,7 +1151,7 @@ def check_that_nothing_is_seen(store: Engine) -> None:
     ids=["begin", "commit_all", "last_number", "a small event", "a large event", "an event as a file"],
 )
 def test_nothing_of_a_deleted_stream_goes_to_another_of_its_name(
-    store: Engine, use: Callable[[TransactionalWriter, StreamWriter], object]
+    store: Engine, use: Callable[[LocalTransactionalWriter, StreamWriter], object]
 ) -> None:
     """A writer was opened for the stream that is gone; what it writes was meant for nobody who reads the new one."""
     store.create_stream(STREAM)
