@@ -279,7 +279,7 @@ def _commit_upload(  # noqa: PLR0917 - as they are sent
 
 
 def _drop_upload(session: Session, writer: int, number: int) -> None:
-    _upload(session, writer, number).drop()
+    _upload(session, writer, number).abandon()
     session.drop(number)
 
 

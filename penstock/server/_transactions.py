@@ -9,7 +9,7 @@ import numpy as np
 from penstock.errors import BadArgument
 from penstock.server._permissions import check_writer_id
 from penstock.stream import LocalTransaction, LocalTransactionalWriter
-from penstock.stream.format import Attributes, check_columns, check_position, unpack_columns, unpack_positions
+from penstock.stream.format import Attributes, check_columns, unpack_columns, unpack_positions
 from penstock.stream.write import EventRows, array_of, check_writer
 
 if TYPE_CHECKING:
@@ -95,8 +95,11 @@ def status(session: Session, transaction: str) -> str:
 
 def write(session: Session, transaction: str, events: list[bytes], keys: list[Any], headers: list[Any]) -> None:
     """Add events."""
+    if not len(events) == len(keys) == len(headers):
+        raise BadArgument("a key and headers, or None, belong to each event")
+    attributes = list(map(Attributes.of, keys, headers))  # first: all of the events are added, or none
     one = _open(session, transaction)
-    for event, key, pairs in zip(events, keys, headers, strict=True):
+    for event, (key, pairs) in zip(events, attributes, strict=True):
         one.write_event(event, key, headers=pairs)
 
 
@@ -123,7 +126,6 @@ def begin_event(
     session: Session, transaction: str, position: float, key: bytes | None, headers: list[Any] | None
 ) -> int:
     """Begin an event of any size, whose key belongs there; return its number."""
-    check_position(position)
     attributes = Attributes.of(key, headers)
     one = _open(session, transaction)
     output = one.begin_at(position, attributes) if isinstance(one, LocalTransaction) else one.begin_write_event()

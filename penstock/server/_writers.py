@@ -12,18 +12,17 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 import numpy as np
 
-from penstock.errors import BadArgument, NoSuchStream, PenstockError, StoreClosed, WriterFenced
+from penstock.errors import BadArgument, NoSuchStream, PenstockError, StoreClosed, StreamCorrupt, WriterFenced
 from penstock.stream.format import (
     EVENTS,
     EXTENT,
     LENGTH_SIZE,
     check_columns,
-    check_position,
     read_header,
     split_parts,
 )
 from penstock.stream.segment import NumbersTaken, SegmentEnded
-from penstock.stream.write import LargeWrite
+from penstock.stream.write import EventOutputStream, LargeWrite
 from penstock.wire import APPENDS, BLOCKS_MAX, ENDED, LEFT_SIZE, SmallBlock, cell, pack_error, pack_plain
 
 if TYPE_CHECKING:
@@ -120,9 +119,7 @@ class ClientWriter:
                 segment = self._segments[segment_id] = self._store.segments.get(self.stream, segment_id)
             except KeyError:
                 return None  # it has ended, and was truncated away
-        header = read_header(head, where=segment.where, start=segment.tail)
-        if header.kind != EVENTS or header.writer != self.identity:
-            raise BadArgument("a client appends blocks of events, under its own identity")
+        header = _header_of(head, self.identity, EVENTS)
         _check_body(header, body)
         try:
             return segment.submit(msgspec.structs.replace(header, time_ms=0), *body)  # our clock counts
@@ -227,6 +224,17 @@ def _check_body(header: StreamBlockHeader, body: Sequence[memoryview]) -> None:
         _check_columns(header.columns, split_parts(body, end)[1], count)
 
 
+def _header_of(head: memoryview, writer: bytes, kind: int) -> StreamBlockHeader:
+    """Return the header of a block that a client has made."""
+    try:
+        header = read_header(head, where="a message", start=0)
+    except StreamCorrupt as error:
+        raise BadArgument("this is not a block") from error
+    if header.kind != kind or header.writer != writer:
+        raise BadArgument("a client appends blocks of events, under its own identity")
+    return header
+
+
 def _check_columns(flags: int, view: memoryview, count: int) -> None:
     try:
         check_columns(flags, view, count)
@@ -240,37 +248,39 @@ def _total(words: memoryview, count: int) -> int:
 
 
 class LargeUpload:
-    """A large event that a client is sending."""
+    """A large event that a client is sending; one that could not be written, or committed, is over."""
 
     def __init__(self, session: Session, writer: ClientWriter) -> None:
         self.writer = writer
-        self._logs = session.store.host.large_logs(writer.stream, writer.stream_uid)
-        self._write = LargeWrite(self._logs.new_large_log, session.store.clock)
-        self._lock = threading.Lock()  # held while something is done to it: the client may be missed meanwhile
+        self._logs = logs = session.store.host.large_logs(writer.stream, writer.stream_uid)
+        self._write = LargeWrite(logs.new_large_log, session.store.clock)
+        self._output = EventOutputStream(
+            self._write, self._place, lambda _: logs.drop(), logs.abandon, check=writer.check
+        )
+        self._lock = threading.Lock()  # held while it is committed
+        self._end: tuple[StreamBlockHeader, bytes, float] | None = None  # what came with the commit
 
     def write(self, data: bytes) -> None:
         """Take bytes."""
-        with self._lock:
-            self._write.write(data)
-            self.writer.note_activity()
+        self._output.write(data)
+        self.writer.note_activity()
 
     def commit(self, size: int, head: bytes, columns: bytes, position: float) -> EventPointer:
-        """Make the event part of the stream; return where it is."""
-        header = read_header(memoryview(head), where=f"stream {self.writer.stream}", start=0)
-        if size != self._write.size or header.kind != EXTENT or header.writer != self.writer.identity:
+        """Make the event part of the stream; return where it is, also when it was done before."""
+        header = _header_of(memoryview(head), self.writer.identity, EXTENT)
+        if size != self._write.size or self._write.log is None or header.count:
             raise BadArgument("a large event that is not what it says")
         _check_columns(header.columns, memoryview(columns), 1)
-        check_position(position)
         with self._lock:
-            self.writer.check()
-            self._write.finish()
-            return self._logs.commit_large(self._write, header, columns, position)
+            self._end = header, columns, position
+            self._output.close()
+            return self._output.pointer
 
-    def drop(self) -> None:
-        """Forget it."""
-        with self._lock:
-            self._logs.drop()
+    def _place(self, write: LargeWrite, output: EventOutputStream) -> None:
+        assert self._end is not None, "it is closed by a commit only"
+        write.finish()
+        output.place_at(self._logs.commit_large(write, *self._end))
 
     def abandon(self) -> None:
-        """Forget it: the client is gone."""
-        self.drop()
+        """Forget it: the client has dropped it, or is gone."""
+        self._output.abort()
