@@ -7,13 +7,15 @@ VENV := .venv$(if $(PYTHON),-$(notdir $(PYTHON)))
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 CLASSES := $(VENV)/spark.jsa
+FUZZ := $(VENV)-fuzz
+ATHERIS := $(FUZZ)/atheris
 UNIT := tests/client tests/cpo tests/log tests/model tests/plog tests/stream tests/testing tests/test_ports.py \
   tests/test_seeds.py tests/test_tidy.py
 EXPLORED := tests/log/test_log_crash.py tests/log/test_log_damage.py tests/spark/test_cluster.py tests/test_examples.py \
   tests/cli/test_cli_commands.py tests/plog/test_plogs_crash.py tests/plog/test_plogs_damage.py tests/stream/engine/test_crash.py \
   tests/stream/transaction/test_commit_crash.py tests/stream/transaction/test_prepared_crash.py tests/stream/engine/test_faults.py
 
-.PHONY: help setup check test explore lint format demo bench clean
+.PHONY: help setup check test fuzz explore lint format demo bench clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -34,6 +36,13 @@ check: lint ## Run the checks and the unit tests, while you work on a change
 
 test: lint $(CLASSES) ## Run every check, then every test
 	@$(BIN)/pytest -q -n 3
+
+fuzz: $(ATHERIS) ## Feed every decoder with hostile bytes (until stopped; FUZZ_INPUTS=100000 bounds the inputs of each)
+	@PYTHONPATH=$(FUZZ) $(BIN)/python -m tests.fuzz
+
+# It exists for few versions of Python, so it is no part of the environment.
+$(ATHERIS): $(READY)
+	@$(BIN)/python -m pip install -qq --disable-pip-version-check --upgrade --constraint constraints.txt --target $(FUZZ) atheris
 
 explore: $(READY) ## Try every crash point and thousands of random lives (hours; PENSTOCK_LIVES=100 bounds the lives)
 	@PENSTOCK_EXPLORE=1 $(BIN)/pytest -q -n 2 -o faulthandler_timeout=0 tests/explore $(EXPLORED)
@@ -62,5 +71,5 @@ bench: $(READY) ## Print the speed of everything next to the bare disk, Kafka, R
 	@$(BIN)/python -m bench.spark
 
 clean: ## Remove .venv and everything built
-	@rm -rf .venv .venv-* dist .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache
+	@rm -rf .venv .venv-* dist .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache .fuzz
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +

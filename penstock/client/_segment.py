@@ -102,7 +102,7 @@ class RemoteSegment:
                 files,
                 offset,
                 until,
-                [(start, time_ms, LocatedBlocks(*rest)) for start, time_ms, *rest in answer],
+                [(start, time_ms, LocatedBlocks.received(*rest)) for start, time_ms, *rest in answer],
             )
         blocks: list[_Stored] = []
         for start, commit_ms, located in self._known[3]:

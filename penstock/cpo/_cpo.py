@@ -231,7 +231,7 @@ class Cpo(forks.Handle, ABC):
     def _decoded(self, key: str, decode: Callable[[], _T]) -> _T:
         try:
             return decode()
-        except (msgspec.MsgspecError, BadArgument) as error:
+        except (msgspec.MsgspecError, UnicodeDecodeError, BadArgument) as error:
             reason = f"{key!r} holds a value that no version of Penstock writes ({error})"
             raise CpoCorrupt(self._path, offset=None, reason=reason) from error
 

@@ -117,6 +117,15 @@ class LocatedBlocks:
     first: int
     offsets: bytes
 
+    @classmethod
+    def received(cls, path: object, key: object, first: object, offsets: object) -> LocatedBlocks:
+        """Return the blocks that a server has located; ``PlogCorrupt`` if no plog can have such blocks."""
+        match path, key, first, offsets:
+            case str(), bytes(), int(), bytes() if 0 <= first < 1 << 32 and len(offsets) % 4 == 0 < len(offsets):
+                if (np.diff(np.frombuffer(offsets, "<u4").astype(np.int64)) > 0).all():
+                    return cls(path, key, first, offsets)
+        raise PlogCorrupt(str(path), offset=None, reason="the server located blocks that cannot be")
+
     @property
     def begin(self) -> int:
         """The position in the file at which the first block's header begins."""
@@ -144,8 +153,8 @@ def folder_place(folder: int | Path) -> list[str | int]:
 
 def copy_located(located: LocatedBlocks, fd: int) -> Iterator[tuple[int, memoryview]]:
     """Return each block, copied from an open file, with its offset; ``PlogCorrupt`` if one fails its check."""
-    begin = located.begin
-    return read_located(located, memoryview(os.pread(fd, located.end - begin, begin)), set(), begin=begin)
+    begin, end = located.begin, min(located.end, os.fstat(fd).st_size)
+    return read_located(located, memoryview(os.pread(fd, max(end - begin, 0), begin)), set(), begin=begin)
 
 
 def read_located(

@@ -132,6 +132,8 @@ def _converted(where: str, key: str, value: object, *, strict: bool) -> Any:  # 
         found = msgspec.convert(value, _KINDS[key], strict=strict)
     except msgspec.ValidationError as error:
         raise BadConfig(where, name, reason=f"invalid value {value!r}: {_in_words(error)}") from None
+    except UnicodeEncodeError:
+        raise BadConfig(where, name, reason=f"invalid value {value!r}: it is not a text") from None
     if isinstance(found, float) and not math.isfinite(found):
         raise BadConfig(where, name, reason=f"invalid value {value!r}: use a finite number")
     return found

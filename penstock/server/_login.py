@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import binascii
 from typing import TYPE_CHECKING, Final
 
 from penstock.errors import NotAuthenticated
@@ -27,7 +26,7 @@ def login(users: Users, header: str | None) -> User:
         raise NotAuthenticated(_NOT_UNDERSTOOD)
     try:
         name, found, password = base64.b64decode(given, validate=True).decode().partition(":")
-    except (binascii.Error, UnicodeDecodeError):
+    except ValueError:  # neither base64 nor UTF-8
         raise NotAuthenticated(_NOT_UNDERSTOOD) from None
     if not found:
         raise NotAuthenticated(_NOT_UNDERSTOOD)

@@ -71,7 +71,7 @@ def read(store: Engine, ask: Callable[[], Principal], data: bytes) -> Iterator[p
     """Return the events that a ticket asks for, as long as the principal may read them."""
     try:
         ticket = msgspec.json.decode(data, type=_Ticket)
-    except msgspec.MsgspecError as error:
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         raise BadArgument(f'this is no ticket, which looks like {{"stream": "scope/name"}}: {error}') from error
     check_stream(ask(), "read", ticket.stream)
     start, end = (StreamCut.parse(place) if isinstance(place, str) else place for place in (ticket.start, ticket.end))

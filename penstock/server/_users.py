@@ -21,7 +21,7 @@ from collections import Counter
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from hmac import compare_digest
-from typing import TYPE_CHECKING, Final, Literal, NamedTuple, get_args
+from typing import TYPE_CHECKING, Annotated, Final, Literal, NamedTuple, get_args
 
 import argon2
 import msgspec
@@ -54,6 +54,7 @@ USERS_FILE: Final = "users.json"
 PASSWORD_SIZE_MAX: Final = 1024
 TOKENS_MAX: Final = 1000  # of one user, that have not expired
 _FILE_SIZE_MAX: Final = 64 << 20
+_YEAR_10000: Final = 253_402_300_800
 _REMEMBERED_S: Final = 60.0
 _HASHES_AT_ONCE: Final = 2
 WAITING_MAX: Final = 16  # with those that are checked: the last of them waits for about a second
@@ -102,14 +103,14 @@ class TokenInfo(NamedTuple):
 
 
 class _User(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    password: str
+    password: Annotated[str, msgspec.Meta(pattern="^[!-~]*$")]  # a hash
     grants: tuple[Grant, ...] = ()
 
 
 class _Token(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     user: str
-    digest: str
-    expires: float
+    digest: Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{64}$")]
+    expires: Annotated[float, msgspec.Meta(ge=0, lt=_YEAR_10000)]
 
 
 class _Content(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -77,6 +77,7 @@ BLOCKS: Final = pa.schema([("start", pa.int64()), ("block", pa.binary()), ("comm
 ENDED: Final = -1  # in place of where a block begins: its segment takes no more
 BLOCKS_MAX: Final = 64  # that are acknowledged together
 _BOUNDS: Final = struct.Struct("<ii")
+_UNREADABLE: Final = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 _encoder: Final = msgspec.msgpack.Encoder()
 
 
@@ -100,7 +101,7 @@ def unpack(data: bytes | memoryview) -> Any:  # noqa: ANN401 - whatever was pack
     """Read what :func:`pack` wrote; ``ServerError`` if these are other bytes."""
     try:
         return _decoder.decode(data)
-    except (msgspec.MsgspecError, PenstockError, KeyError) as error:
+    except (*_UNREADABLE, PenstockError, KeyError) as error:
         raise ServerError(f"what came is not understood ({error}): is it a Penstock of another version?") from error
 
 
@@ -108,7 +109,7 @@ def unpack_call(data: bytes | memoryview, form: Any = Any) -> Any:  # noqa: ANN4
     """Read a call of this form; a value of the model that is none is something that the operation refuses."""
     try:
         return _call_decoder(form).decode(data)
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+    except _UNREADABLE as error:
         raise ServerError(f"what came is not understood ({error}): is it a Penstock of another version?") from error
 
 
@@ -161,7 +162,7 @@ def _from_call(code: int, data: memoryview) -> object:
         return _Unfit(bytes(data).decode(errors="replace"))
     try:
         return _from_sent(code, data)
-    except (msgspec.MsgspecError, PenstockError, KeyError, UnicodeDecodeError, RecursionError) as error:
+    except (*_UNREADABLE, PenstockError, KeyError) as error:
         return _Unfit(f"something that is none ({error})")
 
 
@@ -206,9 +207,11 @@ def _can_be_sent(value: object) -> bool:
 
 def unpack_error(data: bytes) -> PenstockError:
     """Return the error that was packed, of the same class, or of one that says so if that is not known here."""
-    name, text, fields = unpack(data)
-    kind = _ERRORS.get(name, ServerError)
-    error = kind.__new__(kind)
-    error.args = (text,)
-    vars(error).update(fields)
-    return error
+    match unpack(data):
+        case [str(name), str(text), dict(fields)]:
+            kind = _ERRORS.get(name, ServerError)
+            error = kind.__new__(kind)
+            error.args = (text,)
+            vars(error).update({key: value for key, value in fields.items() if isinstance(key, str)})
+            return error
+    raise ServerError("the server sent an error that is not understood: is it a Penstock of another version?")

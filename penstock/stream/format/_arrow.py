@@ -20,7 +20,7 @@ _SAME_BYTES: Final = {pa.string(): pa.binary(), pa.large_string(): pa.large_bina
 def check_arrow(data: pa.Array | pa.ChunkedArray | pa.RecordBatch) -> None:
     """Refuse data whose lengths, offsets and buffers do not fit together; call it before its size is asked for.
 
-    A column of texts is checked as bytes, because whether they are UTF-8 takes long to find out, and nobody needs it.
+    A column of texts is checked as bytes: a check for UTF-8 takes far longer, and events are stored as bytes.
     """
     try:
         if isinstance(data, pa.RecordBatch):
@@ -28,7 +28,7 @@ def check_arrow(data: pa.Array | pa.ChunkedArray | pa.RecordBatch) -> None:
         for array in _arrays(data):
             kind = _SAME_BYTES.get(array.type)
             (array if kind is None else array.view(kind)).validate(full=True)
-    except pa.ArrowException as error:
+    except (pa.ArrowException, UnicodeDecodeError) as error:  # the latter where a name is no text
         raise BadArgument(f"invalid Arrow data: {error}") from error
 
 

@@ -269,10 +269,8 @@ def check_columns(flags: int, view: memoryview, count: int) -> None:
     keys, headers = unpack_columns(flags, view, count)
     if keys is not None and len(keys) and int(_lengths(keys).max()) > KEY_SIZE_MAX:
         raise ValueError("a key that is too long")
-    if headers is not None and len(headers):
-        headers.keys.validate(full=True)
-        if int(header_sizes(headers).max()) > HEADERS_SIZE_MAX:
-            raise ValueError("headers that are too long")
+    if headers is not None and len(headers) and int(header_sizes(headers).max()) > HEADERS_SIZE_MAX:
+        raise ValueError("headers that are too long")
 
 
 class _Cutter:
@@ -317,6 +315,7 @@ def _unpack_headers(cutter: _Cutter, count: int) -> pa.MapArray:
         raise ValueError("its columns are longer than it is")
     name_lengths, value_lengths = cutter.words(total), cutter.words(total)
     names, values = cutter.array(name_lengths, pa.string()), cutter.array(value_lengths, pa.binary())
+    names.validate(full=True)  # that they are UTF-8
     bounds = np.zeros(count + 1, np.int32)
     np.cumsum(counts, out=bounds[1:])
     pairs = pa.StructArray.from_arrays([names, values], fields=[HEADERS_TYPE.key_field, HEADERS_TYPE.item_field])

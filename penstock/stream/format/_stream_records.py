@@ -10,7 +10,7 @@ from typing import Annotated, Final
 
 import msgspec
 
-from penstock.model import NUMBER_MAX, StreamConfig
+from penstock.model import NUMBER_MAX, SEGMENTS_MAX, StreamConfig
 
 __all__ = [
     "NO_SEGMENT",
@@ -48,7 +48,7 @@ class StreamCreated(msgspec.Struct, tag="created", array_like=True, frozen=True)
 
     stream: str
     uid: int
-    segments: int
+    segments: Annotated[int, msgspec.Meta(ge=1, le=SEGMENTS_MAX)]
     config: StreamConfig
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import msgspec
 
-from penstock.errors import StreamCorrupt
+from penstock.errors import BadArgument, StreamCorrupt
 from penstock.log import PlogSizes
 from penstock.model import StreamCut, Watermark
 
@@ -46,9 +46,9 @@ def unpack_watermark(data: memoryview, *, stream: str, offset: int) -> Watermark
     """Read what :func:`pack_watermark` wrote."""
     try:
         stored = _decoder.decode(data)
-    except msgspec.MsgspecError as error:
+        return Watermark(stored.lower, stored.upper, StreamCut.of(stream, stored.cut))
+    except (msgspec.MsgspecError, BadArgument) as error:
         raise StreamCorrupt(f"the watermarks of stream {stream}", offset=offset, reason=str(error)) from error
-    return Watermark(stored.lower, stored.upper, StreamCut.of(stream, stored.cut))
 
 
 class Border(NamedTuple):

@@ -1,0 +1,410 @@
+"""Every decoder that takes bytes from outside: what it is called with, and which errors it may raise.
+
+A decoder is a function of bytes. It goes as far as Penstock itself does with such bytes, so that what was decoded can
+also be used. Where a checksum would stop nearly every input, the function makes the checksums right as well.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from contextlib import suppress
+from functools import cache, partial
+from hashlib import sha256
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+import argon2
+import msgspec
+import numpy as np
+import pyarrow as pa
+
+from penstock import errors
+from penstock.embedded import open_store
+from penstock.model import EventPointer, PlogId, Position, StreamConfig, StreamCut
+from penstock.server import _plain as plain
+from penstock.server import _users
+from penstock.server._config import load_config
+from penstock.server._limits import Limits
+from penstock.server._login import login
+from penstock.server._writers import _block_in, _check_body
+from penstock.stream.format import (
+    WRITERS,
+    Block,
+    StreamBlockHeader,
+    check_arrow,
+    check_columns,
+    read_block,
+    read_header,
+    unpack_columns,
+)
+from penstock.stream.segment import WriterTable
+from penstock.stream.time._watermark_log import unpack_watermark
+from penstock.stream.write import as_rows
+from penstock.wire import BLOCKS, cell, operations, pack, unpack, unpack_call, unpack_error
+from tests.fuzz import stored
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+__all__ = ["CORPUS", "DECODERS", "Decoder", "inputs_of"]
+
+CORPUS: Final = Path(__file__).parent / "corpus"
+LIMITS: Final = Limits(max_message_bytes=16 << 20)
+_CHEAP: Final = "$argon2id$v=19$m=8,t=1,p=1$c29tZXNhbHQ$k5hVZTQqFRdKlYY"  # a hash that is quickly checked
+WHERE: Final = "segment 0 of stream plant/readings"
+
+
+class Decoder(NamedTuple):
+    """A function of bytes, the errors that it documents, how its inputs are mutated, and some good ones."""
+
+    run: Callable[[bytes], object]
+    raises: tuple[type[Exception], ...]
+    shape: str  # bytes, msgpack, json or text
+    seeds: Callable[[], list[bytes]]
+    sample: int = 3000  # inputs in make test
+
+
+# Blocks and what is in them
+
+
+def block(data: bytes) -> None:
+    """Read a block of any kind, and all that a reader may ask of it."""
+    found = read_block(memoryview(data), where=WHERE, start=1000)
+    if isinstance(found, Block):
+        found.arrow().validate(full=True)
+        assert list(found.events()) == found.arrow().to_pylist()
+        columns = [column for column in found.columns if column is not None]
+        for column in columns:
+            column.validate(full=True)
+            assert len(column.to_pylist()) == found.count
+        if found.count == 1:
+            found.only_key()
+        offsets = found.offsets()
+        assert [found.index_at(int(offset)) for offset in offsets[:5]] == list(range(len(offsets[:5])))
+    found.index_at(found.start + 70)
+    header = read_header(memoryview(data), where=WHERE, start=1000)
+    if header.kind == WRITERS:
+        WriterTable.unpack(header, memoryview(data), where=WHERE, start=1000).pack(0, 0)
+
+
+def chunk(data: bytes) -> None:
+    """Read the blocks of a large event: chunks and extents only."""
+    block(bytes([3 + (data[0] + 1) % 2]) + data[1:] if data else data)
+
+
+def small_block(data: bytes) -> None:
+    """Read a block that a client sends in one message, as the server does."""
+    _, head, *body = _block_in(None, data)
+    header = read_header(head, where=WHERE, start=0)
+    _check_body(header, body)
+    block(header.pack() + b"".join(body))
+
+
+def columns(data: bytes) -> None:
+    """Check keys and headers of a client; the first two bytes are flags and the number of events."""
+    if len(data) < 2:
+        return
+    flags, count, view = data[0] & 7, data[1], memoryview(data)[2:]
+    check_columns(flags, view, count)
+    for column in unpack_columns(flags, view, count):
+        assert column is None or len(column.to_pylist()) == count
+
+
+# Arrow
+
+
+def arrow_append(data: bytes) -> None:
+    """Take the batches of any Flight client, up to the bytes that would be stored."""
+    for batch in _batches(data):
+        check_arrow(batch)
+        _ = batch.nbytes
+        names = batch.schema.names
+        if names.count("event") == 1 and names.count("key") < 2 and names.count("headers") < 2:
+            plain._check_decoded(batch, LIMITS)
+            keys, headers = (batch.column(name) if name in names else None for name in ("key", "headers"))
+            rows, _ = as_rows(batch.column("event"), keys, headers, without=0.0)
+            flags, parts = rows.packed()
+            assert sum(map(len, parts)) <= int(rows.sizes().sum())
+            header = StreamBlockHeader(count=len(rows), columns=flags)
+            _check_body(header, [memoryview(part) for part in parts])
+
+
+def arrow_block(data: bytes) -> None:
+    """Take a block of a server, as a client does."""
+    from penstock.client._segment import _block_of  # noqa: PLC0415 - one decoder needs it
+
+    for batch in _batches(data):
+        _block_of(batch)
+        assert batch.schema == BLOCKS
+        cell(batch.column(1))
+
+
+def _batches(data: bytes) -> list[pa.RecordBatch]:
+    """Return what Arrow itself reads; what it refuses, Flight refuses."""
+    found: list[pa.RecordBatch] = []
+    with suppress(pa.ArrowException, OSError, ValueError, OverflowError):  # Arrow's own, and not ours to change
+        found.extend(pa.ipc.open_stream(data))
+    return found
+
+
+class _Anybody:
+    name = "anybody"
+
+    def may(self, permission: str, stream: str) -> bool:
+        return bool(permission and stream)
+
+
+@cache
+def _store() -> Any:  # noqa: ANN401 - an engine
+    store = open_store("memory:").__enter__()
+    store.create_stream("plant/readings")
+    with store.writer("plant/readings") as writer:
+        writer.write_batch([b"one", b"two"], ["a", "b"])
+    return store
+
+
+# What goes over the wire besides events
+
+
+def ticket(data: bytes) -> None:
+    """Read what a ticket of any Flight client asks for."""
+    if plain.is_ticket(data):
+        list(plain.read(_store(), _Anybody, data))
+    else:
+        unpack_call(data)
+
+
+def action(data: bytes) -> None:
+    """Understand a call, whose name is the first of its values, as the server does."""
+    name, args = unpack_call(data, tuple[str, Any])
+    repr(operations.parse(name, args))
+
+
+def answer(data: bytes) -> None:
+    """Understand the answer of a server."""
+    repr(unpack(data))
+
+
+def remote_error(data: bytes) -> None:
+    """Make the error of a server one of ours."""
+    str(unpack_error(data))
+
+
+# Files
+
+
+def _file(data: bytes) -> Path:
+    path = _folder() / f"input-{os.getpid()}"
+    path.write_bytes(data)
+    return path
+
+
+@cache
+def _folder() -> Path:
+    return Path(tempfile.mkdtemp(prefix="penstock-fuzz-", dir="/dev/shm" if os.path.isdir("/dev/shm") else None))
+
+
+def users_file(data: bytes) -> None:
+    """Read a file of users, and log in with what may be in it."""
+    users = _users.Users.open(_file(data))
+    for user in users:
+        user.may("read", "plant/readings")
+        with suppress(errors.NotAuthenticated):
+            users.authenticate(user.name, "secret")
+    for token in ("0123456789abcdef.secret", "."):
+        with suppress(errors.NotAuthenticated):
+            users.authenticate_token(token)
+
+
+def authorization(data: bytes) -> None:
+    """Log in with an Authorization header."""
+    login(_known_users(), data.decode("latin-1"))
+
+
+@cache
+def _known_users() -> _users.Users:
+    argon2.PasswordHasher = partial(argon2.PasswordHasher, time_cost=1, memory_cost=8, parallelism=1)  # type: ignore[assignment, misc]
+    _users._NOBODY = _CHEAP  # type: ignore[misc]
+    path = _folder() / f"users-{os.getpid()}"
+    path.write_bytes(_users_files()[0])
+    return _users.Users.open(path)
+
+
+def config_file(data: bytes) -> None:
+    """Load the settings of a server."""
+    load_config(environ={}, path=_file(data))
+
+
+def config_value(data: bytes) -> None:
+    """Load a setting from the environment."""
+    name, _, value = data.decode("utf-8", "surrogateescape").partition("=")
+    load_config(environ={f"PENSTOCK_{name}": value}, path=_empty())
+
+
+@cache
+def _empty() -> Path:
+    path = _folder() / "empty"
+    path.touch()
+    return path
+
+
+# Texts
+
+
+def _text(parse: Callable[[str], object]) -> Callable[[bytes], None]:
+    def run(data: bytes) -> None:
+        found = parse(data.decode("utf-8", "surrogateescape"))
+        assert parse(str(found)) == found
+
+    return run
+
+
+# Good inputs
+
+
+def _blocks() -> list[bytes]:
+    return stored.blocks()
+
+
+def _block_columns() -> list[bytes]:
+    found = []
+    for one in stored.blocks():
+        header = read_header(memoryview(one), where=WHERE, start=0)
+        if header.kind == 1 and header.columns:
+            words = np.frombuffer(one, ">u4", header.count, 64)
+            found.append(bytes([header.columns, header.count]) + one[64 + 4 * header.count + int(words.sum()) :])
+    return found
+
+
+def _small_blocks() -> list[bytes]:
+    return [bytes(12) + one for one in stored.blocks()]
+
+
+def _streams(*batches: pa.RecordBatch) -> list[bytes]:
+    found = []
+    for batch in batches:
+        sink = pa.BufferOutputStream()
+        with pa.ipc.new_stream(sink, batch.schema) as writer:
+            writer.write_batch(batch)
+        found.append(sink.getvalue().to_pybytes())
+    return found
+
+
+def _arrow_appends() -> list[bytes]:
+    events, maps = pa.array([b"abc", b"", b"defg"]), pa.map_(pa.string(), pa.binary())
+    headers = pa.array([[("a", b"1"), ("b", b"2")], None, [("c", b"3")]], maps)
+    return _streams(
+        pa.record_batch({"event": events}),
+        pa.record_batch({"event": events.cast(pa.string()), "key": pa.array(["a", None, "c"])}),
+        pa.record_batch(
+            {"event": events.cast(pa.large_binary()), "key": events.dictionary_encode(), "headers": headers}
+        ),
+        pa.record_batch({"event": events.cast(pa.binary_view()), "other": pa.array([1, 2, 3])}),
+    )
+
+
+def _arrow_blocks() -> list[bytes]:
+    return _streams(
+        *(pa.record_batch([pa.array([0]), pa.array([one]), pa.array([0])], BLOCKS) for one in stored.blocks()[:2])
+    )
+
+
+def _tickets() -> list[bytes]:
+    return [
+        b'{"stream": "plant/readings"}',
+        b'{"stream": "plant/readings", "start": "plant/readings:0@0", "end": "plant/readings:0@70"}',
+        b'{"stream": "plant/readings", "start": 1000, "end": 1800000000000}',
+        *stored.calls(),
+    ]
+
+
+def _actions() -> list[bytes]:
+    """Return a call of each operation, with arguments that fit."""
+    pointer, cut = EventPointer("plant/readings", 0, 70), StreamCut("plant/readings", ((0, 0),))
+    values = ["plant/readings", 1, 0.5, True, None, b"x" * 16, b"x" * 32, b"x" * 64, [], pointer, cut, StreamConfig()]
+    values += [Position((cut,)), "closest", "append", "before"]
+    found = []
+    for name, kind in operations.OPERATIONS.items():
+        args: list[Any] = [None] * len(kind.__struct_fields__)
+        for index, field in enumerate(kind.__struct_fields__):
+            args[index] = next((value for value in values if _fits(kind, field, [*args[:index], value])), None)
+        found.append(pack([name, args]))
+    return found
+
+
+def _fits(kind: Any, field: str, args: list[Any]) -> bool:  # noqa: ANN401 - an operation
+    """Whether the arguments up to this one are not what is wrong."""
+    try:
+        kind.of(args + [None] * (len(kind.__struct_fields__) - len(args)))
+    except errors.BadArgument as error:
+        return f"invalid {field} " not in str(error)
+    return True
+
+
+def _users_files() -> list[bytes]:
+    token = {"user": "anna", "digest": sha256(b"secret").hexdigest(), "expires": 4e9}
+    content = {
+        "format": 1,
+        "users": {"anna": {"password": _CHEAP, "grants": [["read", "*"], ["write", "plant/*"]]}},
+        "tokens": {"0123456789abcdef": token, "": {**token, "expires": 1.0}},
+    }
+    return [msgspec.json.encode(content), b"{}"]
+
+
+def _config_files() -> list[bytes]:
+    return [
+        b'host = "127.0.0.1"\nport = 0\nmax_connections = 10\nidle_timeout_s = 2.5\nlog_format = "json"\n',
+        b'tls = true\ntls_cert = "a"\ntls_key = "b"\nmax_message_bytes = 16777216\n',
+    ]
+
+
+_HEADERS: Final = (b"Basic YW5uYTpzZWNyZXQ=", b"Bearer 0123456789abcdef.secret")
+_SETTINGS: Final = (b"PORT=7367", b"TLS=true", b"HOST=::1", b"IDLE_TIMEOUT_S=2.5")
+_POINTERS: Final = (b"plant/readings:0@70", b"a/b:999999999999999999@0")
+_CUTS: Final = (b"plant/readings:0@0,1@70,12@34567", b"a/b:0@0")
+
+DECODERS: Final[dict[str, Decoder]] = {
+    "block": Decoder(block, (errors.StreamCorrupt,), "bytes", _blocks),
+    "chunk": Decoder(chunk, (errors.StreamCorrupt,), "bytes", _blocks),
+    "small-block": Decoder(small_block, (errors.BadArgument, errors.StreamCorrupt), "bytes", _small_blocks),
+    "columns": Decoder(columns, (ValueError,), "bytes", _block_columns),
+    "catalog": Decoder(stored.catalog, (errors.StreamCorrupt,), "msgpack", stored.catalogs),
+    "metadata": Decoder(stored.metadata, (errors.MetadataCorrupt,), "msgpack", stored.metadatas),
+    "watermark": Decoder(
+        lambda data: unpack_watermark(memoryview(data), stream="plant/readings", offset=0),
+        (errors.StreamCorrupt,),
+        "msgpack",
+        stored.watermarks,
+    ),
+    "oracle": Decoder(stored.oracle, (errors.CpoCorrupt,), "msgpack", stored.oracles),
+    "plog": Decoder(stored.plog, (errors.PlogCorrupt,), "bytes", stored.plogs),
+    "journal": Decoder(stored.journal, (), "bytes", stored.journals),
+    "located": Decoder(stored.located, (errors.PlogCorrupt,), "msgpack", stored.locateds),
+    "ticket": Decoder(ticket, (errors.PenstockError,), "json", _tickets, sample=500),
+    "action": Decoder(action, (errors.ServerError, errors.BadArgument), "msgpack", _actions),
+    "answer": Decoder(answer, (errors.ServerError,), "msgpack", stored.calls),
+    "remote-error": Decoder(remote_error, (errors.ServerError,), "msgpack", stored.remote_errors),
+    "arrow-append": Decoder(arrow_append, (errors.BadArgument,), "bytes", _arrow_appends, sample=500),
+    "arrow-block": Decoder(arrow_block, (errors.ServerError,), "bytes", _arrow_blocks),
+    "users": Decoder(users_file, (errors.UsersCorrupt,), "json", _users_files, sample=500),
+    "authorization": Decoder(
+        authorization,
+        (errors.NotAuthenticated,),
+        "text",
+        lambda: [*_HEADERS],
+    ),
+    "config": Decoder(config_file, (errors.BadConfig,), "text", _config_files, sample=500),
+    "config-value": Decoder(config_value, (errors.BadConfig,), "text", lambda: [*_SETTINGS]),
+    "pointer": Decoder(_text(EventPointer.parse), (errors.BadArgument,), "text", lambda: [*_POINTERS]),
+    "cut": Decoder(_text(StreamCut.parse), (errors.BadArgument,), "text", lambda: [*_CUTS]),
+    "position": Decoder(_text(Position.parse), (errors.BadArgument,), "text", lambda: [b";".join(_CUTS), b""]),
+    "plog-id": Decoder(_text(PlogId.parse), (errors.BadArgument,), "text", lambda: [b"local/main/" + b"0f" * 16]),
+}
+
+
+def inputs_of(name: str) -> list[bytes]:
+    """Return the good inputs of a decoder, and those of the corpus: a line each, in hexadecimal."""
+    path = CORPUS / f"{name}.txt"
+    lines = path.read_text().splitlines() if path.exists() else []
+    return DECODERS[name].seeds() + [bytes.fromhex(line.partition("#")[0]) for line in lines]

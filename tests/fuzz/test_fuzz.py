@@ -1,0 +1,55 @@
+"""A sample of what ``make fuzz`` does: the inputs of the corpus, and some thousand others, the same in every run."""
+
+from __future__ import annotations
+
+import resource
+from random import Random
+from typing import Final
+
+import pytest
+
+from tests.fuzz.decoders import CORPUS, DECODERS, inputs_of
+from tests.fuzz.mutator import mutate
+
+MEMORY_MAX: Final = 256 << 20
+
+
+@pytest.mark.parametrize("name", DECODERS)
+def test_a_decoder_raises_nothing_but_its_own_error(name: str) -> None:
+    """Bytes from outside may be anything; an error that no caller expects ends a thread, a store or a process."""
+    decoder, random = DECODERS[name], Random(name)
+    inputs = inputs_of(name)
+    before = _memory_peak()
+    for number in range(-len(inputs), decoder.sample):
+        data = inputs[number] if number < 0 else mutate(random.choice(inputs), inputs, random, decoder.shape)
+        try:
+            decoder.run(data)
+        except decoder.raises:
+            pass
+        except Exception as error:
+            error.add_note(f"input of {name}: {data!r}")
+            raise
+    assert _memory_peak() - before < MEMORY_MAX
+
+
+@pytest.mark.parametrize("name", DECODERS)
+def test_a_good_input_is_decoded(name: str) -> None:
+    """Otherwise all that is tested is how the first byte is refused."""
+    decoder = DECODERS[name]
+    results = []
+    for data in decoder.seeds():
+        try:
+            decoder.run(data)
+        except decoder.raises as error:
+            results.append(error)
+    assert len(results) < len(decoder.seeds()), results
+
+
+def test_the_corpus_is_small_and_belongs_to_decoders() -> None:
+    """It is for what was found once, not a place for data."""
+    assert {path.stem for path in CORPUS.iterdir()} <= DECODERS.keys()
+    assert sum(path.stat().st_size for path in CORPUS.iterdir()) < 200_000
+
+
+def _memory_peak() -> int:
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss << 10
