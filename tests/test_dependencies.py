@@ -74,7 +74,7 @@ def test_what_is_imported_is_declared(folder: str) -> None:
 
 @pytest.mark.parametrize("folder", ["tests", "bench", "tools", "examples"])
 def test_what_is_imported_beside_the_package_is_declared(folder: str) -> None:
-    """Who works on Penstock installs the extras, and nothing by hand."""
+    """A developer of Penstock installs the extras, and nothing by hand."""
     found = imported(folder)
     known = declared(*PROJECT["optional-dependencies"])
     assert not {module: place for module, place in found.items() if module not in known}

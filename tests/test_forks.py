@@ -233,7 +233,7 @@ if __name__ == "__main__":
 
 
 def test_a_pool_that_uses_its_parents_store_is_told_so(tmp_path: Path) -> None:
-    """Whoever does the obvious learns at the first event what to do instead."""
+    """A caller that does the obvious learns at the first event what to do instead."""
     told = run(
         """
 store = penstock.connect(folder)

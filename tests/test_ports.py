@@ -158,7 +158,7 @@ def test_a_file_that_is_read_and_written_takes_one_descriptor(tmp_path: Path) ->
 
 
 def test_a_mapping_outlives_its_file_and_ends_with_its_last_view(tmp_path: Path) -> None:
-    """Whoever holds a batch of events holds views; whoever does not must not hold memory."""
+    """A caller that holds a batch of events holds views; one that does not must not hold memory."""
     disk = OsDisk(tmp_path)
     file = disk.create("file")
     file.pwritev([b"0123456789"], 0)

@@ -120,7 +120,7 @@ def test_missing_java_does_not_fail(call: Call, monkeypatch: pytest.MonkeyPatch,
 
 
 def test_wrong_settings_of_a_server_are_a_warning(call: Call, tmp_path: Path) -> None:
-    """Who has no server needs none; who has one is told what is wrong, in words."""
+    """A user without a server needs none; one who has one reads what is wrong, in words."""
     tmp_path.joinpath("penstock.toml").write_text("prot = 7367")
     result = call("doctor", "--json")
     assert result.code == 0

@@ -110,7 +110,7 @@ def test_wrong_call_is_one_line_and_moves_nothing(call: Call, two: Path, argumen
 
 
 def test_create_makes_a_group_that_reads_from_a_place(call: Call, plant: Path) -> None:
-    """Whoever sets up a machine by a script makes the groups of its programs there."""
+    """A script that sets up a machine creates the groups of its programs there."""
     assert call("group", "create", "late", "plant/readings", "--from", "tail").out == "late: reads plant/readings\n"
     assert call("group", "create", "early", "plant/readings").code == 0
     with penstock.connect(plant / "penstock-data") as store:
@@ -146,7 +146,7 @@ def test_create_with_exist_ok_runs_again(call: Call, plant: Path, start: str) ->
 
 
 def test_create_with_exist_ok_at_another_cut_is_refused(call: Call, plant: Path) -> None:
-    """Nobody reads on in silence from a place that is not meant; the cut that it began at is fine, wherever it is."""
+    """No group reads on silently from a place that was not meant; the cut that it began at is fine, wherever it is."""
     head, tail = (
         json.loads(call("group", "create", place, "plant/readings", "--from", place, "--json").out)["position"][0]
         for place in ("head", "tail")

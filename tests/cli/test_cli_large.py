@@ -160,7 +160,7 @@ def test_memory_does_not_grow_with_the_event(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("command", ["tail a/b", "tail a/b --from head", "tail a/b -n 3 --limit 9"])
 def test_tail_shows_size_and_pointer_of_a_large_event(call: Call, film: str, command: str) -> None:
-    """Who looks at the last events wants to see them, not five million bytes of a film."""
+    """A user who looks at the last events wants to see them, not five million bytes of a film."""
     assert call(*command.split()).lines == ["before", short_line(film), "after"]
 
 
@@ -277,7 +277,7 @@ def test_long_line_that_is_no_event_leaves_nothing(
 
 
 def test_killed_pipe_leaves_no_part_of_an_event(run: Run, film: str) -> None:
-    """Whoever reads cannot know why a line ends in the middle: it is refused, and what came before it stays."""
+    """The command cannot know why a line ends in the middle: the line is refused, and those before it stay."""
     run("penstock stream create a/c")
     result = run("penstock read a/b --json | head -c 3000000 | penstock write a/c --json; exit ${PIPESTATUS[2]}")
     assert (result.returncode, result.stdout) == (2, "")

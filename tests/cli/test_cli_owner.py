@@ -53,7 +53,7 @@ def tail(folder: Path, environment: dict[str, str]) -> Iterator[subprocess.Popen
 
 
 def test_ctrl_z_on_a_command_stops_nobody_else(folder: Path, tail: subprocess.Popen[bytes]) -> None:
-    """Who looks at a stream and presses Ctrl-Z must not stop those who write it."""
+    """A user who looks at a stream and presses Ctrl-Z must not stop its writers."""
     os.killpg(tail.pid, signal.SIGSTOP)
     with open_client(folder) as store, store.writer(STREAM) as writer:
         assert writer.write_event(b"written").result(timeout=30)

@@ -33,7 +33,7 @@ ALL_BUT_CREATE = [
 
 @pytest.mark.parametrize("command", ALL_BUT_CREATE)
 def test_store_that_is_not_there_is_not_made(call: Call, tmp_path: Path, command: str) -> None:
-    """Who mistypes a path is told, and finds no empty store there later."""
+    """A user who mistypes a path gets an error, and finds no empty store there later."""
     result = call(*command.split(), "--store", "nowhere")
     assert (result.code, result.out) == (1, "")
     assert result.err.startswith("penstock: no store in nowhere:")
@@ -78,7 +78,7 @@ def test_file_in_place_of_the_folder_is_an_error(call: Call, tmp_path: Path, com
 
 
 def test_a_store_that_another_has_for_itself_is_told_with_its_owner(call: Call, plant: Path) -> None:
-    """Whoever is to be closed first is named."""
+    """The error names the process that has to be closed first."""
     with penstock.connect(plant / "penstock-data", exclusive=True):
         result = call("stream", "ls")
     assert result.code == 1

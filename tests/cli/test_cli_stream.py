@@ -240,7 +240,7 @@ def test_sealed_stream_takes_no_more_events(call: Call, plant: Path) -> None:
 
 
 def test_rm_deletes_what_is_sealed_or_with_force(call: Call) -> None:
-    """Who deletes what is still written to says so."""
+    """A user who deletes a stream that is still written to has to say so."""
     call("stream", "create", "a/b")
     call("stream", "create", "a/c")
     assert_one_line(call("stream", "rm", "a/b"), code=1)
@@ -275,7 +275,7 @@ def test_terminal_gets_tables_and_human_figures(call_on_terminal: CallOnTerminal
     ],
 )
 def test_mistakes_name_options(call: Call, arguments: str, message: str) -> None:
-    """Who types --retention-size has never heard of size_bytes."""
+    """A user who types --retention-size has never heard of size_bytes."""
     result = call("stream", "create", "a/b", *arguments.split())
     assert result.code == 2
     assert result.err.startswith(f"penstock: {message}")

@@ -34,7 +34,7 @@ def test_password_is_the_first_line_of_the_input(call: Call, users: Users) -> No
 
 
 def test_password_is_asked_for_twice_on_a_terminal(call: Call, users: Users, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nobody sees what they type, so they may have typed something else."""
+    """The password is not shown, so a user may have typed something else."""
     asked: list[str] = []
 
     def answer(prompt: str, *_: object) -> str:

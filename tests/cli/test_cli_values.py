@@ -153,7 +153,7 @@ def test_one_thing_is_not_many() -> None:
 
 
 def test_a_time_may_be_how_long_ago() -> None:
-    """Whoever looks for what came in during the last ten minutes should not have to reckon."""
+    """A user who looks for events of the last ten minutes should not have to calculate."""
     now = datetime.now(UTC).timestamp() * 1000
     assert is_time("10m")
     assert is_time("1.5h")

@@ -35,7 +35,7 @@ def test_versions_of_a_key_grow(cpo: Cpo) -> None:
 
 
 def test_versions_grow_over_delete_and_creation(cpo: Cpo) -> None:
-    """Whoever saw the key before it was deleted must not be able to change its successor."""
+    """A process that saw the key before it was deleted must not be able to change its successor."""
     first = cpo.cas("a", b"one", expected=0)
     cpo.delete("a", expected=first)
     second = cpo.cas("a", b"two", expected=0)

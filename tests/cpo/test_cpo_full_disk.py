@@ -27,7 +27,7 @@ def limit_pages(cpo: Cpo, pages: int) -> None:
 
 
 def test_a_full_disk_is_told_as_such_and_passes(path: Path) -> None:
-    """Whoever is told that the oracle cannot be used looks at the wrong thing, and space may come back."""
+    """An error about the oracle would mislead the user, and space may come back."""
     with open_cpo(f"sqlite:{path}") as cpo:
         version = cpo.cas("a", b"one", expected=0)
         limit_pages(cpo, 5)

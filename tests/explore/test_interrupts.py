@@ -23,7 +23,7 @@ INTERRUPTS: Final = 250  # a life
 def test_interrupts_leave_no_lock_held_and_nothing_acknowledged_lost(
     kind: str, how: str, lives: Lives, tmp_path: Path
 ) -> None:
-    """Who presses Ctrl-C in a notebook, or sets an alarm, goes on with the same store: it neither hangs nor forgets."""
+    """After Ctrl-C in a notebook, or an alarm, a user goes on with the same store: it neither hangs nor forgets."""
     for number, random in enumerate(lives(sampled=1, explored=20)):
         seed = random.getrandbits(32)
         args = [sys.executable, str(LIFE), str(tmp_path / str(number)), str(seed), str(INTERRUPTS), kind, how]

@@ -81,7 +81,7 @@ def test_a_client_that_does_not_own_a_folder_starts_an_owner(tmp_path: Path, mon
 
 
 def test_a_folder_without_a_store_is_told_of(tmp_path: Path) -> None:
-    """Who does not own makes none, either; and who wants it alone has to."""
+    """A client creates none, either; a caller that asks for exclusive access has to."""
     with pytest.raises(StoreUnreachable, match="the folder has no store"):
         penstock.connect(tmp_path, own=False)
     with pytest.raises(BadArgument, match="leave out own=False"):

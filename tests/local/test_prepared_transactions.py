@@ -142,7 +142,7 @@ DYING_OWNER: Final = """
 
 
 def test_a_commit_whose_owner_dies_before_it_answers_is_no_error(tmp_path: Path) -> None:
-    """Whoever gets an error takes it for not committed, and writes all of it again."""
+    """A caller that gets an error takes it for not committed, and writes all of it again."""
     folder = tmp_path / "data"
     dying = Process(DYING_OWNER, str(folder))
     assert dying.line() == "owner"

@@ -105,7 +105,7 @@ def test_a_folder_that_another_process_has_open_is_served_by_it(owner: Process, 
 
 
 def test_two_stores_of_one_process_share_a_folder(tmp_path: Path) -> None:
-    """Nobody has to know who opened it first."""
+    """No process has to know which one opened it first."""
     with penstock.connect(tmp_path / "data") as first, penstock.connect(tmp_path / "data") as second:
         assert (type(first), type(second)) == (Engine, RemoteStore)
         second.create_stream(STREAM)
@@ -276,7 +276,7 @@ def test_nothing_acknowledged_is_lost_or_doubled_when_the_owner_is_killed_under_
 
 
 def test_readers_of_a_group_are_given_nothing_again_when_the_owner_is_killed(owner: Process, tmp_path: Path) -> None:
-    """Who takes over is one of them, and waits for the other before it reads what that one had."""
+    """The new owner is one of them, and waits for the other before it reads what that one had."""
     folder, seen = tmp_path / "data", Seen()
     with penstock.connect(folder) as store, store.writer(STREAM, "writer") as writer:
         store.create_reader_group("group", [STREAM])
@@ -329,7 +329,7 @@ DYING_OWNER: Final = """
 
 
 def test_a_reader_is_opened_though_the_owner_dies_meanwhile(tmp_path: Path) -> None:
-    """Whoever just opens a reader goes on as all others do; there is nothing yet that could be lost."""
+    """A process that is just opening a reader goes on as all others do; there is nothing yet that could be lost."""
     dying = Process(DYING_OWNER, str(tmp_path / "data"), "reader")
     assert dying.line() == "owner"
     with penstock.connect(tmp_path / "data") as store:

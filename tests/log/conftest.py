@@ -67,7 +67,7 @@ def pool() -> Iterator[ThreadPoolExecutor]:
 
 @pytest.fixture(autouse=True)
 def _no_background_task_fails(caplog: pytest.LogCaptureFixture) -> Iterator[None]:
-    """Nobody waits for a background task, so without this a bug in one would go unnoticed."""
+    """No caller waits for a background task, so without this a bug in one would go unnoticed."""
     yield
     errors = [record for record in caplog.get_records("call") if record.levelno >= logging.ERROR]
     assert not errors, errors[0].exc_text or errors[0].getMessage()

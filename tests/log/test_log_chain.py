@@ -152,7 +152,7 @@ def test_what_is_not_in_the_chain_is_not_found() -> None:
 
 
 def test_a_plog_keeps_its_number_when_those_before_it_are_truncated_away() -> None:
-    """Who goes through a long chain while it is cut must not slip; what is gone begins where the log does now."""
+    """A walk through a chain that is cut meanwhile must not slip: plogs that are gone begin at the start of the log."""
     pair = lived([("switch", 5), ("switch", 7), ("switch", 9)])
     numbers = pair.chain.numbers
     assert [pair.chain.start_of_number(number) for number in numbers] == [0, 5, 12, 21]

@@ -66,7 +66,7 @@ def test_merging_leaves_one_file_for_many(reopen: Reopen, disk: MemoryDisk) -> N
 
 
 def test_a_reader_on_its_way_goes_on_in_the_merged_plog(manager: MetadataManager) -> None:
-    """Whoever reads knows nothing of plogs, and must not notice that they change."""
+    """A reader knows nothing of plogs, and must not notice that they change."""
     log = filled(manager)
     expected, length = appends(log), log.length
     blocks, views = log.blocks(0, length), log.read(log.plogs()[0][0], 0, length)

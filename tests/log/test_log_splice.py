@@ -230,7 +230,7 @@ def test_all_of_it_is_one_append_of_metadata(manager: MetadataManager, monkeypat
 
 
 def test_nothing_is_written_for_a_plan_that_says_nothing(manager: MetadataManager) -> None:
-    """Who finishes a commit that was finished before comes to this; it need not cost a sync."""
+    """Finishing a commit that was finished before leads to this; it need not cost a sync."""
     fill(manager)
     length = manager.partition.length
     manager.splice({})
@@ -239,7 +239,7 @@ def test_nothing_is_written_for_a_plan_that_says_nothing(manager: MetadataManage
 
 
 def test_what_is_under_way_is_taken_over_too(reopen: Reopen) -> None:
-    """Who splices need not wait for the disk first."""
+    """A caller that splices need not wait for the disk first."""
     with reopen() as manager:
         fill(manager)
         plan = as_logs(manager, {"long": ["many"], "short": ["one"]})

@@ -440,7 +440,7 @@ def test_the_cost_of_a_splice_does_not_grow_with_the_source() -> None:
 
 
 def test_a_deleted_log_is_gone_with_its_files(reopen: Reopen, disk: MemoryDisk) -> None:
-    """Whoever deletes wants the room back."""
+    """A caller that deletes wants the space back."""
     with reopen() as manager:
         log = manager.log("log")
         grown(log)
@@ -564,7 +564,7 @@ def test_an_idle_log_takes_one_small_plog(cpo: Cpo) -> None:
 
 
 def test_a_closed_manager_takes_nothing_more(reopen: Reopen) -> None:
-    """Whoever opens the partition next must be the only one who writes."""
+    """The process that opens the partition next must be the only one that writes."""
     with reopen() as manager:
         log, other = manager.log("log"), manager.log("other")
         grown(log)

@@ -104,7 +104,7 @@ def test_writes_go_on_in_the_new_plog_while_the_switch_is_being_recorded(
 def test_only_one_record_is_written_for_a_switch_that_many_wait_for(
     plogs: GatedPlogs, log: LogStream, manager: MetadataManager, pool: ThreadPoolExecutor
 ) -> None:
-    """Whoever needs it first records it; a second record could not be replayed."""
+    """The thread that needs it first records it; a second record could not be replayed."""
     record = plogs.gate("append")
     futures = [pool.submit(log.append, b"x" * 10) for _ in range(8)]
     record.wait_until_reached()
@@ -278,7 +278,7 @@ def test_an_append_that_is_acknowledged_while_another_one_is_fenced_off_stays(
 def test_a_plog_that_somebody_else_sealed_fences_every_append_to_it(
     plogs: GatedPlogs, manager: MetadataManager, pool: ThreadPoolExecutor
 ) -> None:
-    """Whoever sealed it may own the log now: to go on as if nothing had happened would be a second owner."""
+    """The process that sealed it may own the log now: to go on as if nothing had happened would be a second owner."""
     log = manager.log("log")
     log.append(b"a")
     gate = plogs.gate("submit")

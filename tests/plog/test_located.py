@@ -57,7 +57,7 @@ def test_another_reads_the_same_blocks_as_the_owner(plogs: FilePlogs, offset: in
 
 
 def test_what_was_located_stays_good_when_the_plog_is_sealed_and_deleted(plogs: FilePlogs) -> None:
-    """Who has the file mapped needs nobody any more."""
+    """A process that has the file mapped needs no other process any more."""
     plog_id = filled(plogs)
     located = plogs.locate(plog_id, 0, plogs.info(plog_id).length)
     image = mapped(located)
@@ -112,7 +112,7 @@ def test_an_empty_file_holds_no_block(plogs: FilePlogs, tmp_path: Path) -> None:
 
 
 def test_what_is_not_acknowledged_is_not_located() -> None:
-    """Nobody reads what could still be lost."""
+    """Data that could still be lost is never read."""
     with FilePlogs(MemoryDisk()) as plogs:
         plog_id = filled(plogs)
         with pytest.raises(ReadOutOfRange):

@@ -312,7 +312,7 @@ def test_read_returns_the_bytes_asked_for_across_blocks(plogs: Plogs) -> None:
 
 
 def test_views_are_the_pieces_as_they_were_appended(plogs: Plogs) -> None:
-    """Who sends bytes on does not need them in one piece, and saves the copy."""
+    """A caller that sends bytes on does not need them in one piece, and saves the copy."""
     plog_id = plogs.create(size=100)
     fill(plogs, plog_id, b"abc", b"def", b"ghi")
     assert [bytes(view) for view in plogs.views(plog_id, 1, 7)] == [b"bc", b"def", b"gh"]
@@ -380,7 +380,7 @@ def test_read_of_nothing_is_empty_anywhere_up_to_the_end(plogs: Plogs) -> None:
 
 @pytest.mark.parametrize(("asked", "sealed_at"), [(0, 0), (2, 2), (3, 3), (6, 6), (7, 6), (1 << 70, 6)])
 def test_seal_is_at_the_smaller_offset(plogs: Plogs, asked: int, sealed_at: int) -> None:
-    """Whoever seals knows how much was promised; what is behind that was not, and what is not there cannot be."""
+    """The process that seals knows how much was promised; bytes behind that were not, and missing bytes cannot be."""
     plog_id = plogs.create(size=100)
     data = fill(plogs, plog_id, b"abc", b"def")
     assert plogs.seal(plog_id, asked) == sealed_at

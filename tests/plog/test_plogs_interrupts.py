@@ -79,7 +79,7 @@ def test_ctrl_c_waits_for_the_sync_and_leaves_a_store_that_goes_on(tmp_path: Pat
 
 @pytest.mark.usefixtures("usual_interrupts")
 def test_ctrl_c_at_the_very_end_of_a_step_is_not_lost(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Who presses it once and sees nothing happen takes the program for stuck."""
+    """A user who presses it once and sees nothing happen takes the program for stuck."""
     plogs = small_plogs(MemoryDisk())
     plog_id = plogs.create(size=1000)
 

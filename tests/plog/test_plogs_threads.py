@@ -156,7 +156,7 @@ def test_many_threads_fill_many_plogs(open_store: Callable[..., FilePlogs], jour
 
 
 def test_many_threads_fill_one_plog(open_store: Callable[..., FilePlogs]) -> None:
-    """Whoever has the right offset gets in; who has not is told the right one, and nothing is lost or doubled."""
+    """An append at the right offset is taken, any other is refused with the right one; nothing is lost or doubled."""
     plogs = open_store()
     plog_id = plogs.create(size=1 << 16)
     offsets: dict[bytes, int] = {}
@@ -300,7 +300,7 @@ def test_nothing_is_held_up_by_a_slow_sync_but_who_waits_for_it(held: FilePlogs,
 
 @pytest.mark.parametrize("operation", ["create", "seal", "delete"])
 def test_change_is_not_done_before_it_is_durable(held: FilePlogs, disk: HeldDisk, operation: str) -> None:
-    """Who is told that a plog is there, sealed or gone writes that down elsewhere."""
+    """A caller that learns that a plog is there, sealed or gone records it elsewhere."""
     plog_id = held.create(size=1000)
     held.append(plog_id, 0, b"data")
     calls: dict[str, Callable[[], object]] = {
@@ -442,7 +442,7 @@ def test_interrupted_thread_does_not_take_the_lead_with_it(
 def test_append_that_is_done_while_its_thread_is_about_to_wait(
     held: FilePlogs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whoever synced it has opened all gates by then, and nobody would open one that came later."""
+    """The thread that synced it has opened all gates by then, and no thread would open one that came later."""
     first, second = held.create(size=100), held.create(size=100)
     pending, turn_of = held.submit(first, 0, b"data"), held._journal._turn_of
 

@@ -321,7 +321,7 @@ def test_known_header_with_a_flipped_bit_is_damage_or_found_at_the_first_read(*,
 
 
 def test_unknown_block_with_a_flipped_bit_is_cut_off_with_all_behind_it() -> None:
-    """Nobody can say whether it was ever whole; a block behind a gap is never shown."""
+    """It is unknown whether it was ever complete; a block behind a gap is never shown."""
     blocks = pack_blocks(*BLOCKS)
     for bit in range(8 * (PLOG_BLOCK_HEADER_SIZE + 3)):
         file = image(blocks)

@@ -243,7 +243,7 @@ def test_both_ways_of_reading_mix(store: Engine) -> None:
 
 
 def test_events_of_the_event_api_are_read_as_files(store: Engine, reader: Reader) -> None:
-    """Nobody who reads has to know how they were written."""
+    """A reader need not know how they were written."""
     with store.writer(STREAM) as writer:
         writer.write_batch([b"one", b"two"])
     found = [reader.read_next_event_as_stream(1.0) for _ in range(2)]

@@ -110,7 +110,7 @@ def test_pairs_of_time_and_cut_are_kept_in_a_special_segment_of_the_stream(store
 
 
 def test_the_time_is_the_lowest_of_what_all_writers_reported_last(timed: Timed) -> None:
-    """Nobody is left out."""
+    """No writer is left out."""
     writers = [timed.store.writer(STREAM, f"w{number}") for number in range(3)]
     for times, lowest in (((5, 3, 9), 3), ((6, 8, 9), 6), ((7, 8, 99), 7)):
         for writer, time in zip(writers, times, strict=True):
@@ -356,7 +356,7 @@ def test_a_writer_gives_its_position_and_that_of_a_commit_is_found_by_the_store(
 
 
 def test_one_instance_is_responsible_for_a_stream_at_any_time(clock: ManualClock) -> None:
-    """Who has taken over writes watermarks; who had them before can not."""
+    """The new owner writes watermarks; the former one cannot."""
     plogs = FilePlogs(MemoryDisk(), journal_size=1 << 16, direct_size_min=4096)
     with plogs, open_cpo("memory:") as cpo, timed_store(plogs, cpo, "main", clock) as former:
         former.create_stream(STREAM, config=CONFIG)

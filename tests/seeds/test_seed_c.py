@@ -128,7 +128,7 @@ def test_a_plog_id_names_cluster_and_group_and_is_unique(plogs: Plogs) -> None:
 
 
 def test_the_servers_of_a_plog_are_found_from_its_id_alone(cpo: Cpo) -> None:
-    """Whoever has read an id somewhere knows whom to ask."""
+    """A process that has read an id somewhere knows which servers to ask."""
     cpo.register_cluster("cellar", SERVERS)
     plog_id = PlogId.parse(f"cellar/right/{'0' * 32}")
     assert cpo.cluster(plog_id.cluster).groups[plog_id.group] == ("d:1", "e:1", "f:1")
@@ -458,7 +458,7 @@ def test_a_switch_waits_for_no_plog_to_be_created(plogs: Plogs, cpo: Cpo) -> Non
 
 
 def test_writes_go_on_during_a_switch_and_are_acknowledged_behind_it(plogs: Plogs, cpo: Cpo) -> None:
-    """Nobody is blocked from writing into the new plog, but nothing in it counts before the switch is recorded."""
+    """Every thread may write into the new plog, but nothing in it counts before the switch is recorded."""
     gated = GatedPlogs(plogs)
     with (
         MetadataManager.open(gated, cpo, "p0", sizes=ROOMY) as manager,
@@ -581,7 +581,7 @@ def test_a_recovered_manager_reads_the_records_that_were_written(plogs: Plogs, c
 def test_a_new_metadata_plog_starts_with_the_plog_before_it_and_a_full_record(
     plogs: Plogs, cpo: Cpo, log: LogStream, manager: MetadataManager
 ) -> None:
-    """Whoever has the newest one needs no other: those before it are deleted."""
+    """A recovery that has the newest one needs no other: those before it are deleted."""
     before = newest(cpo)
     while newest(cpo) == before:
         log.append(bytes(40))

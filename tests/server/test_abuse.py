@@ -57,7 +57,7 @@ def assert_serves(server: Server) -> None:
     ],
 )
 def test_garbage_harms_nobody_else(server: Server, garbage: bytes) -> None:
-    """Whoever sends it is hung up on, or waited for, and costs a connection."""
+    """The client that sends it is disconnected, or waited for, and costs a connection."""
     with socket.create_connection(("127.0.0.1", server.port), timeout=5) as one:
         with suppress(OSError):
             one.sendall(garbage)

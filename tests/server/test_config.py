@@ -24,7 +24,7 @@ def write(text: str) -> None:
 
 
 def test_defaults_open_nothing_to_others() -> None:
-    """Who starts a server to try it out does not give the network their data."""
+    """A user who starts a server to try it out does not give the network their data."""
     config = load_config(environ={})
     assert config == Config()
     assert config.is_local
@@ -106,7 +106,7 @@ def test_variables_of_others_are_left_alone() -> None:
     ],
 )
 def test_mistake_in_the_file_is_told_with_file_and_key(text: str, key: str, reason: str) -> None:
-    """Whoever wrote it finds it at once."""
+    """The user who wrote it finds it at once."""
     write(text)
     with pytest.raises(BadConfig) as mistake:
         load_config(environ={})
@@ -130,7 +130,7 @@ def test_file_that_is_no_text_is_told() -> None:
     ],
 )
 def test_mistake_in_the_environment_is_told_with_its_name(name: str, value: str) -> None:
-    """Nobody sees the environment, so it says where to look."""
+    """The environment is not in sight, so the error says where to look."""
     with pytest.raises(BadConfig, match=f"^environment: {name}: invalid value"):
         load_config(environ={name: value})
 
@@ -180,7 +180,7 @@ def test_contradiction_is_told(flags: dict[str, object], key: str) -> None:
 def test_other_settings_are_spelled_as_the_wrong_one(
     flags: dict[str, object], environ: dict[str, str], message: str
 ) -> None:
-    """Who uses the command line is told of options, not of what stands in a file."""
+    """A user of the command line reads about options, not about keys of a file."""
     with pytest.raises(BadConfig, match=message):
         load_config(flags, environ=environ)
 

@@ -76,7 +76,7 @@ def test_limits_are_met_and_not_passed(connection: ObservedConnection, now: floa
 
 
 def test_when_there_are_too_many_the_oldest_unauthenticated_go() -> None:
-    """Who comes just now has not had the time to say anything."""
+    """A client that has just connected has not had the time to send anything."""
     connections = [
         known("old"),
         unauthenticated("b", since=2),

@@ -115,7 +115,7 @@ def test_an_acknowledgement_is_not_waited_for_longer_than_told(
 
 
 def test_an_acknowledgement_may_be_waited_for_when_another_is_there(served: tuple[RemoteStore, int]) -> None:
-    """Who is called back may be the thread that sends; nobody else would."""
+    """The callback may run in the thread that sends; no other thread would send."""
     store, _ = served
     is_there = threading.Event()
     with store.writer(STREAM) as writer:

@@ -106,7 +106,7 @@ def see(monkeypatch: pytest.MonkeyPatch, change: Callable[[str, list[Any]], tupl
 def test_no_file_is_left_by_a_session_that_ends_at_this_very_moment(
     far: RemoteStore, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """Nobody else would remove it before the store is opened again."""
+    """No other process would remove it before the store is opened again."""
     made: list[Path] = []
 
     def keep(_: ServerSession, proof: AccessProbe) -> int:
@@ -291,7 +291,7 @@ def test_a_client_leaves_one_file_at_most_and_none_when_it_is_gone(far: RemoteSt
 
 
 def test_files_of_an_owner_that_was_killed_are_removed(tmp_path: Path) -> None:
-    """Nobody else ever would."""
+    """No other process ever would."""
     penstock.connect(tmp_path / "data").close()
     (tmp_path / "data" / "plogs" / "access-probe-0123").write_bytes(b"left")
     penstock.connect(tmp_path / "data").close()

@@ -71,7 +71,7 @@ class Flood:
 
 
 def test_a_flood_of_wrong_passwords_holds_up_nobody_who_is_known(folder: Path) -> None:
-    """Who is remembered, or has a token, goes on at once; who comes anew tries again by itself, and is let in."""
+    """A user who is remembered, or has a token, goes on at once; a new one tries again by itself, and is admitted."""
     token = Users.open(folder / USERS_FILE).token("bert", 600)
     with server_apart(folder) as (port, pid), ThreadPoolExecutor(1) as another:
         address = f"penstock://127.0.0.1:{port}"

@@ -63,7 +63,7 @@ def test_store_that_stopped_is_trouble(health: Health, store: Engine) -> None:
 
 
 def test_closed_store_is_trouble(health: Health, store: Engine) -> None:
-    """Nobody is served any more."""
+    """No client is served any more."""
     store.close()
     assert health.trouble() == "the store is closed: open it again"
 
@@ -93,7 +93,7 @@ def test_clock_set_back_does_not_keep_an_old_answer(
 
 
 def test_disk_that_hangs_is_trouble(health: Health, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Who asks next is told, and does not hang, too."""
+    """The next check gets an answer, and does not hang, too."""
     monkeypatch.setattr(_health, "_PATIENCE_S", 0.01)
     hangs, goes_on = threading.Event(), threading.Event()
 
@@ -112,6 +112,6 @@ def test_disk_that_hangs_is_trouble(health: Health, monkeypatch: pytest.MonkeyPa
 
 
 def test_server_that_ends_says_so(health: Health) -> None:
-    """Nobody new is sent to it then."""
+    """No new client is sent to it then."""
     health.end()
     assert health.trouble() == "the server is shutting down"

@@ -77,7 +77,7 @@ def test_healthy_server_says_so(serve: Callable[..., HttpServer]) -> None:
 
 
 def test_trouble_is_503_and_says_why(serve: Callable[..., HttpServer], health: Health) -> None:
-    """Who watches the server acts on the figure, people on the reason."""
+    """A program that watches the server acts on the figure, people on the reason."""
     health.end()
     status, body = get(serve(), "/healthz")
     assert (status, json.loads(body)) == (503, {"status": "failing", "reason": "the server is shutting down"})
@@ -355,7 +355,7 @@ def test_two_thousand_idle_sockets_are_nothing(serve: Callable[..., HttpServer])
 
 
 def test_shutdown_ends_who_only_sits_there(serve: Callable[..., HttpServer]) -> None:
-    """Nobody can keep the server from ending."""
+    """No client can keep the server from ending."""
     server = serve()
     with connect(server) as guest:
         assert get(server, "/healthz")[0] == 200

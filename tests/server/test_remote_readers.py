@@ -232,7 +232,7 @@ def test_what_another_has_read_meanwhile_is_not_read_again(
 def test_a_place_where_nobody_can_be_is_not_believed(
     world: World, both: tuple[RemoteReader, RemoteReader], place: int
 ) -> None:
-    """Whoever sends it, the group's places are cuts of its streams."""
+    """The places of a group are cuts of its streams, whatever a client sends."""
     one, two = both
     before = world.store.catalog.group("g").readers["r2"].copy()
     world.kill(besides=two)

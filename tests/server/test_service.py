@@ -135,7 +135,7 @@ def test_a_server_that_is_not_there_is_told_at_once(folder: Path) -> None:
 
 
 def test_everything_goes_over_tls_with_our_own_certificate(folder: Path) -> None:
-    """Whoever has a copy of it is sure of the server."""
+    """A client that has a copy of it is sure of the server."""
     with serving(folder, anonymous=True, tls=True) as server:
         with penstock.connect(server.address, tls_ca=folder / "server.crt") as store:
             store.create_stream(OWN)
@@ -262,7 +262,7 @@ def test_every_operation_asks_for_what_it_needs(guarded: tuple[Server, Users], r
 
 @pytest.mark.parametrize("role", ROLES)
 def test_a_prepared_transaction_asks_for_what_its_stream_needs(guarded: tuple[Server, Users], role: str) -> None:
-    """Nobody commits or aborts what others have prepared, not by its id, nor among those of a stream of their own."""
+    """No user commits or aborts what others have prepared, not by its id, nor among those of a stream of their own."""
     server, _ = guarded
     with as_user(server, "root") as root, as_user(server, role) as store:
         uid = root.connection.call(transactions.Open(OWN, "query"))
@@ -375,7 +375,7 @@ def test_a_refusal_is_in_the_words_of_the_user(guarded: tuple[Server, Users]) ->
 
 
 def test_a_session_is_of_its_user_alone(guarded: tuple[Server, Users]) -> None:
-    """Who learns the number of another's session cannot use it."""
+    """A client that learns the number of another's session cannot use it."""
     server, _ = guarded
     with as_user(server, "root") as root, as_user(server, "admin") as store:
         mine = store.connection.channel
@@ -388,7 +388,7 @@ def test_a_session_is_of_its_user_alone(guarded: tuple[Server, Users]) -> None:
 
 
 def test_one_user_does_not_take_the_place_of_all_others(folder: Path) -> None:
-    """Who may do nothing at all could keep everybody out."""
+    """A user without any permission could keep all others out."""
     folder.mkdir()
     users = Users.open(folder / USERS_FILE)
     for name in ("anna", "berta"):

@@ -88,7 +88,7 @@ def test_other_names_get_a_certificate_that_copies_of_the_old_trust(tmp_path: Pa
 
 
 def test_another_authority_signs_anew(tmp_path: Path, own: Certificate) -> None:
-    """Who removes server.crt wants all that hangs on it to be gone."""
+    """A user who removes server.crt wants all that depends on it to be gone."""
     authority_of(own).unlink()
     again = own_certificate(tmp_path, [NO_NAME, *HOSTS], clock=SystemClock())
     assert again.cert != own.cert
@@ -96,7 +96,7 @@ def test_another_authority_signs_anew(tmp_path: Path, own: Certificate) -> None:
 
 
 def test_nobody_else_reads_our_key(own: Certificate) -> None:
-    """Who has it can pretend to be the server."""
+    """A process that has it can pretend to be the server."""
     assert own.key_path.stat().st_mode & 0o777 == 0o600
     assert own.cert_path.stat().st_mode & 0o777 == 0o644
 

@@ -534,7 +534,7 @@ def test_a_token_of_another_user_is_not_revoked(users: Users) -> None:
 
 
 def test_tokens_end_with_a_new_password(users: Users) -> None:
-    """Who knew the old one may have made some."""
+    """A thief who knew the old one may have made some."""
     users.add("bert", "hidden")
     token, other = users.token("anna", 3600), users.token("bert", 3600)
     users.add("anna", "better", replace=True)

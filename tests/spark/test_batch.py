@@ -134,7 +134,7 @@ def test_a_table_is_read_in_as_many_parts_as_one_asks(spark: SparkSession, store
 
 
 def test_segments_that_a_filter_leaves_out_are_not_read(spark: SparkSession, store: Store, folder: Path) -> None:
-    """Who knows where events are need not read the others; what is left is what SQL says."""
+    """A query that knows where events are need not read the others; the result is that of SQL."""
     write_events(store, (b"%d" % number for number in range(30)))
     rows = load_table(spark, folder).collect()
     of_one = sorted((row.segment_id, row.offset) for row in rows if row.segment_id == 1)

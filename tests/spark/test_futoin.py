@@ -108,7 +108,7 @@ def test_events_that_are_not_there_have_no_fields() -> None:
 
 
 def test_the_id_is_the_place_just_behind_the_event() -> None:
-    """Who has an id asks for what comes after it: that is where the next read begins, without any index."""
+    """A client that has an id asks for what comes after it: that is where the next read begins, without any index."""
     events = [event_of("A", number) for number in range(5)]
     with penstock.connect("memory:") as store:
         store.create_stream(STREAM, segments=1)

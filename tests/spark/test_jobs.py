@@ -231,7 +231,7 @@ def test_windows_are_written_when_the_writers_say_they_are_over(
 
 
 def test_windows_may_promise_their_starts(spark: SparkSession, store: Store, folder: Path) -> None:
-    """Who takes them for the time of the output would find every window late by a promise about their ends."""
+    """A query that takes them for the time of the output would find every window late by a promise about their ends."""
     store.create_stream(OUT)
     writer = store.writer(STREAM, "w")
     write_at(writer, 1, 11, 21)
@@ -331,7 +331,7 @@ def test_a_checkpoint_is_of_one_job_that_runs_once_at_a_time(
 def test_an_interrupt_is_no_end_of_a_job_that_was_to_do_all(
     spark: SparkSession, store: Store, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whoever called it must not take the half for the whole; where it follows a stream, it is the end."""
+    """The caller must not take the half for the whole; where it follows a stream, it is the end."""
     write(store, b"one")
 
     def interrupt(*_: object) -> None:

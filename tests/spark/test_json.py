@@ -207,7 +207,7 @@ def test_events_that_are_not_there_have_no_columns() -> None:
 
 
 def test_without_columns_events_are_looked_at_all_the_same() -> None:
-    """Whoever asks only for what is corrupt is told."""
+    """A query that asks only for corrupt records gets an error."""
     assert read([b'{"a": 1}', b"{}", b"x", b"[]"]) == {CORRUPT: [None, None, "x", "[]"]}
 
 

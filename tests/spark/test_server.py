@@ -111,7 +111,7 @@ def events_in(df: DataFrame) -> Counter[bytes]:
 
 
 def test_files_within_reach_are_read_by_executors(spark: SparkSession, service: Service) -> None:
-    """Whoever plans and reads, with a password or a token; the server has sent no event."""
+    """That holds for planning and reading, with a password or a token; the server has sent no event."""
     fill(service)
     for options in (service.options("anna"), service.by_token("anna")):
         assert events_in(table(spark, options)) == Counter(EVENTS)
@@ -165,7 +165,7 @@ def test_a_query_copies_each_event_once(
 
 
 def test_jobs_run_on_a_server(spark: SparkSession, service: Service, tmp_path: Path) -> None:
-    """Who asks is said once; only a place for the checkpoint has to be named, where the store has no folder."""
+    """The credentials are given once; only a place for the checkpoint is needed, where the store has no folder."""
     who = service.options("admin")
     address = who.pop("store")
     with service.store() as store:
@@ -239,7 +239,7 @@ def test_who_is_not_known_is_told_so(spark: SparkSession, service: Service, tmp_
 
 
 def test_what_is_not_granted_is_refused(spark: SparkSession, service: Service, tmp_path: Path) -> None:
-    """Who may read does not write, and the other way round; it is said which stream it is about."""
+    """A user who may read does not write, and the other way round; the error names the stream."""
     fill(service)
     anna, bert, admin = map(service.options, ("anna", "bert", "admin"))
     for act, words in (

@@ -219,7 +219,7 @@ def test_queries_with_checkpoints_of_their_own_do_not_meet(
 def test_the_output_gets_the_time_that_is_passed_through(
     spark: SparkSession, store: Store, folder: Path, tmp_path: Path
 ) -> None:
-    """Who reads the output knows how late it is there."""
+    """A reader of the output knows how far its time has come."""
     store.create_stream(OUT)
     writer = store.writer(STREAM, "w")
     write_at(writer, 1, 2)
@@ -384,7 +384,7 @@ def test_headers_are_written_if_there_is_a_column_of_them(store: Store, folder: 
 
 
 def test_a_version_of_an_application_is_written_once(store: Store, folder: Path) -> None:
-    """Who writes with foreachBatch can say which batch it is, and Spark may run it again."""
+    """A user who writes with foreachBatch can say which batch it is, and Spark may run it again."""
     texts = {"store": str(folder), "stream": STREAM, "txnAppId": "nightly"}
     for version, event in ((0, b"a"), (0, b"again"), (1, b"b"), (0, b"late")):
         writer = PenstockSource(texts | {"txnVersion": str(version)}).writer(ROWS, overwrite=False)

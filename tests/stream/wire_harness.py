@@ -70,7 +70,7 @@ class Outside(RemoteStore):
 
 
 class Fixed:
-    """Who knows where the store is served, because it does not move."""
+    """A finder for a store that is served at one place, which does not move."""
 
     patience_s = 0.0
 

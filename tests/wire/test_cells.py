@@ -29,7 +29,7 @@ def test_nothing_is_copied_on_either_side() -> None:
 
 @pytest.mark.parametrize("bounds", [(0, 4), (-1, 2), (2, 1), (1 << 30, (1 << 30) + 3)])
 def test_a_column_that_points_outside_of_itself_is_refused(bounds: tuple[int, int]) -> None:
-    """Whoever can connect can send one, and must not be shown the server's memory."""
+    """A client that can connect can send one, and must not see the server's memory."""
     words = bytearray(8)
     column = pa.Array.from_buffers(pa.binary(), 1, [None, pa.py_buffer(words), pa.py_buffer(b"abc")])
     words[:] = b"".join(one.to_bytes(4, "little", signed=True) for one in bounds)

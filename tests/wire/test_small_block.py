@@ -40,7 +40,7 @@ def test_these_are_the_bytes() -> None:
 
 @pytest.mark.parametrize("size", [0, 4, 12, 11 + BLOCK_HEADER_SIZE, SMALL_SIZE_MAX + 1])
 def test_what_is_no_block_is_refused(size: int) -> None:
-    """Whoever can connect can send anything."""
+    """A client that can connect can send anything."""
     with pytest.raises(BadArgument, match="this is not a block"):
         SmallBlock.unpack(bytes(size))
 

@@ -74,7 +74,9 @@ class CatalogState:
                 self.next_uid = record.uid + 1
             case StreamDeleted():
                 del self.streams[record.stream]
-                self.prepared = {key: one for key, one in self.prepared.items() if one.stream != record.stream}
+                self.prepared = {
+                    key: prepared for key, prepared in self.prepared.items() if prepared.stream != record.stream
+                }
                 for group in self.groups.values():
                     group.drop_stream(record.stream)
             case GroupCreated():
@@ -111,7 +113,7 @@ class CatalogState:
             case GroupFull():
                 self.groups[record.group] = GroupState.restore(record)
             case CommitsFull():
-                self.commits = {one.transaction: one for one in record.under_way}
+                self.commits = {commit.transaction: commit for commit in record.under_way}
                 self.committed = dict.fromkeys(record.done)
             case SnapshotEnd():
                 pass
@@ -152,11 +154,11 @@ class CatalogState:
         yield CommitsFull(list(self.commits.values()), list(self.committed))
         for stream in self.streams.values():
             yield from _split(stream.full())
-            yield from (ConsumerFull(*msgspec.structs.astuple(one)) for one in stream.consumers.values())
+            yield from (ConsumerFull(*msgspec.structs.astuple(consumer)) for consumer in stream.consumers.values())
             yield from (WriterFull(*msgspec.structs.astuple(mark)) for mark in stream.writers.values())
             yield from (NumberFull(stream.name, writer, *batch) for writer, batch in stream.last_batches.items())
             yield from (OwnerFull(stream.name, writer, user) for writer, user in stream.owners.items())
-        yield from (PreparedFull(*msgspec.structs.astuple(one)) for one in self.prepared.values())
+        yield from (PreparedFull(*msgspec.structs.astuple(prepared)) for prepared in self.prepared.values())
         yield from (group.full() for group in self.groups.values())
         yield SnapshotEnd()
 

@@ -55,15 +55,15 @@ class Share(NamedTuple):
 
 def flat(places: Places) -> dict[Key, int]:
     """Return places by segment."""
-    return {(stream, segment): place for stream, some in places.items() for segment, place in some.items()}
+    return {(stream, segment): place for stream, offsets in places.items() for segment, place in offsets.items()}
 
 
 def nested(places: Mapping[Key, int], streams: Iterable[str] = ()) -> Places:
     """Return places by stream first, with these streams even if they have none."""
-    found: Places = {stream: {} for stream in streams}
+    by_stream: Places = {stream: {} for stream in streams}
     for (stream, segment), place in places.items():
-        found.setdefault(stream, {})[segment] = place
-    return found
+        by_stream.setdefault(stream, {})[segment] = place
+    return by_stream
 
 
 class GroupState:
@@ -93,7 +93,7 @@ class GroupState:
         state.readers = {reader: flat(places) for reader, places in full.readers.items()}
         state.remote_readers = set(full.remote_readers)
         state.free, state.done = flat(full.free), flat(full.done)
-        state.waiting = {(stream, segment) for stream, some in full.waiting.items() for segment in some}
+        state.waiting = {(stream, segment) for stream, segments in full.waiting.items() for segment in segments}
         state.checkpoint, state.missing, state.reached = full.checkpoint, set(full.missing), flat(full.reached)
         state.checkpoints = dict(full.checkpoints)
         state.untold = {stream: dict(places) for stream, places in full.untold.items()}
@@ -163,10 +163,10 @@ class GroupState:
 
     def places(self) -> Places:
         """Return how far the group has come: a cut of each of its streams."""
-        found = self.free | self.done
+        places = self.free | self.done
         for held in self.readers.values():
-            found |= held
-        return nested(found, self.streams)
+            places |= held
+        return nested(places, self.streams)
 
     def end_of(self, key: Key) -> int | None:
         """Return where the group ends in this segment; None if it reads on to the segment's own end."""
@@ -183,7 +183,9 @@ class GroupState:
             self.untold.pop(stream, None)
         self.streams.remove(stream)
         del self.ends[stream], self.starts[stream]
-        self.free, self.done, self.reached = (_without(one, stream) for one in (self.free, self.done, self.reached))
+        self.free, self.done, self.reached = (
+            _without(places, stream) for places in (self.free, self.done, self.reached)
+        )
         self.waiting = {key for key in self.waiting if key[0] != stream}
         self.readers = {reader: _without(held, stream) for reader, held in self.readers.items()}
         for places in self.checkpoints.values():
@@ -198,9 +200,9 @@ class GroupState:
         held = self.readers[reader]
         if self.checkpoint is not None:
             return Share([], [])
-        counts = {one: len(segments) for one, segments in self.readers.items()}
+        counts = {name: len(segments) for name, segments in self.readers.items()}
         fewest, extra = divmod(len(self.free) + sum(counts.values()), len(counts))
-        above = sorted((one for one in counts if counts[one] > fewest), key=lambda one: (counts[one], one))
+        above = sorted((name for name in counts if counts[name] > fewest), key=lambda name: (counts[name], name))
         rank = above.index(reader) if reader in above else len(above)
         more = fewest + (rank < extra) - len(held)
         return Share(sorted(self.free)[:more] if more > 0 else [], sorted(held)[more:] if more < 0 else [])
@@ -239,7 +241,7 @@ class GroupState:
     def _take(self, reader: str, segments: Mapping[str, Iterable[int]]) -> None:
         self._check_no_checkpoint()
         held = self.readers[reader]
-        for key in [(stream, segment) for stream, some in segments.items() for segment in some]:
+        for key in [(stream, segment) for stream, numbers in segments.items() for segment in numbers]:
             held[key] = self.free.pop(key)
 
     def _release(self, reader: str, places: Mapping[Key, int]) -> None:
@@ -317,7 +319,7 @@ class GroupState:
             del self.checkpoints[next(iter(self.checkpoints))]
 
     def _has_too_many_checkpoints(self) -> bool:
-        size = sum(len(some) for places in self.checkpoints.values() for some in places.values())
+        size = sum(len(offsets) for places in self.checkpoints.values() for offsets in places.values())
         return len(self.checkpoints) > CHECKPOINTS_MAX or size > _CHECKPOINT_PLACES_MAX
 
     def _drop_checkpoint(self, name: str) -> None:
@@ -335,21 +337,25 @@ def lost_segments(group: GroupState, streams: Iterable[StreamState]) -> list[Seg
     """Return which segments the group can no longer read, and where it goes on: one record for each such stream."""
     cuts = group.places()
     waiting: dict[str, set[int]] = {}
-    for stream, segment in group.waiting:
-        waiting.setdefault(stream, set()).add(segment)
-    found = []
-    for one in streams:
-        lost = (cuts[one.name].keys() | waiting.get(one.name, set())) - one.segments.keys()
+    for name, segment in group.waiting:
+        waiting.setdefault(name, set()).add(segment)
+    records = []
+    for stream in streams:
+        lost = (cuts[stream.name].keys() | waiting.get(stream.name, set())) - stream.segments.keys()
         if lost:
-            found.append(_lost_in(group, one, lost, kept=cuts[one.name].keys() - lost))
-    return found
+            records.append(_lost_in(group, stream, lost, kept=cuts[stream.name].keys() - lost))
+    return records
 
 
 def _lost_in(group: GroupState, stream: StreamState, lost: set[int], kept: set[int]) -> SegmentsLost:
     ends = group.ends[stream.name]
     new = sorted(stream.head.keys() - kept - stream.before(kept))
     places = {segment: min(stream.head[segment], ends.get(segment, stream.head[segment])) for segment in new}
-    readable = stream.before(ends) | {one for one in new if one in ends and places[one] < ends[one]} if ends else new
+    readable = (
+        stream.before(ends) | {segment for segment in new if segment in ends and places[segment] < ends[segment]}
+        if ends
+        else new
+    )
     free = {segment: place for segment, place in places.items() if segment in readable}
     done = {segment: place for segment, place in places.items() if segment not in readable}
     return SegmentsLost(group.name, stream.name, sorted(lost), free, done)

@@ -85,15 +85,15 @@ def covers(ranges: Iterable[tuple[float, float]], whole: Sequence[tuple[float, f
 
 def _joined(ranges: Iterable[tuple[float, float]]) -> list[tuple[float, float]] | None:
     """Return the ranges with neighbours made one; None if they overlap or one is empty."""
-    found: list[tuple[float, float]] = []
+    merged: list[tuple[float, float]] = []
     for low, high in sorted(ranges):
-        if not low < high or (found and low < found[-1][1]):
+        if not low < high or (merged and low < merged[-1][1]):
             return None
-        if found and found[-1][1] == low:
-            found[-1] = (found[-1][0], high)
+        if merged and merged[-1][1] == low:
+            merged[-1] = (merged[-1][0], high)
         else:
-            found.append((low, high))
-    return found
+            merged.append((low, high))
+    return merged
 
 
 class LastBatch(NamedTuple):
@@ -142,29 +142,29 @@ class StreamState:
 
     def add_full(self, segments: Sequence[SegmentFull]) -> None:
         """Take in segments of a snapshot."""
-        for one in segments:
-            before, after = tuple(one.predecessors), tuple(one.successors)
-            self.segments[one.segment] = SegmentState(
-                one.segment, one.low, one.high, one.epoch, before, after, one.end, one.count
+        for record in segments:
+            before, after = tuple(record.predecessors), tuple(record.successors)
+            self.segments[record.segment] = SegmentState(
+                record.segment, record.low, record.high, record.epoch, before, after, record.end, record.count
             )
-            self.ended_bytes += one.end or 0
-            self.ended_events += one.count
-        self._go_on_in([self.segments[one.segment] for one in segments])
+            self.ended_bytes += record.end or 0
+            self.ended_events += record.count
+        self._go_on_in([self.segments[record.segment] for record in segments])
 
     def full(self) -> StreamFull:
         """Return the record that holds all of it."""
         segments = [
             SegmentFull(
-                one.segment_id,
-                one.low,
-                one.high,
-                one.epoch,
-                list(one.predecessors),
-                list(one.successors),
-                one.end,
-                one.count,
+                segment.segment_id,
+                segment.low,
+                segment.high,
+                segment.epoch,
+                list(segment.predecessors),
+                list(segment.successors),
+                segment.end,
+                segment.count,
             )
-            for one in self.segments.values()
+            for segment in self.segments.values()
         ]
         return StreamFull(
             self.name,
@@ -214,11 +214,15 @@ class StreamState:
 
     def consumer_cuts(self) -> dict[str, dict[int, int]]:
         """Return how far each registered consumer has come."""
-        return {name: one.cut for name, one in sorted(self.consumers.items()) if one.cut is not None}
+        return {name: consumer.cut for name, consumer in sorted(self.consumers.items()) if consumer.cut is not None}
 
     def expired_consumers(self, now_ms: int) -> list[str]:
         """Return the consumers that have not moved for as long as they said they would need."""
-        return [name for name, one in self.consumers.items() if one.expires_ms is not None and one.expires_ms <= now_ms]
+        return [
+            name
+            for name, consumer in self.consumers.items()
+            if consumer.expires_ms is not None and consumer.expires_ms <= now_ms
+        ]
 
     def note_batch(self, writer: str, batch: LastBatch) -> None:
         """Take in the number of transactions that were committed together; the longest silent writer is forgotten."""
@@ -230,11 +234,11 @@ class StreamState:
     def locate(self, position: float) -> int:
         """Return the segment that takes events with this key."""
         current = self.current
-        return current[bisect_right([one.low for one in current], position) - 1].segment_id
+        return current[bisect_right([segment.low for segment in current], position) - 1].segment_id
 
     def check_scale(self, seal: Sequence[int], ranges: Sequence[tuple[float, float]]) -> None:
         """Refuse a change of segments that would lose a part of the key space, or have one twice."""
-        current = {one.segment_id: one for one in self.current}
+        current = {segment.segment_id: segment for segment in self.current}
         unknown = [segment for segment in seal if type(segment) is not int or segment not in current]
         if not seal or unknown or len(set(seal)) != len(seal):
             raise BadArgument(
@@ -270,17 +274,17 @@ class StreamState:
         if early:
             raise WrongCut(self.name, cut, reason=f"segment {min(early)} comes before another that it names")
 
-    def predecessors(self, one: SegmentState) -> list[SegmentState]:
+    def predecessors(self, segment: SegmentState) -> list[SegmentState]:
         """Return the segments that a segment follows, but those that were truncated away."""
-        return [old for old in map(self.segments.get, one.predecessors) if old is not None]
+        return [old for old in map(self.segments.get, segment.predecessors) if old is not None]
 
     def before(self, segments: Iterable[int]) -> set[int]:
         """Return all segments that come before any of these."""
-        return self._reach(segments, lambda one: one.predecessors)
+        return self._reach(segments, lambda segment: segment.predecessors)
 
     def after(self, segments: Iterable[int]) -> set[int]:
         """Return all segments that come after any of these."""
-        return self._reach(segments, lambda one: one.successors)
+        return self._reach(segments, lambda segment: segment.successors)
 
     def is_behind(self, start: Mapping[int, int], end: Mapping[int, int]) -> bool:
         """Whether a cut lies behind another in any part of the key space."""
@@ -302,13 +306,13 @@ class StreamState:
         before one of the places.
         """
         before, after = self.before(places), self.after(places)
-        found = {segment: place for segment, place in cut.items() if segment not in before | after} | dict(places)
-        passed = self.before(cut.keys() & after) - before - after - found.keys()
+        moved = {segment: place for segment, place in cut.items() if segment not in before | after} | dict(places)
+        passed = self.before(cut.keys() & after) - before - after - moved.keys()
         for segment in passed:
-            one = self.segments[segment]
-            if one.end is not None and not passed & set(one.successors):
-                found[segment] = one.end
-        return found
+            state = self.segments[segment]
+            if state.end is not None and not passed & set(state.successors):
+                moved[segment] = state.end
+        return moved
 
     def succession(self, segment: int) -> Succession:
         """Return the segments that can only be passed by together with this one, and those that follow them.
@@ -319,41 +323,45 @@ class StreamState:
         before, after, known = set[int](), set[int](), {segment}
         while known != before:
             before = known
-            after = {new for one in before for new in self.segments[one].successors}
-            known = before | ({old for one in after for old in self.segments[one].predecessors} & self.segments.keys())
+            after = {new for segment in before for new in self.segments[segment].successors}
+            known = before | (
+                {old for segment in after for old in self.segments[segment].predecessors} & self.segments.keys()
+            )
         return Succession(before, after) if after else Succession(set(), after)
 
     def _reach(self, segments: Iterable[int], step: _Step) -> set[int]:
-        found: set[int] = set()
+        reached: set[int] = set()
         todo = list(segments)
         while todo:
-            one = self.segments.get(todo.pop())
-            new = set(step(one)) - found if one is not None else set()
-            found |= new
+            segment = self.segments.get(todo.pop())
+            new = set(step(segment)) - reached if segment is not None else set()
+            reached |= new
             todo += new
-        return found & self.segments.keys()
+        return reached & self.segments.keys()
 
     def _end_segments(self, ends: Mapping[int, int], counts: Mapping[int, int]) -> None:
         for segment, end in ends.items():
-            one = self.segments[segment]
-            one.end, one.count = end, counts.get(segment, 0)
+            state = self.segments[segment]
+            state.end, state.count = end, counts.get(segment, 0)
             self.ended_bytes += end
-            self.ended_events += one.count
+            self.ended_events += state.count
 
     def _add_segments(self, ranges: Sequence[tuple[float, float]], after: Iterable[int] = ()) -> None:
         old, new = [self.segments[segment] for segment in after], list[SegmentState]()
         for low, high in sorted(ranges):
             segment, self.next_segment = self.next_segment, self.next_segment + 1
-            predecessors = tuple(one.segment_id for one in old if one.overlaps(low, high))
+            predecessors = tuple(state.segment_id for state in old if state.overlaps(low, high))
             new.append(SegmentState(segment, low, high, self.epoch, predecessors))
             self.segments[segment] = new[-1]
-            for one in predecessors:
-                self.segments[one].successors += (segment,)
+            for predecessor in predecessors:
+                self.segments[predecessor].successors += (segment,)
         self._go_on_in(new)
 
     def _go_on_in(self, new: Sequence[SegmentState]) -> None:
         """Let segments take events, but those that others follow."""
-        self.current = sorted((one for one in (*self.current, *new) if not one.successors), key=lambda one: one.low)
+        self.current = sorted(
+            (state for state in (*self.current, *new) if not state.successors), key=lambda state: state.low
+        )
 
     def _truncate(self, head: dict[int, int], counts: dict[int, int]) -> None:
         for segment in self.before(head):
@@ -377,21 +385,21 @@ def advance(state: StreamState, reach: Reach) -> Cut:
 
     None is the end of the segment, and on to those that follow it.
     """
-    found: Cut = {}
+    cut: Cut = {}
     whole: set[int] = set()
     fresh = dict(state.head)
     while fresh:
         reached = {segment: reach(segment, offset) for segment, offset in fresh.items()}
         ended = [segment for segment, offset in reached.items() if offset is None]
         whole.update(ended)
-        found |= {segment: _end(state, segment) if offset is None else offset for segment, offset in reached.items()}
+        cut |= {segment: _end(state, segment) if offset is None else offset for segment, offset in reached.items()}
         fresh = {}
         for old, new in (state.succession(segment) for segment in ended):
-            if new and old <= whole and old <= found.keys():
-                for one in old:
-                    del found[one]
+            if new and old <= whole and old <= cut.keys():
+                for segment in old:
+                    del cut[segment]
                 fresh |= dict.fromkeys(new, 0)
-    return found
+    return cut
 
 
 def _end(state: StreamState, segment: int) -> int:

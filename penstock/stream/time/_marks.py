@@ -181,15 +181,15 @@ def _fill(stream: StreamState, bound: Collection[int], gaps: list[tuple[float, f
     """Return the segments that had the missing key ranges in the latest epoch that the bound has come to."""
     epoch = max(stream.segments[segment].epoch for segment in bound)
     return {
-        one.segment_id: stream.head.get(one.segment_id, 0)
-        for one in stream.segments.values()
-        if _was_current(stream.segments, one, epoch) and any(one.overlaps(low, high) for low, high in gaps)
+        segment.segment_id: stream.head.get(segment.segment_id, 0)
+        for segment in stream.segments.values()
+        if _was_current(stream.segments, segment, epoch) and any(segment.overlaps(low, high) for low, high in gaps)
     }
 
 
-def _was_current(segments: Segments, one: SegmentState, epoch: int) -> bool:
+def _was_current(segments: Segments, segment: SegmentState, epoch: int) -> bool:
     """Whether a segment took events in that epoch."""
-    return one.epoch <= epoch and all(segments[after].epoch > epoch for after in one.successors)
+    return segment.epoch <= epoch and all(segments[after].epoch > epoch for after in segment.successors)
 
 
 class Relation(NamedTuple):
@@ -226,10 +226,10 @@ def _overlaps(segments: Segments, some: Collection[int], others: Collection[int]
         (left if left[-1].high <= right[-1].high else right).pop()
 
 
-def _by_range(segments: Segments, some: Collection[int]) -> list[SegmentState]:
+def _by_range(segments: Segments, numbers: Collection[int]) -> list[SegmentState]:
     """Return those that are there, the last first, so that they can be taken from the end."""
-    there = (segments[segment] for segment in some if segment in segments)
-    return sorted(there, key=lambda one: one.low, reverse=True)
+    there = (segments[segment] for segment in numbers if segment in segments)
+    return sorted(there, key=lambda segment: segment.low, reverse=True)
 
 
 def place_in(segments: Segments, segment: int, cut: Offsets) -> int | None:

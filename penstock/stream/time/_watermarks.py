@@ -175,11 +175,11 @@ class Watermarks:
         check_time("time", time)
         if bound not in ("lower", "upper"):
             raise BadArgument(f"invalid bound {shown(bound)}: use 'lower' or 'upper'")
-        found = None
+        last = None
         log = self.log_of(state)
         if log is not None:
-            found = log.border(lambda one: (one.lower if bound == "lower" else one.upper) <= time).last
-        return StreamCut.of(state.name, bound_of(state, [], None if found is None else found.cut.offsets))
+            last = log.border(lambda watermark: (watermark.lower if bound == "lower" else watermark.upper) <= time).last
+        return StreamCut.of(state.name, bound_of(state, [], None if last is None else last.cut.offsets))
 
     def between(
         self, state: StreamState, start: int | StreamCut | None, end: int | StreamCut | None

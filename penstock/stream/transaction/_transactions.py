@@ -2,7 +2,7 @@
 
 A prepared transaction is a record in the catalog, and logs all of whose bytes are durable. Nothing else knows of it, so
 any process that has its id may commit or abort it, also after the store was opened again; when its time is up,
-maintenance aborts it. Whoever ends one holds the catalog's lock.
+maintenance aborts it. The thread that ends one holds the catalog's lock.
 
 Committing several is one record: it names them, the logs that the segments take over, and the number. So after a crash
 the number is there if and only if the events are.

@@ -75,7 +75,7 @@ def test_what_a_full_disk_drops_at_the_switch_of_plogs_is_written_again(cpo: Cpo
 
 
 def test_a_change_that_was_refused_is_not_there_later(cpo: Cpo) -> None:
-    """Whoever was told that the disk is full makes the change again, or does without it."""
+    """A caller that got DiskFull makes the change again, or does without it."""
     disk = MemoryDisk()
     with catalog_on(disk, cpo) as (catalog, plogs, manager):
         catalog.commit(created(0))

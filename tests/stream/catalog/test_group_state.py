@@ -444,7 +444,7 @@ def test_a_group_is_finished_when_a_sealed_stream_is_read() -> None:
 
 
 def test_a_checkpoint_without_readers_is_done_at_once() -> None:
-    """Nobody would ever come to it."""
+    """No reader would ever come to it."""
     state = new_group(new_stream(), reader=None)
     state.apply(CheckpointBegun(GROUP, "c"))
     assert state.checkpoints == {"c": {A: {0: 0, 1: 0}}}
@@ -452,7 +452,7 @@ def test_a_checkpoint_without_readers_is_done_at_once() -> None:
 
 
 def test_what_a_reader_reads_behind_a_checkpoint_is_not_part_of_it() -> None:
-    """Whoever starts again from it must see those events."""
+    """A group that starts again from it must see those events."""
     state = new_group(new_stream())
     state.apply(ReaderJoined(GROUP, "r2"))
     state.apply(CheckpointBegun(GROUP, "c"))
@@ -531,7 +531,7 @@ def test_checkpoints_of_very_many_segments_are_forgotten_sooner() -> None:
 
 
 def test_the_last_checkpoint_is_kept_however_large() -> None:
-    """Whoever waited for it gets it."""
+    """The reader that waited for it gets it."""
     starts = {f"plant/{number}": dict.fromkeys(range(10_000), 0) for number in range(6)}
     state = GroupState(GroupCreated(GROUP, starts, {}))
     state.apply(CheckpointBegun(GROUP, "c"))

@@ -225,7 +225,7 @@ DOORS: list[tuple[str, Callable[[Doors, Any], object], str, Sequence[object]]] =
 def test_bad_input_is_refused_by_name_and_changes_nothing(
     store: Engine, door: Callable[[Doors, Any], object], argument: str, bads: Sequence[object]
 ) -> None:
-    """Whoever passed it sees which argument it was; an error from deep inside would tell of our code, not of theirs."""
+    """The caller sees which argument it was; an error from deep inside would be about our code, not theirs."""
     doors = Doors(store)
     before = doors.state()
     for bad in bads:

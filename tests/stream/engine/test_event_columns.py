@@ -254,7 +254,7 @@ def test_timestamp_is_the_owners_time_of_appending(store: Engine, clock: ManualC
 
 
 def test_time_is_a_place_to_start_and_to_end(store: Engine, clock: ManualClock) -> None:
-    """Whoever looks for what came in since this morning has a time, not a cut."""
+    """A user who looks for what came in since this morning has a time, not a cut."""
     store.create_stream(STREAM, segments=2)
     cuts: dict[int, StreamCut] = {}
     with store.writer(STREAM) as writer:
@@ -285,7 +285,7 @@ def test_time_is_a_place_to_start_and_to_end(store: Engine, clock: ManualClock) 
 
 
 def test_every_place_is_accepted_to_truncate_and_to_register(store: Engine, clock: ManualClock) -> None:
-    """Nobody looks up the cut of a time, or of the tail, only to pass it on."""
+    """No caller should have to look up the cut of a time, or of the tail, only to pass it on."""
     store.create_stream(STREAM)
     cuts: list[StreamCut] = []
     with store.writer(STREAM) as writer:
@@ -309,7 +309,7 @@ def test_every_place_is_accepted_to_truncate_and_to_register(store: Engine, cloc
 
 
 def test_transaction_counts_from_its_commit(store: Engine, clock: ManualClock) -> None:
-    """Nobody could read it before; who has read up to a time must not miss what was committed later."""
+    """No reader could see it before; a reader that has read up to a time must not miss what was committed later."""
     store.create_stream(STREAM)
     with store.transactional_writer(STREAM) as writer, store.writer(STREAM) as other:
         transaction = writer.begin(lease=3600)

@@ -87,7 +87,7 @@ def read_all(*readers: Reader) -> list[int]:
 
 
 def test_a_new_reader_reads_everything_after_a_failed_sync(life: Life) -> None:
-    """Whoever saves what there is before the disk is replaced needs a reader that was not open before."""
+    """A user who saves the data before the disk is replaced needs a reader that was not open before."""
     write(life, range(EVENTS))
     group = life.store.create_reader_group("group", [STREAM])
     life.stop()
@@ -113,7 +113,7 @@ def test_a_reader_takes_the_successors_of_its_segments_after_a_failed_sync(life:
 
 
 def test_a_sealed_stream_is_read_to_its_end_after_a_failed_sync(life: Life) -> None:
-    """Who reads until the group is finished must not wait for ever."""
+    """A program that reads until the group is finished must not wait for ever."""
     write(life, range(EVENTS))
     life.store.seal_stream(STREAM)
     group = life.store.create_reader_group("group", [STREAM])
@@ -159,7 +159,7 @@ def test_every_way_to_read_works_after_a_failed_sync(life: Life) -> None:
 
 
 def test_what_promises_to_be_durable_is_refused_after_a_failed_sync(life: Life) -> None:
-    """Nobody may count on a position, a checkpoint or a group that the next open does not know of."""
+    """No caller may count on a position, a checkpoint or a group that the next open does not know of."""
     write(life, range(EVENTS))
     group = life.store.create_reader_group("group", [STREAM])
     life.stop()

@@ -490,7 +490,7 @@ def test_the_catalog_is_read_again_from_a_snapshot(clock: ManualClock, folder: P
 
 
 def test_consumers_can_be_looked_up(store: Engine) -> None:
-    """Who holds events back can be found, and forgotten."""
+    """A consumer that holds events back can be found, and forgotten."""
     store.create_stream("a/b", segments=2)
     assert store.consumers("a/b") == {}
     store.register_consumer("a/b", "two")
@@ -503,7 +503,7 @@ def test_consumers_can_be_looked_up(store: Engine) -> None:
 
 
 def test_a_consumer_with_a_lease_is_forgotten_unless_it_comes_back(store: Engine, clock: ManualClock) -> None:
-    """Who will never come back must not hold events back for ever; who renews, or has no lease, is kept in mind."""
+    """A consumer that never comes back must not hold events for ever; one that renews, or has no lease, is kept."""
     store.create_stream("a/b", config=StreamConfig(retention=ByConsumption()))
     with store.writer("a/b") as writer:
         writer.write_batch([b"1", b"2"], keys=["k", "k"])

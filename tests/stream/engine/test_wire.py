@@ -115,7 +115,7 @@ def test_a_client_that_is_gone_leaves_nothing_open(wire: Served, monkeypatch: py
 
 
 def test_the_name_of_a_reader_whose_client_is_gone_is_free_at_once(wire: Served) -> None:
-    """Whoever starts it again does not wait until somebody has missed the first one."""
+    """A program that starts it again does not wait until the first one has been missed."""
     client, other = wire.connect(), wire.connect()
     client.create_reader_group("g", [STREAM]).reader("r")
     with pytest.raises(ReaderInUse):
@@ -277,7 +277,7 @@ def test_a_reader_goes_on_when_the_connection_was_lost(wire: Served, pool: Threa
 def test_a_large_event_is_lost_with_its_connection_and_nothing_else(
     wire: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Nobody has its first bytes any more; what is sent of another event must not take their place."""
+    """Its first bytes are gone; what is sent of another event must not take their place."""
     make_limits_small(monkeypatch)
     client = wire.connect()
     writer = client.writer(STREAM)
@@ -336,7 +336,7 @@ def lose_answer(wire: Served, patch: pytest.MonkeyPatch, kind: type, name: str) 
 def test_a_transaction_that_may_not_be_there_in_full_is_not_committed(
     wire: Served, monkeypatch: pytest.MonkeyPatch, how: str
 ) -> None:
-    """Nobody knows whether the owner got the events: who goes on all the same might commit it without them."""
+    """It is unknown whether the owner got the events: a caller that went on might commit it without them."""
     transaction = wire.connect().transactional_writer(STREAM).begin()
     lose_answer(wire, monkeypatch, LocalTransaction, "write_event" if how == "event" else "add_rows")
     with pytest.raises(StoreUnreachable):
@@ -389,7 +389,7 @@ def test_a_prepared_transaction_is_committed_alone_although_the_connection_was_l
     [(b"123", b"", b""), (bytes(4), b"", b""), (bytes(8), b"x", bytes(8)), (bytes(4), b"", bytes(3))],
 )
 def test_a_batch_that_is_none_is_refused_by_the_owner(wire: Served, words: bytes, data: bytes, places: bytes) -> None:
-    """Whoever sends it: a length that is wrong would be another event's bytes."""
+    """A length that is wrong would be another event's bytes, whichever client sends it."""
     client = wire.connect()
     transaction = client.transactional_writer(STREAM).begin()
     with pytest.raises(BadArgument, match="batch"):
@@ -470,7 +470,7 @@ def test_segments_that_nobody_reads_any_more_are_not_told_of(wire: Served) -> No
     ],
 )
 def test_errors_keep_their_class_their_text_and_their_fields(error: Exception) -> None:
-    """Whoever handles them need not know where the store is."""
+    """A handler need not know where the store is."""
     found = unpack_error(pack_error(error))  # type: ignore[arg-type]
     assert (type(found), str(found)) == (type(error), str(error))
     assert vars(found) == {name: one for name, one in vars(error).items() if name != "cause"}

@@ -72,6 +72,6 @@ def test_a_closed_store_answers_no_questions(store: Engine) -> None:
 
 
 def test_there_is_one_who_has_a_folder_alone(folder: Path) -> None:
-    """Whoever comes next is told."""
+    """The next process to open the store gets an error."""
     with penstock.connect(folder, exclusive=True), pytest.raises(StoreLocked):
         penstock.connect(folder, exclusive=True)

@@ -60,7 +60,7 @@ def test_keys_and_headers_lie_behind_the_events_lengths_first() -> None:
 
 
 def test_columns_without_values_take_no_room() -> None:
-    """Who uses neither keys nor headers pays nothing for them."""
+    """A stream without keys and headers pays nothing for them."""
     assert pack_columns(None, None) == (0, [])
     assert pack_columns(pa.array([None, None], pa.binary()), headers_of_list([None, ()])) == (0, [])
     assert pack_key_list([None, None]) == []

@@ -149,7 +149,7 @@ def test_a_group_that_is_there_may_be_asked_for_again(store: Engine) -> None:
 
 
 def test_a_group_that_is_there_and_another_than_was_asked_for_is_refused(store: Engine) -> None:
-    """Nobody reads on in silence from a place, or of a stream, that is not meant; the message says which."""
+    """No group reads on silently from a place, or of a stream, that was not meant; the message says which."""
     store.create_stream(STREAM)
     store.create_stream(OTHER)
     put(store, b"a")
@@ -389,7 +389,7 @@ def test_a_silent_reader_is_taken_offline_and_another_reads_on_from_where_it_was
 
 
 def test_a_reader_that_was_taken_offline_is_woken_no_more(store: Engine, clock: ManualClock) -> None:
-    """Nobody may ever call it again, and segments would collect its wake_ups for ever."""
+    """It may never be called again, and segments would collect its wake-ups for ever."""
     embedded_only(store, "a client does so a moment later")
     group = new_group(store, segments=2)
     ends = (
@@ -453,7 +453,7 @@ def first_is_inside(reader: Reader) -> None:
 
 
 def test_the_name_of_a_silent_reader_is_free_again(store: Engine, clock: ManualClock) -> None:
-    """Whoever restarts the hanging work under the same name need not wait for somebody else to notice."""
+    """A user who restarts hanging work under the same name need not wait until another reader notices."""
     group = new_group(store)
     put(store, b"a")
     hanging = group.reader("r1")
@@ -588,7 +588,7 @@ def test_a_reader_that_closes_has_come_to_the_checkpoint(store: Engine, pool: Th
 
 
 def test_a_checkpoint_that_takes_too_long_fails_and_is_forgotten(store: Engine) -> None:
-    """Whoever wants one tries again; the readers go on, and share segments again."""
+    """A caller that wants one tries again; the readers go on, and share segments again."""
     group = new_group(store, segments=2)
     with group.reader("r1") as first, group.reader("r2") as second:
         assert rest(first) == rest(second) == []
@@ -670,7 +670,7 @@ def test_a_group_is_reset_to_the_head_to_cuts_and_not_behind_its_end(store: Engi
 
 
 def test_a_group_is_reset_to_the_position_of_an_event(store: Engine) -> None:
-    """Who keeps the position with its own results goes on exactly behind them; other segments stay where they are."""
+    """A program that keeps the position with its results goes on exactly behind them; other segments stay in place."""
     group = new_group(store, segments=2)
     put(store, b"a", b"b", segment=0)
     put(store, b"c", b"d", segment=1)
@@ -758,7 +758,7 @@ def test_the_lag_is_what_is_not_read_yet_in_bytes_and_since_when(store: Engine, 
 
 
 def test_the_lag_of_a_group_with_an_end_is_up_to_there_and_not_what_is_truncated_away(store: Engine) -> None:
-    """Nobody can read the rest."""
+    """No reader can read the rest."""
     store.create_stream(STREAM)
     for _ in range(3):
         put(store, b"")
@@ -793,7 +793,7 @@ def test_a_deleted_group_is_gone_and_its_readers_are_told(store: Engine, pool: T
 
 
 def test_a_store_that_is_closed_keeps_the_places_of_readers_that_were_not(folder: Path) -> None:
-    """Whoever forgets to close a reader gets its last event again, and nothing else."""
+    """A program that forgets to close a reader gets its last event again, and nothing else."""
     with open_store(folder) as store:
         group = new_group(store)
         put(store, b"a", b"b", b"c")
@@ -837,7 +837,7 @@ def test_after_a_kill_a_reader_may_have_its_old_name_again(folder: Path) -> None
 def test_checkpoints_survive_a_kill_and_one_that_was_under_way_is_forgotten(
     folder: Path, pool: ThreadPoolExecutor
 ) -> None:
-    """Who asked for it is gone, and the readers are, too."""
+    """The caller that asked for it is gone, and the readers are, too."""
     with open_store(folder) as store:
         group = new_group(store)
         put(store, b"a")

@@ -199,7 +199,7 @@ def test_a_stream_that_is_deleted_while_a_group_has_no_reader_is_told_to_the_nex
 
 
 def test_a_reset_takes_back_what_was_to_be_told_of_truncations(store: Engine) -> None:
-    """Who says where to read on knows what lies before."""
+    """A caller that says where to read on knows what lies before."""
     group = new_group(store)
     put(store, b"a", b"b")
     with group.reader("r1") as reader:
@@ -308,7 +308,7 @@ def test_a_group_is_not_reset_behind_an_end_that_was_truncated_away(store: Engin
 
 @pytest.mark.parametrize("head", [{0: 138}, {1: 0}])
 def test_a_reader_is_taken_offline_at_a_position_that_was_truncated_away(store: Engine, head: dict[int, int]) -> None:
-    """Who reads on is told; who takes it offline can do nothing about it."""
+    """The reader that reads on gets the error; the caller that takes it offline can do nothing about it."""
     group = new_group(store)
     for event in (b"a", b"b", b"c"):
         put(store, event)

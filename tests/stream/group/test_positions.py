@@ -71,7 +71,7 @@ def test_positions_become_durable_while_nobody_calls_the_reader_and_nothing_else
 def test_what_a_reader_commits_is_durable_at_once_with_what_it_returned_last(
     folder: Path, way: str, door: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Who has dealt with an event says so, and does not get it again, however the process ends."""
+    """A program that has processed an event commits it, and does not get it again, however the process ends."""
     monkeypatch.setattr(_groups, "POSITIONS_EVERY_S", 3600.0)
     with stores(folder, door) as (owner, store):
         group = new_group(store)

@@ -320,7 +320,7 @@ def test_by_consumption_does_not_go_back_to_where_a_plog_begins(stream: Stream) 
 
 
 def test_by_consumption_without_a_consumer_keeps_everything(stream: Stream) -> None:
-    """Whoever comes first must find all there is."""
+    """The first reader must find all there is."""
     assert stream.by_consumption() is None
 
 

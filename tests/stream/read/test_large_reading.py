@@ -173,7 +173,7 @@ def test_no_event_begins_inside_a_large_one(store: Engine) -> None:
 def test_the_end_of_an_event_is_found_from_its_pointer_with_few_reads(
     store: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Who comes by a pointer has not seen the extent; 1,000 chunks must not cost 1,000 reads."""
+    """A reader that has only a pointer has not seen the extent; 1,000 chunks must not cost 1,000 reads."""
     make_limits_small(monkeypatch)
     store.create_stream(STREAM)
     with store.writer(STREAM) as writer:

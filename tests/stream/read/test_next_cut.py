@@ -225,7 +225,7 @@ def test_aligned_steps_end_at_watermarks(timed: Timed) -> None:
 
 
 def test_a_stream_without_time_is_not_held_up(store: Engine) -> None:
-    """Nobody ever promises anything about it."""
+    """No writer ever promises anything about it."""
     store.create_stream(STREAM, segments=1)
     write(store, [b"event"] * 10)
     assert store.next_cut(STREAM, store.head(STREAM), align=True).cut == store.tail(STREAM)

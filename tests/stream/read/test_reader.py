@@ -104,7 +104,7 @@ def test_events_come_in_order_and_each_says_where_it_is(store: Engine) -> None:
 
 
 def test_the_position_of_a_read_is_how_far_the_reader_has_come_in_all_segments(store: Engine) -> None:
-    """Who keeps it with the results of an event can go on exactly there, also when it is asked for later."""
+    """A program that keeps it with the results of an event can go on exactly there, also when it is asked for later."""
     store.create_stream(STREAM, segments=2)
     put(store, b"a", b"b", segment=0)
     put(store, b"x", segment=1)
@@ -436,7 +436,7 @@ def test_large_blocks_are_not_kept_waiting_by_small_ones(store: Engine) -> None:
 def test_events_and_batches_of_any_size_in_any_order_give_every_event_once(
     blocks: list[list[bytes]], steps: list[int]
 ) -> None:
-    """Whoever mixes both ways of reading, or is short of memory, loses nothing and sees nothing twice."""
+    """A program that mixes both ways of reading, or is short of memory, loses nothing and sees nothing twice."""
     with open_store("memory:") as store, new_group(store, *blocks).reader("r", max_event_size=30) as reader:
         found: list[bytes] = []
         for budget in steps:
@@ -533,7 +533,7 @@ def test_without_events_a_reader_waits_no_longer_than_it_is_told(store: Engine) 
 
 
 def test_a_waiting_reader_gets_an_event_when_it_is_there(store: Engine, pool: ThreadPoolExecutor) -> None:
-    """Nobody looks every now and then: the append itself wakes it."""
+    """The reader does not poll: the append itself wakes it."""
     with new_group(store).reader("r") as reader:
         for number in range(20):
             waiting = pool.submit(reader.read_next_event, SECONDS_MAX)

@@ -120,7 +120,7 @@ def test_a_stream_that_is_deleted_meanwhile_is_no_stream(store: Engine, meanwhil
 
 
 def test_who_asks_for_all_there_is_gets_what_is_left(store: Engine, meanwhile: Meanwhile) -> None:
-    """Nobody said where to begin, so nothing is missing."""
+    """No start was given, so nothing is missing."""
     meanwhile(lambda: store.truncate_stream(STREAM, StreamCut.of(STREAM, {1: 0})))
     store.segment_ranges(STREAM, approx_bytes=300)
     meanwhile.now()

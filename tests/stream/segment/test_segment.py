@@ -401,7 +401,7 @@ def test_the_time_at_an_offset_is_that_of_the_block_that_holds_it(world: World) 
 
 
 def test_times_do_not_go_back_with_the_clock_unless_it_was_wrong(world: World) -> None:
-    """Who reads from a time on would miss events; but after a clock from the future nothing would ever be old."""
+    """A reader that starts at a time would miss events; but after a clock from the future nothing would ever be old."""
     with world.open() as segment:
         times = []
         for step in (0.0, 5.0, -3.0, 1.0, 100.0, -90.0, 0.0, 50.0):

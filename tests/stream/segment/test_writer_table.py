@@ -114,7 +114,7 @@ def test_the_largest_table_fits_into_one_append() -> None:
 
 
 def test_a_writer_without_an_id_leaves_no_trace() -> None:
-    """Nobody could ask for it again."""
+    """No writer could ask for it again."""
     assert table_of(StreamBlockHeader(count=5, time_ms=0)).own == {}
 
 
@@ -264,7 +264,7 @@ def test_parts_of_different_flushes_do_not_add_up_to_one() -> None:
 
 
 def test_the_highest_number_is_that_of_any_flush_even_if_it_did_not_get_through() -> None:
-    """Whoever sends that flush again must know, or parts of two attempts add up to one that is not there."""
+    """A writer that sends that flush again must know, or parts of two attempts add up to one that is not there."""
     table = table_of(block(W1, 8, whole=10, floor=4, parts=3))
     assert highest_number(W1, [table, table_of(block(W2, 99))]) == 10
     assert highest_number(W1, [inherit([(0.0, 1.0, table)], low=0.0, high=0.5)]) == 10

@@ -96,7 +96,7 @@ def judged(marks: Mapping[str, WriterMark], *, last_time: int | None = 10) -> tu
 
 
 def test_without_writers_there_is_no_watermark() -> None:
-    """Nobody promises anything."""
+    """No writer promises anything."""
     assert judge({}, last_time=None) == Verdict([], [])
 
 

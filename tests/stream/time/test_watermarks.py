@@ -627,7 +627,7 @@ def test_an_event_that_is_not_shown_yet_is_before_the_time_noted_after_it(
 def test_a_time_noted_while_a_segment_ends_is_marked_with_what_moves_on(
     timed: Timed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Nobody else would come for it: there is nothing left to send."""
+    """No other call would fetch it: there is nothing left to send."""
     store, writer = timed.store, timed.begin(10)
     writer.write_event(b"event", key="key")
     store.scale_stream(STREAM, [0], HALVES)

@@ -259,7 +259,7 @@ def recorded(cpo: Cpo, disk: RecordingDisk) -> Cpo:
 
 @pytest.mark.parametrize("size", [30, 380], ids=["in the journal", "in the plog's own file"])
 def test_a_crash_at_any_point_leaves_no_events_whose_transaction_is_unknown(size: int) -> None:
-    """Whoever is told that there is no such transaction writes its events again; plogs are switched all the while."""
+    """A caller that finds no such transaction writes its events again; plogs are switched all the while."""
     disk, begun = RecordingDisk(), dict[str, bytes]()
     with (
         open_cpo("memory:") as cpo,

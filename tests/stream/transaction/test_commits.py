@@ -136,7 +136,7 @@ def test_a_commit_whose_block_did_not_survive_was_none(cpo: Cpo, end: int) -> No
 
 @pytest.mark.parametrize("ends", ["empty", "with an event that was aborted"])
 def test_a_transaction_without_events_is_found_by_its_id(cpo: Cpo, ends: str) -> None:
-    """Who sees a transaction through by its id need not know whether anything was in it."""
+    """A process that commits a transaction by its id need not know whether anything was in it."""
     disk = MemoryDisk()
     with store_and_manager(disk, cpo) as (store, _):
         store.create_stream(STREAM)
@@ -155,7 +155,7 @@ def test_a_transaction_without_events_is_found_by_its_id(cpo: Cpo, ends: str) ->
 def test_large_events_by_themselves_do_not_drive_transactions_out_of_memory(
     cpo: Cpo, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Nobody knows their ids, so nobody asks for them; those of transactions are asked for after a restart."""
+    """Their ids are not known outside, so they are never asked for; those of transactions are, after a restart."""
     monkeypatch.setattr("penstock.stream.catalog._catalog_state.COMMITTED_MAX", 2)
     disk = MemoryDisk()
     with store_and_manager(disk, cpo) as (store, _):
@@ -246,7 +246,7 @@ def test_a_damaged_stream_whose_commit_is_unfinished_holds_up_no_other(
 def test_a_commit_on_record_that_the_disk_interrupts_says_that_it_is_committed(
     store: Engine, kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Who was told of a full disk would free some budget and write all of it again; it would be there twice."""
+    """A caller that got DiskFull would free some space and write all of it again; it would be there twice."""
     store.create_stream(STREAM)
     if kind == "transaction":
         transaction, events = begun(store, 200)

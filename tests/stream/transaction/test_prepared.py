@@ -148,7 +148,7 @@ def test_a_prepared_transaction_is_shown_when_it_is_committed(store: Engine, kin
 
 
 def test_a_prepared_transaction_takes_no_more_events(store: Engine) -> None:
-    """Whoever has its id, here or elsewhere; what was promised to be durable is not changed behind anybody's back."""
+    """Any process that has its id may end it; what was promised to be durable does not change by itself."""
     store.create_stream(STREAM, 2)
     writer = query(store)
     transaction = written(writer, "a")
@@ -481,7 +481,7 @@ def test_a_time_is_noted_behind_what_was_committed_together(store: Engine, clock
 
 
 def test_a_store_keeps_so_many_prepared_transactions(store: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Who prepares and never commits is told, and the transaction may be prepared later."""
+    """A program that prepares and never commits gets an error, and the transaction may be prepared later."""
     monkeypatch.setattr("penstock.stream.transaction._transactions.PREPARED_MAX", 2)
     store.create_stream(STREAM)
     writer = query(store)
@@ -523,7 +523,7 @@ def test_a_batch_of_two_hundred_tasks_and_four_segments_is_committed(disk: Memor
 
 
 def test_a_stream_remembers_the_numbers_of_so_many_writers(cpo: Cpo, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Who was silent for longest is forgotten, over restarts and snapshots, too."""
+    """The writer that was silent for longest is forgotten, over restarts and snapshots, too."""
     monkeypatch.setattr("penstock.stream.catalog._stream_state.BATCH_WRITERS_MAX", 3)
     disk = MemoryDisk()
     with store_and_manager(disk, cpo) as (store, _):

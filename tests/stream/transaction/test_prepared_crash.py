@@ -166,7 +166,7 @@ def check_events(store: Engine, where: str) -> int:
 
 
 def check_prepared(writer: LocalTransactionalWriter, note: Prepared, last: int, where: str) -> None:
-    """Who was told that a transaction is prepared finds it so, until its batch is committed."""
+    """A transaction that was reported as prepared stays so, until its batch is committed."""
     status = None
     with suppress(NoSuchTransaction):
         status = writer.get(note.transaction).status

@@ -143,7 +143,7 @@ def test_blocks_of_a_batch_are_at_most_a_chunk(store: Engine) -> None:
 def test_a_batch_that_is_wrong_is_refused_and_nothing_of_it_is_added(
     store: Engine, events: Sequence[object], keys: Sequence[object], message: str
 ) -> None:
-    """Who is told so may write it again, put right, in the same transaction."""
+    """A caller that gets the error may write a correct event in the same transaction."""
     store.create_stream(STREAM, 2)
     transaction = begin(store)
     transaction.write_event(b"before", "key")

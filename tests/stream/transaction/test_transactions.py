@@ -386,7 +386,7 @@ def test_a_transaction_is_committed_once(store: Engine, kind: str) -> None:
 
 
 def test_a_transaction_may_be_empty(store: Engine) -> None:
-    """Who collects events need not count them; nothing is written then."""
+    """A caller that collects events need not count them; nothing is written then."""
     store.create_stream(STREAM, 2)
     tail = store.tail(STREAM)
     transaction = begin(store)
@@ -497,7 +497,7 @@ def test_a_transaction_that_nobody_pings_is_aborted(
 def test_a_block_whose_transaction_expired_does_not_end_as_if_it_were_committed(
     store: Engine, clock: ManualClock
 ) -> None:
-    """Who relies on the end of the block would lose the events without a word."""
+    """A caller that relies on the end of the block would lose the events silently."""
     store.create_stream(STREAM)
     transaction = begin(store, lease=1.0)
     transaction.write_event(b"x")
@@ -933,7 +933,7 @@ def test_a_truncated_stream_takes_the_commit(store: Engine) -> None:
 @pytest.mark.usefixtures("small")
 @pytest.mark.parametrize("kind", KINDS)
 def test_transactions_that_are_open_when_the_store_is_closed_are_aborted(disk: MemoryDisk, cpo: Cpo, kind: str) -> None:
-    """Nobody could commit them afterwards; no log and no plog of theirs is there when it is opened again."""
+    """No process could commit them afterwards; no log and no plog of theirs is there when it is opened again."""
     with store_and_manager(disk, cpo) as (store, manager):
         store.create_stream(STREAM, 2)
         transaction = begin(store)

@@ -78,7 +78,7 @@ def test_a_wrapper_that_closes_the_file_after_an_exception_commits_nothing(
 
 @pytest.mark.parametrize("wrapper", WRAPPERS)
 def test_a_file_that_is_closed_in_its_block_is_an_event_at_the_end_of_it(store: Engine, wrapper: str) -> None:
-    """Whoever closes it is done with writing; only the block knows whether all went well."""
+    """A caller that closes it is done with writing; only the block knows whether all went well."""
     with begin_event(store) as out:
         with WRAPPERS[wrapper](out) as around:
             around.write("text" if wrapper == "TextIOWrapper" else b"text")  # type: ignore[attr-defined]
@@ -168,7 +168,7 @@ def test_an_abort_in_the_middle_of_a_write_is_what_the_writer_is_told(
 @pytest.mark.usefixtures("small")
 @pytest.mark.parametrize("size", [3, 500])
 def test_an_event_of_a_transaction_that_was_lost_sight_of_is_no_part_of_it(cpo: Cpo, size: int) -> None:
-    """Nobody can close it any more, so it would be in the way of the commit for ever; other events are not touched."""
+    """It cannot be closed any more, so it would be in the way of the commit for ever; other events are not touched."""
     with store_and_manager(MemoryDisk(), cpo) as (store, manager):
         store.create_stream(STREAM)
         transaction = store.transactional_writer(STREAM).begin()
@@ -188,7 +188,7 @@ def test_an_event_of_a_transaction_that_was_lost_sight_of_is_no_part_of_it(cpo: 
 
 @pytest.mark.parametrize("kind", ["events", "file"])
 def test_writing_to_a_transaction_keeps_it_open(store: Engine, clock: ManualClock, kind: str) -> None:
-    """Who uploads for longer than the lease is at work all the time, and need not say so besides."""
+    """An upload that takes longer than the lease is active all the time, and needs no ping besides."""
     store.create_stream(STREAM)
     transaction = store.transactional_writer(STREAM).begin(lease=10.0)
     out = transaction.begin_write_event("k")

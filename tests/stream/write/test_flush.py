@@ -32,7 +32,7 @@ class _Pumped:
 
 
 def test_it_comes_again_until_nothing_is_left_and_again_when_it_is_asked() -> None:
-    """Whoever is busy asks once; whoever was left alone asks again."""
+    """A busy writer asks once; one that was left alone asks again."""
     pump, first, second = Pump(), _Pumped(5), _Pumped(2)
     for one in (first, second):
         pump.add(one)
@@ -84,7 +84,7 @@ def test_nothing_that_a_callback_raises_ends_it(store: Engine, caplog: pytest.Lo
 def test_every_callback_is_called_once_whatever_those_before_raise(
     store: Engine, error: type[BaseException], caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Whoever asked is told, also where somebody else's callback failed, and whoever waits does not get its error."""
+    """Every callback is called, also where another one failed, and a waiting caller does not get its error."""
     store.create_stream(STREAM)
     called: list[str] = []
 

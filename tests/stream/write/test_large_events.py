@@ -191,7 +191,7 @@ def test_an_event_being_written_is_a_raw_file(store: Engine) -> None:
 
 
 def test_bytes_that_change_after_the_write_do_not_change_the_event(store: Engine) -> None:
-    """Who copies reuses a buffer, also one that is larger than a chunk."""
+    """A copy loop reuses a buffer, also one that is larger than a chunk."""
     store.create_stream(STREAM)
     buffer = bytearray(pattern(2 * MIB + 100))
     expected = bytes(buffer)
@@ -558,7 +558,7 @@ def test_an_event_that_was_begun_before_a_scale_goes_where_its_key_belongs_at_cl
 
 
 def test_write_event_above_the_limit_is_acknowledged_with_its_pointer(store: Engine) -> None:
-    """Nobody has to know the limit: an event is an event."""
+    """No caller has to know the limit: an event is an event."""
     store.create_stream(STREAM)
     with store.writer(STREAM) as writer:
         ack = writer.write_event(bytes(CHUNK_SIZE + 1))
@@ -575,7 +575,7 @@ def test_write_event_above_the_limit_is_acknowledged_with_its_pointer(store: Eng
 @pytest.mark.parametrize("has_keys", [False, True])
 @pytest.mark.parametrize("large", [{0}, {3}, {9}, {0, 1, 4, 8, 9}, set(range(10))])
 def test_a_batch_takes_large_events_among_the_others(store: Engine, large: set[int], has_keys: bool) -> None:
-    """Who has them in a table need not sort them out; the order of a key holds, and every pointer is right."""
+    """A caller with a table need not sort them out; the order of a key holds, and every pointer is right."""
     store.create_stream(STREAM, 3)
     events = [b"%d" % number * (300 if number in large else 20) for number in range(10)]
     keys = [f"key-{number % 3}" for number in range(10)] if has_keys else None

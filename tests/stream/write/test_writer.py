@@ -46,7 +46,7 @@ def halves(store: Engine) -> None:
 
 
 def test_an_acknowledgement_gives_the_place_of_its_event(store: Engine) -> None:
-    """Whoever keeps the pointer finds the event again, without reading the stream."""
+    """A program that keeps the pointer finds the event again, without reading the stream."""
     store.create_stream(STREAM, segments=3)
     with store.writer(STREAM) as writer:
         acks = [writer.write_event(f"event {number}".encode(), key=f"key {number % 7}") for number in range(50)]
@@ -362,7 +362,7 @@ def test_an_event_that_is_there_already_is_done_at_once(store: Engine) -> None:
 
 
 def test_a_callback_of_a_writer_that_is_fenced_may_open_a_writer(store: Engine) -> None:
-    """Whoever learns that its events failed opens a writer to write them again; that must not wait for itself."""
+    """A program whose events failed opens a writer to write them again; that must not wait for itself."""
     store.create_stream(STREAM)
     first, opened = store.writer(STREAM, "w"), threading.Event()
 
