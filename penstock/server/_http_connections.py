@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from penstock.server._watch import ConnectionWatch, UsageTable
+from penstock.server._connections import ConnectionWatch
 
 if TYPE_CHECKING:
     import asyncio
@@ -34,7 +34,7 @@ class ConnectionTable:
         self.config: Final = config
         self.silent: Final[dict[_Connection, asyncio.TimerHandle | None]] = {}  # None: uvicorn's own timer runs
         self.busy: Final[dict[_Connection, asyncio.TimerHandle | None]] = {}
-        self._usages: UsageTable | None = None
+        self._watch: ConnectionWatch | None = None
 
     @property
     def protocol(self) -> type[H11Protocol]:
@@ -42,15 +42,16 @@ class ConnectionTable:
         return cast("type[H11Protocol]", partial(_Connection, self))
 
     def watch(self, port: int, limits: Limits) -> ConnectionWatch:
-        """ConnectionWatch the connections that are not here yet: with TLS, a handshake may take long before one is."""
-        self._usages = UsageTable()
-        return ConnectionWatch(port, limits, self._usages)
+        """Watch the connections that are not here yet: with TLS, a handshake may take long before one is."""
+        self._watch = ConnectionWatch(limits)
+        self._watch.start(port)
+        return self._watch
 
     def add(self, connection: _Connection) -> None:
         """Take in a connection; close another one if there are too many."""
         peer = connection.transport.get_extra_info("peername")
-        if self._usages is not None and peer is not None:
-            self._usages.of("tcp:{}:{}".format(*peer)).add(0)
+        if self._watch is not None and peer is not None:
+            self._watch.note("tcp:{}:{}".format(*peer), 0)
         connection.wait_for_head()
         if len(self) > self.config.max_connections:
             others = (one for one in chain(self.silent, self.busy) if one is not connection)

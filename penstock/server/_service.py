@@ -22,11 +22,12 @@ from penstock.errors import BadArgument, NoSuchStream, NotAuthenticated, Penstoc
 from penstock.server import _plain as plain
 from penstock.server._blocks import Blocks
 from penstock.server._calls import Calls
+from penstock.server._connections import ConnectionWatch, close_all
 from penstock.server._limits import UNLIMITED, Limits, share_of_user
 from penstock.server._operations import HANDLERS
+from penstock.server._periodic import Periodic
 from penstock.server._permissions import AuthMiddleware, asking, check, principal_of, user_of
 from penstock.server._session import Session, SessionOver
-from penstock.server._watch import ConnectionWatch, Periodic, UsageTable, close_all
 from penstock.server._writers import ClientWriter
 from penstock.stream import READ_SCHEMA
 from penstock.stream.format import check_arrow
@@ -72,7 +73,7 @@ class FlightService(flight.FlightServerBase):  # type: ignore[misc]
         forks.check_network()
         forks.guard(self)
         self._store, self._sessions_max, self._limits = store, sessions_max, limits
-        self._usages = UsageTable()
+        self._connections = ConnectionWatch(limits)
         self._calls = Calls(limits)
         self._at = location.removeprefix(_UNIX) if location.startswith(_UNIX) else None
         self._sessions: dict[str, Session] = {}
@@ -82,7 +83,8 @@ class FlightService(flight.FlightServerBase):  # type: ignore[misc]
         super().__init__(location, tls_certificates=tls, middleware=AuthMiddleware.at(guard))
         self._watches: list[ConnectionWatch | Periodic] = []
         if limits is not UNLIMITED:
-            self._watches.append(ConnectionWatch(self.port, limits, self._usages))
+            self._connections.start(self.port)
+            self._watches.append(self._connections)
             self._watches.append(Periodic(self._end_silent, "penstock-silence"))
         if guard is not None:
             self._watches.append(Periodic(self._end_revoked, "penstock-credentials", every_s=_CREDENTIALS_S))
@@ -310,7 +312,7 @@ class FlightService(flight.FlightServerBase):  # type: ignore[misc]
     def _count(self, context: flight.ServerCallContext, size: int = 0) -> None:
         """Count a message that was accepted; refuse one that is too large."""
         if self._limits is not UNLIMITED:
-            self._usages.of(context.peer()).add(size)
+            self._connections.note(context.peer(), size)
             with _errors_sent(None):
                 self._limits.check_message(size)
 

@@ -7,9 +7,8 @@ from typing import Final
 
 import pytest
 
-from penstock.server._connections import ByteCounts, ObservedConnection, Usage, to_close
+from penstock.server._connections import ByteCounts, ObservedConnection, Usage, UsageTable, to_close
 from penstock.server._limits import Limits
-from penstock.server._watch import UsageTable
 
 LIMITS: Final = Limits(
     max_connections=3, max_message_bytes=1000, max_inflight_bytes=3000, idle_timeout_s=100, header_timeout_s=10
