@@ -36,7 +36,17 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 # Owner processes of folders that no test needs any more make room.
 os.environ["PENSTOCK_OWNER_IDLE_S"] = "2"
 
-_ON_SPARK: Final = ("tests/spark/", "tests/cli/test_cli_commands", "tests/cli/test_cli_demo", "tests/cli/test_cli_jobs")
+_ON_SPARK: Final = (
+    "tests/spark/",
+    "tests/cli/test_cli_commands.py::test_example_runs",
+    "tests/cli/test_cli_demo",
+    "tests/cli/test_cli_jobs",
+)
+_BESIDE_SPARK: Final = (  # with a Spark of their own, or with none
+    "tests/spark/test_futoin.py",
+    "tests/spark/test_killed_jobs.py::test_a_job_that_is_interrupted_ends_well",
+    "tests/spark/test_secrets.py::test_the_log_of_a_driver_does_not_tell_secrets",
+)
 _ON_CLUSTER: Final = "tests/spark/test_cluster.py"
 
 
@@ -54,7 +64,8 @@ class _Scheduler(LoadScopeScheduling):  # type: ignore[misc]
     def _split_scope(self, nodeid: str) -> str:
         if nodeid.startswith(_ON_CLUSTER):
             return "cluster"
-        return "spark" if nodeid.startswith(_ON_SPARK) else nodeid
+        is_on_spark = nodeid.startswith(_ON_SPARK) and not nodeid.startswith(_BESIDE_SPARK)
+        return "spark" if is_on_spark else nodeid
 
     def schedule(self) -> None:
         """Assign tests to a process that replaces one that died: two, as it runs a test only when it knows the next."""

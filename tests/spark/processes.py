@@ -25,7 +25,7 @@ _libc: Final = ctypes.CDLL(None)
 def start(command: list[str], log: Path | None = None, **env: str) -> subprocess.Popen[bytes]:
     """Start a process in a session of its own; what it says goes to a log, or is not heard."""
     settings = {
-        "PYTHONPATH": str(ROOT),
+        "PYTHONPATH": f"{ROOT}{os.pathsep}{ROOT / 'tests' / 'spark' / 'site'}",
         "PYSPARK_PYTHON": sys.executable,
         "SPARK_LOCAL_IP": "127.0.0.1",
         "JAVA_TOOL_OPTIONS": os.environ["SPARK_SUBMIT_OPTS"],  # of executors, too

@@ -130,6 +130,7 @@ def test_jobs_that_are_killed_have_done_everything_once(
         check(store, tmp_path, written)
 
 
+@pytest.mark.long
 def test_a_job_that_is_interrupted_ends_well(folder: Path, tmp_path: Path) -> None:
     """Ctrl-C, which all of its processes hear, is how one that follows a stream is ended: it reports what it did."""
     with penstock.connect(folder) as store:

@@ -85,6 +85,7 @@ def test_plans_progress_errors_and_checkpoints_do_not_tell_secrets(
     assert not secrets.told_in(said_in(tmp_path / "one") + said_in(tmp_path / "two"))
 
 
+@pytest.mark.long
 def test_the_log_of_a_driver_does_not_tell_secrets(secrets: Secrets, tmp_path: Path) -> None:
     """It is kept for long, and read by many; at its wordiest, and when a query fails."""
     log = tmp_path / "log"

@@ -100,6 +100,11 @@ class EventInputStream(io.RawIOBase):
         self._chunk, self._chunk_start = chunk.data, chunk.number * len(self._event.first.data)
         return self._chunk[self._offset - self._chunk_start :]
 
+    def peek(self, size: int = 0, /) -> bytes:
+        """Return bytes that come next, without reading them; Python finds the end of a line with it."""
+        self._check_open()
+        return bytes(self._rest()[: max(size, io.DEFAULT_BUFFER_SIZE)])
+
     def readall(self) -> bytes:
         """Read all that is left."""
         self._check_open()

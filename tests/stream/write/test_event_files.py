@@ -12,6 +12,7 @@ import pytest
 
 from penstock.cpo import open_cpo
 from penstock.errors import BadArgument, DiskFull, EventAborted, EventClosed, StoreClosed, TransactionEnded
+from penstock.stream.read import EventInputStream
 from penstock.stream.transaction import _transaction_logs
 from penstock.stream.write._large_write import LargeWrite
 from penstock.testing import MemoryDisk
@@ -255,6 +256,26 @@ def test_a_file_cannot_be_used_the_other_way_round(store: Engine) -> None:
                 event.seek(place)  # type: ignore[arg-type]
             with pytest.raises(TypeError):
                 event.skip(place)  # type: ignore[arg-type]
+
+
+def test_lines_of_an_event_are_not_read_byte_by_byte(store: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Python does that with a file that cannot look ahead, and a line of 100 bytes takes forty times as long."""
+    lines = [b"line %d of a table with a few columns\n" % number for number in range(100)] + [b"x" * 3 * MIB, b"\nlast"]
+    with begin_event(store) as out:
+        out.write(b"".join(lines))
+    calls, read_into = 0, EventInputStream.readinto
+
+    def counted(self: EventInputStream, buffer: bytearray) -> int:
+        nonlocal calls
+        calls += 1
+        return read_into(self, buffer)
+
+    monkeypatch.setattr(EventInputStream, "readinto", counted)
+    with store.fetch_event_as_stream(out.pointer) as event:
+        assert list(event) == [*lines[:100], lines[100] + b"\n", b"last"]
+    assert calls < 1000
+    with pytest.raises(EventClosed):
+        event.peek()
 
 
 def test_a_closed_file_is_a_value_error_as_everywhere_in_python(store: Engine) -> None:
