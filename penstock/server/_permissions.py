@@ -34,7 +34,12 @@ __all__ = [
 
 _NAME: Final = "guard"
 _logger: Final = logging.getLogger("penstock.server")
-_ACTS: Final = {"read": "read", "write": "write to", "admin": "administer"}
+_ACTS: Final[Mapping[Permission, str]] = {
+    "read": "read",
+    "consume": "use reader groups and consumers of",
+    "write": "write to",
+    "admin": "administer",
+}
 
 
 class Principal(Protocol):

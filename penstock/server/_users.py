@@ -40,7 +40,7 @@ from penstock.ports import SystemClock
 from penstock.server._files import alone_in, replace_file
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Mapping
     from pathlib import Path
     from typing import Self
 
@@ -48,7 +48,13 @@ if TYPE_CHECKING:
 
 __all__ = ["USERS_FILE", "Grant", "Permission", "TokenInfo", "User", "Users"]
 
-Permission = Literal["read", "write", "admin"]
+Permission = Literal["read", "consume", "write", "admin"]
+_GRANTED_BY: Final[Mapping[Permission, frozenset[Permission]]] = {
+    "read": frozenset({"read", "consume", "admin"}),
+    "consume": frozenset({"consume", "admin"}),
+    "write": frozenset({"write", "admin"}),
+    "admin": frozenset({"admin"}),
+}
 
 USERS_FILE: Final = "users.json"
 PASSWORD_SIZE_MAX: Final = 1024
@@ -76,8 +82,8 @@ class Grant(msgspec.Struct, frozen=True, array_like=True, order=True):
     pattern: str
 
     def covers(self, permission: Permission, stream: str) -> bool:
-        """Whether it permits this; administering a stream includes reading and writing it."""
-        if self.permission not in (permission, "admin"):
+        """Whether it permits this; consuming a stream includes reading it, and administering it everything."""
+        if self.permission not in _GRANTED_BY[permission]:
             return False
         scope = self.pattern.removesuffix("*")
         return stream.startswith(scope) if scope != self.pattern else stream == self.pattern
@@ -250,7 +256,7 @@ class Users:
         self._cached.pop(name, None)
 
     def grant(self, name: str, permission: Permission, pattern: str) -> None:
-        """Let a user read, write or administer the streams that a pattern names; again, it changes nothing."""
+        """Let a user read, consume, write or administer the streams that a pattern names; again, it changes nothing."""
         one = _grant(permission, pattern)
         self._change(lambda old: _with_grants(old, name, lambda grants: {*grants, one}))
 
@@ -361,7 +367,7 @@ def _check_password(password: object) -> None:
 
 def _grant(permission: Permission, pattern: str) -> Grant:
     if permission not in get_args(Permission):
-        raise BadArgument(f"invalid permission {permission!r}: use read, write or admin")
+        raise BadArgument(f"invalid permission {permission!r}: use read, consume, write or admin")
     check_kind("pattern", pattern, str)
     scope, _, name = pattern.partition("/")
     if pattern != "*":

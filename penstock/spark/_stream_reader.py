@@ -2,11 +2,12 @@
 
 A query is a consumer of its streams: retention by consumption keeps what it has not read yet. A query with a name stays
 registered until it is unregistered. A query without a name is forgotten after a week of absence, because its user may
-have forgotten it, too.
+have forgotten it, too. It goes on without being registered if its user may only read.
 """
 
 from __future__ import annotations
 
+import logging
 import time
 import uuid
 from functools import cached_property
@@ -20,7 +21,7 @@ from pyspark.sql.streaming.datasource import (
     SupportsTriggerAvailableNow,
 )
 
-from penstock.errors import BadArgument, NoSuchStream, PenstockError
+from penstock.errors import BadArgument, NoSuchStream, NotPermitted, PenstockError
 from penstock.model import Position
 from penstock.spark._errors import plain
 from penstock.spark._places import cuts_of, streams_of
@@ -40,6 +41,7 @@ __all__ = ["ConsumerLease", "PenstockStreamReader", "RefusedStreamReader"]
 
 _LEASE_S: Final = 7 * 24 * 3600.0
 _RENEW_S: Final = 3600.0
+_logger: Final = logging.getLogger("penstock.spark")
 
 
 class ConsumerLease:
@@ -49,6 +51,7 @@ class ConsumerLease:
         self._store, self._lease_s = store, None if is_named else _LEASE_S
         self._cuts: dict[str, StreamCut] = {}  # as they were registered
         self._renew_at = 0.0
+        self._may_register = True
 
     def begin(self, consumer: str, cuts: Mapping[str, StreamCut]) -> None:
         """Register the query with streams that it starts to read."""
@@ -56,8 +59,15 @@ class ConsumerLease:
 
     def move(self, consumer: str, cuts: Mapping[str, StreamCut]) -> None:
         """Record the position of the query."""
-        for name, cut in cuts.items():
-            self._store.register_consumer(name, consumer, cut, lease_s=self._lease_s)
+        for name, cut in cuts.items() if self._may_register else ():
+            try:
+                self._store.register_consumer(name, consumer, cut, lease_s=self._lease_s)
+            except NotPermitted as error:
+                if self._lease_s is None:
+                    raise
+                self._may_register = False
+                _logger.warning("retention by consumption does not wait for this query: %s", error)
+                return
             self._cuts[name] = cut
 
     def renew(self, consumer: str) -> None:

@@ -6,7 +6,6 @@ import io
 import json
 import queue
 import signal
-import subprocess
 import sys
 import threading
 from typing import TYPE_CHECKING
@@ -17,11 +16,9 @@ import penstock
 from penstock.cli import main
 from penstock.cli._last import even_shares, last_events
 from penstock.cli.tail import _follow
-from penstock.errors import DataTruncated
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-    from pathlib import Path
 
     import pyarrow as pa
 
@@ -94,11 +91,11 @@ def tail_while(
     return exit_info.value.code, screen.getvalue()
 
 
-def interrupt(signum: int = signal.SIGINT) -> None:
+def interrupt() -> None:
     """Press Ctrl-C: the main thread waits, so it is the one to be told."""
     ident = threading.main_thread().ident
     assert ident is not None
-    signal.pthread_kill(ident, signum)
+    signal.pthread_kill(ident, signal.SIGINT)
 
 
 @pytest.mark.parametrize(
@@ -145,17 +142,16 @@ def test_place_may_be_a_pointer_of_json(call: Call, shared: Engine, stream: str)
     ],
 )
 @pytest.mark.usefixtures("stream")
-def test_wrong_call_is_refused(call: Call, shared: Engine, arguments: list[str], code: int) -> None:
-    """No group is left behind."""
+def test_wrong_call_is_refused(call: Call, arguments: list[str], code: int) -> None:
+    """With a message, and nothing is printed."""
     result = call("tail", *arguments)
     assert (result.code, result.out) == (code, "")
     assert "Traceback" not in result.err
-    assert shared.reader_groups() == []
 
 
 @pytest.mark.usefixtures("stream")
 def test_follow_prints_each_event_as_it_arrives(shared: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each is written only when the one before was seen; it ends with the limit, and its group is gone."""
+    """Each is written only when the one before was seen; it ends with the limit."""
     write(shared, b"old", b"last")
     seen = []
 
@@ -167,7 +163,6 @@ def test_follow_prints_each_event_as_it_arrives(shared: Engine, monkeypatch: pyt
     code, shown = tail_while(monkeypatch, ["a/b", "-f", "-n", "1", "--limit", "4"], meanwhile)
     assert (code, shown) == (0, b"last\nnew 0\nnew 1\nnew 2\n")
     assert seen == shown.splitlines()
-    assert shared.reader_groups() == []
 
 
 @pytest.mark.usefixtures("stream")
@@ -186,31 +181,19 @@ def test_follow_goes_on_across_scaling(shared: Engine, monkeypatch: pytest.Monke
     assert shared.fetch_event(penstock.EventPointer.parse(events[1]["pointer"])) == b"after"
 
 
-@pytest.fixture
-def hangup() -> Iterator[None]:
-    """Let SIGHUP end this process, as it does not under nohup."""
-    before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
-    yield
-    signal.signal(signal.SIGHUP, before)
-
-
-@pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
-@pytest.mark.usefixtures("stream", "hangup")
+@pytest.mark.usefixtures("stream")
 def test_follow_ends_without_a_word(
-    shared: Engine, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], signum: int
+    shared: Engine, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    """Ctrl-C is how it is meant to end; a closed terminal and a kill leave nothing behind either."""
-    before = {one: signal.getsignal(one) for one in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
+    """Ctrl-C is how it is meant to end."""
 
     def meanwhile(screen: Screen) -> None:
         write(shared, b"event")
         screen.next()
-        interrupt(signum)
+        interrupt()
 
     code, shown = tail_while(monkeypatch, ["a/b", "-f"], meanwhile)
     assert (code, shown, capfd.readouterr().err) == (130, b"event\n", "")
-    assert shared.reader_groups() == []
-    assert {one: signal.getsignal(one) for one in before} == before
 
 
 @pytest.mark.usefixtures("stream")
@@ -228,7 +211,7 @@ def test_follow_ends_with_a_sealed_stream(call: Call, shared: Engine, monkeypatc
 
 @pytest.mark.usefixtures("stream")
 def test_follow_of_a_deleted_stream_is_an_error(shared: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It says why it ends, and its group is gone, too."""
+    """It says why it ends."""
 
     def meanwhile(screen: Screen) -> None:
         write(shared, b"event")
@@ -239,76 +222,30 @@ def test_follow_of_a_deleted_stream_is_an_error(shared: Engine, monkeypatch: pyt
     code, shown = tail_while(monkeypatch, ["a/b", "-f"], meanwhile)
     assert code in (0, 1), "0 if it saw the seal before the end"
     assert shown == b"event\n"
-    assert shared.reader_groups() == []
 
 
 @pytest.mark.usefixtures("stream")
-def test_follow_tells_what_cannot_be_read_and_goes_on(
-    shared: Engine, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_follow_tells_what_cannot_be_read_and_goes_on(shared: Engine, capfd: pytest.CaptureFixture[str]) -> None:
     """An event that retention took away meanwhile is no reason to stop."""
-    from penstock.stream import Reader  # noqa: PLC0415 - patched below
-
-    errors = [DataTruncated("place", head="head"), DataTruncated("place", head="head")]
-    read_batch = Reader.read_batch
-    monkeypatch.setattr(Reader, "read_batch", lambda reader: _raise(errors.pop()) if errors else read_batch(reader))
+    start = shared.head("a/b")
     write(shared, b"old")
-
-    def meanwhile(screen: Screen) -> None:
-        screen.next()
-        write(shared, b"new")
-
-    code, shown = tail_while(monkeypatch, ["a/b", "-f", "--limit", "2"], meanwhile)
-    assert (code, shown) == (0, b"old\nnew\n")
-    assert len(capfd.readouterr().err.splitlines()) == 2
-
-
-def _raise(error: Exception) -> None:
-    raise error
-
-
-@pytest.mark.usefixtures("stream")
-def test_follow_deletes_what_was_left_by_one_that_was_killed(call: Call, shared: Engine) -> None:
-    """Retention by consumption would wait for such a group for ever; those of users stay."""
-    shared.create_reader_group("penstock-tail-1700000000000-0123", ["a/b"])
-    shared.create_reader_group("mine", ["a/b"])
+    shared.truncate_stream("a/b", "tail")
+    write(shared, b"new")
     shared.seal_stream("a/b")
-    assert call("tail", "a/b", "-f").code == 0
-    assert shared.reader_groups() == ["mine"]
+    assert [batch["event"].to_pylist() for batch in _follow(shared, start)] == [[b"new"]]
+    [line] = capfd.readouterr().err.splitlines()
+    assert "truncated" in line
 
 
-@pytest.mark.usefixtures("stream")
-def test_follow_leaves_the_group_of_another_that_has_just_begun(
-    shared: Engine, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Between the creation of a group and its reader, another command must not take it for one left behind."""
+def test_follow_changes_nothing(shared: Engine) -> None:
+    """Retention by consumption would take a reader group for a consumer, and delete what it has passed."""
+    shared.create_stream("a/b", config=penstock.StreamConfig(retention=penstock.ByConsumption()))
     write(shared, b"event")
-    shared.seal_stream("a/b")
-    create = shared.create_reader_group
-
-    def create_while_another_begins(*given: object, **options: object) -> object:
-        monkeypatch.setattr(shared, "create_reader_group", create)
-        group = create(*given, **options)  # type: ignore[arg-type]
-        assert list(_follow(shared, shared.head("a/b"))) != []
-        return group
-
-    monkeypatch.setattr(shared, "create_reader_group", create_while_another_begins)
-    assert [batch.num_rows for batch in _follow(shared, shared.head("a/b"))] == [1]
+    events = _follow(shared, shared.head("a/b"))
+    assert next(events)["event"].to_pylist() == [b"event"]
     assert shared.reader_groups() == []
-
-
-def test_ignored_signals_stay_ignored(environment: dict[str, str], plant: Path) -> None:
-    """In the background of a script Ctrl-C is not ours, under nohup a closed terminal; a polite kill always ends it."""
-    ignoring = "trap '' INT HUP; exec penstock tail plant/readings -f -n 1"
-    with subprocess.Popen(["bash", "-c", ignoring], cwd=plant, env=environment, stdout=subprocess.PIPE) as process:
-        assert process.stdout is not None
-        assert process.stdout.readline() == b"21.2\n"
-        process.send_signal(signal.SIGINT)
-        process.send_signal(signal.SIGHUP)
-        process.send_signal(signal.SIGTERM)
-        assert process.wait(timeout=PATIENCE_S) == 130
-    with penstock.connect(plant / "penstock-data") as store:
-        assert store.reader_groups() == ["dashboard"]
+    shared.seal_stream("a/b")
+    assert list(events) == []
 
 
 @pytest.mark.parametrize(

@@ -44,8 +44,9 @@ OWN, OTHER = "own/readings", "other/readings"
 ROLES: Final[dict[str, set[str]]] = {
     "nobody": set(),
     "read": {"read"},
+    "consume": {"read", "consume"},
     "write": {"write"},
-    "admin": {"read", "write", "admin"},
+    "admin": {"read", "consume", "write", "admin"},
 }
 
 
@@ -307,7 +308,7 @@ def test_what_is_open_asks_again_with_every_call(guarded: tuple[Server, Users], 
 def test_lists_tell_only_of_what_may_be_read(guarded: tuple[Server, Users], role: str) -> None:
     """A name may be a secret, too."""
     server, _ = guarded
-    readable = role in ("read", "admin")
+    readable = "read" in ROLES[role]
     with as_user(server, role) as store:
         assert [info.name for info in store.streams()] == ([OWN] if readable else [])
         assert store.reader_groups() == (["own"] if readable else [])

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from penstock import Store
+    from penstock.server._users import Permission
 
 OUT: Final = "plant/out"
 EVENTS: Final = [b"%d" % number * 100 for number in range(2000)]
@@ -55,6 +56,10 @@ class Service:
     def by_token(self, user: str) -> dict[str, str]:
         """Return the options of somebody who has a token."""
         return {"store": self.address, "token": self._users.token(user, 3600)}
+
+    def grant(self, user: str, permission: Permission, pattern: str) -> None:
+        """Grant a user something more."""
+        self._users.grant(user, permission, pattern)
 
     def store(self) -> Store:
         """Open the store as somebody who may do everything."""
@@ -236,6 +241,23 @@ def test_who_is_not_known_is_told_so(spark: SparkSession, service: Service, tmp_
         assert isinstance(told, kind)
         assert words in str(told)
         assert PASSWORD not in str(failed.value)
+
+
+def test_a_query_of_a_user_who_may_only_read_changes_nothing(
+    spark: SparkSession, service: Service, tmp_path: Path
+) -> None:
+    """A registered consumer decides what is kept, so it takes a permission; a query with a name asks for one."""
+    fill(service)
+    anna, bert = map(service.options, ("anna", "bert"))
+    copy_all(spark, anna, bert, tmp_path / "one")
+    with service.store() as store:
+        assert store.consumers(STREAM) == {}
+        with pytest.raises(PySparkException) as failed:
+            copy_all(spark, anna | {"consumer": "copy"}, bert, tmp_path / "two")
+        assert isinstance(told_by(failed.value), NotPermitted)
+        service.grant("anna", "consume", STREAM)
+        copy_all(spark, anna | {"consumer": "copy"}, bert, tmp_path / "two")
+        assert store.consumers(STREAM).keys() == {"copy"}
 
 
 def test_what_is_not_granted_is_refused(spark: SparkSession, service: Service, tmp_path: Path) -> None:

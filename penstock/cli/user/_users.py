@@ -28,7 +28,8 @@ FolderOption = Annotated[
 ]
 NameArgument = Annotated[str, typer.Argument(metavar="USER", help="The user's name.")]
 PermissionArgument = Annotated[
-    Literal["read", "write", "admin"], typer.Argument(help="The permission; admin includes read and write.")
+    Literal["read", "consume", "write", "admin"],
+    typer.Argument(help="The permission; consume includes read, and admin includes all."),
 ]
 PatternArgument = Annotated[str, typer.Argument(metavar="PATTERN", help="The streams: '*', 'scope/*' or scope/name.")]
 

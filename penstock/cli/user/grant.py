@@ -11,6 +11,6 @@ EXAMPLE = "penstock user grant anna write 'plant/*'"
 def grant(
     name: NameArgument, permission: PermissionArgument, pattern: PatternArgument, *, store: FolderOption = STORE_DEFAULT
 ) -> None:
-    """Allow a user to read, write or administer streams; everything else is denied."""
+    """Allow a user to read, consume, write or administer streams; everything else is denied."""
     open_users(store).grant(name, permission, pattern)
     typer.echo(f"{name}: may {permission} {pattern}")

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 __all__ = ["OPERATIONS", "About", "Operation", "Permission", "declare", "parse"]
 
-Permission = Literal["read", "write", "admin"]
+Permission = Literal["read", "consume", "write", "admin"]
 About = Literal["stream", "streams", "group", "transaction", "pointer", "open", "store", "chosen"]
 """The first argument names a stream, a group, a transaction, an event, or something open; the second names streams;
 the call is about the whole store; or nothing is checked: the answer is filtered, or something is only closed."""

@@ -17,7 +17,7 @@ class List(Operation):
     """List the groups all of whose streams the user may read."""
 
 
-@declare("create_reader_group", "read", "streams")
+@declare("create_reader_group", "consume", "streams")
 class Create(Operation):
     """Create a group; repeated, it might find the one that it has created itself."""
 
@@ -75,7 +75,7 @@ class CurrentTimeWindow(_OfGroup):
     stream: StreamName | None
 
 
-@declare("group.reader_offline", "read", "group")
+@declare("group.reader_offline", "consume", "group")
 class ReaderOffline(_OfGroup):
     """End a reader that does not answer."""
 
@@ -83,7 +83,7 @@ class ReaderOffline(_OfGroup):
     position: ReaderPosition | None
 
 
-@declare("group.checkpoint", "read", "group")
+@declare("group.checkpoint", "consume", "group")
 class Checkpoint(_OfGroup):
     """Have all readers of a group come to a checkpoint."""
 
@@ -91,13 +91,13 @@ class Checkpoint(_OfGroup):
     timeout: Timeout | None
 
 
-@declare("group.reset", "read", "group")
+@declare("group.reset", "consume", "group")
 class Reset(_OfGroup):
     """Let a group read on from another place, without its readers."""
 
     to: GroupPlace
 
 
-@declare("group.delete", "read", "group")
+@declare("group.delete", "consume", "group")
 class Delete(_OfGroup):
     """Delete a group."""

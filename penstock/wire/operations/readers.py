@@ -10,7 +10,7 @@ class _OfReader(Operation):
     reader: Number
 
 
-@declare("reader.open", "read", "group", repeats=True)
+@declare("reader.open", "consume", "group", repeats=True)
 class Open(Operation):
     """Join a group; a reader that was a member before sends the epoch of the group, and where it was."""
 
@@ -27,7 +27,7 @@ class Finished(Operation):
     group: GroupName
 
 
-@declare("reader.sync", "read", "open", repeats=True)
+@declare("reader.sync", "consume", "open", repeats=True)
 class Sync(_OfReader):
     """Come to a checkpoint, release and take segments."""
 
@@ -36,7 +36,7 @@ class Sync(_OfReader):
     passing: bool
 
 
-@declare("reader.places", "read", "open", repeats=True)
+@declare("reader.places", "consume", "open", repeats=True)
 class Report(_OfReader):
     """Report where a reader is, without and with what it has returned last."""
 
@@ -44,7 +44,7 @@ class Report(_OfReader):
     returned: Places
 
 
-@declare("reader.record", "read", "open", repeats=True)
+@declare("reader.record", "consume", "open", repeats=True)
 class Record(_OfReader):
     """Record where a reader is."""
 
@@ -52,7 +52,7 @@ class Record(_OfReader):
     durable: bool
 
 
-@declare("reader.finish_segment", "read", "open", repeats=True)
+@declare("reader.finish_segment", "consume", "open", repeats=True)
 class FinishSegment(_OfReader):
     """Record that a segment is read to its end."""
 
@@ -61,7 +61,7 @@ class FinishSegment(_OfReader):
     place: Number
 
 
-@declare("reader.note_told", "read", "open", repeats=True)
+@declare("reader.note_told", "consume", "open", repeats=True)
 class NoteTold(_OfReader):
     """Note that a reader has reported the loss of segments."""
 

@@ -164,7 +164,7 @@ class Times(Operation):
 # Consumers
 
 
-@declare("register_consumer", "read", repeats=True)
+@declare("register_consumer", "consume", repeats=True)
 class RegisterConsumer(_OfStream):
     """Register a consumer, for which retention by consumption waits."""
 
@@ -178,7 +178,7 @@ class Consumers(_OfStream):
     """Return the consumers of a stream, and how far each has come."""
 
 
-@declare("unregister_consumer", "read", repeats=True)
+@declare("unregister_consumer", "consume", repeats=True)
 class UnregisterConsumer(_OfStream):
     """Forget a consumer."""
 
