@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 __all__ = ["ServerFinder"]
 
 _PORT: Final = 7367
+_NOT_COMPRESSED: Final = 1  # a set of algorithms; gRPC would unpack a message before anything sees how large it is
 _FRAME_SIZE: Final = 1 << 20  # a block comes in one or two pieces, not in sixty-four
 _KEEPALIVE_MS: Final = 330_000  # gRPC closes connections that ping more often than every five minutes
 _ANSWER_MS: Final = 10_000  # also for what the other machine's system has to confirm: that is noticed with every call
@@ -51,6 +52,7 @@ class ServerFinder:
         self._location = f"{'grpc+tls' if self._is_tls else 'grpc'}://{self._host}:{self._port}"
         self._options: dict[str, Any] = {
             "generic_options": [
+                ("grpc.compression_enabled_algorithms_bitset", _NOT_COMPRESSED),
                 ("grpc.http2.max_frame_size", _FRAME_SIZE),
                 ("grpc.keepalive_time_ms", _KEEPALIVE_MS),
                 ("grpc.keepalive_timeout_ms", _ANSWER_MS),

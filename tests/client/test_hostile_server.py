@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -13,11 +16,32 @@ from penstock.embedded import open_store
 from penstock.errors import PenstockError, ServerError, StreamCorrupt
 from penstock.server import FlightService
 from penstock.wire import BLOCKS
+from tests.server.apart import memory_peak
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
 STREAM: Final = "plant/readings"
+BOMB: Final = """
+import grpc
+from concurrent.futures import ThreadPoolExecutor
+
+def zeros(request, context):
+    yield bytes(256 << 20)
+
+service = "arrow.flight.protocol.FlightService"
+methods = {
+    "DoAction": grpc.unary_stream_rpc_method_handler(zeros),
+    "DoExchange": grpc.stream_stream_rpc_method_handler(zeros),
+}
+options = [("grpc.max_send_message_length", -1)]
+server = grpc.server(ThreadPoolExecutor(2), compression=grpc.Compression.Gzip, options=options)
+server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(service, methods),))
+port = server.add_insecure_port("127.0.0.1:0")
+server.start()
+print(port, flush=True)
+server.wait_for_termination()
+"""
 ONE: Final = (pa.array([0]), pa.array([b"a block that is none"]), pa.array([0]))
 
 
@@ -57,3 +81,19 @@ def test_what_a_server_sends_in_place_of_a_block_is_refused(sent: pa.RecordBatch
         with penstock.connect(f"penstock://127.0.0.1:{service.port}") as far, pytest.raises(error):
             list(far.read(STREAM))
         service.shutdown()
+
+
+def test_a_compressed_message_is_not_unpacked() -> None:
+    """256 KiB of a hostile server would become 256 MiB here, before anything could see how large it is."""
+    server = subprocess.Popen([sys.executable, "-c", BOMB], stdout=subprocess.PIPE, text=True)
+    assert server.stdout is not None
+    with server.stdout:
+        try:
+            port = int(server.stdout.readline())
+            before = memory_peak(os.getpid())
+            with pytest.raises(ServerError, match="'gzip' is disabled"):
+                penstock.connect(f"penstock://127.0.0.1:{port}")
+            assert memory_peak(os.getpid()) - before < 128 << 20
+        finally:
+            server.kill()
+            server.wait()
