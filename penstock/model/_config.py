@@ -7,7 +7,7 @@ are.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final, Literal
+from typing import Annotated, Final, Literal
 
 import msgspec
 
@@ -33,6 +33,7 @@ __all__ = [
     "check_segments",
 ]
 
+_Name = Annotated[str, msgspec.Meta(max_length=255)]  # as decoded
 SEGMENTS_MAX: Final = 10_000
 _TAG_SIZE_MAX: Final = 256
 _TAGS_MAX: Final = 128
@@ -174,8 +175,8 @@ class StreamInfo:
 class Checkpoint:
     """The positions of all readers of a group at one moment: a cut of each of its streams."""
 
-    name: str
-    group: str
+    name: _Name
+    group: _Name
     cuts: tuple[StreamCut, ...]
 
 

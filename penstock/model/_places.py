@@ -9,7 +9,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from typing import TYPE_CHECKING, Final, Literal, TypeGuard
+from typing import TYPE_CHECKING, Annotated, Final, Literal, TypeGuard
 
 import msgspec
 
@@ -39,6 +39,7 @@ __all__ = [
 
 _UID: Final = re.compile(r"[0-9a-f]{32}")
 UID_SIZE: Final = 16
+_StreamName = Annotated[str, msgspec.Meta(max_length=511)]  # as decoded: a scope and a name, of 255 each
 _PLACE: Final = re.compile(r"([0-9]{1,18})@([0-9]{1,18})")
 TIME_MAX: Final = 253_402_300_799_999  # the end of the year 9999: a later time was given in other units
 _SECONDS: Final = range(10**9, 10**11)  # seconds from 2001 on; as milliseconds they lie in the years 1970 to 1973
@@ -86,7 +87,7 @@ class PlogId(msgspec.Struct, frozen=True, order=True, cache_hash=True):
 class EventPointer:
     """The place of an event. ``str()`` gives ``scope/name:segment@offset``, :meth:`parse` reads it."""
 
-    stream: str
+    stream: _StreamName
     segment_id: int
     offset: int
 
@@ -115,7 +116,7 @@ class StreamCut:
     ``str()`` gives ``scope/name:segment@offset,segment@offset``, :meth:`parse` reads it.
     """
 
-    stream: str
+    stream: _StreamName
     places: tuple[tuple[int, int], ...]
 
     def __post_init__(self) -> None:
@@ -189,7 +190,7 @@ class Position:
 class SegmentRange:
     """A part of one segment, from ``start`` up to ``end``: the share of one of many parallel readers."""
 
-    stream: str
+    stream: _StreamName
     segment_id: int
     start: int
     end: int

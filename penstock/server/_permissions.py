@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 from pyarrow import flight
 
 from penstock.errors import NotAuthenticated, NotPermitted, ServerError
+from penstock.server._session import Handle
 from penstock.stream import LocalTransaction, PreparedTransaction
 from penstock.wire import BUSY, pack_error
 
@@ -173,7 +174,7 @@ _ABOUT: Final[Mapping[About, Callable[[Session, Any], Iterable[str]]]] = {
     "streams": lambda _, call: call.streams,
     "group": _of_group,
     "transaction": _of_transaction,
-    "open": lambda session, call: session.get(call.subject, object).streams,
+    "open": lambda session, call: session.get(call.subject, Handle).streams,
     "store": lambda *_: ["*"],
     "chosen": lambda *_: [],
 }

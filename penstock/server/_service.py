@@ -19,6 +19,7 @@ from pyarrow import flight
 
 from penstock import forks
 from penstock.errors import BadArgument, NoSuchStream, NotAuthenticated, PenstockError, ServerError
+from penstock.model import shown
 from penstock.server import _plain as plain
 from penstock.server._blocks import Blocks
 from penstock.server._calls import Calls
@@ -31,7 +32,7 @@ from penstock.server._session import Session, SessionOver
 from penstock.server._writers import ClientWriter
 from penstock.stream import READ_SCHEMA
 from penstock.stream.format import check_arrow
-from penstock.wire import BLOCKS, NOT_BEGUN, PROTOCOL, operations, pack, pack_error, unpack_call
+from penstock.wire import BLOCKS, NOT_BEGUN, PROTOCOL, operations, pack, pack_refusal, unpack_call
 from penstock.wire.operations import sessions, streams, writers
 
 if TYPE_CHECKING:
@@ -52,7 +53,7 @@ _UNIX: Final = "grpc+unix://"
 _Action = tuple[str, list[Any]]  # a session, and the arguments
 _Ticket = tuple[Literal["blocks"], str, list[Any]]
 _Append = tuple[Literal["append"], str, Any]
-_Exchange = tuple[Literal["session"], int, Any]
+_Exchange = tuple[Literal["session"], Any, Any]
 SESSIONS_MAX: Final = 1_000
 _logger: Final = logging.getLogger("penstock.server")
 
@@ -249,7 +250,7 @@ class FlightService(flight.FlightServerBase):  # type: ignore[misc]
             with _errors_sent(session):
                 _, version, before = _understood(descriptor.command, _Exchange)
                 if version != PROTOCOL:
-                    raise ServerError(f"this server speaks version {PROTOCOL} of the protocol, not {version}")
+                    raise ServerError(f"this server speaks version {PROTOCOL} of the protocol, not {shown(version)}")
                 call = sessions.Begin.of([version, before])
                 older = None if call.before is None else self._sessions.get(call.before)
                 if older is not None and older.user == session.user:
@@ -389,6 +390,11 @@ def _understood(data: bytes | memoryview, form: Any) -> Any:  # noqa: ANN401 - a
         return unpack_call(data, form)
 
 
+def _refusal(error: PenstockError) -> flight.FlightServerError:
+    text, packed = pack_refusal(error)
+    return flight.FlightServerError(text, extra_info=packed)
+
+
 class _all_errors_sent:  # noqa: N801 - as the next one
     """Send Penstock's errors as they are; of others send nothing that shows the inside of the server."""
 
@@ -405,7 +411,7 @@ class _all_errors_sent:  # noqa: N801 - as the next one
             sent = ServerError("the server does not understand this call, or failed at it: see its log")
             is_usual = isinstance(error, pa.ArrowException | OSError)  # when a client goes in the middle of something
             _logger.log(logging.DEBUG if is_usual else logging.WARNING, "a call failed", exc_info=error)
-        raise flight.FlightServerError(str(sent), extra_info=pack_error(sent)) from error
+        raise _refusal(sent) from error
 
 
 class _errors_sent:  # noqa: N801 - reads like a word in a with statement
@@ -422,4 +428,4 @@ class _errors_sent:  # noqa: N801 - reads like a word in a with statement
         if isinstance(error, PenstockError):
             if self._session is not None and self._session.is_over:
                 raise SessionOver("the session is over") from error
-            raise flight.FlightServerError(str(error), extra_info=pack_error(error)) from error
+            raise _refusal(error) from error

@@ -12,7 +12,7 @@ import logging
 import math
 import secrets
 import threading
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Protocol, runtime_checkable
 
 from pyarrow import flight
 
@@ -22,14 +22,14 @@ from penstock.stream.segment import WakeUp
 from penstock.wire import ARE_YOU_THERE, ByteBudget, pack
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from penstock.server._permissions import Principal
     from penstock.stream import Engine
     from penstock.stream.catalog import Key, StreamState
     from penstock.stream.segment import Segment
 
-__all__ = ["Session", "SessionOver", "update_of"]
+__all__ = ["Handle", "Session", "SessionOver", "update_of"]
 
 _OPEN_MAX: Final = 100_000  # things that a client may have open at once
 _ENDED_MAX: Final = 1_000  # things of which is kept why they ended
@@ -39,6 +39,15 @@ _logger: Final = logging.getLogger("penstock.server")
 
 SessionOver = flight.FlightUnavailableError
 """The error of a call after which the client connects again."""
+
+
+@runtime_checkable
+class Handle(Protocol):
+    """A writer or a reader that a client has open."""
+
+    @property
+    def streams(self) -> Sequence[str]:
+        """The streams that it writes to, or reads."""
 
 
 class Session:

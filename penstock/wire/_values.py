@@ -36,6 +36,7 @@ __all__ = [
     "pack",
     "pack_error",
     "pack_plain",
+    "pack_refusal",
     "unpack",
     "unpack_call",
     "unpack_error",
@@ -76,6 +77,9 @@ APPENDS: Final = pa.schema(
 BLOCKS: Final = pa.schema([("start", pa.int64()), ("block", pa.binary()), ("commit_ms", pa.int64())])
 ENDED: Final = -1  # in place of where a block begins: its segment takes no more
 BLOCKS_MAX: Final = 64  # that are acknowledged together
+_MESSAGE_SIZE_MAX: Final = 500  # for other clients than ours; up to three bytes each on the wire
+_TEXT_SIZE_MAX: Final = 1_500
+_FIELDS_SIZE_MAX: Final = 2_500  # of all together; gRPC hangs up when its headers have more than 8 KiB
 _BOUNDS: Final = struct.Struct("<ii")
 _UNREADABLE: Final = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 _encoder: Final = msgspec.msgpack.Encoder()
@@ -197,6 +201,26 @@ def pack_error(error: PenstockError) -> bytes:
     """Return an error as bytes; its text includes the cause."""
     fields = {name: one for name, one in vars(error).items() if _can_be_sent(one)}
     return pack([type(error).__name__, str(error), fields])
+
+
+def pack_refusal(error: PenstockError) -> tuple[str, bytes]:
+    """Return the text of an error, and the error as bytes, both short: gRPC sends a refusal among its headers.
+
+    A long text is cut off, and large fields, like the cut of a stream with very many segments, are None.
+    """
+    sizes = {name: len(pack(value)) for name, value in vars(error).items() if _can_be_sent(value)}
+    kept, left = dict.fromkeys(sizes), _FIELDS_SIZE_MAX
+    for name in sorted(sizes, key=lambda name: sizes[name]):
+        left -= sizes[name]
+        if left >= 0:
+            kept[name] = vars(error)[name]
+    text = str(error)
+    return _cut_off(text, _MESSAGE_SIZE_MAX), pack([type(error).__name__, _cut_off(text, _TEXT_SIZE_MAX), kept])
+
+
+def _cut_off(text: str, size: int) -> str:
+    data = text.encode(errors="replace")
+    return text if len(data) <= size else data[:size].decode(errors="ignore") + "..."
 
 
 def _can_be_sent(value: object) -> bool:

@@ -31,16 +31,17 @@ VALUES: Final[list[Any]] = [
 ]
 
 
-def legal_call(kind: type[Operation], *first: object) -> Operation:
-    """Return a call whose first arguments are these, and whose others are the first values that are legal there."""
+def legal_call(kind: type[Operation], *first: object, **known: object) -> Operation:
+    """Return a call whose first arguments, or those of these names, are given; the others are legal values."""
     args = list(first)
     while len(args) < len(kind.__struct_fields__):
-        args.append(next(value for value in VALUES if _fits(kind, args, value)))
+        name = kind.__struct_fields__[len(args)]
+        args.append(known[name] if name in known else next(value for value in VALUES if fits(kind, args, value)))
     return kind(*args)
 
 
-def _fits(kind: type[Operation], args: list[object], value: object) -> bool:
-    """Whether a value is legal as the next argument: then a refusal names a later one."""
+def fits(kind: type[Operation], args: list[object], value: object) -> bool:
+    """Whether a value is legal behind these arguments: then a refusal names a later one."""
     name = kind.__struct_fields__[len(args)]
     rest = [object()] * (len(kind.__struct_fields__) - len(args) - 1)
     try:

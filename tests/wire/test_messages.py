@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock import errors, model
-from penstock.errors import BadArgument, DataTruncated, NoSuchStream, PenstockError, ServerError
+from penstock.errors import BadArgument, DataTruncated, NoSuchStream, PenstockError, ServerError, WrongCut
 from penstock.model import EventPointer, SegmentRange, StreamConfig, StreamCut, Watermark
-from penstock.wire import pack, pack_error, pack_plain, unpack, unpack_call, unpack_error
+from penstock.wire import pack, pack_error, pack_plain, pack_refusal, unpack, unpack_call, unpack_error
 
 PLAIN = (
     st.none()
@@ -93,3 +93,23 @@ def test_no_class_but_an_error_is_made_from_what_came() -> None:
     """Whatever a server sends is data: a name of something else in the same module is not called."""
     for name in ("annotations", "TYPE_CHECKING", *(one for one in vars(errors) if one.startswith("__"))):
         assert type(unpack_error(pack([name, "text", {}]))) is ServerError
+
+
+@pytest.mark.parametrize("text", ["x" * 10_000_000, "\u20ac" * 1_000_000])
+def test_a_refusal_is_short_enough_to_arrive(text: str) -> None:
+    """GRPC sends it among its headers, and hangs up if they have more than 8 KiB."""
+    cut = StreamCut.of("a/b", {number: number << 20 for number in range(10_000)})
+    message, packed = pack_refusal(WrongCut("a/b", cut, reason=text))
+    assert 3 * len(message.encode()) + 4 / 3 * len(packed) < 7_000
+    told: Any = unpack_error(packed)
+    assert (type(told), told.stream, told.cut) == (WrongCut, "a/b", None)
+    assert str(told).endswith("...")
+
+
+def test_a_refusal_of_a_usual_size_is_told_as_it_is() -> None:
+    """Programs read the fields of errors."""
+    error = WrongCut("a/b", StreamCut.of("a/b", {number: number << 20 for number in range(100)}), reason="so")
+    message, packed = pack_refusal(error)
+    told = unpack_error(packed)
+    assert vars(told) == vars(error)
+    assert str(error).startswith(message.removesuffix("..."))
