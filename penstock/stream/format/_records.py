@@ -24,6 +24,7 @@ from penstock.stream.format._group_records import (
 from penstock.stream.format._stream_records import (
     Committing,
     ConsumerMoved,
+    Number,
     Offsets,
     Prepared,
     StreamCreated,
@@ -62,7 +63,7 @@ __all__ = [
 class SnapshotBegin(msgspec.Struct, tag="begin", array_like=True, frozen=True):
     """All that comes before does not count; ``next_uid`` is for the next new stream."""
 
-    next_uid: int
+    next_uid: Number
 
 
 class SegmentFull(msgspec.Struct, array_like=True, frozen=True):
@@ -82,11 +83,11 @@ class StreamFull(msgspec.Struct, tag="stream-full", array_like=True, frozen=True
     """All there is to know of a stream."""
 
     stream: str
-    uid: int
+    uid: Number
     config: StreamConfig
     sealed: bool
-    epoch: int
-    next_segment: int
+    epoch: Number
+    next_segment: Number
     segments: list[SegmentFull]
     head: Offsets
     scaled_ms: int

@@ -19,6 +19,7 @@ __all__ = [
     "ConsumerMoved",
     "CopiedPart",
     "LoggedPart",
+    "Number",
     "Offsets",
     "Prepared",
     "PreparedPart",
@@ -37,8 +38,8 @@ __all__ = [
     "WritersForgotten",
 ]
 
-_Number = Annotated[int, msgspec.Meta(ge=0, le=NUMBER_MAX)]
-Offsets = dict[_Number, _Number]
+Number = Annotated[int, msgspec.Meta(ge=0, le=NUMBER_MAX)]
+Offsets = dict[Number, Number]
 """An offset by segment."""
 NO_SEGMENT: Final = -1
 
@@ -47,7 +48,7 @@ class StreamCreated(msgspec.Struct, tag="created", array_like=True, frozen=True)
     """A new stream; ``uid`` is its number in this store, never given twice."""
 
     stream: str
-    uid: int
+    uid: Annotated[int, msgspec.Meta(ge=0, lt=NUMBER_MAX)]  # one more can be stored, too
     segments: Annotated[int, msgspec.Meta(ge=1, le=SEGMENTS_MAX)]
     config: StreamConfig
 
