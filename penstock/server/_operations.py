@@ -11,7 +11,7 @@ from penstock.errors import BadArgument, NoSuchGroup, NoSuchStream, ReaderInUse,
 from penstock.model import check_name
 from penstock.server import _transactions
 from penstock.server._direct_access import end_probe, make_probe
-from penstock.server._permissions import check_writer_id
+from penstock.server._permissions import ANONYMOUS, check_consumer, check_writer_id, may_see
 from penstock.server._readers import ClientReader
 from penstock.server._session import update_of
 from penstock.server._writers import ClientWriter, LargeUpload
@@ -34,9 +34,21 @@ def _of_store(name: str) -> Callable[..., Any]:
     return lambda session, *args: getattr(session.store, name)(*args)
 
 
-def _register_consumer(session: Session, *args: Any) -> None:  # noqa: ANN401 - the store checks them
-    *place, lease_s = args
-    session.store.register_consumer(*place, lease_s=lease_s)
+def _register_consumer(session: Session, stream: str, consumer: str, cut: Any, lease_s: float | None) -> None:  # noqa: ANN401
+    with session.store.catalog.lock:
+        check_consumer(session, stream, consumer, streams.RegisterConsumer.operation)
+        session.store.registered.register(stream, consumer, cut, lease_s=lease_s, user=_owner_of_new(session))
+
+
+def _unregister_consumer(session: Session, stream: str, consumer: str) -> None:
+    with session.store.catalog.lock:
+        check_consumer(session, stream, consumer, streams.UnregisterConsumer.operation)
+        session.store.unregister_consumer(stream, consumer)
+
+
+def _owner_of_new(session: Session) -> str | None:
+    """Return the user that what is created here belongs to."""
+    return None if session.principal is ANONYMOUS else session.user
 
 
 def _of_group(name: str) -> Callable[..., Any]:
@@ -56,11 +68,9 @@ def _streams(session: Session, scope: str | None) -> list[Any]:
 
 
 def _groups(session: Session) -> list[str]:
-    return [name for name in session.store.reader_groups() if _may_read(session, name)]
-
-
-def _may_read(session: Session, group: str) -> bool:
-    return all(session.principal.may("read", stream) for stream in session.store.reader_group(group).streams)
+    with session.store.catalog.lock:
+        groups = [session.store.catalog.groups[name] for name in session.store.reader_groups()]
+    return [group.name for group in groups if may_see(session.principal, group)]
 
 
 def _create_stream(session: Session, name: str, segments: int | None, config: Any, exist_ok: bool) -> Any:  # noqa: ANN401
@@ -68,7 +78,7 @@ def _create_stream(session: Session, name: str, segments: int | None, config: An
 
 
 def _create_group(session: Session, name: str, streams: Any, start: Any, end: Any, exist_ok: bool) -> None:  # noqa: ANN401, PLR0917
-    session.store.create_reader_group(name, streams, start, end, exist_ok=exist_ok)
+    session.store.groups.create(name, streams, start, end, exist_ok=exist_ok, owner=_owner_of_new(session))
 
 
 def _cut_at_time(session: Session, name: str, time: int, bound: Any, by: Any) -> Any:  # noqa: ANN401
@@ -302,7 +312,7 @@ HANDLERS: Final[dict[type[Operation], Callable[..., Any]]] = {
     streams.TimeWindow: _of_store("time_window"),
     streams.RegisterConsumer: _register_consumer,
     streams.Consumers: _of_store("consumers"),
-    streams.UnregisterConsumer: _of_store("unregister_consumer"),
+    streams.UnregisterConsumer: _unregister_consumer,
     streams.Maintain: _of_store("maintain"),
     streams.SegmentAt: _segment_at,
     streams.Watch: lambda session, *key: session.watch(key),

@@ -9,15 +9,17 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from pyarrow import flight
 
-from penstock.errors import NotAuthenticated, NotPermitted, ServerError
+from penstock.errors import NoSuchGroup, NoSuchTransaction, NotAuthenticated, NotPermitted, ServerError
 from penstock.server._session import Handle
 from penstock.stream import LocalTransaction, PreparedTransaction
 from penstock.wire import BUSY, pack_error
+from penstock.wire.operations import readers
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from penstock.server._session import Session
+    from penstock.stream.catalog import GroupState
     from penstock.wire.operations import About, Operation, Permission
 
 __all__ = [
@@ -27,8 +29,10 @@ __all__ = [
     "Principal",
     "asking",
     "check",
+    "check_consumer",
     "check_stream",
     "check_writer_id",
+    "may_see",
     "principal_of",
     "user_of",
 ]
@@ -127,8 +131,10 @@ def check(session: Session, principal: Principal, call: Operation) -> None:
         return
     if principal.name != session.user:
         raise NotPermitted(principal.name, act="use the session of another user", advice="connect as this user")
-    for stream in _ABOUT[call.about](session, call):
+    for stream in _ABOUT[call.about](session, principal, call):
         check_stream(principal, call.needs, stream)
+    if call.about == "group" and call.needs == "consume":
+        _check_group(session, principal, call)
 
 
 def check_stream(principal: Principal, permission: Permission, stream: str) -> None:
@@ -148,33 +154,71 @@ def check_writer_id(session: Session, stream: str, writer_id: str | None) -> Non
     if principal is ANONYMOUS or writer_id is None:
         return
     owner = session.store.writer_ids.claim(stream, writer_id, principal.name)
-    if owner == principal.name:
-        return
-    if not principal.may("admin", stream):
-        act = f"use the writer id {writer_id} of {stream}, which belongs to another user"
-        raise NotPermitted(principal.name, act=act, advice="choose another id")
-    used = {"user": principal.name, "stream": stream, "writer": writer_id, "owner": owner}
-    _logger.info("an administrator uses the writer id of another user", extra=used)
+    if owner != principal.name:
+        used = {"stream": stream, "writer": writer_id, "owner": owner}
+        _check_administers(principal, [stream], "writer id", f"{writer_id} of {stream}", used)
 
 
-def _of_group(session: Session, call: Operation) -> Iterable[str]:
-    return session.store.reader_group(call.subject).streams
+def _check_group(session: Session, principal: Principal, call: Operation) -> None:
+    """Refuse to change a group that belongs to another user; one without an owner belongs to its first reader."""
+    group = session.store.catalog.group(call.subject)
+    owner = group.owner
+    if isinstance(call, readers.Open):
+        owner = session.store.groups.claim(group.name, principal.name)
+    if owner not in (None, principal.name):
+        used = {"group": group.name, "operation": call.operation, "owner": owner}
+        _check_administers(principal, group.streams or ["*"], "reader group", group.name, used)
 
 
-def _of_transaction(session: Session, call: Operation) -> Iterable[str]:
+def check_consumer(session: Session, stream: str, consumer: str, operation: str) -> None:
+    """Refuse to change a consumer that belongs to another user; the caller holds the lock of the catalog."""
+    principal, owner = session.principal, session.store.registered.owner(stream, consumer)
+    if principal is not ANONYMOUS and owner not in (None, principal.name):
+        used = {"stream": stream, "consumer": consumer, "operation": operation, "owner": owner}
+        _check_administers(principal, [stream], "consumer", f"{consumer} of {stream}", used)
+
+
+def _check_administers(
+    principal: Principal, streams: Iterable[str], kind: str, name: str, used: Mapping[str, str | None]
+) -> None:
+    """Refuse something of another user, unless this one may administer its streams; the log says so then."""
+    if not all(principal.may("admin", stream) for stream in streams):
+        act = f"use the {kind} {name}, which belongs to another user"
+        raise NotPermitted(principal.name, act=act, advice="choose another name, or ask an administrator")
+    _logger.info("an administrator uses the %s of another user", kind, extra={"user": principal.name, **used})
+
+
+def may_see(principal: Principal, group: GroupState) -> bool:
+    """Whether a user may know of a group: it is the user's own, or the user may read all of its streams."""
+    return group.owner == principal.name or all(principal.may("read", one) for one in group.streams or ["*"])
+
+
+def _of_group(session: Session, principal: Principal, call: Operation) -> Iterable[str]:
+    """Return the streams of a group. For a user who may not know of it, it is not there."""
+    session.store.reader_group(call.subject)
+    group = session.store.catalog.group(call.subject)
+    if not may_see(principal, group):
+        raise NoSuchGroup(group.name)
+    return list(group.streams)
+
+
+def _of_transaction(session: Session, principal: Principal, call: Operation) -> Iterable[str]:
+    """Return the stream of a transaction. For a user who may not know of the stream, the transaction is not there."""
     found = session.store.transactions.get(call.subject)
-    if isinstance(found, LocalTransaction | PreparedTransaction):
-        return [found.stream]
-    return []  # the answer only says how it has ended
+    if not isinstance(found, LocalTransaction | PreparedTransaction):
+        return []  # the answer only says how it has ended
+    if not (principal.may("read", found.stream) or principal.may("write", found.stream)):
+        raise NoSuchTransaction(call.subject)
+    return [found.stream]
 
 
-_ABOUT: Final[Mapping[About, Callable[[Session, Any], Iterable[str]]]] = {
-    "stream": lambda _, call: [call.subject],
-    "pointer": lambda _, call: [call.subject.stream],
-    "streams": lambda _, call: call.streams,
+_ABOUT: Final[Mapping[About, Callable[[Session, Principal, Any], Iterable[str]]]] = {
+    "stream": lambda _, __, call: [call.subject],
+    "pointer": lambda _, __, call: [call.subject.stream],
+    "streams": lambda _, __, call: call.streams,
     "group": _of_group,
     "transaction": _of_transaction,
-    "open": lambda session, call: session.get(call.subject, Handle).streams,
+    "open": lambda session, _, call: session.get(call.subject, Handle).streams,
     "store": lambda *_: ["*"],
     "chosen": lambda *_: [],
 }

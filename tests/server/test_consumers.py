@@ -9,10 +9,12 @@ import pytest
 import penstock
 from penstock.cli.tail import _follow
 from penstock.embedded import open_store
-from penstock.errors import NotPermitted
+from penstock.errors import GroupExists, NoSuchGroup, NotPermitted, PenstockError
 from penstock.model import ByConsumption, StreamConfig
 from penstock.server import Config, Server
 from penstock.server._users import USERS_FILE, Users
+from penstock.wire.operations import OPERATIONS, groups
+from tests.server.samples import legal_call
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -22,6 +24,7 @@ if TYPE_CHECKING:
     from penstock.client import RemoteStore
 
 STREAM: Final = "plant/readings"
+SECRET: Final = "plans/secret"
 
 
 @pytest.fixture
@@ -32,6 +35,7 @@ def folder(tmp_path: Path) -> Path:
         store.create_stream(STREAM, config=StreamConfig(retention=ByConsumption()))
         with store.writer(STREAM) as writer:
             writer.write_batch([b"a", b"b"])
+        store.create_stream(SECRET)
     users = Users.open(folder / USERS_FILE)
     for name, permission in (("anna", "consume"), ("berta", "consume"), ("reader", "read"), ("boss", "admin")):
         users.add(name, "secret")
@@ -87,3 +91,130 @@ def test_a_user_who_may_read_reads_and_follows_and_looks_at_groups(server: Serve
         assert store.reader_group("alarms").lag().events == 2
         assert store.reader_groups() == ["alarms"]
         assert store.consumers(STREAM) == {}
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_groups_and_consumers_are_not_for_other_users(server: Server, change: str) -> None:
+    """Another would read what was for its readers, or have retention delete it before they do."""
+    with as_user(server, "anna") as mine, as_user(server, "berta") as theirs:
+        mine.register_consumer(STREAM, "report", "head")
+        with mine.create_reader_group("alarms", [STREAM]).reader("one") as reader:
+            with pytest.raises(NotPermitted, match="which belongs to another user"):
+                CHANGES[change](theirs)
+            assert reader.read_batch()["event"].to_pylist() == [b"a", b"b"]  # type: ignore[index]
+        assert mine.consumers(STREAM) == {"report": mine.head(STREAM)}
+        assert theirs.reader_group("alarms").lag().events == 0, "to look at it is permitted"
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_an_administrator_may_change_those_of_others_which_is_logged(
+    server: Server, caplog: pytest.LogCaptureFixture, change: str
+) -> None:
+    """To end what its user has left behind; the log says who did what, and to whom."""
+    with as_user(server, "anna") as mine, as_user(server, "boss") as boss:
+        mine.register_consumer(STREAM, "report", "head")
+        with mine.create_reader_group("alarms", [STREAM]).reader("one"), caplog.at_level("INFO", "penstock.server"):
+            try:
+                CHANGES[change](boss)
+            except NotPermitted:
+                raise
+            except PenstockError:
+                pass  # a checkpoint that no reader comes to in no time
+    [said] = [record for record in caplog.records if "of another user" in record.message]
+    subject = {"consumer": "report"} if "register" in change else {"group": "alarms"}
+    assert ({"user": "boss", "owner": "anna"} | subject).items() <= vars(said).items()
+    assert said.operation  # type: ignore[attr-defined]
+
+
+def test_they_stay_their_users_after_a_restart_and_a_change_by_an_administrator(folder: Path) -> None:
+    """Also from a snapshot of the catalog, which is written in place of old records."""
+    with serving(folder) as server, as_user(server, "anna") as mine, as_user(server, "boss") as boss:
+        mine.create_reader_group("alarms", [STREAM])
+        boss.reader_group("alarms").reset("tail")
+        mine.register_consumer(STREAM, "report", "head")
+        boss.register_consumer(STREAM, "report", "tail", lease_s=3600)
+    for _ in range(2):
+        with serving(folder) as server, as_user(server, "anna") as mine, as_user(server, "berta") as theirs:
+            for change in ("register", "unregister", "join", "reset", "delete"):
+                with pytest.raises(NotPermitted):
+                    CHANGES[change](theirs)
+            mine.reader_group("alarms").reader("one").close()
+            mine.register_consumer(STREAM, "report", "head")
+        with open_store(folder) as engine:
+            engine.catalog._snapshot_at = 0
+            engine.update_stream(STREAM, StreamConfig(retention=ByConsumption()))
+
+
+def test_those_of_the_folder_belong_to_the_first_user_who_reads_with_them(folder: Path) -> None:
+    """A folder has one user without a name, who may do everything; so do stores from before there were owners."""
+    with penstock.connect(folder) as near:
+        near.create_reader_group("alarms", [STREAM])
+        near.register_consumer(STREAM, "report")
+    with serving(folder) as server, as_user(server, "anna") as mine, as_user(server, "berta") as theirs:
+        theirs.reader_group("alarms").reset("head")
+        mine.reader_group("alarms").reader("one").close()
+        mine.register_consumer(STREAM, "report")
+        for change in ("register", "join", "reset"):
+            with pytest.raises(NotPermitted):
+                CHANGES[change](theirs)
+        with penstock.connect(folder) as near:
+            for change in ("register", "join", "reset"):
+                CHANGES[change](near)
+        with pytest.raises(NotPermitted):
+            CHANGES["register"](theirs)
+
+
+def test_a_name_is_free_again_when_the_consumer_or_group_is_gone(server: Server) -> None:
+    """It belongs to nobody then."""
+    with as_user(server, "anna") as mine, as_user(server, "berta") as theirs:
+        for store in (mine, theirs):
+            store.register_consumer(STREAM, "report")
+            store.unregister_consumer(STREAM, "report")
+            store.create_reader_group("alarms", [STREAM]).delete()
+
+
+OF_GROUPS: Final = [name for name, kind in OPERATIONS.items() if kind.about == "group"]
+
+
+@pytest.mark.parametrize("operation", OF_GROUPS)
+@pytest.mark.parametrize("streams", [[SECRET], [STREAM, SECRET], []])
+def test_a_group_of_hidden_streams_is_as_one_that_is_not_there(
+    folder: Path, operation: str, streams: list[str]
+) -> None:
+    """Neither its name nor its streams are told, whatever is asked; one whose streams are all deleted is nobody's."""
+    with penstock.connect(folder) as near:
+        near.create_stream("gone/gone")
+        near.create_reader_group("plans", streams or ["gone/gone"])
+        near.seal_stream("gone/gone")
+        near.delete_stream("gone/gone")
+    with serving(folder) as server, as_user(server, "boss") as store:
+        assert store.reader_groups() == []
+        told = []
+        for group in ("plans", "other"):
+            with pytest.raises(NoSuchGroup) as refusal:
+                store.connection.call(legal_call(OPERATIONS[operation], group))
+            told.append(str(refusal.value).replace(group, "GROUP"))
+        assert told[0] == told[1]
+
+
+def test_a_group_whose_streams_are_gone_can_be_deleted_by_its_user(folder: Path) -> None:
+    """Nobody else could but a user who may administer all streams."""
+    with serving(folder) as server, as_user(server, "anna") as mine:
+        mine.create_reader_group("alarms", [STREAM])
+        with penstock.connect(folder) as near:
+            near.seal_stream(STREAM)
+            near.delete_stream(STREAM)
+        assert mine.reader_groups() == ["alarms"]
+        mine.reader_group("alarms").delete()
+        assert mine.reader_groups() == []
+
+
+def test_a_name_that_is_taken_tells_no_stream(folder: Path) -> None:
+    """Names of groups are of the whole store, so that one is taken cannot be hidden from a user who wants it."""
+    with penstock.connect(folder) as near:
+        near.create_reader_group("plans", [SECRET])
+    with serving(folder) as server, as_user(server, "anna") as store:
+        for exist_ok in (False, True):
+            with pytest.raises(GroupExists) as refusal:
+                store.connection.call(groups.Create("plans", [STREAM], None, None, exist_ok))
+            assert "plans/secret" not in str(refusal.value)

@@ -18,6 +18,7 @@ from penstock.stream.format import (
     CheckpointBegun,
     CheckpointDropped,
     CheckpointReached,
+    GroupClaimed,
     GroupCreated,
     GroupFull,
     GroupReset,
@@ -70,7 +71,7 @@ class GroupState:
     """One reader group."""
 
     def __init__(self, created: GroupCreated) -> None:
-        self.name = created.group
+        self.name, self.owner = created.group, created.owner
         self.epoch = created.epoch  # what readers know of an earlier one does not count
         self.streams = list(created.starts)
         self.starts = dict(created.starts)  # when it was created
@@ -89,7 +90,8 @@ class GroupState:
     @classmethod
     def restore(cls, full: GroupFull) -> GroupState:
         """Return the state that a snapshot holds."""
-        state = cls(GroupCreated(full.group, {stream: {} for stream in full.streams}, full.ends, full.epoch))
+        starts: Places = {stream: {} for stream in full.streams}
+        state = cls(GroupCreated(full.group, starts, full.ends, full.epoch, full.owner))
         state.readers = {reader: flat(places) for reader, places in full.readers.items()}
         state.remote_readers = set(full.remote_readers)
         state.free, state.done = flat(full.free), flat(full.done)
@@ -121,11 +123,14 @@ class GroupState:
             remote_readers=sorted(self.remote_readers),
             untold={stream: dict(places) for stream, places in self.untold.items()},
             starts=dict(self.starts),
+            owner=self.owner,
         )
 
     def apply(self, record: GroupRecord) -> None:
         """Take in one record; ``KeyError`` or ``ValueError`` if it does not follow from those before."""
         match record:
+            case GroupClaimed():
+                self.owner = record.owner
             case GroupReset():
                 self._reset(record)
             case ReaderJoined():
@@ -181,7 +186,7 @@ class GroupState:
             self.untold[stream] = {}
         else:
             self.untold.pop(stream, None)
-        self.streams.remove(stream)
+        self.streams = [name for name in self.streams if name != stream]  # anew: readers of it hold no lock
         del self.ends[stream], self.starts[stream]
         self.free, self.done, self.reached = (
             _without(places, stream) for places in (self.free, self.done, self.reached)

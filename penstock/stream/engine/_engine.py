@@ -14,6 +14,7 @@ from penstock.errors import BadArgument, PenstockError
 from penstock.model import check_kind
 from penstock.ports import SystemClock, SystemRandom, uninterrupted
 from penstock.stream.catalog import Catalog
+from penstock.stream.engine._consumers import Consumers
 from penstock.stream.engine._streams import Streams
 from penstock.stream.engine._writer_host import LocalWriterHost
 from penstock.stream.engine._writer_ids import WriterIds
@@ -102,6 +103,7 @@ class Engine(forks.Handle):
                 clock=clock,
                 wake=self._wake,
             )
+            self.registered: Final = Consumers(catalog, cuts, self.finder, clock=clock, wake=self._wake)
             self.host: Final = LocalWriterHost(
                 catalog=catalog,
                 segments=segments,
@@ -119,6 +121,7 @@ class Engine(forks.Handle):
                 watermarks=self.time,
                 transactions=self.transactions,
                 streams=self._streams,
+                consumers=self.registered,
                 clock=clock,
                 interval_s=maintenance_interval_s,
             )
@@ -174,15 +177,15 @@ class Engine(forks.Handle):
 
         With ``lease_s`` it is forgotten when it is not registered again for so many seconds.
         """
-        self._streams.register_consumer(name, consumer, cut, lease_s=lease_s)
+        self.registered.register(name, consumer, cut, lease_s=lease_s)
 
     def unregister_consumer(self, name: str, consumer: str) -> None:
         """Forget a consumer; one that is not registered is forgotten already."""
-        self._streams.unregister_consumer(name, consumer)
+        self.registered.unregister(name, consumer)
 
     def consumers(self, name: str) -> dict[str, StreamCut]:
         """Return the registered consumers, and how far each has come."""
-        return self._streams.consumers(name)
+        return self.registered.cuts(name)
 
     # Places and times
 

@@ -1,4 +1,4 @@
-"""Changes of streams as a whole: create, configure, scale, seal, truncate, delete; and their consumers.
+"""Changes of streams as a whole: create, configure, scale, seal, truncate, delete.
 
 Every change holds ``catalog.lock``, which is taken before the locks of segments, and after those of writers.
 """
@@ -13,12 +13,10 @@ from penstock.model import (
     Fixed,
     SegmentInfo,
     StreamConfig,
-    StreamCut,
     StreamInfo,
     as_list,
     check_kind,
     check_name,
-    check_positive,
     check_segments,
     check_stream_name,
     check_whole,
@@ -26,7 +24,6 @@ from penstock.model import (
 )
 from penstock.ports import uninterrupted
 from penstock.stream.format import (
-    ConsumerMoved,
     StreamCreated,
     StreamDeleted,
     StreamScaled,
@@ -215,38 +212,6 @@ class Streams:
         for segment_id, offset in state.head.items():
             self._segments.get(state.name, segment_id).truncate(offset, count=state.head_counts.get(segment_id, 0))
         self._watermarks.truncate(state)
-
-    @uninterrupted
-    def register_consumer(
-        self, name: str, consumer: str, cut: Place | None = None, *, lease_s: float | None = None
-    ) -> None:
-        """Register a consumer that needs nothing before ``cut``, the head by default; retention by consumption waits.
-
-        With ``lease_s`` it is forgotten when it is not registered again for so many seconds.
-        """
-        check_name("consumer", consumer)
-        if lease_s is not None:
-            check_positive("lease_s", lease_s)
-        with self._catalog.lock:
-            first = self._cuts.head(name) if cut is None else self._finder.find("cut", name, cut)
-            expires_ms = None if lease_s is None else int((self._clock.now() + lease_s) * 1000)
-            self._catalog.commit(ConsumerMoved(name, consumer, first.offsets, expires_ms))
-        if lease_s is not None:
-            self._wake()
-
-    @uninterrupted
-    def unregister_consumer(self, name: str, consumer: str) -> None:
-        """Unregister a consumer; one that is not registered is no error."""
-        check_name("consumer", consumer)
-        with self._catalog.lock:
-            if consumer in self._catalog.open_stream(name).consumers:
-                self._catalog.commit(ConsumerMoved(name, consumer, None))
-
-    def consumers(self, name: str) -> dict[str, StreamCut]:
-        """Return the registered consumers with their positions."""
-        with self._catalog.lock:
-            known = self._catalog.open_stream(name).consumer_cuts()
-            return {consumer: StreamCut.of(name, cut) for consumer, cut in known.items()}
 
 
 def _first_segments(segments: int | None, config: StreamConfig) -> int:

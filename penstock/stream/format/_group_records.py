@@ -10,6 +10,7 @@ __all__ = [
     "CheckpointBegun",
     "CheckpointDropped",
     "CheckpointReached",
+    "GroupClaimed",
     "GroupCreated",
     "GroupDeleted",
     "GroupRecord",
@@ -30,18 +31,29 @@ Places = dict[str, Offsets]
 
 
 class GroupCreated(msgspec.Struct, tag="group", array_like=True, frozen=True):
-    """A new reader group: where it begins in each of its streams, and where it ends if it does."""
+    """A new reader group: where it begins in each of its streams, and where it ends if it does.
+
+    ``owner`` is the user of the server that it belongs to, if there is one.
+    """
 
     group: str
     starts: Places
     ends: Places
     epoch: int = 0
+    owner: str | None = None
 
 
 class GroupDeleted(msgspec.Struct, tag="group-deleted", array_like=True, frozen=True):
     """The group is gone."""
 
     group: str
+
+
+class GroupClaimed(msgspec.Struct, tag="group-claimed", array_like=True, frozen=True):
+    """A group that belonged to no user of the server belongs to this one now."""
+
+    group: str
+    owner: str
 
 
 class GroupReset(msgspec.Struct, tag="group-reset", array_like=True, frozen=True):
@@ -153,7 +165,8 @@ class CheckpointDropped(msgspec.Struct, tag="dropped", array_like=True, frozen=T
 
 
 GroupRecord = (
-    GroupReset
+    GroupClaimed
+    | GroupReset
     | ReaderJoined
     | ReaderGone
     | ReaderMoved

@@ -155,6 +155,7 @@ class GroupFull(msgspec.Struct, tag="group-full", array_like=True, frozen=True):
     remote_readers: list[str] = []
     untold: Places = {}
     starts: Places = {}
+    owner: str | None = None
 
 
 class SnapshotEnd(msgspec.Struct, tag="end", array_like=True, frozen=True):

@@ -98,13 +98,15 @@ class StreamDeleted(msgspec.Struct, tag="deleted", array_like=True, frozen=True)
 class ConsumerMoved(msgspec.Struct, tag="consumer", array_like=True, frozen=True):
     """A registered consumer needs nothing before this cut; without one it is registered no more.
 
-    One that expires is forgotten unless it moves before that time.
+    One that expires is forgotten unless it moves before that time. ``owner`` is the user of the server that it belongs
+    to, if there is one.
     """
 
     stream: str
     consumer: str
     cut: Offsets | None
     expires_ms: int | None = None
+    owner: str | None = None
 
 
 class WriterMarked(msgspec.Struct, tag="marked", array_like=True, frozen=True):

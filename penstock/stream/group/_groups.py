@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, TypeGuard
 
 from penstock.errors import BadArgument, GroupExists, WrongCut
 from penstock.model import Checkpoint, StreamCut, as_list, check_kind, check_name, check_stream_name, shown
-from penstock.stream.format import GroupCreated
+from penstock.stream.format import GroupClaimed, GroupCreated
 from penstock.stream.group._coordinator import Coordinator
 from penstock.stream.group._group import LocalReaderGroup
 
@@ -113,8 +113,12 @@ class Groups:
         end: GroupPlace | None,
         *,
         exist_ok: bool,
+        owner: str | None = None,
     ) -> LocalReaderGroup:
-        """Create a group that reads from a place, or the head, of each stream; up to another one, if there is one."""
+        """Create a group that reads from a place, or the head, of each stream; up to another one, if there is one.
+
+        ``owner`` is the user of the server that it belongs to.
+        """
         check_name("reader group", name)
         check_kind("exist_ok", exist_ok, bool)
         names = _stream_names(streams)
@@ -129,7 +133,7 @@ class Groups:
             ends = {} if end is None else self.checked_cuts(names, "end", end)
             self.check_order(starts, {stream: cut.offsets for stream, cut in ends.items()})
             begin, stop = ({stream: cut.offsets for stream, cut in cuts.items()} for cuts in (starts, ends))
-            self.catalog.commit(GroupCreated(name, begin, stop, self.new_epoch()))
+            self.catalog.commit(GroupCreated(name, begin, stop, self.new_epoch(), owner))
         return LocalReaderGroup(self, name)
 
     def get(self, name: str) -> LocalReaderGroup:
@@ -138,6 +142,14 @@ class Groups:
         self.catalog.check_open()
         self.catalog.group(name)
         return LocalReaderGroup(self, name)
+
+    def claim(self, name: str, user: str) -> str:
+        """Return the user of the server that a group belongs to: this one from now on, if it belonged to none."""
+        with self.catalog.lock:
+            owner = self.catalog.group(name).owner
+            if owner is None:
+                self.catalog.commit(GroupClaimed(name, user))
+            return owner or user
 
     def names(self) -> list[str]:
         """Return the names of all reader groups."""

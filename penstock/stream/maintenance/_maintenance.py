@@ -43,7 +43,11 @@ class ChangesStreams(Protocol):
     def truncate(self, name: str, cut: StreamCut) -> object:
         """Let the stream begin at ``cut``."""
 
-    def unregister_consumer(self, name: str, consumer: str) -> None:
+
+class ChangesConsumers(Protocol):
+    """The changes that maintenance makes to consumers."""
+
+    def unregister(self, stream: str, consumer: str) -> None:
         """Forget a consumer."""
 
 
@@ -60,11 +64,13 @@ class Maintenance:
         watermarks: Watermarks,
         transactions: Transactions,
         streams: ChangesStreams,
+        consumers: ChangesConsumers,
         clock: Clock,
         interval_s: float,
     ) -> None:
         self._catalog, self._segments, self._logs, self._writers = catalog, segments, logs, writers
-        self._watermarks, self._transactions, self._streams = watermarks, transactions, streams
+        self._watermarks, self._transactions = watermarks, transactions
+        self._streams, self._consumers = streams, consumers
         self._clock, self._interval_s = clock, interval_s
         self._lock = threading.Lock()
         self._stop = threading.Event()
@@ -205,7 +211,7 @@ class Maintenance:
     def _retain(self, state: StreamState) -> None:
         for consumer in state.expired_consumers(int(self._clock.now() * 1000)):
             _logger.info("consumer %s of stream %s was silent for its lease, and is forgotten", consumer, state.name)
-            self._streams.unregister_consumer(state.name, consumer)
+            self._consumers.unregister(state.name, consumer)
         cut = self._retention_cut(state)
         if cut is None:
             return

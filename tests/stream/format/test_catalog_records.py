@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import msgspec
 import pytest
 
 import penstock
@@ -11,8 +12,9 @@ from penstock.embedded import open_store
 from penstock.errors import StoreClosed, StoreLocked
 from penstock.log import PlogSizes
 from penstock.model import StreamConfig
-from penstock.stream.catalog import _catalog
+from penstock.stream.catalog import GroupState, _catalog
 from penstock.stream.catalog._catalog_state import snapshot_appends
+from penstock.stream.format import ConsumerMoved, GroupCreated, GroupFull, decode_records
 from tests.stream.write.test_writer import STREAM
 
 if TYPE_CHECKING:
@@ -36,6 +38,18 @@ def test_a_stream_of_many_segments_and_consumers_fits_into_the_catalog(folder: P
     with open_store(folder) as store:
         assert len(store.stream(STREAM).segments) == 10_000
         assert len(store.catalog.streams[STREAM].consumers) == 40
+
+
+def test_records_from_before_there_were_owners_are_read() -> None:
+    """Stores of that time open; their groups and consumers belong to no user."""
+    places: dict[str, dict[int, int]] = {STREAM: {0: 7}}
+    full = ["group-full", "g", {}, [STREAM], {}, places, {}, {}, None, {}, [], {}, 5, [], {}, places]
+    old = [["consumer", STREAM, "spark", {0: 7}, None], ["group", "g", places, {}, 5], full]
+    consumer, group, snapshot = decode_records(msgspec.msgpack.encode(old))
+    assert consumer == ConsumerMoved(STREAM, "spark", {0: 7})
+    assert group == GroupCreated("g", places, {}, 5)
+    assert isinstance(snapshot, GroupFull)
+    assert GroupState.restore(snapshot).owner is None
 
 
 def test_a_snapshot_that_is_cut_short_does_not_count(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

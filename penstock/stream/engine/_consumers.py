@@ -1,0 +1,75 @@
+"""Registered consumers of streams: how far each has come, which retention by consumption goes by."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from penstock.model import StreamCut, check_name, check_positive
+from penstock.ports import uninterrupted
+from penstock.stream.format import ConsumerMoved
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from penstock.model import Place
+    from penstock.ports import Clock
+    from penstock.stream.catalog import Catalog
+    from penstock.stream.segment import Cuts
+    from penstock.stream.time import CutFinder
+
+__all__ = ["Consumers"]
+
+
+class Consumers:
+    """The registered consumers of a store. ``wake`` starts maintenance."""
+
+    def __init__(
+        self, catalog: Catalog, cuts: Cuts, finder: CutFinder, *, clock: Clock, wake: Callable[[], None]
+    ) -> None:
+        self._catalog, self._cuts, self._finder, self._clock, self._wake = catalog, cuts, finder, clock, wake
+
+    @uninterrupted
+    def register(
+        self,
+        stream: str,
+        consumer: str,
+        cut: Place | None = None,
+        *,
+        lease_s: float | None = None,
+        user: str | None = None,
+    ) -> None:
+        """Register a consumer that needs nothing before ``cut``, the head by default; retention by consumption waits.
+
+        With ``lease_s`` it is forgotten when it is not registered again for so many seconds. ``user`` is the user of
+        the server that it belongs to from now on, if it belonged to none.
+        """
+        check_name("consumer", consumer)
+        if lease_s is not None:
+            check_positive("lease_s", lease_s)
+        with self._catalog.lock:
+            first = self._cuts.head(stream) if cut is None else self._finder.find("cut", stream, cut)
+            expires_ms = None if lease_s is None else int((self._clock.now() + lease_s) * 1000)
+            owner = self.owner(stream, consumer) or user
+            self._catalog.commit(ConsumerMoved(stream, consumer, first.offsets, expires_ms, owner))
+        if lease_s is not None:
+            self._wake()
+
+    @uninterrupted
+    def unregister(self, stream: str, consumer: str) -> None:
+        """Unregister a consumer; one that is not registered is no error."""
+        check_name("consumer", consumer)
+        with self._catalog.lock:
+            if consumer in self._catalog.open_stream(stream).consumers:
+                self._catalog.commit(ConsumerMoved(stream, consumer, None))
+
+    def owner(self, stream: str, consumer: str) -> str | None:
+        """Return the user of the server that a consumer belongs to; None if it belongs to none, or is not there."""
+        with self._catalog.lock:
+            known = self._catalog.open_stream(stream).consumers.get(consumer)
+            return None if known is None else known.owner
+
+    def cuts(self, stream: str) -> dict[str, StreamCut]:
+        """Return the registered consumers of a stream with their positions."""
+        with self._catalog.lock:
+            known = self._catalog.open_stream(stream).consumer_cuts()
+            return {consumer: StreamCut.of(stream, cut) for consumer, cut in known.items()}
