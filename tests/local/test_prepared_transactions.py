@@ -128,14 +128,14 @@ def test_a_task_that_prepares_after_its_owner_was_killed_is_told_that_all_is_los
 DYING_OWNER: Final = """
     import os, sys, threading
     import penstock
-    from penstock.stream.transaction import Transaction
+    from penstock.stream.transaction import LocalTransaction
     store = penstock.connect(sys.argv[1])
     store.create_stream("plant/readings", 2)
-    commit = Transaction.commit
+    commit = LocalTransaction.commit
     def commit_and_die(self, timestamp=None):
         commit(self, timestamp)
         os._exit(9)
-    Transaction.commit = commit_and_die
+    LocalTransaction.commit = commit_and_die
     print("owner", flush=True)
     threading.Event().wait()
 """
