@@ -22,13 +22,14 @@ import socket
 import struct
 import threading
 import time
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, NamedTuple
 from urllib.parse import unquote
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
+    from contextlib import AbstractContextManager
 
     from penstock.server._limits import Limits
 
@@ -52,7 +53,23 @@ class Usage:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._calls = self._bytes = 0
+        self._calls = self._bytes = self._logins = 0
+
+    @contextmanager
+    def logging_in(self) -> Iterator[None]:
+        """Note that a login of the connection is being checked, or waits for that."""
+        with self._lock:
+            self._logins += 1
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._logins -= 1
+
+    @property
+    def is_logging_in(self) -> bool:
+        """Whether the client waits for the server to check who it is."""
+        return self._logins > 0
 
     def add(self, size: int) -> None:
         """Count a message that was accepted."""
@@ -168,6 +185,11 @@ class UsageTable:
         found = self._usages.get(address)
         return (0, 0) if found is None else found.take()
 
+    def is_logging_in(self, address: str) -> bool:
+        """Whether a connection waits for the server to check who it is."""
+        found = self._usages.get(address)
+        return found is not None and found.is_logging_in
+
     def forget(self, gone: set[str]) -> None:
         """Remove the usage of connections that are closed."""
         with self._lock:
@@ -197,6 +219,10 @@ class ConnectionWatch:
         """Note a message that was accepted, of a peer as gRPC writes it, such as ``ipv4:127.0.0.1:5000``."""
         self._usages.of(peer).add(size)
 
+    def logging_in(self, peer: str) -> AbstractContextManager[None]:
+        """Note that a peer waits for the server to check who it is: meanwhile it is not late."""
+        return self._usages.of(peer).logging_in()
+
     def end(self) -> None:
         """End the watch."""
         self._over.set()
@@ -225,6 +251,8 @@ class ConnectionWatch:
                 continue
             with suppress(OSError):
                 connection.note(_counts(one), *self._usages.take(connection.peer), now)
+            if self._usages.is_logging_in(connection.peer):
+                connection.since = now  # its time begins when it has been answered
             files[connection] = number, cookie
         self._connections, self._others = {cookie: connection for connection, (_, cookie) in files.items()}, others
         self._usages.forget(known - {connection.peer for connection in files})

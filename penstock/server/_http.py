@@ -20,7 +20,6 @@ from penstock.errors import NotAuthenticated, ServerError
 from penstock.server._http_connections import ConnectionTable
 from penstock.server._limits import Limits
 from penstock.server._listen import listen
-from penstock.server._login import login
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -30,8 +29,8 @@ if TYPE_CHECKING:
 
     from penstock.server._config import Config
     from penstock.server._health import Health
+    from penstock.server._login import Logins
     from penstock.server._tls import Certificate
-    from penstock.server._users import Users
 
 __all__ = ["HttpServer", "new_app"]
 
@@ -39,8 +38,8 @@ _HEAD_SIZE_MAX: Final = 64 << 10
 _SCRAPES_AT_ONCE: Final = 4  # checking passwords takes threads for long; health has to have some
 
 
-def new_app(health: Health, registry: CollectorRegistry, users: Users | None) -> Starlette:
-    """Return the application; with ``users``, figures are for those who may read every stream."""
+def new_app(health: Health, registry: CollectorRegistry, logins: Logins | None) -> Starlette:
+    """Return the application; with ``logins``, figures are for users who may read every stream."""
     scrapes = threading.BoundedSemaphore(_SCRAPES_AT_ONCE)
 
     def healthz(_: Request) -> Response:
@@ -53,7 +52,7 @@ def new_app(health: Health, registry: CollectorRegistry, users: Users | None) ->
         if not scrapes.acquire(blocking=False):
             return JSONResponse({"error": f"{_SCRAPES_AT_ONCE} others ask for it right now"}, 503, {"Retry-After": "1"})
         try:
-            refusal = None if users is None else _refusal(users, request)
+            refusal = None if logins is None else _refusal(logins, request)
             return refusal or Response(generate_latest(registry), media_type=CONTENT_TYPE_LATEST)
         finally:
             scrapes.release()
@@ -61,10 +60,12 @@ def new_app(health: Health, registry: CollectorRegistry, users: Users | None) ->
     return Starlette(routes=[Route("/healthz", healthz), Route("/metrics", metrics)])
 
 
-def _refusal(users: Users, request: Request) -> Response | None:
-    """Return what to say to somebody who may not read every stream."""
+def _refusal(logins: Logins, request: Request) -> Response | None:
+    """Return the answer to a client that may not read every stream."""
+    client = request.client
+    peer = f"http:[{client.host}]:{client.port}" if client is not None else ""
     try:
-        user = login(users, request.headers.get("authorization"))
+        user = logins.check(request.headers.get("authorization"), peer)
     except ServerError as error:
         return JSONResponse({"error": str(error)}, 503, {"Retry-After": "1"})
     except NotAuthenticated as error:

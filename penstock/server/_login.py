@@ -3,23 +3,101 @@
 from __future__ import annotations
 
 import base64
+import ipaddress
+import logging
+import time
+from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING, Final
+from urllib.parse import unquote
 
-from penstock.errors import NotAuthenticated
+from penstock.errors import LoginsBusy, NotAuthenticated
+from penstock.ports import SystemClock
+from penstock.server._login_queue import Failures, LoginQueue, Origin
 
 if TYPE_CHECKING:
-    from penstock.server._users import User, Users
+    from collections.abc import Callable
 
-__all__ = ["login"]
+    from penstock.ports import Clock
+    from penstock.server._users import Login, User, Users
+
+__all__ = ["Logins", "network_of"]
 
 _NOT_UNDERSTOOD: Final = "the Authorization header is not understood: send Basic with name and password, or Bearer"
+_V6_NETWORK: Final = 64  # bits: the rest of an address is a host's own choice
+_logger: Final = logging.getLogger("penstock.server")
 
 
-def login(users: Users, header: str | None) -> User:
-    """Return the user that ``Basic`` name and password, or a ``Bearer`` token, belong to."""
+class Logins:
+    """Logs users in, by the header that they send and the connection on which they send it.
+
+    Failed logins are logged, counted and slowed down; see ``_login_queue``. ``sleep`` waits for so many seconds.
+    """
+
+    def __init__(
+        self, users: Users, *, clock: Clock | None = None, sleep: Callable[[float], object] = time.sleep
+    ) -> None:
+        self._users, self._sleep = users, sleep
+        self._queue = LoginQueue()
+        self._failures = Failures(clock or SystemClock())
+        self.refused = 0  # logins that were not checked, because too many waited
+
+    @property
+    def failed(self) -> int:
+        """The number of logins that failed."""
+        return self._failures.total
+
+    def __call__(self, header: str | None, peer: str) -> Callable[[], User]:
+        """Return a function that returns the user as it is at that moment; ``NotAuthenticated`` once it is not."""
+        return partial(self._users.current, self._log_in(header, peer, waits=True))
+
+    def check(self, header: str | None, peer: str) -> User:
+        """Return the user, without a wait after a failure: a network that has to wait is refused meanwhile."""
+        return self._users.current(self._log_in(header, peer, waits=False))
+
+    def _log_in(self, header: str | None, peer: str, *, waits: bool) -> Login:
+        name, secret = _credentials(header)
+        origin = Origin(network_of(peer), peer)
+        try:
+            if name is None:
+                return self._users.log_in_by_token(secret)
+            return self._log_in_by_password(name, secret, origin, waits=waits)
+        except LoginsBusy:
+            self.refused += 1
+            raise
+        except NotAuthenticated as error:
+            delay_s = self._note_failure(name, origin, error)
+            if waits and delay_s and name is not None:
+                with suppress(LoginsBusy), self._queue.place(origin, name):
+                    self._sleep(delay_s)
+            raise
+
+    def _log_in_by_password(self, name: str, password: str, origin: Origin, *, waits: bool) -> Login:
+        login = self._users.remembered(name, password)
+        if login is None:
+            network = origin.network
+            if not waits and self._failures.wait_s(network) and not self._queue.is_known(network, name):
+                raise LoginsBusy
+            with self._queue.turn(origin, name):
+                login = self._users.log_in(name, password)
+            self._queue.note_known(network, name)
+        return login
+
+    def _note_failure(self, name: str | None, origin: Origin, error: NotAuthenticated) -> float:
+        self._queue.note_failed(origin.peer)
+        delay_s, count = self._failures.note(origin.network)
+        if count:
+            user = "(token)" if name is None else name if self._users.has(name) else "(unknown)"  # it may be a password
+            said = {"address": origin.network, "user": user, "failures": count, "reason": str(error)}
+            _logger.warning("failed login", extra=said)
+        return delay_s
+
+
+def _credentials(header: str | None) -> tuple[str | None, str]:
+    """Return the name and password that ``Basic`` has, or None and the token of ``Bearer``."""
     scheme, _, given = (header or "").partition(" ")
     if scheme.lower() == "bearer":
-        return users.authenticate_token(given.strip())
+        return None, given.strip()
     if not scheme:
         raise NotAuthenticated("the server has to know who you are: give user and password, or a token")
     if scheme.lower() != "basic":
@@ -30,4 +108,20 @@ def login(users: Users, header: str | None) -> User:
         raise NotAuthenticated(_NOT_UNDERSTOOD) from None
     if not found:
         raise NotAuthenticated(_NOT_UNDERSTOOD)
-    return users.authenticate(name, password)
+    return name, password
+
+
+def network_of(peer: str) -> str:
+    """Return the network of a peer, which gRPC writes as ``ipv4:127.0.0.1:5000`` or ``ipv6:%5B::1%5D:5000``.
+
+    It is the address; of IPv6 the first half of it, because a host may have all that begin so.
+    """
+    host = unquote(peer).partition(":")[2].rpartition(":")[0].strip("[]")
+    with suppress(ValueError):
+        found = ipaddress.ip_address(host)
+        mapped = getattr(found, "ipv4_mapped", None)
+        if mapped is not None:
+            return str(mapped)
+        if found.version == 6:
+            return str(ipaddress.ip_network((found, _V6_NETWORK), strict=False))
+    return host

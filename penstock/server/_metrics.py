@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
     from prometheus_client.core import Metric
 
+    from penstock.server._login import Logins
     from penstock.stream import Engine
     from penstock.stream.segment import Segment
 
@@ -26,18 +27,20 @@ __all__ = ["NAMES_MAX", "new_registry"]
 NAMES_MAX: Final = 1000  # streams that have figures of their own, and groups; the first by name
 
 
-def new_registry(store: Engine, connections: Mapping[str, Callable[[], int]]) -> CollectorRegistry:
+def new_registry(
+    store: Engine, connections: Mapping[str, Callable[[], int]], logins: Logins | None = None
+) -> CollectorRegistry:
     """Return everything there is to measure; ``connections`` count the clients of each protocol."""
     registry = CollectorRegistry()
     for kind in (ProcessCollector, PlatformCollector, GCCollector):
         kind(registry=registry)
-    registry.register(_StoreCollector(store, connections))
+    registry.register(_StoreCollector(store, connections, logins))
     return registry
 
 
 class _StoreCollector(Collector):
-    def __init__(self, store: Engine, connections: Mapping[str, Callable[[], int]]) -> None:
-        self._store, self._connections = store, connections
+    def __init__(self, store: Engine, connections: Mapping[str, Callable[[], int]], logins: Logins | None) -> None:
+        self._store, self._connections, self._logins = store, connections, logins
         self._appended = _Appended()
 
     def describe(self) -> Iterable[Metric]:
@@ -52,6 +55,11 @@ class _StoreCollector(Collector):
         yield _gauge("penstock_open_transactions", "Transactions under way.", {"": len(self._store.transactions.open)})
         counts = {kind: count() for kind, count in self._connections.items()}
         yield _gauge("penstock_connections", "Clients that are connected.", counts, label="protocol")
+        if self._logins is not None:
+            about = "Logins with a wrong password or token."
+            yield CounterMetricFamily("penstock_failed_logins", about, self._logins.failed)
+            about = "Logins that were not checked, because too many waited."
+            yield CounterMetricFamily("penstock_refused_logins", about, self._logins.refused)
 
     def _streams(self) -> Iterable[Metric]:
         catalog, now = self._store.catalog, self._store.clock.now()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from pyarrow import flight
@@ -58,9 +57,10 @@ class Principal(Protocol):
         """Whether the permission is granted for a stream; ``*`` stands for all streams."""
 
 
-Guard = Callable[["str | None"], Principal]
-"""Returns the principal of an ``Authorization`` header; ``NotAuthenticated`` if the credentials are wrong, and
-``ServerError`` if they cannot be checked at the moment."""
+Guard = Callable[["str | None", str], Callable[[], Principal]]
+"""Checks an ``Authorization`` header from a peer, and returns a function that returns its principal of the moment.
+
+``NotAuthenticated`` if the credentials are wrong, or wrong by now; ``ServerError`` if they cannot be checked."""
 
 
 class _Anonymous:
@@ -78,23 +78,16 @@ ANONYMOUS: Final = _Anonymous()
 
 
 class AuthMiddleware(flight.ServerMiddlewareFactory):  # type: ignore[misc]
-    """Authenticates every call."""
+    """Keeps the credentials of every call; they are checked where the call is handled, which knows its peer."""
 
     def __init__(self, guard: Guard) -> None:
         super().__init__()
         self._guard = guard
 
     def start_call(self, info: flight.CallInfo, headers: Mapping[str, list[str]]) -> flight.ServerMiddleware:
-        """Accept the call, or refuse it."""
+        """Keep the header."""
         del info
-        header = next(iter(headers.get("authorization", [])), None)
-        try:
-            principal = self._guard(header)
-        except NotAuthenticated as error:
-            raise flight.FlightUnauthenticatedError(str(error), extra_info=pack_error(error)) from error
-        except ServerError as error:  # the credentials were not checked yet
-            raise flight.FlightUnavailableError(str(error), extra_info=BUSY) from error
-        return _Admitted(principal.name, partial(self._guard, header))
+        return _Caller(self._guard, next(iter(headers.get("authorization", [])), None))
 
     @classmethod
     def at(cls, guard: Guard | None) -> dict[str, AuthMiddleware]:
@@ -102,16 +95,30 @@ class AuthMiddleware(flight.ServerMiddlewareFactory):  # type: ignore[misc]
         return {} if guard is None else {_NAME: cls(guard)}
 
 
-class _Admitted(flight.ServerMiddleware):  # type: ignore[misc]
-    def __init__(self, name: str, ask: Callable[[], Principal]) -> None:
+class _Caller(flight.ServerMiddleware):  # type: ignore[misc]
+    """The client of one call, which is authenticated once."""
+
+    def __init__(self, guard: Guard, header: str | None) -> None:
         super().__init__()
-        self.name, self.ask = name, ask
+        self._guard, self._header = guard, header
+        self._ask: Callable[[], Principal] | None = None
+
+    def authenticated(self, peer: str) -> Callable[[], Principal]:
+        """Return what returns the principal of the moment; the first time, check the credentials."""
+        if self._ask is None:
+            try:
+                self._ask = self._guard(self._header, peer)
+            except NotAuthenticated as error:
+                raise flight.FlightUnauthenticatedError(str(error), extra_info=pack_error(error)) from error
+            except ServerError as error:  # the credentials were not checked yet
+                raise flight.FlightUnavailableError(str(error), extra_info=BUSY) from error
+        return self._ask
 
 
 def user_of(context: flight.ServerCallContext) -> str | None:
     """Return the name of the user that calls; None on a server without users."""
-    admitted = context.get_middleware(_NAME)
-    return None if admitted is None else admitted.name
+    principal = principal_of(context)
+    return None if principal is ANONYMOUS else principal.name
 
 
 def principal_of(context: flight.ServerCallContext) -> Principal:
@@ -121,8 +128,8 @@ def principal_of(context: flight.ServerCallContext) -> Principal:
 
 def asking(context: flight.ServerCallContext) -> Callable[[], Principal]:
     """Return a function that does what :func:`principal_of` does, also where the context is gone."""
-    admitted = context.get_middleware(_NAME)
-    return (lambda: ANONYMOUS) if admitted is None else admitted.ask
+    caller = context.get_middleware(_NAME)
+    return (lambda: ANONYMOUS) if caller is None else caller.authenticated(context.peer())
 
 
 def check(session: Session, principal: Principal, call: Operation) -> None:

@@ -10,7 +10,6 @@ import logging
 import signal
 import sys
 from contextlib import ExitStack, contextmanager
-from functools import partial
 from pathlib import Path
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Final, Protocol
@@ -28,8 +27,8 @@ if TYPE_CHECKING:
     from typing import Self
 
     from penstock.server._config import Config
+    from penstock.server._login import Logins
     from penstock.server._tls import Certificate
-    from penstock.server._users import Users
     from penstock.stream import Engine
 
 __all__ = ["Server", "run"]
@@ -128,28 +127,26 @@ class Server:
         listen(config.host, config.port).close()  # gRPC would share a port that is in use
         interval_s = config.maintenance_interval_s
         store = parts.enter_context(open_owned(folder, maintenance_interval_s=interval_s, serve=FlightService))
-        certificate, users = _certificate(config, folder), _users(config, folder)
+        certificate, logins = _certificate(config, folder), _logins(config, folder)
         http = HttpServer(config, certificate)
         parts.callback(http.shutdown)
-        service = start_service(store, config, users, certificate)
+        service = start_service(store, config, logins, certificate)
         parts.callback(service.shutdown)
         health = Health(store, folder)
         parts.callback(health.end)
-        registry = new_registry(store, {"flight": service.connections, "http": http.connections})
-        http.start(new_app(health, registry, users))
+        registry = new_registry(store, {"flight": service.connections, "http": http.connections}, logins)
+        http.start(new_app(health, registry, logins))
         self.port, self.http_port = service.port, http.port
 
 
-def start_service(store: Engine, config: Config, users: Users | None, certificate: Certificate | None) -> DataPlane:
+def start_service(store: Engine, config: Config, logins: Logins | None, certificate: Certificate | None) -> DataPlane:
     """Start the Flight service: the one place where the server meets its data plane."""
-    from penstock.server._login import login  # noqa: PLC0415 - heavy, as is the next, and tests put others in their place
-    from penstock.server._service import FlightService  # noqa: PLC0415
+    from penstock.server._service import FlightService  # noqa: PLC0415 - heavy, and tests put others in its place
 
     tls = None if certificate is None else [(certificate.cert, certificate.key)]
     location = f"{'grpc' if tls is None else 'grpc+tls'}://{_host(config)}:{config.port}"
-    guard = None if users is None else partial(login, users)
     sessions_max, limits = config.max_connections, Limits.of(config)
-    return FlightService(store, location, guard=guard, tls=tls, sessions_max=sessions_max, limits=limits)
+    return FlightService(store, location, guard=logins, tls=tls, sessions_max=sessions_max, limits=limits)
 
 
 def _host(config: Config) -> str:
@@ -166,12 +163,13 @@ def _certificate(config: Config, folder: Path) -> Certificate | None:
     return own_certificate(folder, names_of(config.host), clock=SystemClock())
 
 
-def _users(config: Config, folder: Path) -> Users | None:
-    from penstock.server._users import USERS_FILE, Users  # noqa: PLC0415 - of the extra "server"
+def _logins(config: Config, folder: Path) -> Logins | None:
+    from penstock.server._login import Logins  # noqa: PLC0415 - of the extra "server", as the next
+    from penstock.server._users import USERS_FILE, Users  # noqa: PLC0415
 
     if config.anonymous:
         return None
     users = Users.open(folder / USERS_FILE)
     if not list(users):
         _logger.warning("there are no users yet, so every call is refused: add one with penstock user add")
-    return users
+    return Logins(users)

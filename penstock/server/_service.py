@@ -81,7 +81,8 @@ class FlightService(flight.FlightServerBase):  # type: ignore[misc]
         self._lock = threading.Lock()
         self._is_over = False
         self._blocks_of = Blocks()
-        super().__init__(location, tls_certificates=tls, middleware=AuthMiddleware.at(guard))
+        middleware = AuthMiddleware.at(None if guard is None else partial(_log_in, self._connections, guard))
+        super().__init__(location, tls_certificates=tls, middleware=middleware)
         self._watches: list[ConnectionWatch | Periodic] = []
         if limits is not UNLIMITED:
             self._connections.start(self.port)
@@ -312,6 +313,7 @@ class FlightService(flight.FlightServerBase):  # type: ignore[misc]
 
     def _count(self, context: flight.ServerCallContext, size: int = 0) -> None:
         """Count a message that was accepted; refuse one that is too large."""
+        asking(context)  # first: only calls of users that are authenticated count
         if self._limits is not UNLIMITED:
             self._connections.note(context.peer(), size)
             with _errors_sent(None):
@@ -373,6 +375,12 @@ class _UnderWay:
         """Return the budget: the blocks are durable, or given up."""
         size, self._size = self._size, 0
         self._budget.give(size)
+
+
+def _log_in(connections: ConnectionWatch, guard: Guard, header: str | None, peer: str) -> Callable[[], Principal]:
+    """Check credentials; however long that takes, it is not the client that is late."""
+    with connections.logging_in(peer):
+        return guard(header, peer)
 
 
 def _during(call: AbstractContextManager[None], batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

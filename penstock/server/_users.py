@@ -6,9 +6,7 @@ not granted is denied. The file is read again when it has changed, so a running 
 
 Refusing an unknown user takes as long as refusing a wrong password, so the time reveals no names. A correct password is
 cached until it was not used for a minute, as a hash with a key that no file has: not every call costs the 64 MiB and
-the tenth of a second that make argon2 strong, and at most two checks run at a time. Few others wait for their turn, and
-few of them for one name; further logins are refused unchecked, with the advice to try again. So a flood of wrong
-passwords takes neither threads, nor the access of users that are cached or have a token.
+the tenth of a second that make argon2 strong. ``_login`` limits how many are checked.
 """
 
 from __future__ import annotations
@@ -16,9 +14,6 @@ from __future__ import annotations
 import hashlib
 import os
 import secrets
-import threading
-from collections import Counter
-from contextlib import contextmanager
 from datetime import UTC, datetime
 from hmac import compare_digest
 from typing import TYPE_CHECKING, Annotated, Final, Literal, NamedTuple, get_args
@@ -28,7 +23,6 @@ import msgspec
 
 from penstock.errors import (
     BadArgument,
-    LoginsBusy,
     NoSuchToken,
     NoSuchUser,
     NotAuthenticated,
@@ -46,7 +40,7 @@ if TYPE_CHECKING:
 
     from penstock.ports import Clock
 
-__all__ = ["USERS_FILE", "Grant", "Permission", "TokenInfo", "User", "Users"]
+__all__ = ["USERS_FILE", "Grant", "Login", "Permission", "TokenInfo", "User", "Users"]
 
 Permission = Literal["read", "consume", "write", "admin"]
 _GRANTED_BY: Final[Mapping[Permission, frozenset[Permission]]] = {
@@ -62,9 +56,6 @@ TOKENS_MAX: Final = 1000  # of one user, that have not expired
 _FILE_SIZE_MAX: Final = 64 << 20
 _YEAR_10000: Final = 253_402_300_800
 _REMEMBERED_S: Final = 60.0
-_HASHES_AT_ONCE: Final = 2
-WAITING_MAX: Final = 16  # with those that are checked: the last of them waits for about a second
-WAITING_FOR_NAME_MAX: Final = 4
 _NOBODY: Final = "$argon2id$v=19$m=65536,t=3,p=4$OXkRyLLE9gPXGbj+58+U8Q$O8XuDekkwAp7SVu/tLnGp/1FguU/2s2P9g2ZOqkjoks"
 """A hash without a known password: it is checked for unknown users."""
 
@@ -127,6 +118,14 @@ class _Content(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     tokens: dict[str, _Token] = {}
 
 
+class Login(NamedTuple):
+    """A user that has proved who it is: by a token, or by the password that has this hash."""
+
+    name: str
+    password: str | None = None
+    token_id: str | None = None
+
+
 class _CachedLogin(NamedTuple):
     """A password that was right."""
 
@@ -135,37 +134,12 @@ class _CachedLogin(NamedTuple):
     until: float
 
 
-class _Queue:
-    """The logins that are checked, and those that wait for that."""
-
-    def __init__(self) -> None:
-        self._at_once: Final = threading.Semaphore(_HASHES_AT_ONCE)
-        self._lock = threading.Lock()
-        self._waiting: Counter[str] = Counter()  # by name
-
-    @contextmanager
-    def turn(self, name: str) -> Iterator[None]:
-        """Wait for one's turn; ``LoginsBusy`` if too many do."""
-        with self._lock:
-            if self._waiting.total() >= WAITING_MAX or self._waiting[name] >= WAITING_FOR_NAME_MAX:
-                raise LoginsBusy
-            self._waiting[name] += 1
-        try:
-            with self._at_once:
-                yield
-        finally:
-            with self._lock:
-                self._waiting[name] -= 1
-                self._waiting = +self._waiting  # without names at zero
-
-
 class Users:
     """The users of one store; see the module."""
 
     def __init__(self, path: Path, *, clock: Clock | None = None) -> None:
         self._path, self._clock = path, clock or SystemClock()
         self._hasher: Final = argon2.PasswordHasher()
-        self._queue: Final = _Queue()
         self._key: Final = secrets.token_bytes(32)
         self._cached: dict[str, _CachedLogin] = {}
         self._seen: tuple[_Content, tuple[int, ...] | None] = (_Content(), None)  # in one piece: threads read it
@@ -182,28 +156,34 @@ class Users:
 
     # Authentication
 
-    def authenticate(self, name: str, password: str) -> User:
-        """Return the user of this name and password; ``NotAuthenticated`` does not say which of them is wrong."""
-        known = self._content().users.get(name)
-        digest = hashlib.blake2b(_encoded(f"{name}\0{password}"), key=self._key).digest()
-        cached = self._cached.get(name)
-        if (
-            known is not None
-            and cached is not None
-            and compare_digest(cached.digest, digest)
-            and cached.of == known.password
-            and self._clock.elapsed() < cached.until
-        ):
-            return self._remembered(name, known, digest)
-        with self._queue.turn(name):
-            is_right = self._is_right(_NOBODY if known is None else known.password, password)
-        if not is_right or known is None:
-            raise NotAuthenticated
-        return self._remembered(name, known, digest)
+    def log_in(self, name: str, password: str) -> Login:
+        """Check a password, unless it is remembered; ``NotAuthenticated`` does not say what is wrong.
 
-    def _remembered(self, name: str, known: _User, digest: bytes) -> User:
+        A check takes much memory and time, so callers limit how many run at once.
+        """
+        login = self.remembered(name, password)
+        if login is None:
+            known = self._content().users.get(name)
+            is_right = self._is_right(_NOBODY if known is None else known.password, password)
+            if not is_right or known is None:
+                raise NotAuthenticated
+            login = self._remember(name, known, self._keyed(name, password))
+        return login
+
+    def remembered(self, name: str, password: str) -> Login | None:
+        """Return the login of a password that was right a moment ago."""
+        known, cached = self._content().users.get(name), self._cached.get(name)
+        if known is None or cached is None or cached.of != known.password or self._clock.elapsed() >= cached.until:
+            return None
+        digest = self._keyed(name, password)
+        return self._remember(name, known, digest) if compare_digest(cached.digest, digest) else None
+
+    def _keyed(self, name: str, password: str) -> bytes:
+        return hashlib.blake2b(_encoded(f"{name}\0{password}"), key=self._key).digest()
+
+    def _remember(self, name: str, known: _User, digest: bytes) -> Login:
         self._cached[name] = _CachedLogin(digest, known.password, self._clock.elapsed() + _REMEMBERED_S)
-        return User(name, known.grants)
+        return Login(name, password=known.password)
 
     def _is_right(self, hashed: str, password: str) -> bool:
         tried = password if len(password) <= PASSWORD_SIZE_MAX else ""  # which is no user's password
@@ -212,18 +192,38 @@ class Users:
         except (argon2.exceptions.VerificationError, argon2.exceptions.InvalidHashError):
             return False
 
-    def authenticate_token(self, token: str) -> User:
-        """Return the user that a token was made for, unless it has expired."""
+    def log_in_by_token(self, token: str) -> Login:
+        """Return the login of a token, unless it has ended."""
         token_id, _, secret = token.partition(".")
-        content = self._content()
-        found = content.tokens.get(token_id)
-        is_right = compare_digest(_digest(secret), "" if found is None else found.digest)
-        if not is_right or found is None or found.user not in content.users:
+        found = self._content().tokens.get(token_id)
+        if not compare_digest(_digest(secret), "" if found is None else found.digest) or found is None:
             raise NotAuthenticated(_TOKEN_UNKNOWN)
-        if self._clock.now() >= found.expires:
-            when = datetime.fromtimestamp(found.expires, UTC)
+        login = Login(found.user, token_id=token_id)
+        self.current(login)
+        return login
+
+    def current(self, login: Login) -> User:
+        """Return the user of a login, with its grants of now; ``NotAuthenticated`` if password or token have ended."""
+        content = self._content()
+        known = content.users.get(login.name)
+        if login.token_id is not None:
+            self._check_token(content.tokens.get(login.token_id), login.name)
+        elif known is not None and known.password != login.password:
+            raise NotAuthenticated
+        if known is None:
+            raise NotAuthenticated
+        return User(login.name, known.grants)
+
+    def _check_token(self, token: _Token | None, user: str) -> None:
+        if token is None or token.user != user:
+            raise NotAuthenticated(_TOKEN_UNKNOWN)
+        if self._clock.now() >= token.expires:
+            when = datetime.fromtimestamp(token.expires, UTC)
             raise NotAuthenticated(f"the token expired on {when:%Y-%m-%d %H:%M} UTC: make one with penstock user token")
-        return User(found.user, content.users[found.user].grants)
+
+    def has(self, name: str) -> bool:
+        """Whether there is a user of this name."""
+        return name in self._content().users
 
     # Changes
 

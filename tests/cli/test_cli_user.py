@@ -30,7 +30,7 @@ def test_password_is_the_first_line_of_the_input(call: Call, users: Users) -> No
     """On the command line it would be in the history of the shell, and in the list of processes."""
     result = call("user", "add", "anna", stdin=b"secret word \nmore\n")
     assert (result.code, result.out) == (0, "anna: added\n")
-    assert users.authenticate("anna", "secret word ").name == "anna"
+    assert users.log_in("anna", "secret word ").name == "anna"
 
 
 def test_password_is_asked_for_twice_on_a_terminal(call: Call, users: Users, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -47,7 +47,7 @@ def test_password_is_asked_for_twice_on_a_terminal(call: Call, users: Users, mon
         result = call("user", "add", "anna", stdin=terminal)
     assert result.code == 0, result.err
     assert len(asked) == 2
-    assert users.authenticate("anna", "secret").name == "anna"
+    assert users.log_in("anna", "secret").name == "anna"
 
 
 def test_user_that_is_there_stays_unless_replaced(call: Call, users: Users) -> None:
@@ -58,7 +58,7 @@ def test_user_that_is_there_stays_unless_replaced(call: Call, users: Users) -> N
     assert (result.code, result.err.count("\n")) == (1, 1)
     assert "replace" in result.err
     assert call("user", "add", "anna", "--replace", stdin=b"new\n").out == "anna: password replaced\n"
-    assert users.authenticate("anna", "new").may("read", "plant/readings")
+    assert users.current(users.log_in("anna", "new")).may("read", "plant/readings")
 
 
 @pytest.mark.parametrize("stdin", [b"", b"\n", b"x" * 2000])
@@ -105,9 +105,9 @@ def test_token_is_printed_and_nothing_else(call: Call, users: Users) -> None:
     """So that a script can take it as it is."""
     call("user", "add", "anna", stdin=b"secret\n")
     token = call("user", "token", "anna", "--lifetime", "1h").out.removesuffix("\n")
-    assert users.authenticate_token(token).name == "anna"
+    assert users.log_in_by_token(token).name == "anna"
     made = json.loads(call("user", "token", "anna", "--json").out)
-    assert users.authenticate_token(made["token"]).name == made["user"] == "anna"
+    assert users.log_in_by_token(made["token"]).name == made["user"] == "anna"
 
 
 @pytest.mark.parametrize(

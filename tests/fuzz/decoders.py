@@ -26,7 +26,7 @@ from penstock.server import _plain as plain
 from penstock.server import _users
 from penstock.server._config import load_config
 from penstock.server._limits import Limits
-from penstock.server._login import login
+from penstock.server._login import _credentials
 from penstock.server._writers import _block_in, _check_body
 from penstock.stream.format import (
     WRITERS,
@@ -211,15 +211,19 @@ def users_file(data: bytes) -> None:
     for user in users:
         user.may("read", "plant/readings")
         with suppress(errors.NotAuthenticated):
-            users.authenticate(user.name, "secret")
+            users.log_in(user.name, "secret")
     for token in ("0123456789abcdef.secret", "."):
         with suppress(errors.NotAuthenticated):
-            users.authenticate_token(token)
+            users.log_in_by_token(token)
 
 
 def authorization(data: bytes) -> None:
     """Log in with an Authorization header."""
-    login(_known_users(), data.decode("latin-1"))
+    name, secret = _credentials(data.decode("latin-1"))
+    if name is None:
+        _known_users().log_in_by_token(secret)
+    else:
+        _known_users().log_in(name, secret)
 
 
 @cache

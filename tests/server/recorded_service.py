@@ -8,8 +8,8 @@ from penstock.server._run import start_service
 
 if TYPE_CHECKING:
     from penstock.server import Config
+    from penstock.server._login import Logins
     from penstock.server._tls import Certificate
-    from penstock.server._users import Users
     from penstock.stream import Engine
 
 
@@ -18,10 +18,10 @@ class RecordedService:
 
     latest: ClassVar[RecordedService]
 
-    def __init__(self, store: Engine, config: Config, users: Users | None, certificate: Certificate | None) -> None:
+    def __init__(self, store: Engine, config: Config, logins: Logins | None, certificate: Certificate | None) -> None:
         RecordedService.latest = self
-        self.store, self.users, self.certificate = store, users, certificate
-        self._service = start_service(store, config, users, certificate)
+        self.store, self.logins, self.certificate = store, logins, certificate
+        self._service = start_service(store, config, logins, certificate)
         self.port, self.connections = self._service.port, self._service.connections
         self.streams_at_the_end: list[str] | None = None
 

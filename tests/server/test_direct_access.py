@@ -258,8 +258,8 @@ class Anna:
 def test_who_may_not_read_a_stream_is_not_told_where_it_is(store: Engine, tmp_path: Path) -> None:
     """Neither the path of the folder nor that there is one."""
 
-    def guard(_: str | None) -> Principal:
-        return Anna()
+    def guard(_: str | None, __: str) -> Callable[[], Principal]:
+        return Anna
 
     service = FlightService(store, "grpc://127.0.0.1:0", guard=guard)
     with RemoteStore(ServerFinder(f"penstock://127.0.0.1:{service.port}")) as far:

@@ -21,6 +21,8 @@ from penstock.server._config import Config
 from penstock.server._health import Health
 from penstock.server._http import HttpServer, new_app
 from penstock.server._listen import listen
+from penstock.server._login import Logins
+from penstock.server._login_queue import FAILURES_FREE
 from penstock.server._metrics import new_registry
 from penstock.server._tls import own_certificate
 from penstock.server._users import Users
@@ -49,7 +51,8 @@ def serve(store: Engine, health: Health) -> Iterator[Callable[..., HttpServer]]:
             config = Config(**{"http_port": 0, "shutdown_timeout_s": 1.0, **settings})  # type: ignore[arg-type]
             server = HttpServer(config, certificate)
             stack.callback(server.shutdown)
-            server.start(new_app(health, new_registry(store, {"http": server.connections}), users))
+            logins = None if users is None else Logins(users)
+            server.start(new_app(health, new_registry(store, {"http": server.connections}, logins), logins))
             return server
 
         yield start
@@ -108,18 +111,43 @@ def test_metrics_are_for_who_may_read_all(serve: Callable[..., HttpServer], tmp_
     assert get(server, "/metrics", authorization=f"Bearer {users.token('anna', 60)}")[0] == 200
 
 
+def test_an_address_that_guesses_is_refused_for_a_while(
+    serve: Callable[..., HttpServer], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No thread waits with the answer: there are few, and health needs one. Failed logins are counted."""
+    users = Users.open(tmp_path / "users.json")
+    for name in ("anna", "bert"):
+        users.add(name, "secret")
+        users.grant(name, "read", "*")
+    monkeypatch.setattr("penstock.server._login_queue.DELAY_MIN_S", 3600.0)
+    monkeypatch.setattr("penstock.server._login_queue.DELAY_MAX_S", 3600.0)
+    server = serve(users)
+    right, other, wrong = (
+        "Basic " + base64.b64encode(said).decode() for said in (b"anna:secret", b"bert:secret", b"anna:wrong")
+    )
+    assert get(server, "/metrics", authorization=right)[0] == 200
+    assert [get(server, "/metrics", authorization=wrong)[0] for _ in range(FAILURES_FREE + 1)] == [401] * (
+        FAILURES_FREE + 1
+    )
+    assert get(server, "/metrics", authorization=other)[0] == 503
+    status, body = get(server, "/metrics", authorization=right)[:2]
+    assert status == 200, "it has logged in from here before"
+    assert f"penstock_failed_logins_total {FAILURES_FREE + 1}.0\n" in body
+    assert "penstock_refused_logins_total 1.0\n" in body
+
+
 def test_guessing_passwords_does_not_hide_health(
     serve: Callable[..., HttpServer], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A check of a password takes long; who asks for health must not have to wait for a hundred of them."""
     under_way, goes_on = threading.Semaphore(0), threading.Event()
 
-    def slow(_: Users, __: str, ___: str) -> None:
+    def slow(_: Logins, __: str, ___: str) -> None:
         under_way.release()
         assert goes_on.wait(LONG_S)
         raise NotAuthenticated
 
-    monkeypatch.setattr(Users, "authenticate", slow)
+    monkeypatch.setattr(Logins, "check", slow)
     server = serve(Users.open(tmp_path / "users.json"))
     basic = "Basic " + base64.b64encode(b"anna:wrong").decode()
     with ThreadPoolExecutor() as pool:

@@ -12,7 +12,7 @@ from penstock.errors import NotAuthenticated
 from penstock.server._service import FlightService
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from penstock.server._permissions import Principal
     from penstock.stream import Engine
@@ -110,10 +110,11 @@ def test_a_message_without_a_batch_is_not_put(store: Engine, client: flight.Flig
 def test_only_what_may_be_read_is_told(store: Engine) -> None:
     """Any client is asked who it is."""
 
-    def guard(said: str | None) -> Principal:
+    def guard(said: str | None, peer: str) -> Callable[[], Principal]:
+        assert peer.startswith("ipv4:127.0.0.1:")
         if said != "Bearer anna":
             raise NotAuthenticated
-        return Reader()
+        return Reader
 
     store.create_stream(STREAM)
     store.create_stream("other/readings")

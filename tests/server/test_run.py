@@ -155,14 +155,14 @@ def test_users_are_those_of_the_folder(
     with Server(configured(anonymous=False)):
         assert "there are no users yet" in caplog.text
         Users.open(tmp_path / "data" / "users.json").add("anna", "secret")
-        users = RecordedService.latest.users
-        assert users is not None
-        assert users.authenticate("anna", "secret").name == "anna"
+        logins = RecordedService.latest.logins
+        assert logins is not None
+        assert logins.check("Basic YW5uYTpzZWNyZXQ=", "ipv4:192.0.2.1:5000").name == "anna"
     caplog.clear()
     with Server(configured(anonymous=False)):
         assert caplog.text == ""
     with Server(configured()):
-        assert RecordedService.latest.users is None
+        assert RecordedService.latest.logins is None
 
 
 @pytest.mark.parametrize("port", ["port", "http_port"])

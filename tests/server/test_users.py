@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import threading
-from queue import SimpleQueue
 from typing import TYPE_CHECKING
 
 import argon2
@@ -15,7 +14,6 @@ from hypothesis import strategies as st
 from penstock.errors import (
     BadArgument,
     FolderUnusable,
-    LoginsBusy,
     NoSuchToken,
     NoSuchUser,
     NotAuthenticated,
@@ -96,7 +94,7 @@ def checks(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 def refused(users: Users, name: str, password: str) -> bool:
     try:
-        users.authenticate(name, password)
+        users.log_in(name, password)
     except NotAuthenticated:
         return True
     return False
@@ -107,7 +105,7 @@ def refused(users: Users, name: str, password: str) -> bool:
 
 def test_right_password_tells_who_it_is(users: Users) -> None:
     """And a new user may do nothing."""
-    assert users.authenticate("anna", "secret") == User("anna", ())
+    assert users.current(users.log_in("anna", "secret")) == User("anna", ())
 
 
 @pytest.mark.parametrize("password", ["", "Secret", "secret ", "secret\0", "s" * 5000, "\udc80"])
@@ -121,7 +119,7 @@ def test_refusal_does_not_say_what_was_wrong(users: Users) -> None:
     messages = set()
     for name, password in (("anna", "wrong"), ("nobody", "secret"), ("\udc80\0", "")):
         with pytest.raises(NotAuthenticated) as refusal:
-            users.authenticate(name, password)
+            users.log_in(name, password)
         messages.add(str(refusal.value))
     assert len(messages) == 1
 
@@ -138,16 +136,16 @@ def test_unknown_user_costs_a_check_as_a_known_one_does(users: Users, checks: li
 def test_right_password_is_remembered_until_it_is_not_used(users: Users, checks: list[str], clock: ManualClock) -> None:
     """A client sends it with every call, and a check takes as long as a hundred calls, and waits for others."""
     for _ in range(3):
-        users.authenticate("anna", "secret")
+        users.log_in("anna", "secret")
     assert len(checks) == 1
     assert refused(users, "anna", "wrong")
     assert len(checks) == 2, "only the right one is remembered"
     for _ in range(3):
         clock.advance(59)
-        users.authenticate("anna", "secret")
+        users.log_in("anna", "secret")
     assert len(checks) == 2
     clock.advance(61)
-    users.authenticate("anna", "secret")
+    users.log_in("anna", "secret")
     assert len(checks) == 3
 
 
@@ -155,83 +153,45 @@ def test_right_password_is_remembered_for_no_longer_when_the_clock_is_set_back(
     users: Users, checks: list[str], clock: ManualClock
 ) -> None:
     """Nor for less when it is set forward."""
-    users.authenticate("anna", "secret")
+    users.log_in("anna", "secret")
     clock.set_forward(3600)
-    users.authenticate("anna", "secret")
+    users.log_in("anna", "secret")
     assert len(checks) == 1
     clock.advance(-7200)
     clock.advance(61)
-    users.authenticate("anna", "secret")
+    users.log_in("anna", "secret")
     assert len(checks) == 2
 
 
 def test_replaced_password_is_not_remembered(users: Users, path: Path) -> None:
     """Passwords are replaced because somebody else knows the old one."""
-    users.authenticate("anna", "secret")
+    users.log_in("anna", "secret")
     Users.open(path).add("anna", "better", replace=True)
     assert refused(users, "anna", "secret")
-    assert users.authenticate("anna", "better").name == "anna"
+    assert users.log_in("anna", "better").name == "anna"
 
 
 def test_removed_user_is_refused_at_once(users: Users, path: Path) -> None:
     """By a server that runs, too, which remembers the password."""
-    users.authenticate("anna", "secret")
+    users.log_in("anna", "secret")
     Users.open(path).remove("anna")
     assert refused(users, "anna", "secret")
 
 
-def test_few_passwords_are_checked_at_once(users: Users, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each takes 64 MiB: a thousand wrong ones must not take all the memory there is."""
-    under_way, most, lock = 0, 0, threading.Lock()
-    meeting = threading.Barrier(_users._HASHES_AT_ONCE)
-
-    def verify(_: object, __: object) -> bool:
-        nonlocal under_way, most
-        with lock:
-            under_way += 1
-            most = max(most, under_way)
-        meeting.wait(timeout=30)
-        with lock:
-            under_way -= 1
-        return False
-
-    monkeypatch.setattr(REAL_HASHER, "verify", lambda _, hashed, password: verify(hashed, password))
-    threads = [threading.Thread(target=refused, args=(users, f"user-{number}", "wrong")) for number in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert most == _users._HASHES_AT_ONCE
-
-
-@pytest.mark.parametrize(
-    ("names", "most"),
-    [
-        (["anna"], _users.WAITING_FOR_NAME_MAX),
-        ([f"user-{number}" for number in range(50)], _users.WAITING_MAX),
-    ],
-)
-def test_few_wait_for_a_check(users: Users, monkeypatch: pytest.MonkeyPatch, names: list[str], most: int) -> None:
-    """Each who waits has a thread; and while names are guessed, the rest come to their turn."""
-    gate = threading.Event()
-    monkeypatch.setattr(REAL_HASHER, "verify", lambda *_: not gate.wait(30))
-    told: SimpleQueue[type[Exception]] = SimpleQueue()
-
-    def try_it(name: str) -> None:
-        try:
-            users.authenticate(name, "wrong")
-        except PenstockError as error:
-            told.put(type(error))
-
-    threads = [threading.Thread(target=try_it, args=(names[number % len(names)],)) for number in range(50)]
-    for thread in threads:
-        thread.start()
-    assert [told.get(timeout=30) for _ in range(50 - most)] == [LoginsBusy] * (50 - most)
-    gate.set()
-    for thread in threads:
-        thread.join()
-    assert [told.get() for _ in range(most)] == [NotAuthenticated] * most
-    assert refused(users, "anna", "wrong"), "there is budget again"
+def test_a_login_holds_as_long_as_its_password(users: Users, path: Path, checks: list[str], clock: ManualClock) -> None:
+    """What is under way for long is asked again and again whether it may go on, which costs no check."""
+    login = users.log_in("anna", "secret")
+    clock.advance(3600)
+    assert users.current(login) == User("anna", ())
+    assert len(checks) == 1
+    Users.open(path).add("anna", "secret", replace=True)
+    with pytest.raises(NotAuthenticated):
+        users.current(login)
+    assert len(checks) == 1
+    login = users.log_in("anna", "secret")
+    Users.open(path).remove("anna")
+    with pytest.raises(NotAuthenticated):
+        users.current(login)
 
 
 # Tokens
@@ -241,10 +201,10 @@ def test_token_stands_for_its_user_until_it_expires(users: Users, clock: ManualC
     """Programs get one, so that no password lies in their configuration for ever."""
     users.grant("anna", "read", "*")
     token = users.token("anna", 3600)
-    assert users.authenticate_token(token) == User("anna", (Grant("read", "*"),))
+    assert users.current(users.log_in_by_token(token)) == User("anna", (Grant("read", "*"),))
     clock.advance(3600)
     with pytest.raises(NotAuthenticated):
-        users.authenticate_token(token)
+        users.log_in_by_token(token)
 
 
 def test_wrong_token_is_refused(users: Users) -> None:
@@ -254,7 +214,7 @@ def test_wrong_token_is_refused(users: Users) -> None:
     mixed = token.partition(".")[0] + "." + other.partition(".")[2]
     for wrong in (token + "x", token[:-1], token.partition(".")[2], mixed, "", ".", "\udc80.\udc80", "a" * 100_000):
         with pytest.raises(NotAuthenticated):
-            users.authenticate_token(wrong)
+            users.log_in_by_token(wrong)
 
 
 def test_token_ends_with_its_user(users: Users) -> None:
@@ -263,7 +223,7 @@ def test_token_ends_with_its_user(users: Users) -> None:
     users.remove("anna")
     users.add("anna", "secret")
     with pytest.raises(NotAuthenticated):
-        users.authenticate_token(token)
+        users.log_in_by_token(token)
 
 
 def test_tokens_do_not_pile_up(users: Users, clock: ManualClock, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -339,7 +299,7 @@ def test_revoked_is_denied(users: Users) -> None:
     users.grant("anna", "read", "*")
     users.revoke("anna", "write", "*")
     users.revoke("anna", "read", "*")
-    user = users.authenticate("anna", "secret")
+    user = users.current(users.log_in("anna", "secret"))
     assert user.grants == (Grant("read", "plant/*"),)
     assert not user.may("read", "office/mail")
 
@@ -390,7 +350,7 @@ def test_users_outlive_the_process(users: Users, path: Path) -> None:
     users.grant("anna", "write", "plant/*")
     again = Users.open(path)
     assert list(again) == [User("Zoe", ()), User("anna", (Grant("write", "plant/*"),))]
-    assert again.authenticate("Zoe", "hidden").name == "Zoe"
+    assert again.log_in("Zoe", "hidden").name == "Zoe"
 
 
 def test_no_file_is_no_user(tmp_path: Path) -> None:
@@ -405,9 +365,10 @@ def test_change_on_disk_is_known_with_the_next_call(users: Users, path: Path) ->
     """An administrator who takes a permission back does not have to start the server again."""
     other = Users.open(path)
     other.grant("anna", "read", "*")
-    assert users.authenticate("anna", "secret").may("read", "plant/readings")
+    login = users.log_in("anna", "secret")
+    assert users.current(login).may("read", "plant/readings")
     other.revoke("anna", "read", "*")
-    assert not users.authenticate("anna", "secret").may("read", "plant/readings")
+    assert not users.current(login).may("read", "plant/readings")
 
 
 def test_file_of_format_1_is_understood_for_ever(path: Path) -> None:
@@ -415,8 +376,9 @@ def test_file_of_format_1_is_understood_for_ever(path: Path) -> None:
     path.parent.mkdir()
     path.write_text(GOLDEN)
     users = Users.open(path, clock=ManualClock(1_700_000_000))
-    assert users.authenticate("anna", "secret") == User("anna", (Grant("admin", "plant/*"), Grant("read", "*")))
-    assert users.authenticate_token("0123456789abcdef.the secret of a token").name == "anna"
+    grants = (Grant("admin", "plant/*"), Grant("read", "*"))
+    assert users.current(users.log_in("anna", "secret")) == User("anna", grants)
+    assert users.log_in_by_token("0123456789abcdef.the secret of a token").name == "anna"
     users.grant("anna", "read", "*")
     assert path.read_text() == GOLDEN, "and what is written is what was read"
 
@@ -428,7 +390,7 @@ def test_damaged_file_is_an_error_that_names_it(users: Users, path: Path, text: 
     """It must not look as if there were no users; nor is it written over."""
     path.write_bytes(text.encode("latin-1"))
     for call in (
-        lambda: users.authenticate("anna", "secret"),
+        lambda: users.log_in("anna", "secret"),
         lambda: users.add("bert", "x"),
         lambda: Users.open(path),
     ):
@@ -443,7 +405,7 @@ def test_endless_file_is_not_read_to_its_end(path: Path, users: Users, monkeypat
     monkeypatch.setattr(_users, "_FILE_SIZE_MAX", 10)
     with pytest.raises(UsersCorrupt, match="larger than 10 bytes"):
         Users.open(path)
-    assert users.authenticate("anna", "secret").name == "anna"
+    assert users.log_in("anna", "secret").name == "anna"
 
 
 def test_file_that_cannot_be_read_is_an_error_that_names_it(tmp_path: Path) -> None:
@@ -511,11 +473,11 @@ def test_tokens_are_listed_without_their_secrets(users: Users, clock: ManualCloc
 def test_revoked_token_is_refused_and_others_stay(users: Users, path: Path) -> None:
     """By a server that runs, too; one that has leaked must not be of use until it expires."""
     leaked, kept = users.token("anna", 3600), users.token("anna", 3600)
-    assert users.authenticate_token(leaked).name == "anna"
+    assert users.log_in_by_token(leaked).name == "anna"
     assert Users.open(path, clock=users._clock).revoke_tokens("anna", leaked.partition(".")[0]) == 1
     with pytest.raises(NotAuthenticated, match="revoked"):
-        users.authenticate_token(leaked)
-    assert users.authenticate_token(kept).name == "anna"
+        users.log_in_by_token(leaked)
+    assert users.log_in_by_token(kept).name == "anna"
     assert users.revoke_tokens("anna") == 1
     assert users.tokens() == []
     assert users.revoke_tokens("anna") == 0
@@ -539,5 +501,5 @@ def test_tokens_end_with_a_new_password(users: Users) -> None:
     token, other = users.token("anna", 3600), users.token("bert", 3600)
     users.add("anna", "better", replace=True)
     with pytest.raises(NotAuthenticated):
-        users.authenticate_token(token)
-    assert users.authenticate_token(other).name == "bert"
+        users.log_in_by_token(token)
+    assert users.log_in_by_token(other).name == "bert"

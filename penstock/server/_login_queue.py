@@ -1,0 +1,196 @@
+"""The order in which passwords are checked, and what it costs an address to send wrong ones.
+
+A check takes 64 MiB and a tenth of a second, so two run at a time, whoever asks. The others wait, and addresses take
+turns: an address from which a flood comes delays another by a check or two. Of one address, connections on which no
+login has failed take turns with those on which one has; and a user that has logged in from there before has a turn of
+its own.
+
+A wrong password is answered late once an address has sent several: the call waits, without being in the way of others,
+for twice as long each time. So threads that guess spend their time waiting, and few of them wait for a check.
+
+Each call that waits has a thread. Beyond so many of an address, or of all, calls are refused unchecked, with the advice
+to try again.
+"""
+
+from __future__ import annotations
+
+import heapq
+import threading
+from collections import Counter, OrderedDict
+from contextlib import contextmanager
+from itertools import count
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
+
+from penstock.errors import LoginsBusy
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from penstock.ports import Clock
+
+__all__ = ["Failures", "LoginQueue", "Origin"]
+
+CHECKS_AT_ONCE: Final = 2
+WAITING_MAX: Final = 256
+WAITING_OF_NETWORK_MAX: Final = 64
+WAITING_OF_KNOWN_MAX: Final = 4  # of a user that has logged in from its network before
+REMEMBERED_MAX: Final = 10_000  # networks with failures, connections with failures, users with their networks
+FAILURES_FREE: Final = 5  # a user may mistype
+FORGIVEN_EVERY_S: Final = 10.0
+DELAY_MIN_S: Final = 0.25
+DELAY_MAX_S: Final = 8.0  # a connection without an accepted call is closed soon after, and its place is free
+LINES_EVERY_S: Final = 10.0  # of an address in the log
+LINES_MAX: Final = 100  # of all addresses in that time
+
+_Lane = tuple[str, ...]
+
+
+class Origin(NamedTuple):
+    """Where a login comes from: a network, and a connection."""
+
+    network: str
+    peer: str
+
+
+class LoginQueue:
+    """The logins that are checked, and those that wait; see the module."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._free = CHECKS_AT_ONCE
+        self._waiting: list[tuple[int, int, threading.Event]] = []  # a heap, by turn
+        self._arrivals = count()
+        self._places: Counter[_Lane] = Counter()
+        self._turns: dict[_Lane, int] = {}  # of the last that came, of each lane in which any waits
+        self._turn = 0  # of the last that was checked
+        self._known: OrderedDict[tuple[str, str], None] = OrderedDict()  # a network, and a user that came from there
+        self._failed: OrderedDict[str, None] = OrderedDict()  # connections
+
+    @contextmanager
+    def turn(self, origin: Origin, name: str) -> Iterator[None]:
+        """Wait until a password may be checked; ``LoginsBusy`` if too many wait."""
+        gate = threading.Event()
+        with self.place(origin, name) as lane:
+            with self._lock:
+                turn = self._turns[lane] = max(self._turn, self._turns.get(lane, 0)) + 1
+                heapq.heappush(self._waiting, (turn, next(self._arrivals), gate))
+                self._admit()
+            gate.wait()
+            try:
+                yield
+            finally:
+                with self._lock:
+                    self._free += 1
+                    self._admit()
+
+    @contextmanager
+    def place(self, origin: Origin, name: str) -> Iterator[_Lane]:
+        """Take the place of a call that waits, for a check or for something else."""
+        with self._lock:
+            lane = self._enter(origin, name)
+        try:
+            yield lane
+        finally:
+            with self._lock:
+                self._places[lane] -= 1
+                if not self._places[lane]:
+                    del self._places[lane]
+                    self._turns.pop(lane, None)
+
+    def _enter(self, origin: Origin, name: str) -> _Lane:
+        network, peer = origin
+        lane: _Lane = ("known", network, name)
+        if not self.is_known(network, name) or self._places[lane] >= WAITING_OF_KNOWN_MAX:
+            lanes = ("fresh", network), ("failed", network)
+            lane = lanes[peer in self._failed]
+            if sum(self._places[one] for one in lanes) >= WAITING_OF_NETWORK_MAX or self._places.total() >= WAITING_MAX:
+                raise LoginsBusy
+        self._places[lane] += 1
+        return lane
+
+    def _admit(self) -> None:
+        while self._free and self._waiting:
+            self._turn, _, gate = heapq.heappop(self._waiting)
+            self._free -= 1
+            gate.set()
+
+    def note_known(self, network: str, name: str) -> None:
+        """Note that a user has logged in from a network."""
+        with self._lock:
+            _add(self._known, (network, name))
+
+    def is_known(self, network: str, name: str) -> bool:
+        """Whether the user has logged in from the network."""
+        return (network, name) in self._known
+
+    def note_failed(self, peer: str) -> None:
+        """Note that a login has failed on a connection."""
+        with self._lock:
+            _add(self._failed, peer)
+
+
+_T = TypeVar("_T")
+
+
+def _add(table: OrderedDict[_T, None], key: _T) -> None:
+    """Add a key to a table that forgets the oldest."""
+    table[key] = None
+    table.move_to_end(key)
+    if len(table) > REMEMBERED_MAX:
+        table.popitem(last=False)
+
+
+class _Failed(NamedTuple):
+    """The failed logins of an network: how many count now, since when, when the log had a line, how many it has not."""
+
+    number: float
+    at: float
+    logged_at: float
+    unlogged: int
+
+
+class Failures:
+    """Failed logins by network. They are forgiven one by one, whether or not a login succeeds meanwhile."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._failed: OrderedDict[str, _Failed] = OrderedDict()
+        self._lines, self._lines_since = 0, clock.elapsed()
+        self.total = 0
+
+    def note(self, network: str) -> tuple[float, int]:
+        """Count a failed login; return how long to wait with the answer, and how many to log now, if any."""
+        with self._lock:
+            self.total += 1
+            now, before = self._clock.elapsed(), self._failed.pop(network, _Failed(0.0, 0.0, float("-inf"), 0))
+            number = self._left(before, now) + 1
+            is_logged = now - before.logged_at >= LINES_EVERY_S and self._may_log(now)
+            unlogged = before.unlogged + 1
+            logged_at = now if is_logged else before.logged_at
+            self._failed[network] = _Failed(number, now, logged_at, 0 if is_logged else unlogged)
+            if len(self._failed) > REMEMBERED_MAX:
+                self._failed.popitem(last=False)
+            return _delay_s(number), unlogged if is_logged else 0
+
+    def wait_s(self, network: str) -> float:
+        """Return for how long an network is not to be answered yet, if it does not wait by itself."""
+        with self._lock:
+            failed = self._failed.get(network)
+            if failed is None:
+                return 0.0
+            return max(0.0, failed.at + _delay_s(failed.number) - self._clock.elapsed())
+
+    def _left(self, failed: _Failed, now: float) -> float:
+        return max(0.0, failed.number - (now - failed.at) / FORGIVEN_EVERY_S)
+
+    def _may_log(self, now: float) -> bool:
+        if now - self._lines_since >= LINES_EVERY_S:
+            self._lines, self._lines_since = 0, now
+        self._lines += 1
+        return self._lines <= LINES_MAX
+
+
+def _delay_s(failures: float) -> float:
+    beyond = failures - FAILURES_FREE
+    return 0.0 if beyond <= 0 else min(DELAY_MAX_S, DELAY_MIN_S * 2 ** min(beyond - 1, 10))
