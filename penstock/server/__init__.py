@@ -9,8 +9,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
+    from penstock.server._addresses import listen
     from penstock.server._config import Config, load_config
-    from penstock.server._listen import listen
     from penstock.server._run import Server, run
     from penstock.server._service import FlightService
     from penstock.server._tls import load_certificate
@@ -34,7 +34,7 @@ _MODULES: Final = {
     "FlightService": "_service",
     "Server": "_run",
     "Users": "_users",
-    "listen": "_listen",
+    "listen": "_addresses",
     "load_certificate": "_tls",
     "load_config": "_config",
     "run": "_run",

@@ -1,4 +1,4 @@
-"""What clients may call a server: the names and addresses of the machine that it listens at."""
+"""Addresses of a server: the names that clients may call it by, and how a port is opened."""
 
 from __future__ import annotations
 
@@ -8,12 +8,15 @@ import socket
 from pathlib import Path
 from typing import Final
 
-__all__ = ["names_of"]
+from penstock.errors import AddressUnusable
+
+__all__ = ["listen", "names_of"]
 
 _LOOPBACK: Final = ("localhost", "127.0.0.1", "::1")
 _IPV4: Final = Path("/proc/net/fib_trie")
 _IPV6: Final = Path("/proc/net/if_inet6")
 _LOCAL_IPV4: Final = re.compile(r"\|-- ([\d.]+)\n\s+/32 host LOCAL")
+_BACKLOG: Final = 1024
 
 
 def names_of(host: str) -> list[str]:
@@ -47,3 +50,13 @@ def _text(path: Path) -> str:
         return path.read_text()
     except OSError:
         return ""
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """Return a socket that listens there; connections wait in it until they are accepted."""
+    try:
+        family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
+        return socket.create_server((host, port), family=family, backlog=_BACKLOG)
+    except OSError as error:
+        reason = (error.strerror or str(error)).partition(" (while")[0]  # the rest repeats the address
+        raise AddressUnusable(f"{host}:{port}", reason=reason) from error

@@ -17,9 +17,9 @@ from starlette.routing import Route
 
 from penstock._version import __version__
 from penstock.errors import NotAuthenticated, ServerError
+from penstock.server._addresses import listen
 from penstock.server._http_connections import ConnectionTable
 from penstock.server._limits import Limits
-from penstock.server._listen import listen
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -16,9 +16,8 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 from penstock.local import open_owned, raise_file_limit
 from penstock.ports import SystemClock
-from penstock.server._addresses import names_of
+from penstock.server._addresses import listen, names_of
 from penstock.server._limits import Limits
-from penstock.server._listen import listen
 from penstock.server._logs import logging_to
 
 if TYPE_CHECKING:

@@ -22,9 +22,8 @@ from penstock.errors import BadArgument, NoSuchStream, NotAuthenticated, Penstoc
 from penstock.model import shown
 from penstock.server import _plain as plain
 from penstock.server._blocks import Blocks
-from penstock.server._calls import Calls
 from penstock.server._connections import ConnectionWatch, close_all
-from penstock.server._limits import UNLIMITED, Limits, share_of_user
+from penstock.server._limits import UNLIMITED, Calls, Limits, share_of_user
 from penstock.server._operations import HANDLERS
 from penstock.server._periodic import Periodic
 from penstock.server._permissions import AuthMiddleware, asking, check, principal_of, user_of

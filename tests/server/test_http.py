@@ -17,10 +17,10 @@ import pytest
 from penstock.errors import AddressUnusable, NotAuthenticated
 from penstock.local import raise_file_limit
 from penstock.ports import SystemClock
+from penstock.server._addresses import listen
 from penstock.server._config import Config
 from penstock.server._health import Health
 from penstock.server._http import HttpServer, new_app
-from penstock.server._listen import listen
 from penstock.server._login import Logins
 from penstock.server._login_queue import FAILURES_FREE
 from penstock.server._metrics import new_registry

@@ -11,8 +11,7 @@ import pyarrow as pa
 import pytest
 from pyarrow import flight
 
-from penstock.server._calls import Calls
-from penstock.server._limits import UNLIMITED, Limits
+from penstock.server._limits import UNLIMITED, Calls, Limits
 from penstock.server._service import FlightService
 from penstock.wire import BUSY
 
