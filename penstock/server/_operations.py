@@ -5,6 +5,7 @@ A handler gets arguments that were checked, and is called only if the user has t
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from penstock.errors import BadArgument, NoSuchGroup, NoSuchStream, ReaderInUse, WriterFenced
@@ -64,7 +65,7 @@ def _group_value(name: str) -> Callable[..., Any]:
 
 
 def _streams(session: Session, scope: str | None) -> list[Any]:
-    return [info for info in session.store.streams(scope) if session.principal.may("read", info.name)]
+    return list(session.store.selected_streams(partial(session.principal.may, "read"), scope))
 
 
 def _groups(session: Session) -> list[str]:

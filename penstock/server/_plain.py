@@ -7,6 +7,7 @@ has a column ``event``, and maybe one ``key`` and one ``headers``; when the call
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
@@ -47,7 +48,7 @@ class _Ticket(msgspec.Struct, forbid_unknown_fields=True):
 
 def flights(store: Engine, principal: Principal) -> Iterator[flight.FlightInfo]:
     """Return the streams that a principal may read."""
-    return (_info(info.name, info.size_bytes) for info in store.streams() if principal.may("read", info.name))
+    return (_info(info.name, info.size_bytes) for info in store.selected_streams(partial(principal.may, "read")))
 
 
 def flight_of(store: Engine, principal: Principal, name: str) -> flight.FlightInfo:

@@ -144,7 +144,11 @@ class Engine(forks.Handle):
 
     def streams(self, scope: str | None = None) -> list[StreamInfo]:
         """Return all streams, or those of a scope, by name."""
-        return self._streams.all(scope)
+        return list(self._streams.infos(self._streams.names(scope)))
+
+    def selected_streams(self, wanted: Callable[[str], bool], scope: str | None = None) -> Iterator[StreamInfo]:
+        """Yield the streams whose names are wanted, one at a time; of others nothing is computed."""
+        return self._streams.infos(filter(wanted, self._streams.names(scope)))
 
     def stream(self, name: str) -> StreamInfo:
         """Return what there is to know of a stream."""

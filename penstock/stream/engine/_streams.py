@@ -8,12 +8,18 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, Any, Final
 
-from penstock.errors import BadArgument, PenstockError, StreamExists, StreamNotSealed, StreamSealed
+from penstock.errors import (
+    BadArgument,
+    LogError,
+    NoSuchStream,
+    PenstockError,
+    StreamExists,
+    StreamNotSealed,
+    StreamSealed,
+)
 from penstock.model import (
     Fixed,
-    SegmentInfo,
     StreamConfig,
-    StreamInfo,
     as_list,
     check_kind,
     check_name,
@@ -23,6 +29,7 @@ from penstock.model import (
     shown,
 )
 from penstock.ports import uninterrupted
+from penstock.stream.engine._stream_view import StreamView
 from penstock.stream.format import (
     StreamCreated,
     StreamDeleted,
@@ -33,9 +40,9 @@ from penstock.stream.format import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-    from penstock.model import Place
+    from penstock.model import Place, StreamInfo
     from penstock.ports import Clock
     from penstock.stream.catalog import Catalog, StreamState
     from penstock.stream.group import Groups
@@ -87,33 +94,34 @@ class Streams:
         self._wake()
         return self.info(name)
 
-    def all(self, scope: str | None = None) -> list[StreamInfo]:
-        """Return all streams, or those of a scope, by name."""
+    def names(self, scope: str | None = None) -> list[str]:
+        """Return the names of all streams, or of those of a scope, sorted."""
         if scope is not None:
             check_name("scope", scope)
         with self._catalog.lock:
             self._catalog.check_open()
-            names = [name for name in self._catalog.streams if scope is None or name.startswith(f"{scope}/")]
-            return [self.info(name) for name in sorted(names)]
+            return sorted(name for name in self._catalog.streams if scope is None or name.startswith(f"{scope}/"))
+
+    def infos(self, names: Iterable[str]) -> Iterator[StreamInfo]:
+        """Yield what there is to know of streams, but of those that were deleted meanwhile."""
+        for name in names:
+            try:
+                info = self.info(name)
+            except NoSuchStream:
+                continue
+            yield info
 
     def info(self, name: str) -> StreamInfo:
         """Return the state, size and configuration of a stream."""
-        with self._catalog.lock:
-            state = self._catalog.open_stream(name)
-            tail = self._cuts.tail(name)
-            segments = [SegmentInfo(one.segment_id, one.low, one.high) for one in state.current]
-            return StreamInfo(
-                name=name,
-                uid=state.uid,
-                state="sealed" if state.sealed else "active",
-                epoch=state.epoch,
-                segments=() if state.sealed else tuple(segments),
-                config=state.config,
-                events=self._cuts.events(state, tail.offsets),
-                size_bytes=self._cuts.size_bytes(state, tail.offsets),
-                head=self._cuts.head(name),
-                tail=tail,
-            )
+        while True:
+            self._segments.open_current(name)
+            with self._catalog.lock:
+                view = StreamView(self._catalog.open_stream(name), self._segments)
+            try:
+                return view.info()
+            except (BadArgument, KeyError, LogError):
+                if self._catalog.open_stream(name).head is view.head:
+                    raise  # otherwise it was truncated meanwhile
 
     @uninterrupted
     def update(self, name: str, config: StreamConfig) -> StreamInfo:

@@ -6,7 +6,7 @@ A cut is checked against the segments: its places must be where events begin or 
 from __future__ import annotations
 
 import threading
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
 from penstock.errors import BadArgument, DataTruncated, LogError, NoSuchEvent, NoSuchStream, WrongCut
@@ -52,6 +52,15 @@ class Segments:
             if self._catalog.streams.get(state.name) is not state:
                 raise NoSuchStream(state.name)
             return self.opened(state, state.segments[segment_id])
+
+    def open_current(self, name: str) -> None:
+        """Open the segments that take events, one at a time, so that the catalog is not held for long."""
+        with self._catalog.lock:
+            state = self._catalog.open_stream(name)
+            missing = [one.segment_id for one in state.current if (state.uid, one.segment_id) not in self._open]
+        for segment_id in missing:
+            with suppress(KeyError, NoSuchStream):  # it is gone meanwhile
+                self.of(state, segment_id)
 
     def opened(self, state: StreamState, segment: SegmentState) -> Segment:
         """Return a segment; the caller may hold the lock of another segment, so this does without the catalog's."""
@@ -135,6 +144,7 @@ class Cuts:
 
     def tail(self, name: str) -> StreamCut:
         """Return where the stream ends now."""
+        self._segments.open_current(name)
         with self._catalog.lock:
             current = self._catalog.open_stream(name).current
             return StreamCut.of(
@@ -185,19 +195,6 @@ class Cuts:
             return None if found == end else found
 
         return StreamCut.of(state.name, advance(state, reach))
-
-    def size_bytes(self, state: StreamState, tail: Mapping[int, int]) -> int:
-        """Return how many bytes there are from the head of a stream to its tail."""
-        growing = sum(tail[one.segment_id] for one in state.current if one.end is None)
-        return state.ended_bytes + growing - sum(state.head.values())
-
-    def events(self, state: StreamState, tail: Mapping[int, int]) -> int:
-        """Return how many events there are from head to tail: only segments that take events are looked at."""
-        growing = 0
-        for segment, offset in tail.items():
-            if state.segments[segment].end is None:
-                growing += self._segments.get(state.name, segment).count_before(offset)
-        return state.ended_events + growing - sum(state.head_counts.values())
 
     @contextmanager
     def unless_truncated(self, state: StreamState, cut: StreamCut, head: Mapping[int, int]) -> Iterator[None]:

@@ -1,0 +1,52 @@
+"""What there is to know of a stream: copied while the catalog is locked, and computed when it is not.
+
+A stream may have thousands of segments. To copy what they are takes milliseconds; to count their events may read blocks
+of each of them, and all other calls would wait for it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from penstock.model import SegmentInfo, StreamCut, StreamInfo
+
+if TYPE_CHECKING:
+    from penstock.stream.catalog import StreamState
+    from penstock.stream.segment import Segments
+
+__all__ = ["StreamView"]
+
+
+class StreamView:
+    """A stream at one moment; the caller holds the catalog while it is made."""
+
+    def __init__(self, state: StreamState, segments: Segments) -> None:
+        self.head: Final = state.head  # a truncation replaces it, and changes nothing in it
+        self._head_counts = state.head_counts
+        self._name, self._uid, self._config, self._epoch = state.name, state.uid, state.config, state.epoch
+        self._is_sealed, self._current = state.sealed, state.current
+        self._ended_bytes, self._ended_events = state.ended_bytes, state.ended_events
+        opened = [(one.segment_id, segments.opened(state, one), one.end is None) for one in state.current]
+        self._tail = {segment_id: segment.tail for segment_id, segment, _ in opened}
+        self._growing = [(segment, self._tail[segment_id]) for segment_id, segment, grows in opened if grows]
+
+    def info(self) -> StreamInfo:
+        """Compute what it adds up to."""
+        segments = () if self._is_sealed else self._current
+        return StreamInfo(
+            name=self._name,
+            uid=self._uid,
+            state="sealed" if self._is_sealed else "active",
+            epoch=self._epoch,
+            segments=tuple(SegmentInfo(one.segment_id, one.low, one.high) for one in segments),
+            config=self._config,
+            events=self._events(),
+            size_bytes=self._ended_bytes + sum(tail for _, tail in self._growing) - sum(self.head.values()),
+            head=StreamCut.of(self._name, self.head),
+            tail=StreamCut.of(self._name, self._tail),
+        )
+
+    def _events(self) -> int:
+        """Count the events from head to tail: only segments that take events are looked at."""
+        growing = sum(segment.count_before(tail) for segment, tail in self._growing)
+        return self._ended_events + growing - sum(self._head_counts.values())

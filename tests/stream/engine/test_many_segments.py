@@ -1,0 +1,111 @@
+"""Streams of many segments: a look at them keeps no other call waiting."""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING, Final
+
+import pytest
+
+from penstock.embedded import open_store
+from penstock.model import SegmentInfo
+from penstock.stream.engine import _stream_view
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from penstock.stream import Engine
+
+STREAM: Final = "a/b"
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[Engine]:
+    with open_store(tmp_path / "data", maintenance_interval_s=3600) as store:
+        store.create_stream(STREAM, segments=4)
+        yield store
+
+
+def is_free(lock: threading.RLock) -> bool:
+    """Whether another thread gets a lock that this one may hold."""
+    taken: list[bool] = []
+
+    def take() -> None:
+        taken.append(lock.acquire(blocking=False))
+        if taken[0]:
+            lock.release()
+
+    thread = threading.Thread(target=take)
+    thread.start()
+    thread.join()
+    return taken[0]
+
+
+def test_the_catalog_is_not_held_while_streams_are_described(store: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of 30 streams of 10,000 segments it was held for seconds, in which nothing else could be done."""
+    free: list[bool] = []
+
+    def noted(*args: object) -> object:
+        free.append(is_free(store.catalog.lock))
+        return SegmentInfo(*args)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(_stream_view, "SegmentInfo", noted)
+    store.streams()
+    store.stream(STREAM)
+    assert free == [True] * 8
+
+
+def test_nothing_is_computed_of_streams_that_are_not_wanted(store: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A user who may see no stream would use the server for nothing."""
+    store.create_stream("a/c")
+    described: list[str] = []
+    real = _stream_view.StreamView.info
+
+    def noted(view: _stream_view.StreamView) -> object:
+        described.append(view._name)
+        return real(view)
+
+    monkeypatch.setattr(_stream_view.StreamView, "info", noted)
+    assert [info.name for info in store.selected_streams(lambda name: name == "a/c")] == described == ["a/c"]
+    assert list(store.selected_streams(lambda _: False)) == []
+    assert described == ["a/c"]
+
+
+def test_a_stream_is_described_while_it_is_scaled_and_truncated(store: Engine) -> None:
+    """What was copied may be gone when its events are counted; then it is looked at again."""
+    over, trouble, seen = threading.Event(), list[BaseException](), list[int]()
+
+    def look() -> None:
+        try:
+            while not over.is_set():
+                seen.append(store.stream(STREAM).events)
+        except BaseException as error:  # noqa: BLE001 - told below
+            trouble.append(error)
+
+    thread = threading.Thread(target=look)
+    thread.start()
+    try:
+        with store.writer(STREAM) as writer:
+            for _ in range(30):
+                writer.write_batch([b"event"] * 8, [str(key) for key in range(8)]).result()
+                current = store.stream(STREAM).segments
+                ranges = [(one.low, one.high) for one in current]
+                store.scale_stream(STREAM, [one.segment_id for one in current], ranges)
+                store.truncate_stream(STREAM, "tail")
+    finally:
+        over.set()
+        thread.join()
+    assert not trouble
+    assert all(0 <= count <= 16 for count in seen)
+    assert store.stream(STREAM).events == 0
+
+
+def test_a_stream_that_is_deleted_meanwhile_is_left_out(store: Engine) -> None:
+    """A list of streams does not fail for one of them."""
+    store.create_stream("a/c")
+    infos = store.selected_streams(lambda _: True)
+    assert next(infos).name == STREAM
+    store.seal_stream("a/c")
+    store.delete_stream("a/c")
+    assert list(infos) == []
