@@ -76,11 +76,12 @@ def _fill(
     """Move on in segments that are read side by side, as far as there is budget."""
     active = [segment for segment, end in sorted(ends.items()) if found[segment] < end]
     while active and not budget.is_empty():
-        share, moved = budget.share(len(active)), []
-        for segment in active:
+        moved = []
+        for index, segment in enumerate(active):
             if budget.is_empty():
                 return
             place, end = found[segment], ends[segment]
+            share = budget.share(len(active) - index)  # of what is left: the first event may have taken more than that
             reached, count = _reach(segment_of(segment), place, end, share, at_least_one=budget.is_untouched)
             budget.take(reached - place, count)
             found[segment] = reached

@@ -6,7 +6,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from penstock import StreamCut
@@ -232,6 +232,7 @@ def test_a_stream_without_time_is_not_held_up(store: Engine) -> None:
 
 
 @settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@example(rounds=[([0, 0, 0, 0, 968, 759], "stay")], max_bytes=1582, max_events=None)  # the first is more than its share
 @given(
     rounds=st.lists(
         st.tuples(
