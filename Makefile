@@ -32,7 +32,7 @@ $(CLASSES): $(READY) tools/spark_classes.py
 	  $(BIN)/python tools/spark_classes.py 2>&1 | cat >/dev/null # which waits for Java, too
 
 check: lint ## Run the checks and the unit tests, while you work on a change
-	@$(BIN)/pytest -q -n 2 -k "not remote and not crash and not kill" $(UNIT)
+	@$(BIN)/pytest -q -n 2 -k "not remote and not crash and not kill and not damage and not protocols" $(UNIT)
 
 test: lint $(CLASSES) ## Run every check, then every test
 	@$(BIN)/pytest -q -n 3
