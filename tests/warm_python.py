@@ -70,6 +70,7 @@ def serve(address: str) -> None:
     for name in _IMPORTED:
         __import__(name)
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # forks are waited for by those who asked
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the tests, which close the pipe
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listener:
         listener.bind(f"\0{address}")
         listener.listen()
@@ -95,6 +96,7 @@ def _run(fork: socket.socket, request: bytes, files: list[int]) -> None:
     """Run a module in the place of the process that asked for it."""
     (module, *arguments), folder, environment = json.loads(request)
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     for place, file in enumerate(files):
         os.dup2(file, place)
         os.close(file)
