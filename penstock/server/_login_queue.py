@@ -3,7 +3,8 @@
 A check takes 64 MiB and a tenth of a second, so two run at a time, whoever asks. The others wait, and addresses take
 turns: an address from which a flood comes delays another by a check or two. Of one address, connections on which no
 login has failed take turns with those on which one has; and a user that has logged in from there before has a turn of
-its own.
+its own. Of those that wait for the same turns, the newest and the oldest alternate: a user that comes behind many
+guesses is soon checked, and none waits for more than twice as many checks as there are places.
 
 A wrong password is answered late once an address has sent several: the call waits, without being in the way of others,
 for twice as long each time. So threads that guess spend their time waiting, and few of them wait for a check.
@@ -16,7 +17,7 @@ from __future__ import annotations
 
 import heapq
 import threading
-from collections import Counter, OrderedDict
+from collections import OrderedDict, deque
 from contextlib import contextmanager
 from itertools import count
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
@@ -42,7 +43,7 @@ DELAY_MAX_S: Final = 8.0  # a connection without an accepted call is closed soon
 LINES_EVERY_S: Final = 10.0  # of an address in the log
 LINES_MAX: Final = 100  # of all addresses in that time
 
-_Lane = tuple[str, ...]
+_Key = tuple[str, ...]
 
 
 class Origin(NamedTuple):
@@ -52,17 +53,32 @@ class Origin(NamedTuple):
     peer: str
 
 
+class _Lane:
+    """Logins that share their turns. ``places`` counts them and the calls that are answered late."""
+
+    def __init__(self) -> None:
+        self.waiting: deque[threading.Event] = deque()
+        self.places = 0
+        self.turn = 0  # of the last that came
+        self._is_newest_next = True
+
+    def take(self) -> threading.Event:
+        """Return the next to be checked."""
+        is_newest, self._is_newest_next = self._is_newest_next, not self._is_newest_next
+        return self.waiting.pop() if is_newest else self.waiting.popleft()
+
+
 class LoginQueue:
     """The logins that are checked, and those that wait; see the module."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._free = CHECKS_AT_ONCE
-        self._waiting: list[tuple[int, int, threading.Event]] = []  # a heap, by turn
+        self._turns: list[tuple[int, int, _Lane]] = []  # a heap: for each login that waits a turn of its lane
         self._arrivals = count()
-        self._places: Counter[_Lane] = Counter()
-        self._turns: dict[_Lane, int] = {}  # of the last that came, of each lane in which any waits
-        self._turn = 0  # of the last that was checked
+        self._lanes: dict[_Key, _Lane] = {}
+        self._places = 0  # in all lanes
+        self._turn = 0  # the last that was taken
         self._known: OrderedDict[tuple[str, str], None] = OrderedDict()  # a network, and a user that came from there
         self._failed: OrderedDict[str, None] = OrderedDict()  # connections
 
@@ -72,8 +88,9 @@ class LoginQueue:
         gate = threading.Event()
         with self.place(origin, name) as lane:
             with self._lock:
-                turn = self._turns[lane] = max(self._turn, self._turns.get(lane, 0)) + 1
-                heapq.heappush(self._waiting, (turn, next(self._arrivals), gate))
+                lane.turn = max(self._turn, lane.turn) + 1
+                lane.waiting.append(gate)
+                heapq.heappush(self._turns, (lane.turn, next(self._arrivals), lane))
                 self._admit()
             gate.wait()
             try:
@@ -87,32 +104,36 @@ class LoginQueue:
     def place(self, origin: Origin, name: str) -> Iterator[_Lane]:
         """Take the place of a call that waits, for a check or for something else."""
         with self._lock:
-            lane = self._enter(origin, name)
+            key = self._key(origin, name)
+            lane = self._lanes.setdefault(key, _Lane())
+            lane.places += 1
+            self._places += 1
         try:
             yield lane
         finally:
             with self._lock:
-                self._places[lane] -= 1
-                if not self._places[lane]:
-                    del self._places[lane]
-                    self._turns.pop(lane, None)
+                self._places -= 1
+                lane.places -= 1
+                if not lane.places:
+                    del self._lanes[key]
 
-    def _enter(self, origin: Origin, name: str) -> _Lane:
+    def _key(self, origin: Origin, name: str) -> _Key:
         network, peer = origin
-        lane: _Lane = ("known", network, name)
-        if not self.is_known(network, name) or self._places[lane] >= WAITING_OF_KNOWN_MAX:
-            lanes = ("fresh", network), ("failed", network)
-            lane = lanes[peer in self._failed]
-            if sum(self._places[one] for one in lanes) >= WAITING_OF_NETWORK_MAX or self._places.total() >= WAITING_MAX:
-                raise LoginsBusy
-        self._places[lane] += 1
-        return lane
+        known, fresh, failed = ("known", network, name), ("fresh", network), ("failed", network)
+        if self.is_known(network, name) and self._places_of(known) < WAITING_OF_KNOWN_MAX:
+            return known
+        if self._places_of(fresh, failed) >= WAITING_OF_NETWORK_MAX or self._places >= WAITING_MAX:
+            raise LoginsBusy
+        return failed if peer in self._failed else fresh
+
+    def _places_of(self, *keys: _Key) -> int:
+        return sum(self._lanes[key].places for key in keys if key in self._lanes)
 
     def _admit(self) -> None:
-        while self._free and self._waiting:
-            self._turn, _, gate = heapq.heappop(self._waiting)
+        while self._free and self._turns:
+            self._turn, _, lane = heapq.heappop(self._turns)
             self._free -= 1
-            gate.set()
+            lane.take().set()
 
     def note_known(self, network: str, name: str) -> None:
         """Note that a user has logged in from a network."""
