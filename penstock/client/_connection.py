@@ -56,10 +56,8 @@ if TYPE_CHECKING:
 
     Push = Callable[[list[Any]], None]
 
-__all__ = ["Channel", "Connection", "ConnectionLost", "Finder"]
+__all__ = ["Channel", "Connection", "ConnectionLost", "Finder", "busy_retry"]
 
-_RETRY_S: Final = 0.02
-_BUSY_S: Final = 0.05
 _PATIENCE_S: Final = 30.0
 _GOODBYE_S: Final = 5.0
 _LOST: Final = (flight.FlightUnavailableError, flight.FlightCancelledError, OSError)  # the last when writing fails
@@ -166,7 +164,7 @@ class Channel:
 
     def _answer(self, action: flight.Action) -> flight.Result:
         """Return the answer of the server, which may be too busy for a while."""
-        retry = _busy_retry(time.monotonic())
+        retry = busy_retry(time.monotonic())
         while True:
             try:
                 with translated(self):
@@ -241,8 +239,8 @@ class Connection:
             before.hang_up()
         begun = self._tried_since = self._tried_since or time.monotonic()
         patience_s = self._finder.patience_s if before is None else _PATIENCE_S
-        unreachable = Retry(attempts_max=math.inf, until=begun + patience_s, pause_s=_RETRY_S)
-        busy = _busy_retry(begun)
+        unreachable = Retry(attempts_max=math.inf, until=begun + patience_s)
+        busy = busy_retry(begun)
         while True:
             try:
                 client = self._finder.open()
@@ -327,9 +325,9 @@ class Connection:
             channel.close()
 
 
-def _busy_retry(begun: float) -> Retry:
+def busy_retry(begun: float) -> Retry:
     """Return when to call a busy server again."""
-    return Retry(attempts_max=math.inf, until=begun + _PATIENCE_S, pause_s=_BUSY_S)
+    return Retry(attempts_max=math.inf, until=begun + _PATIENCE_S)
 
 
 def _action(session_id: str, call: Operation) -> flight.Action:

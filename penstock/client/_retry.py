@@ -1,12 +1,14 @@
 """When a client tries something again: one policy for lost connections, absent servers and busy ones.
 
 Whatever is repeated is bounded, by attempts in a row or by time. The caller's own time limit ends it, too, and so does
-Ctrl-C.
+Ctrl-C. The pause before each attempt is twice the one before, up to half a second, and each client takes a random part
+of it: clients that lost their server together do not come back together, again and again.
 """
 
 from __future__ import annotations
 
 import math
+import random
 import time
 from typing import TYPE_CHECKING, Final
 
@@ -18,20 +20,23 @@ from penstock.ports import interruption_point
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["ATTEMPTS_MAX", "Retry"]
+__all__ = ["ATTEMPTS_MAX", "PAUSE_MAX_S", "PAUSE_S", "Retry"]
 
 ATTEMPTS_MAX: Final = 20  # in a row; each waits for a new connection
+PAUSE_S: Final = 0.02
+PAUSE_MAX_S: Final = 0.5
+_DOUBLINGS: Final = 10  # more than it takes to get there
+_INTERRUPTIBLE_EVERY_S: Final = 0.05
 
 
 class Retry(msgspec.Struct, kw_only=True):
-    """Counts attempts that failed: at most ``attempts_max`` in a row, and none after ``until``, with pauses between.
+    """Counts attempts that failed: at most ``attempts_max`` in a row, and none after ``until``.
 
     ``until`` is a time of ``time.monotonic``. Every call to a server makes one, so it is a struct: that costs little.
     """
 
     attempts_max: float = ATTEMPTS_MAX
     until: float = math.inf
-    pause_s: float = 0.0
     _failed: int = 0
 
     def after(self, error: Exception, give_up: Callable[[], Exception] | None = None) -> None:
@@ -44,8 +49,16 @@ class Retry(msgspec.Struct, kw_only=True):
         if time_left() == 0:
             raise DeadlineExceeded from error
         interruption_point()
-        if self.pause_s:
-            time.sleep(self.pause_s)
+        self._pause()
+
+    def _pause(self) -> None:
+        """Wait before the next attempt, no longer than the caller has time."""
+        pause_s = min(PAUSE_S * 2 ** min(self._failed - 1, _DOUBLINGS), PAUSE_MAX_S) * random.uniform(0.5, 1.0)
+        left = time_left()
+        end = time.monotonic() + (pause_s if left is None else min(pause_s, left))
+        while (pause_s := end - time.monotonic()) > 0:
+            time.sleep(min(pause_s, _INTERRUPTIBLE_EVERY_S))
+            interruption_point()
 
     def progress(self) -> None:
         """Count from the beginning: an attempt has achieved something."""

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import threading
+import time
 from typing import TYPE_CHECKING, Final
 
-from penstock.client._connection import ConnectionLost
+from penstock.client._connection import ConnectionLost, busy_retry
 from penstock.client._retry import Retry
 from penstock.deadlines import DeadlineExceeded, time_left
-from penstock.errors import BadArgument, PlogCorrupt, ServerError
+from penstock.errors import BadArgument, PlogCorrupt, ServerBusy, ServerError
 from penstock.plog import LocatedBlocks
 from penstock.stream.format import check_arrow, read_block
 from penstock.stream.segment import READ_SIZE, is_border
@@ -113,7 +114,7 @@ class RemoteSegment:
 
     def _sent(self, offset: int, stop: int) -> Iterator[_Stored]:
         """Return the blocks of a range as they are sent; where the connection is lost, the rest from another."""
-        retry = Retry()
+        retry, busy = Retry(), busy_retry(time.monotonic())
         while offset < stop:
             try:
                 for stored in self._stream_at(offset, stop).until(stop):
@@ -123,6 +124,9 @@ class RemoteSegment:
             except ConnectionLost as error:
                 self._stream = None  # nothing more comes of it
                 retry.after(error, self._connection.lost_again_and_again)
+            except ServerBusy as error:  # others read as much as the server can send
+                self._stream = None
+                busy.after(error)
             except DeadlineExceeded:  # of the call that began it, which may have been an earlier one
                 self._stream = None
                 if time_left() == 0:

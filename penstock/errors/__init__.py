@@ -17,6 +17,7 @@
     │   └── OwnerStopped           the process that owns the folder is suspended, as by Ctrl-Z
     ├── ServerError                the server failed, or gave an answer that this version does not understand
     │   ├── ServerBusy             the server is overloaded, also after several attempts
+    │   ├── LimitReached           the server, or one user of it, has as much of something as a setting allows
     │   └── LoginsBusy             the server checks as many passwords at once as it can
     ├── NotAuthenticated           the server does not accept the credentials
     ├── NotPermitted               the user lacks a permission
@@ -75,6 +76,7 @@ from penstock.errors._server import (
     BadConfig,
     CertificateUnusable,
     ForkedNetwork,
+    LimitReached,
     LoginsBusy,
     NoSuchToken,
     NoSuchUser,
@@ -163,6 +165,7 @@ __all__ = [
     "JournalCorrupt",
     "LeaseHeld",
     "LeaseLost",
+    "LimitReached",
     "LogError",
     "LogFenced",
     "LoginsBusy",

@@ -9,6 +9,7 @@ __all__ = [
     "BadConfig",
     "CertificateUnusable",
     "ForkedNetwork",
+    "LimitReached",
     "LoginsBusy",
     "NoSuchToken",
     "NoSuchUser",
@@ -58,6 +59,14 @@ class ServerError(PenstockError):
 
 class ServerBusy(ServerError):
     """The server is overloaded, also after several attempts."""
+
+
+class LimitReached(ServerError):
+    """The server, or one user of it, has as much of something as the server's settings allow; nothing was changed."""
+
+    def __init__(self, reason: str, *, setting: str) -> None:
+        super().__init__(f"{reason}: close or delete some, or let an administrator raise the setting {setting}")
+        self.reason, self.setting = reason, setting
 
 
 class LoginsBusy(ServerError):

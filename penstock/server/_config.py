@@ -33,6 +33,7 @@ Text = Annotated[str, Meta(min_length=1)]
 Port = Annotated[int, Meta(ge=0, le=65_535)]
 Seconds = Annotated[float, Meta(gt=0, le=86_400)]
 Bytes = Annotated[int, Meta(ge=2 << 20, le=1 << 30)]  # the largest event and its frame fit into the smallest
+Count = Annotated[int, Meta(ge=1, le=10_000_000)]
 
 
 class Config(msgspec.Struct, frozen=True, kw_only=True):
@@ -64,6 +65,22 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     header_timeout_s: Annotated[Seconds, Meta(description="The time limit for the head of a request.")] = 10.0
     shutdown_timeout_s: Annotated[Seconds, Meta(description="The time that a shutdown waits for requests.")] = 10.0
     maintenance_interval_s: Annotated[Seconds, Meta(description="How often streams are scaled and truncated.")] = 1.0
+    # What there may be in all; those below end in a refusal that names the setting.
+    max_user_share: Annotated[
+        float, Meta(gt=0, le=1, description="The share of each limit that one user may have.")
+    ] = 0.5
+    max_calls: Annotated[Count, Meta(description="The maximum number of calls; each has a thread.")] = 4_000
+    max_reads: Annotated[Count, Meta(description="The maximum number of reads that are being sent.")] = 256
+    max_handles: Annotated[Count, Meta(description="The maximum number of open writers and readers.")] = 50_000
+    max_uploads: Annotated[Count, Meta(description="The maximum number of large events being written.")] = 256
+    max_watches: Annotated[Count, Meta(description="The maximum number of segments watched for clients.")] = 100_000
+    max_transactions: Annotated[Count, Meta(description="The maximum number of open transactions.")] = 1_000
+    max_prepared: Annotated[Count, Meta(description="The maximum number of prepared transactions.")] = 10_000
+    max_streams: Annotated[Count, Meta(description="The maximum number of streams.")] = 10_000
+    max_segments: Annotated[Count, Meta(description="The maximum number of segments of all streams.")] = 100_000
+    max_groups: Annotated[Count, Meta(description="The maximum number of reader groups.")] = 10_000
+    max_consumers: Annotated[Count, Meta(description="The maximum number of registered consumers.")] = 10_000
+    max_log_lines: Annotated[Count, Meta(description="The maximum number of log lines of one kind in a minute.")] = 120
     log_format: Annotated[Literal["plain", "json"], Meta(description="The format of log lines.")] = "plain"
 
     @property

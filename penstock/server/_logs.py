@@ -1,13 +1,18 @@
 """What the server writes down: a line for each thing, for people or as JSON for programs.
 
 Whatever a client sends, it cannot make a line look like two: line ends in a message are escaped, and tracebacks are
-indented.
+indented. Nor does it fill the log: of one kind of message so many lines are written in a minute, and of those about one
+client or user a tenth. The next line says how many were left out.
 """
 
 from __future__ import annotations
 
 import json
 import logging
+import math
+import threading
+import time
+from collections import Counter
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from textwrap import indent
@@ -19,14 +24,21 @@ if TYPE_CHECKING:
 
 __all__ = ["logging_to"]
 
+_WINDOW_S: Final = 60.0
+_ABOUT_SHARE: Final = 10  # of the lines of a kind one in so many may be about the same client
+_LINE_MAX: Final = 16 << 10  # characters of a message, a field or a traceback
 _LOGGERS: Final = ("penstock", "uvicorn")
 _STANDARD: Final = frozenset(vars(logging.makeLogRecord({}))) | {"message", "color_message", "taskName"}
 
 
 @contextmanager
-def logging_to(file: TextIO, form: Literal["plain", "json"]) -> Iterator[None]:
-    """Write what Penstock and its HTTP server log to a file, until the end of the block."""
+def logging_to(file: TextIO, form: Literal["plain", "json"], lines_max: int) -> Iterator[None]:
+    """Write what Penstock and its HTTP server log to a file, until the end of the block.
+
+    ``lines_max`` are the lines of one kind in a minute.
+    """
     handler = logging.StreamHandler(file)
+    handler.addFilter(_Budget(lines_max))
     handler.setFormatter(_JsonLine() if form == "json" else _PlainLine())
     loggers = [logging.getLogger(name) for name in _LOGGERS]
     before = [one.level for one in loggers]
@@ -40,6 +52,48 @@ def logging_to(file: TextIO, form: Literal["plain", "json"]) -> Iterator[None]:
         for one, level in zip(loggers, before, strict=True):
             one.removeHandler(handler)
             one.setLevel(level)
+
+
+class _Budget(logging.Filter):
+    """Leaves out lines above a number in a minute, by kind of message, and by the client or user that they are about.
+
+    A kind is the message as it stands in the code, so there are few of them.
+    """
+
+    def __init__(self, lines_max: int) -> None:
+        super().__init__()
+        self._max, self._max_about = lines_max, max(1, lines_max // _ABOUT_SHARE)
+        self._lock = threading.Lock()
+        self._since = -math.inf
+        self._lines: Counter[tuple[str, str | None]] = Counter()
+        self._left_out: Counter[str] = Counter()
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Whether a line is written."""
+        kind, about = f"{record.name} {record.msg}", _about(record)
+        with self._lock:
+            now = time.monotonic()
+            if now - self._since > _WINDOW_S:
+                self._since = now
+                self._lines.clear()
+            if self._lines[kind, None] >= self._max or (
+                about is not None and self._lines[kind, about] >= self._max_about
+            ):
+                self._left_out[kind] += 1
+                return False
+            self._lines[kind, None] += 1
+            if about is not None:
+                self._lines[kind, about] += 1
+            left_out = self._left_out.pop(kind, 0)
+        if left_out:
+            record.left_out = left_out
+        return True
+
+
+def _about(record: logging.LogRecord) -> str | None:
+    """Return the client or user that a line is about; a client may come back with another port."""
+    peer = getattr(record, "peer", None)
+    return getattr(record, "user", None) if peer is None else str(peer).rpartition(":")[0]
 
 
 def _time(record: logging.LogRecord) -> str:
@@ -57,11 +111,11 @@ class _JsonLine(logging.Formatter):
             "time": _time(record),
             "level": record.levelname.lower(),
             "logger": record.name,
-            "message": record.getMessage(),
-            **_fields(record),
+            "message": _cut(record.getMessage()),
+            **{name: _cut(value) if isinstance(value, str) else value for name, value in _fields(record).items()},
         }
         if record.exc_info:
-            line["error"] = self.formatException(record.exc_info)
+            line["error"] = _cut(self.formatException(record.exc_info))
         return json.dumps(line, default=str)
 
 
@@ -70,10 +124,17 @@ class _PlainLine(logging.Formatter):
         fields = [f"{name}={_on_one_line(value)}" for name, value in _fields(record).items()]
         message = _on_one_line(record.getMessage())
         line = " ".join([_time(record), record.levelname.lower(), record.name, message, *fields])
-        return line + indent(f"\n{self.formatException(record.exc_info)}", "    ") if record.exc_info else line
+        if not record.exc_info:
+            return line
+        return line + indent(f"\n{_cut(self.formatException(record.exc_info))}", "    ")
+
+
+def _cut(text: str) -> str:
+    """Return a text, or the beginning and the end of a long one."""
+    return text if len(text) <= _LINE_MAX else f"{text[: _LINE_MAX // 2]} … {text[-_LINE_MAX // 2 :]}"
 
 
 def _on_one_line(value: object) -> str:
     """Return a text without line ends, or anything else that a terminal would not print as it is."""
-    text = str(value)
+    text = _cut(str(value))
     return text if text.isprintable() else "".join(one if one.isprintable() else ascii(one)[1:-1] for one in text)

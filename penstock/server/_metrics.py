@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from prometheus_client.core import Metric
 
     from penstock.server._login import Logins
+    from penstock.server._quotas import QuotaUse
     from penstock.stream import Engine
     from penstock.stream.segment import Segment
 
@@ -28,19 +29,28 @@ NAMES_MAX: Final = 1000  # streams that have figures of their own, and groups; t
 
 
 def new_registry(
-    store: Engine, connections: Mapping[str, Callable[[], int]], logins: Logins | None = None
+    store: Engine,
+    connections: Mapping[str, Callable[[], int]],
+    quotas: Callable[[], Iterable[QuotaUse]],
+    logins: Logins | None = None,
 ) -> CollectorRegistry:
     """Return everything there is to measure; ``connections`` count the clients of each protocol."""
     registry = CollectorRegistry()
     for kind in (ProcessCollector, PlatformCollector, GCCollector):
         kind(registry=registry)
-    registry.register(_StoreCollector(store, connections, logins))
+    registry.register(_StoreCollector(store, connections, quotas, logins))
     return registry
 
 
 class _StoreCollector(Collector):
-    def __init__(self, store: Engine, connections: Mapping[str, Callable[[], int]], logins: Logins | None) -> None:
-        self._store, self._connections, self._logins = store, connections, logins
+    def __init__(
+        self,
+        store: Engine,
+        connections: Mapping[str, Callable[[], int]],
+        quotas: Callable[[], Iterable[QuotaUse]],
+        logins: Logins | None,
+    ) -> None:
+        self._store, self._connections, self._quotas, self._logins = store, connections, quotas, logins
         self._appended = _Appended()
 
     def describe(self) -> Iterable[Metric]:
@@ -60,6 +70,17 @@ class _StoreCollector(Collector):
             yield CounterMetricFamily("penstock_failed_logins", about, self._logins.failed)
             about = "Logins that were not checked, because too many waited."
             yield CounterMetricFamily("penstock_refused_logins", about, self._logins.refused)
+        yield from self._limits()
+
+    def _limits(self) -> Iterable[Metric]:
+        uses = list(self._quotas())
+        limits, used = {use.kind: use.limit for use in uses}, {use.kind: float(use.used) for use in uses}
+        yield _gauge("penstock_limit", "How many things of a kind there may be.", limits, label="kind")
+        yield _gauge("penstock_used", "How many things of a kind there are.", used, label="kind")
+        refused = CounterMetricFamily("penstock_refused", "Things refused because of a limit.", labels=["kind"])
+        for use in uses:
+            refused.add_metric([use.kind], use.refused)
+        yield refused
 
     def _streams(self) -> Iterable[Metric]:
         catalog, now = self._store.catalog, self._store.clock.now()

@@ -12,7 +12,7 @@ from penstock.errors import BadArgument, NoSuchGroup, NoSuchStream, ReaderInUse,
 from penstock.model import check_name
 from penstock.server import _transactions
 from penstock.server._direct_access import end_probe, make_probe
-from penstock.server._permissions import ANONYMOUS, check_consumer, check_writer_id, may_see
+from penstock.server._permissions import check_consumer, check_writer_id, may_see
 from penstock.server._readers import ClientReader
 from penstock.server._session import update_of
 from penstock.server._writers import ClientWriter, LargeUpload
@@ -38,18 +38,13 @@ def _of_store(name: str) -> Callable[..., Any]:
 def _register_consumer(session: Session, stream: str, consumer: str, cut: Any, lease_s: float | None) -> None:  # noqa: ANN401
     with session.store.catalog.lock:
         check_consumer(session, stream, consumer, streams.RegisterConsumer.operation)
-        session.store.registered.register(stream, consumer, cut, lease_s=lease_s, user=_owner_of_new(session))
+        session.store.registered.register(stream, consumer, cut, lease_s=lease_s, user=session.owner)
 
 
 def _unregister_consumer(session: Session, stream: str, consumer: str) -> None:
     with session.store.catalog.lock:
         check_consumer(session, stream, consumer, streams.UnregisterConsumer.operation)
         session.store.unregister_consumer(stream, consumer)
-
-
-def _owner_of_new(session: Session) -> str | None:
-    """Return the user that what is created here belongs to."""
-    return None if session.principal is ANONYMOUS else session.user
 
 
 def _of_group(name: str) -> Callable[..., Any]:
@@ -75,11 +70,11 @@ def _groups(session: Session) -> list[str]:
 
 
 def _create_stream(session: Session, name: str, segments: int | None, config: Any, exist_ok: bool) -> Any:  # noqa: ANN401
-    return session.store.create_stream(name, segments, config, exist_ok=exist_ok)
+    return session.store.stream_changes.create(name, segments, config, exist_ok=exist_ok, owner=session.owner)
 
 
 def _create_group(session: Session, name: str, streams: Any, start: Any, end: Any, exist_ok: bool) -> None:  # noqa: ANN401, PLR0917
-    session.store.groups.create(name, streams, start, end, exist_ok=exist_ok, owner=_owner_of_new(session))
+    session.store.groups.create(name, streams, start, end, exist_ok=exist_ok, owner=session.owner)
 
 
 def _cut_at_time(session: Session, name: str, time: int, bound: Any, by: Any) -> Any:  # noqa: ANN401
@@ -266,7 +261,7 @@ def _find(session: Session, number: int, blocks: list[list[Any]]) -> list[int | 
 
 
 def _open_upload(session: Session, number: int) -> int:
-    return session.keep(LargeUpload(session, _writer(session, number)))
+    return session.keep(LargeUpload(session, _writer(session, number)), "uploads")
 
 
 def _upload(session: Session, writer: int, number: int) -> LargeUpload:

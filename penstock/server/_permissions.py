@@ -17,6 +17,9 @@ from penstock.wire.operations import readers
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
+    import pyarrow as pa
+
+    from penstock.server._quotas import Quota
     from penstock.server._session import Session
     from penstock.stream.catalog import GroupState
     from penstock.wire.operations import About, Operation, Permission
@@ -31,6 +34,7 @@ __all__ = [
     "check_consumer",
     "check_stream",
     "check_writer_id",
+    "hold",
     "may_see",
     "principal_of",
     "user_of",
@@ -91,17 +95,18 @@ class AuthMiddleware(flight.ServerMiddlewareFactory):  # type: ignore[misc]
 
     @classmethod
     def at(cls, guard: Guard | None) -> dict[str, AuthMiddleware]:
-        """Return the middleware of a Flight server; none without users."""
-        return {} if guard is None else {_NAME: cls(guard)}
+        """Return the middleware of a Flight server; without users every client is the anonymous one."""
+        return {_NAME: cls((lambda *_: lambda: ANONYMOUS) if guard is None else guard)}
 
 
 class _Caller(flight.ServerMiddleware):  # type: ignore[misc]
-    """The client of one call, which is authenticated once."""
+    """The client of one call, which is authenticated once, and counts for its user until the answer is sent."""
 
     def __init__(self, guard: Guard, header: str | None) -> None:
         super().__init__()
         self._guard, self._header = guard, header
         self._ask: Callable[[], Principal] | None = None
+        self._held: list[tuple[Quota, str | None]] = []
 
     def authenticated(self, peer: str) -> Callable[[], Principal]:
         """Return what returns the principal of the moment; the first time, check the credentials."""
@@ -114,11 +119,29 @@ class _Caller(flight.ServerMiddleware):  # type: ignore[misc]
                 raise flight.FlightUnavailableError(str(error), extra_info=BUSY) from error
         return self._ask
 
+    def hold(self, quota: Quota, user: str | None) -> None:
+        """Take one of a kind for the user, until the call is over."""
+        quota.take(user)
+        self._held.append((quota, user))
+
+    def call_completed(self, exception: pa.ArrowException | None) -> None:
+        """Give everything back: the answer is sent, or the client is gone, and the thread is free."""
+        del exception
+        for quota, user in self._held:
+            quota.give(user)
+
 
 def user_of(context: flight.ServerCallContext) -> str | None:
     """Return the name of the user that calls; None on a server without users."""
     principal = principal_of(context)
     return None if principal is ANONYMOUS else principal.name
+
+
+def hold(context: flight.ServerCallContext, quota: Quota) -> None:
+    """Take one of a kind for the user that calls, until the call is over."""
+    caller = context.get_middleware(_NAME)
+    if caller is not None:
+        caller.hold(quota, user_of(context))
 
 
 def principal_of(context: flight.ServerCallContext) -> Principal:

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
     from penstock.server._config import Config
     from penstock.server._login import Logins
+    from penstock.server._quotas import QuotaUse
     from penstock.server._tls import Certificate
     from penstock.stream import Engine
 
@@ -43,6 +44,9 @@ class DataPlane(Protocol):
     def connections(self) -> int:
         """Return how many clients are connected."""
 
+    def quotas(self) -> list[QuotaUse]:
+        """Return the limit and the use of each kind of thing that is limited."""
+
     def shutdown(self) -> None:
         """Serve no more."""
 
@@ -50,7 +54,7 @@ class DataPlane(Protocol):
 def run(config: Config, *, ready: Callable[[Server], object] = lambda _: None) -> None:
     """Serve a store until SIGTERM or Ctrl-C; ``ready`` is called once clients can come."""
     raise_file_limit()
-    with logging_to(sys.stderr, config.log_format), stop_signals() as wait:
+    with logging_to(sys.stderr, config.log_format, config.max_log_lines), stop_signals() as wait:
         with Server(config) as server:
             ready(server)
             where = {"store": config.store, "flight": server.address, "http": server.http_address}
@@ -133,7 +137,8 @@ class Server:
         parts.callback(service.shutdown)
         health = Health(store, folder)
         parts.callback(health.end)
-        registry = new_registry(store, {"flight": service.connections, "http": http.connections}, logins)
+        connections = {"flight": service.connections, "http": http.connections}
+        registry = new_registry(store, connections, service.quotas, logins)
         http.start(new_app(health, registry, logins))
         self.port, self.http_port = service.port, http.port
 
@@ -144,8 +149,7 @@ def start_service(store: Engine, config: Config, logins: Logins | None, certific
 
     tls = None if certificate is None else [(certificate.cert, certificate.key)]
     location = f"{'grpc' if tls is None else 'grpc+tls'}://{_host(config)}:{config.port}"
-    sessions_max, limits = config.max_connections, Limits.of(config)
-    return FlightService(store, location, guard=logins, tls=tls, sessions_max=sessions_max, limits=limits)
+    return FlightService(store, location, guard=logins, tls=tls, limits=Limits.of(config))
 
 
 def _host(config: Config) -> str:

@@ -23,10 +23,11 @@ from penstock.model import shown
 from penstock.server import _plain as plain
 from penstock.server._blocks import Blocks
 from penstock.server._connections import ConnectionWatch, close_all
-from penstock.server._limits import UNLIMITED, Calls, Limits, share_of_user
+from penstock.server._limits import UNLIMITED, Limits
 from penstock.server._operations import HANDLERS
 from penstock.server._periodic import Periodic
-from penstock.server._permissions import AuthMiddleware, asking, check, principal_of, user_of
+from penstock.server._permissions import AuthMiddleware, asking, check, hold, principal_of, user_of
+from penstock.server._quotas import Quotas, StoredQuotas
 from penstock.server._session import Session, SessionOver
 from penstock.server._writers import ClientWriter
 from penstock.stream import READ_SCHEMA
@@ -36,10 +37,10 @@ from penstock.wire.operations import sessions, streams, writers
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-    from contextlib import AbstractContextManager
 
     from penstock.server._blocks import NewBlocks
     from penstock.server._permissions import Guard, Principal
+    from penstock.server._quotas import QuotaUse
     from penstock.stream import Engine
     from penstock.stream.segment import Segment
     from penstock.wire import ByteBudget
@@ -53,7 +54,6 @@ _Action = tuple[str, list[Any]]  # a session, and the arguments
 _Ticket = tuple[Literal["blocks"], str, list[Any]]
 _Append = tuple[Literal["append"], str, Any]
 _Exchange = tuple[Literal["session"], Any, Any]
-SESSIONS_MAX: Final = 1_000
 _logger: Final = logging.getLogger("penstock.server")
 
 
@@ -67,23 +67,25 @@ class FlightService(flight.FlightServerBase):  # type: ignore[misc]
         *,
         guard: Guard | None = None,
         tls: list[tuple[bytes, bytes]] | None = None,
-        sessions_max: int = SESSIONS_MAX,
         limits: Limits = UNLIMITED,
     ) -> None:
         forks.check_network()
         forks.guard(self)
-        self._store, self._sessions_max, self._limits = store, sessions_max, limits
+        self._store, self._limits = store, limits
+        self._quotas = Quotas(limits)
+        self._stored: StoredQuotas | None = None
         self._connections = ConnectionWatch(limits)
-        self._calls = Calls(limits)
         self._at = location.removeprefix(_UNIX) if location.startswith(_UNIX) else None
         self._sessions: dict[str, Session] = {}
         self._lock = threading.Lock()
         self._is_over = False
         self._blocks_of = Blocks()
-        middleware = AuthMiddleware.at(None if guard is None else partial(_log_in, self._connections, guard))
+        logins = None if guard is None else partial(_log_in, self._connections, guard)
+        middleware = {} if guard is None and limits is UNLIMITED else AuthMiddleware.at(logins)
         super().__init__(location, tls_certificates=tls, middleware=middleware)
         self._watches: list[ConnectionWatch | Periodic] = []
         if limits is not UNLIMITED:
+            self._stored = StoredQuotas(store, self._quotas)
             self._connections.start(self.port)
             self._watches.append(self._connections)
             self._watches.append(Periodic(self._end_silent, "penstock-silence"))
@@ -98,7 +100,8 @@ class FlightService(flight.FlightServerBase):  # type: ignore[misc]
 
     def do_action(self, context: flight.ServerCallContext, action: flight.Action) -> list[bytes]:
         """Call an operation."""
-        with _all_errors_sent(), self._call(context):
+        with _all_errors_sent():
+            hold(context, self._quotas["calls"])
             return self._act(context, action)
 
     def _act(self, context: flight.ServerCallContext, action: flight.Action) -> list[bytes]:
@@ -122,6 +125,7 @@ class FlightService(flight.FlightServerBase):  # type: ignore[misc]
     def list_flights(self, context: flight.ServerCallContext, criteria: bytes) -> Iterator[flight.FlightInfo]:
         """Return the streams, for any Flight client."""
         with _all_errors_sent():
+            hold(context, self._quotas["calls"])
             self._count(context, len(criteria))
             yield from plain.flights(self._store, principal_of(context))
 
@@ -130,36 +134,29 @@ class FlightService(flight.FlightServerBase):  # type: ignore[misc]
     ) -> flight.FlightInfo:
         """Return one stream, for any Flight client."""
         with _all_errors_sent():
+            hold(context, self._quotas["calls"])
             self._count(context)
             return plain.flight_of(self._store, principal_of(context), plain.name_in(descriptor))
 
     def do_get(self, context: flight.ServerCallContext, ticket: flight.Ticket) -> flight.FlightDataStream:
         """Return blocks of a segment; or, for any Flight client, events."""
         with _all_errors_sent():
+            hold(context, self._quotas["calls"])
             return self._stream(context, ticket)
 
     def _stream(self, context: flight.ServerCallContext, ticket: flight.Ticket) -> flight.FlightDataStream:
         self._count(context, len(ticket.ticket))
+        hold(context, self._quotas["reads"])
         if plain.is_ticket(ticket.ticket):
             with _errors_sent(None):
                 found = plain.read(self._store, asking(context), ticket.ticket)
-                return flight.GeneratorStream(READ_SCHEMA, self._one_call(context, found))
+                return flight.GeneratorStream(READ_SCHEMA, _with_errors(found))
         _, session_id, args = _understood(ticket.ticket, _Ticket)
         session = self._session(session_id)
         with _errors_sent(session):
             call, ask = streams.Blocks.of(args), asking(context)
             check(session, ask(), call)
-            return flight.GeneratorStream(BLOCKS, self._one_call(context, self._blocks(session, ask, call)))
-
-    def _one_call(
-        self, context: flight.ServerCallContext, batches: Iterator[pa.RecordBatch]
-    ) -> Iterator[pa.RecordBatch]:
-        """Return batches, as a call that is under way until the last of them is sent."""
-        call = self._call(context)  # now: there is no context any more when they are sent
-        return _during(call, batches)
-
-    def _call(self, context: flight.ServerCallContext) -> AbstractContextManager[None]:
-        return self._calls.one(context.peer(), user_of(context))
+            return flight.GeneratorStream(BLOCKS, _with_errors(self._blocks(session, ask, call)))
 
     def _blocks(self, session: Session, ask: Callable[[], Principal], call: streams.Blocks) -> Iterator[pa.RecordBatch]:
         with _errors_sent(session):
@@ -182,7 +179,8 @@ class FlightService(flight.FlightServerBase):  # type: ignore[misc]
 
         Or, for any Flight client, append events.
         """
-        with _all_errors_sent(), self._call(context):
+        with _all_errors_sent():
+            hold(context, self._quotas["calls"])
             self._append(context, descriptor, reader, writer)
 
     def _append(
@@ -227,7 +225,8 @@ class FlightService(flight.FlightServerBase):  # type: ignore[misc]
     ) -> None:
         """Keep a client's channel open."""
         del reader
-        with _all_errors_sent(), self._call(context):
+        with _all_errors_sent():
+            hold(context, self._quotas["calls"])
             self._keep_open(context, descriptor, writer)
 
     def _keep_open(
@@ -237,10 +236,12 @@ class FlightService(flight.FlightServerBase):  # type: ignore[misc]
         writer: flight.MetadataRecordBatchWriter,
     ) -> None:
         self._count(context)
-        limits = self._limits
+        limits, user = self._limits, user_of(context)
         session = Session(
             self._store,
             asking(context),
+            quotas=self._quotas,
+            owner=user,
             is_cancelled=context.is_cancelled,
             inflight=limits.max_inflight_bytes,
             silent_s=limits.idle_timeout_s,
@@ -255,7 +256,8 @@ class FlightService(flight.FlightServerBase):  # type: ignore[misc]
                 older = None if call.before is None else self._sessions.get(call.before)
                 if older is not None and older.user == session.user:
                     self._end(older)
-                self._begin(session, user_of(context))
+                hold(context, self._quotas["clients"])
+                self._begin(session)
                 writer.write_metadata(pack(["welcome", session.id, limits.max_inflight_bytes]))
                 session.run(writer.write_metadata)
         finally:
@@ -271,15 +273,10 @@ class FlightService(flight.FlightServerBase):  # type: ignore[misc]
             may_read = False
         return self._blocks_of.new(segment, first, tail) if may_read else []
 
-    def _begin(self, session: Session, user: str | None) -> None:
+    def _begin(self, session: Session) -> None:
         with self._lock:
             if self._is_over:
                 raise SessionOver("the server ends")
-            if len(self._sessions) >= self._sessions_max:
-                raise ServerError(f"the server has {self._sessions_max} clients, which is its limit: try again later")
-            most = share_of_user(self._sessions_max)
-            if user is not None and sum(one.user == user for one in self._sessions.values()) >= most:
-                raise ServerError(f"user {user!r} has {most} clients, which is the limit of one user: try again later")
             self._sessions[session.id] = session
 
     def _end(self, session: Session) -> None:
@@ -333,6 +330,10 @@ class FlightService(flight.FlightServerBase):  # type: ignore[misc]
         """Return how many clients are connected."""
         return len(self._sessions)
 
+    def quotas(self) -> list[QuotaUse]:
+        """Return the limit and the use of each kind of thing that is limited."""
+        return [] if self._stored is None else self._stored.uses()
+
     def shutdown(self) -> None:
         """End the service: clients are notified, and have a moment to hang up. Then their connections are closed.
 
@@ -382,8 +383,8 @@ def _log_in(connections: ConnectionWatch, guard: Guard, header: str | None, peer
         return guard(header, peer)
 
 
-def _during(call: AbstractContextManager[None], batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    with _all_errors_sent(), call:
+def _with_errors(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    with _all_errors_sent():
         yield from batches
 
 

@@ -12,11 +12,12 @@ import logging
 import math
 import secrets
 import threading
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final, Protocol, runtime_checkable
 
 from pyarrow import flight
 
-from penstock.errors import BadArgument, PenstockError
+from penstock.errors import BadArgument, LimitReached, PenstockError
 from penstock.server._blocks import NewBlocks
 from penstock.stream.segment import WakeUp
 from penstock.wire import ARE_YOU_THERE, ByteBudget, pack
@@ -25,14 +26,15 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from penstock.server._permissions import Principal
+    from penstock.server._quotas import Quotas
     from penstock.stream import Engine
     from penstock.stream.catalog import Key, StreamState
     from penstock.stream.segment import Segment
 
 __all__ = ["Handle", "Session", "SessionOver", "update_of"]
 
-_OPEN_MAX: Final = 100_000  # things that a client may have open at once
 _ENDED_MAX: Final = 1_000  # things of which is kept why they ended
+_UNSENT_MAX: Final = 1_000  # notifications of a client that does not read them, besides those of what it has open
 _NEW_BLOCKS_MAX: Final = 16 << 10  # bytes of new blocks in one message
 _LOOK_S: Final = 1.0  # how soon a broken channel is noticed
 _logger: Final = logging.getLogger("penstock.server")
@@ -53,6 +55,7 @@ class Handle(Protocol):
 class Session:
     """One client; ``ask`` returns its principal of this moment, ``is_cancelled`` whether its channel is broken.
 
+    What it has open counts in ``quotas`` for ``owner``, its user, which is None on a server without users.
     It may have ``inflight`` bytes under way. After half of ``silent_s`` without a call it is asked for one.
     ``new_blocks`` returns the blocks between two places of a segment, if the client may read them.
     """
@@ -62,6 +65,8 @@ class Session:
         store: Engine,
         ask: Callable[[], Principal],
         *,
+        quotas: Quotas,
+        owner: str | None,
         is_cancelled: Callable[[], bool],
         inflight: float = math.inf,
         silent_s: float = math.inf,
@@ -70,13 +75,15 @@ class Session:
         self.id: Final = secrets.token_hex(16)
         self.store, self.ask, self.principal = store, ask, ask()
         self.user: Final = self.principal.name
+        self.owner: Final = owner
+        self._quotas = quotas
         self._lock = threading.Lock()
         self._ending = threading.Lock()  # held until everything is let go
         self._wake_up = WakeUp()
         self._updates: dict[object, list[Any] | _Watch] = {}  # to be sent, by subject
-        self._sent = 0
+        self._sent = self._promised = 0  # messages; so many were announced to the client by answers
         self._watched: dict[Key, _Watch] = {}
-        self._open: dict[int, Any] = {}
+        self._open: dict[int, tuple[Any, str]] = {}  # with the kind that it counts as
         self._ended: dict[int, PenstockError] = {}
         self._last = secrets.randbits(48)  # so that what was open in another session is not found in this one
         self._is_cancelled, self.new_blocks = is_cancelled, new_blocks
@@ -91,7 +98,10 @@ class Session:
         self._seen_at, self._is_asked = self.store.clock.elapsed(), False
 
     def is_silent(self) -> bool:
-        """Whether the client was silent for too long; at half that time it is asked for a call."""
+        """Whether the client was silent for too long, or reads nothing; at half that time it is asked for a call."""
+        with self._lock:
+            if len(self._updates) > _UNSENT_MAX + len(self._watched) + 2 * len(self._open):
+                return True
         silence = self.store.clock.elapsed() - self._seen_at
         if silence > self._silent_s / 2 and not self._is_asked:
             self._is_asked = True
@@ -100,20 +110,29 @@ class Session:
 
     # What it has open
 
-    def keep(self, thing: object) -> int:
-        """Add something that the client has open; return its number."""
+    def keep(self, thing: object, kind: str = "handles") -> int:
+        """Add something that the client has open, and that counts as one of a kind; return its number."""
         with self._lock:
             if self.is_over:
                 raise SessionOver("the session is over")
-            if len(self._open) >= _OPEN_MAX:
-                raise BadArgument(f"a client has at most {_OPEN_MAX} writers, readers and transactions open")
+            self._quotas[kind].take(self.owner)
             self._last += 1
-            self._open[self._last] = thing
+            self._open[self._last] = thing, kind
             return self._last
+
+    def recount(self, number: int, kind: str) -> None:
+        """Count what is open under a number as another kind from now on; above the limit it stays what it was."""
+        with self._lock:
+            thing, before = self._open.get(number, (None, kind))
+            if before != kind:
+                with suppress(LimitReached):
+                    self._quotas[kind].take(self.owner)
+                    self._quotas[before].give(self.owner)
+                    self._open[number] = thing, kind
 
     def get(self, number: int, kind: type) -> Any:  # noqa: ANN401 - of that kind
         """Return what is open under a number; raise why it is not."""
-        thing = self._open.get(number)
+        thing, _ = self._open.get(number, (None, ""))
         if not isinstance(thing, kind):
             if self.is_over:
                 raise SessionOver("the session is over")
@@ -124,7 +143,9 @@ class Session:
     def drop(self, number: int, why: PenstockError | None = None) -> None:
         """Remove what is open under a number; later calls to it raise ``why``."""
         with self._lock:
-            self._open.pop(number, None)
+            _, kind = self._open.pop(number, (None, None))
+            if kind is not None:
+                self._quotas[kind].give(self.owner)
             if why is not None:
                 self._ended[number] = why
                 if len(self._ended) > _ENDED_MAX:
@@ -144,7 +165,8 @@ class Session:
     def notified(self) -> int:
         """The number of messages, once all are sent that are queued now."""
         with self._lock:
-            return self._sent + bool(self._updates)
+            self._promised = max(self._promised, self._sent + bool(self._updates))
+            return self._promised
 
     def watch(self, key: Key) -> None:
         """Notify the client of the state of a segment: at once, and whenever it changes."""
@@ -153,14 +175,16 @@ class Session:
             segment = self.store.segments.get(stream, number)
             uid = self.store.catalog.stream(stream).uid
         except (KeyError, PenstockError):
-            if len(self._updates) >= _OPEN_MAX:  # a client that does not read its channel
-                raise BadArgument(f"the client has {_OPEN_MAX} notifications that it did not read yet") from None
             self.unwatch(key)
             self.notify(key, ["segment", *key, None, []])
             return
         watch = _Watch(self, key, uid, segment)
         with self._lock:
+            if self.is_over:
+                raise SessionOver("the session is over")
             known = self._watched.get(key)
+            if known is None:
+                self._quotas["watches"].take(self.owner)
             if known is None or known.segment is not segment:
                 self._watched[key] = watch
             else:
@@ -169,16 +193,19 @@ class Session:
             segment.watch(watch)
             if known is not None:
                 known.segment.unwatch(known)
-            if self.is_over:
-                self.unwatch(key)  # the end of the session may have missed this one
+            if self._watched.get(key) is not watch:  # the end of the session came before it was watched
+                segment.unwatch(watch)
         self.notify(key, watch)
 
     def unwatch(self, key: Key) -> None:
         """End the notifications of a segment."""
         with self._lock:
             watch = self._watched.pop(key, None)
+            if self._updates.get(key) is watch:
+                self._updates.pop(key, None)
         if watch is not None:
             watch.segment.unwatch(watch)
+            self._quotas["watches"].give(self.owner)
 
     def run(self, send: Callable[[bytes], object]) -> None:
         """Send notifications, until the session is over, or the client is gone."""
@@ -187,8 +214,9 @@ class Session:
                 return
             with self._lock:
                 updates, self._updates = self._updates, {}
-                self._sent += bool(updates)
-            if updates:
+                is_due = bool(updates) or self._promised > self._sent  # a promised one may have become needless
+                self._sent += is_due
+            if is_due:
                 send(pack(list(_messages(updates.values()))))
 
     def is_gone(self) -> bool:
@@ -206,11 +234,13 @@ class Session:
                 self.unwatch(key)
             with self._lock:
                 things, self._open = list(self._open.values()), {}
-            for thing in things:
+            for thing, kind in things:
                 try:
                     thing.abandon()
                 except Exception:  # whatever it is, the others go on
                     _logger.exception("something that a client had open could not be closed")
+                finally:
+                    self._quotas[kind].give(self.owner)
 
 
 class _Watch(WakeUp):

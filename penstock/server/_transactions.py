@@ -85,7 +85,7 @@ def last_number(session: Session, stream: str, uid: int, writer_id: str | None) 
 def _writer(session: Session, stream: str, uid: int, writer_id: str | None) -> LocalTransactionalWriter:
     check_writer(writer_id, None)
     check_writer_id(session, stream, writer_id)
-    return LocalTransactionalWriter(session.store.transactions, stream, uid, writer_id, None)
+    return LocalTransactionalWriter(session.store.transactions, stream, uid, writer_id, None, owner=session.owner)
 
 
 def status(session: Session, transaction: str) -> str:
@@ -129,7 +129,7 @@ def begin_event(
     attributes = Attributes.of(key, headers)
     one = _open(session, transaction)
     output = one.begin_at(position, attributes) if isinstance(one, LocalTransaction) else one.begin_write_event()
-    return session.keep(_OpenEvent(transaction, output))
+    return session.keep(_OpenEvent(transaction, output), "uploads")
 
 
 def write_chunk(session: Session, transaction: str, number: int, data: bytes) -> None:
@@ -140,6 +140,7 @@ def write_chunk(session: Session, transaction: str, number: int, data: bytes) ->
 def end_event(session: Session, transaction: str, number: int) -> None:
     """Make an event part of the transaction."""
     _event(session, transaction, number).output.close()
+    session.recount(number, "handles")  # its bytes are not in memory any more; its client may want to know its place
 
 
 def drop_event(session: Session, transaction: str, number: int) -> None:

@@ -5,20 +5,25 @@ from __future__ import annotations
 import json
 import os
 import re
+import socket
 import subprocess
 import sys
 import textwrap
+import time
+import urllib.request
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from prometheus_client.parser import text_string_to_metric_families
+
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
 SERVE: Final = """
     import json, sys
     from penstock.server import Config, run
-    config = Config(port=0, http_port=0, **json.loads(sys.argv[1]))
+    config = Config(**{"port": 0, "http_port": 0, **json.loads(sys.argv[1])})
     run(config, ready=lambda server: print(server.port, flush=True))
 """
 
@@ -48,5 +53,33 @@ def memory_peak(pid: int) -> int:
     return int(found[1]) << 10
 
 
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port: int = listener.getsockname()[1]
+        return port
+
+
+def figures_of(http_port: int, token: str) -> dict[str, float]:
+    """Return the figures of a server, by name and label."""
+    request = urllib.request.Request(
+        f"http://127.0.0.1:{http_port}/metrics", headers={"Authorization": f"Bearer {token}"}
+    )
+    with urllib.request.urlopen(request, timeout=60) as answer:
+        families = text_string_to_metric_families(answer.read().decode())
+    return {
+        " ".join([sample.name, *sample.labels.values()]): sample.value
+        for family in families
+        for sample in family.samples
+    }
+
+
 def threads_of(pid: int) -> int:
     return len(os.listdir(f"/proc/{pid}/task"))
+
+
+def eventually(holds: Callable[[], bool], seconds_max: float = 60.0) -> None:
+    """Return when something holds that another thread or process brings about a moment later."""
+    deadline = time.monotonic() + seconds_max
+    while not holds():
+        assert time.monotonic() < deadline, "it does not come about"
+        time.sleep(0.01)

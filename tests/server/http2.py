@@ -22,7 +22,7 @@ def frame(kind: int, stream: int, payload: bytes, flags: int = 0) -> bytes:
     return struct.pack(">I", len(payload))[1:] + bytes([kind, flags]) + struct.pack(">I", stream) + payload
 
 
-def headers(method: str) -> bytes:
+def headers(method: str, **more: str) -> bytes:
     sent = {
         ":method": "POST",
         ":scheme": "http",
@@ -30,11 +30,22 @@ def headers(method: str) -> bytes:
         ":authority": "test",
         "te": "trailers",
         "content-type": "application/grpc",
+        **more,
     }
     return b"".join(
         b"\0" + bytes([len(name)]) + name.encode() + bytes([len(value)]) + value.encode()
         for name, value in sent.items()
     )
+
+
+def unread_calls(port: int, method: str, message: bytes, *, count: int, token: str) -> socket.socket:
+    """Make many calls on one connection, and let the server send none of their answers."""
+    connection = socket.create_connection(("127.0.0.1", port), timeout=60)
+    connection.sendall(PREFACE + frame(SETTINGS, 0, struct.pack(">HI", WINDOW_SETTING, 0)))
+    head, body = headers(method, authorization=f"Bearer {token}"), struct.pack(">BI", 0, len(message)) + message
+    for stream in range(1, 2 * count, 2):
+        connection.sendall(frame(HEADERS, stream, head, END_HEADERS) + frame(DATA, stream, body, END_STREAM))
+    return connection
 
 
 class Call:

@@ -52,7 +52,7 @@ def serve(store: Engine, health: Health) -> Iterator[Callable[..., HttpServer]]:
             server = HttpServer(config, certificate)
             stack.callback(server.shutdown)
             logins = None if users is None else Logins(users)
-            server.start(new_app(health, new_registry(store, {"http": server.connections}, logins), logins))
+            server.start(new_app(health, new_registry(store, {"http": server.connections}, list, logins), logins))
             return server
 
         yield start

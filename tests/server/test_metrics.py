@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 def registry(store: Engine) -> CollectorRegistry:
-    return new_registry(store, {"flight": lambda: 7, "http": lambda: 2})
+    return new_registry(store, {"flight": lambda: 7, "http": lambda: 2}, list)
 
 
 def figures(registry: CollectorRegistry) -> dict[str, float]:

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 
-from penstock.errors import BadArgument
-from penstock.server._limits import Limits
+from penstock.server._limits import UNLIMITED, Limits
 from penstock.server._permissions import ANONYMOUS
+from penstock.server._quotas import Quotas
 from penstock.server._service import FlightService
 from penstock.server._session import Session
 from penstock.testing import ManualClock
@@ -30,7 +30,9 @@ def clock(store: Engine) -> ManualClock:
 
 @pytest.fixture
 def session(store: Engine) -> Session:
-    return Session(store, lambda: ANONYMOUS, is_cancelled=lambda: False, silent_s=100)
+    return Session(
+        store, lambda: ANONYMOUS, quotas=Quotas(UNLIMITED), owner=None, is_cancelled=lambda: False, silent_s=100
+    )
 
 
 def told(session: Session) -> list[object]:
@@ -86,14 +88,31 @@ def test_a_client_that_says_something_is_there(session: Session, clock: ManualCl
 def test_a_client_that_asks_and_does_not_listen_costs_no_more_than_that(
     session: Session, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Of segments that are not there, it could ask for ever."""
-    monkeypatch.setattr("penstock.server._session._OPEN_MAX", 3)
+    """Of segments that are not there, it could ask for ever: its session ends."""
+    monkeypatch.setattr("penstock.server._session._UNSENT_MAX", 3)
     for number in range(3):
         session.watch(("plant/nothing", number))
-    with pytest.raises(BadArgument, match="did not read yet"):
-        session.watch(("plant/nothing", 3))
+    assert not session.is_silent()
     assert len(told(session)) == 3
-    session.watch(("plant/nothing", 3))
+    for number in range(4):
+        session.watch(("plant/nothing", number))
+    assert session.is_silent()
+
+
+def test_a_notification_that_was_announced_comes_although_it_became_needless(store: Engine, session: Session) -> None:
+    """A client waits for as many as an answer says; without the message it would wait for ever."""
+    store.create_stream("plant/readings")
+    key, sent = ("plant/readings", 0), list[bytes]()
+    session.watch(key)
+    assert session.notified == 1
+    session.unwatch(key)
+
+    def send(data: bytes) -> None:
+        sent.append(data)
+        session.is_over = True
+
+    session.run(send)
+    assert [unpack(data) for data in sent] == [[]]
 
 
 class Hanging:

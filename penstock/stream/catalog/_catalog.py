@@ -39,6 +39,8 @@ from penstock.stream.catalog._catalog_state import replay, snapshot_appends
 from penstock.stream.format import encode_checked, encode_records
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from penstock.log import LogStream, PendingLogAppend
     from penstock.stream.catalog._group_state import GroupState
     from penstock.stream.catalog._stream_state import StreamState
@@ -58,6 +60,7 @@ class Catalog:
 
     def __init__(self, log: LogStream) -> None:
         self.lock: Final = threading.RLock()
+        self.admit: Callable[[Record], object] = lambda _: None  # raises why a change is refused
         self._log = log
         self._failed: PenstockError | None = None
         self._closed = False
@@ -143,6 +146,8 @@ class Catalog:
     def commit(self, *records: Record, durable: bool = True) -> None:
         """Take in the records, all or none; once they are durable, unless they may be forgotten in a crash."""
         with self.lock:
+            for record in records:
+                self.admit(record)
             self._write(list(records), durable=durable)
             self._take_in(*records)
 

@@ -114,7 +114,7 @@ class StreamState:
     """One stream."""
 
     def __init__(self, created: StreamCreated) -> None:
-        self.name, self.uid, self.config = created.stream, created.uid, created.config
+        self.name, self.uid, self.config, self.owner = created.stream, created.uid, created.config, created.owner
         self.sealed = False
         self.epoch = 0
         self.next_segment = 0
@@ -134,7 +134,7 @@ class StreamState:
     @classmethod
     def restore(cls, full: StreamFull) -> StreamState:
         """Return the state that a snapshot holds."""
-        state = cls(StreamCreated(full.stream, full.uid, 0, full.config))
+        state = cls(StreamCreated(full.stream, full.uid, 0, full.config, full.owner))
         state.sealed, state.epoch, state.next_segment = full.sealed, full.epoch, full.next_segment
         state.add_full(full.segments)
         state.head, state.head_counts, state.scaled_ms = full.head, full.head_counts, full.scaled_ms
@@ -177,6 +177,7 @@ class StreamState:
             dict(self.head),
             self.scaled_ms,
             dict(self.head_counts),
+            self.owner,
         )
 
     def apply(self, record: StreamRecord) -> None:

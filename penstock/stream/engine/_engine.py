@@ -92,7 +92,7 @@ class Engine(forks.Handle):
                 catalog, commits, logs, marks, clock=clock, random=random, wake=self._wake
             )
             self.groups: Final = Groups(catalog, segments, cuts, self.finder, self.time, clock=clock, random=random)
-            self._streams = Streams(
+            self.stream_changes: Final = Streams(
                 catalog=catalog,
                 segments=segments,
                 cuts=cuts,
@@ -120,7 +120,7 @@ class Engine(forks.Handle):
                 writers=self.writers,
                 watermarks=self.time,
                 transactions=self.transactions,
-                streams=self._streams,
+                streams=self.stream_changes,
                 consumers=self.registered,
                 clock=clock,
                 interval_s=maintenance_interval_s,
@@ -140,39 +140,39 @@ class Engine(forks.Handle):
         self, name: str, segments: int | None = None, config: StreamConfig | None = None, *, exist_ok: bool = False
     ) -> StreamInfo:
         """Create a stream; with ``exist_ok``, one that is there stays as it is."""
-        return self._streams.create(name, segments, config, exist_ok=exist_ok)
+        return self.stream_changes.create(name, segments, config, exist_ok=exist_ok)
 
     def streams(self, scope: str | None = None) -> list[StreamInfo]:
         """Return all streams, or those of a scope, by name."""
-        return list(self._streams.infos(self._streams.names(scope)))
+        return list(self.stream_changes.infos(self.stream_changes.names(scope)))
 
     def selected_streams(self, wanted: Callable[[str], bool], scope: str | None = None) -> Iterator[StreamInfo]:
         """Yield the streams whose names are wanted, one at a time; of others nothing is computed."""
-        return self._streams.infos(filter(wanted, self._streams.names(scope)))
+        return self.stream_changes.infos(filter(wanted, self.stream_changes.names(scope)))
 
     def stream(self, name: str) -> StreamInfo:
         """Return what there is to know of a stream."""
-        return self._streams.info(name)
+        return self.stream_changes.info(name)
 
     def update_stream(self, name: str, config: StreamConfig) -> StreamInfo:
         """Give a stream another configuration."""
-        return self._streams.update(name, config)
+        return self.stream_changes.update(name, config)
 
     def scale_stream(self, name: str, seal: Sequence[int], ranges: Sequence[tuple[float, float]]) -> StreamInfo:
         """End some segments and go on in new ones that have the same key space: a split, a merge, or both."""
-        return self._streams.scale(name, seal, ranges)
+        return self.stream_changes.scale(name, seal, ranges)
 
     def seal_stream(self, name: str) -> StreamInfo:
         """Let the stream take no more events; sealing it again does nothing."""
-        return self._streams.seal(name)
+        return self.stream_changes.seal(name)
 
     def delete_stream(self, name: str) -> None:
         """Delete a sealed stream and all it holds."""
-        self._streams.delete(name)
+        self.stream_changes.delete(name)
 
     def truncate_stream(self, name: str, cut: Place) -> StreamInfo:
         """Let the stream begin at ``cut``; what lies before is gone, and its plogs are freed."""
-        return self._streams.truncate(name, cut)
+        return self.stream_changes.truncate(name, cut)
 
     def register_consumer(
         self, name: str, consumer: str, cut: Place | None = None, *, lease_s: float | None = None

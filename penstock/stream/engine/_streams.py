@@ -77,9 +77,15 @@ class Streams:
 
     @uninterrupted
     def create(
-        self, name: str, segments: int | None = None, config: StreamConfig | None = None, *, exist_ok: bool = False
+        self,
+        name: str,
+        segments: int | None = None,
+        config: StreamConfig | None = None,
+        *,
+        exist_ok: bool = False,
+        owner: str | None = None,
     ) -> StreamInfo:
-        """Create a stream; with ``exist_ok`` an existing one stays as it is."""
+        """Create a stream; with ``exist_ok`` an existing one stays as it is. ``owner`` is a user of the server."""
         check_stream_name(name)
         config = StreamConfig() if config is None else config
         check_kind("config", config, StreamConfig)
@@ -88,7 +94,7 @@ class Streams:
         with self._catalog.lock:
             self._catalog.check_open()
             if name not in self._catalog.streams:
-                self._catalog.commit(StreamCreated(name, self._catalog.next_uid, count, config))
+                self._catalog.commit(StreamCreated(name, self._catalog.next_uid, count, config, owner))
             elif not exist_ok:
                 raise StreamExists(name)
         self._wake()

@@ -92,6 +92,7 @@ class StreamFull(msgspec.Struct, tag="stream-full", array_like=True, frozen=True
     head: Offsets
     scaled_ms: int
     head_counts: Offsets = {}
+    owner: str | None = None
 
 
 class SegmentsFull(msgspec.Struct, tag="segments-full", array_like=True, frozen=True):

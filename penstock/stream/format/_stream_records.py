@@ -45,12 +45,13 @@ NO_SEGMENT: Final = -1
 
 
 class StreamCreated(msgspec.Struct, tag="created", array_like=True, frozen=True):
-    """A new stream; ``uid`` is its number in this store, never given twice."""
+    """A new stream; ``uid`` is its number in this store, never given twice, ``owner`` the user who created it."""
 
     stream: str
     uid: Annotated[int, msgspec.Meta(ge=0, lt=NUMBER_MAX)]  # one more can be stored, too
     segments: Annotated[int, msgspec.Meta(ge=1, le=SEGMENTS_MAX)]
     config: StreamConfig
+    owner: str | None = None
 
 
 class StreamUpdated(msgspec.Struct, tag="updated", array_like=True, frozen=True):
@@ -188,6 +189,7 @@ class Prepared(msgspec.Struct, tag="prepared", array_like=True, frozen=True):
     writer: str | None
     deadline_ms: int
     parts: list[PreparedPart]
+    owner: str | None = None
 
 
 class Unprepared(msgspec.Struct, tag="unprepared", array_like=True, frozen=True):

@@ -55,11 +55,13 @@ class LocalTransaction:
         serializer: Serializer[Any] | None,
         *,
         lease: float,
+        owner: str | None = None,
     ) -> None:
         forks.guard(self)
         self.id: Final = transactions.new_id()
         self.stream: Final = stream
         self.writer_id: Final = writer_id
+        self.owner: Final = owner
         self._transactions, self._lease = transactions, lease
         self._serialize = None if serializer is None else serializer.serialize
         self._lock = threading.RLock()
@@ -245,6 +247,7 @@ class LocalTransaction:
                         transaction=self.id,
                         stream=self.stream,
                         writer=self.writer_id,
+                        owner=self.owner,
                         lease=self._lease,
                         parts=parts,
                     )

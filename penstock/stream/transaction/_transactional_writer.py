@@ -28,7 +28,8 @@ __all__ = ["LocalTransactionalWriter", "check_ids"]
 class LocalTransactionalWriter(forks.Handle):
     """Begins transactions; get one from :meth:`Store.transactional_writer`.
 
-    It belongs to the stream with this ``uid``: if that is deleted, it refuses another stream of the same name.
+    It belongs to the stream with this ``uid``: if that is deleted, it refuses another stream of the same name. Its
+    transactions belong to ``owner``, a user of the server.
     """
 
     def __init__(
@@ -38,11 +39,13 @@ class LocalTransactionalWriter(forks.Handle):
         uid: int,
         writer_id: str | None,
         serializer: Serializer[Any] | None,
+        *,
+        owner: str | None = None,
     ) -> None:
         forks.guard(self)
         self.stream, self.writer_id = stream, writer_id
         self._uid: Final = uid
-        self._transactions, self._serializer = transactions, serializer
+        self._transactions, self._serializer, self._owner = transactions, serializer, owner
         self._closed = False
 
     @property
@@ -56,7 +59,13 @@ class LocalTransactionalWriter(forks.Handle):
         if self._closed:
             raise StoreClosed(f"the transactional writer of stream {self.stream!r}")
         transaction = LocalTransaction(
-            self._transactions, self.stream, self._uid, self.writer_id, self._serializer, lease=float(lease)
+            self._transactions,
+            self.stream,
+            self._uid,
+            self.writer_id,
+            self._serializer,
+            lease=float(lease),
+            owner=self._owner,
         )
         self._transactions.add(transaction)
         return transaction

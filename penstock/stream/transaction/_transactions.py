@@ -62,6 +62,7 @@ class Transactions:
     ) -> None:
         self.catalog, self.commits, self.logs, self.marks, self.clock = catalog, commits, logs, marks, clock
         self.wake: Final = wake
+        self.admit: Callable[[LocalTransaction], object] = lambda _: None  # raises why one cannot be begun
         self._random = random
         self.open: Final[dict[str, LocalTransaction]] = {}
         self._aborted: dict[str, str] = {}  # why, by id
@@ -75,6 +76,7 @@ class Transactions:
         """Add a transaction that was begun."""
         with self.catalog.lock:
             self.catalog.check_open()
+            self.admit(transaction)
             self.open[transaction.id] = transaction
         self.wake()
 
@@ -114,13 +116,20 @@ class Transactions:
             del self._aborted[next(iter(self._aborted))]
 
     def prepare(
-        self, *, transaction: str, stream: str, writer: str | None, lease: float, parts: list[TransactionPart]
+        self,
+        *,
+        transaction: str,
+        stream: str,
+        writer: str | None,
+        owner: str | None,
+        lease: float,
+        parts: list[TransactionPart],
     ) -> PreparedTransaction:
         """Record a transaction as prepared, all of whose bytes are durable; the caller holds the catalog."""
         if len(self.catalog.prepared) >= PREPARED_MAX:
             raise TooManyPrepared(transaction, limit=PREPARED_MAX)
         found = [PreparedPart(part.low, part.high, part.logs, part.size, part.counts) for part in parts]
-        record = Prepared(stream, transaction, writer, int((self.clock.now() + lease) * 1000), found)
+        record = Prepared(stream, transaction, writer, int((self.clock.now() + lease) * 1000), found, owner)
         self.catalog.commit(record)
         self._leases[transaction] = self.clock.elapsed() + lease
         return PreparedTransaction(self, record)

@@ -204,8 +204,7 @@ class Writers:
 
     def _register(self, writer: W) -> W:
         with self._catalog.lock:
-            key = writer if writer.writer_id is None else writer.writer_id
-            self._open[writer.stream_uid, key] = writer
+            self._open[writer.stream_uid, _key(writer)] = writer
         self.note_activity(writer)
         if writer.notes_time:
             self._wake()
@@ -214,7 +213,8 @@ class Writers:
     def forget(self, writer: KnownWriter, *, for_good: bool) -> None:
         """Note that a writer writes no more; watermarks do not wait for one that ended for good."""
         with self._catalog.lock:
-            for key in [key for key, one in self._open.items() if one is writer]:
+            key = writer.stream_uid, _key(writer)
+            if self._open.get(key) is writer:
                 del self._open[key]
         if for_good and writer.writer_id is not None:
             self._marks.shut_down(writer.stream, writer.stream_uid, writer.writer_id)
@@ -231,3 +231,7 @@ class Writers:
     def noting_time(self) -> list[KnownWriter]:
         """Return the writers that note the time by themselves."""
         return [writer for writer in self.all() if writer.notes_time]
+
+
+def _key(writer: KnownWriter) -> object:
+    return writer if writer.writer_id is None else writer.writer_id

@@ -67,12 +67,18 @@ class LargeWrite:
 
     def finish(self) -> bytes | None:
         """Write the last chunk and wait until all are durable; return the event itself if it fits into one chunk."""
+        data, self._buffer = bytes(self._buffer), bytearray()  # who has written it may keep it for long
         if self.log is None:
-            return bytes(self._buffer)
-        self._send(bytes(self._buffer), partial=False)
-        assert self._last is not None
-        self._last.result()
+            return data
+        self._send(data, partial=False)
+        last, self._last = self._last, None
+        assert last is not None
+        last.result()
         return None
+
+    def let_go(self) -> None:
+        """Forget the bytes that were not sent: the event is given up."""
+        self._buffer, self._last = bytearray(), None
 
     def _send(self, data: Bytes, *, partial: bool) -> None:
         if self.log is None:
@@ -207,6 +213,7 @@ class EventOutputStream(io.RawIOBase):
 
     def _give_up(self, how: str) -> None:
         self._ended = how
+        self._write.let_go()
         self._abort(self)
 
     def __enter__(self) -> Self:

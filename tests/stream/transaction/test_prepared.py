@@ -615,14 +615,14 @@ def test_the_lease_of_a_prepared_transaction_goes_on_while_the_store_is_closed(
 
 
 RECORDS: Final[list[Record]] = [
-    Prepared("a/b", "t", "q", 5, [PreparedPart(0.0, 0.5, ["t.0", "t.1"], 100, [7])]),
+    Prepared("a/b", "t", "q", 5, [PreparedPart(0.0, 0.5, ["t.0", "t.1"], 100, [7])], "anna"),
     Unprepared(["t"]),
     NumberFull("a/b", "q", 3, 9),
     Committing("a/b", "t", [], [LoggedPart(1, ["t.0"], [7])], False, ["t"], "q", 3, 9),
 ]
 STORED: Final = bytes.fromhex(
-    "9496a87072657061726564a3612f62a174a171059195cb0000000000000000cb3fe000000000000092a3742e30a3742e3164"
-    "910792aa756e707265706172656491a17495ab6e756d6265722d66756c6ca3612f62a17103099aaa636f6d6d697474696e67"
+    "9497a87072657061726564a3612f62a174a171059195cb0000000000000000cb3fe000000000000092a3742e30a3742e3164"
+    "9107a4616e6e6192aa756e707265706172656491a17495ab6e756d6265722d66756c6ca3612f62a17103099aaa636f6d6d697474696e67"
     "a3612f62a1749091930191a3742e309107c291a174a1710309"
 )
 
@@ -643,6 +643,8 @@ def test_records_of_before_there_were_prepared_transactions_are_understood() -> 
     assert (state.commits, state.prepared) == ({"t": old}, {})
     timeless = encode_records([NumberFull("a/b", "q", 3)])
     assert decode_records(timeless[:-1].replace(b"\x95", b"\x94", 1)) == [NumberFull("a/b", "q", 3)]
+    ownerless = encode_records([Prepared("a/b", "t", "q", 5, [])])
+    assert decode_records(ownerless[:-1].replace(b"\x97", b"\x96", 1)) == [Prepared("a/b", "t", "q", 5, [])]
 
 
 # Streams that change
