@@ -114,7 +114,8 @@ def connect(
     A server is at ``penstock://host:port``. It authenticates ``user`` and ``password``, or a ``token``. The connection
     uses TLS, except on this machine, unless ``tls`` says otherwise; ``tls_ca`` is the certificate to trust.
 
-    An argument that has no meaning for the kind of address, such as ``user`` for a folder, is a ``BadArgument``.
+    An argument that has no meaning for the kind of address, such as ``user`` for a folder, is a ``BadArgument``; only
+    ``own=False`` is accepted for a server, too, which this process never owns.
     """
     from penstock.embedded import is_folder, open_store  # noqa: PLC0415 - importing penstock stays quick
 
@@ -159,12 +160,14 @@ def serve_folder(store: Engine, location: str) -> FlightService:
 
 
 def _check_folder(address: str | os.PathLike[str]) -> None:
-    """Refuse a file, and the host and port of a server, which would become the name of a new folder."""
+    """Refuse a file, and a URL or the host and port of a server, which would become the name of a new folder."""
     from penstock.errors import BadArgument, FolderUnusable  # noqa: PLC0415
 
     path = Path(address)
     if path.is_file():
         raise FolderUnusable(str(address), reason="it is a file")
+    if str(address).startswith("file:"):
+        raise BadArgument(f"invalid address {str(address)!r}: use the path of a folder, or penstock://host:port")
     if re.fullmatch(r"[\w.-]+:\d{1,5}", str(address)) and not path.exists():
         raise BadArgument(
             f"invalid address {str(address)!r}: use 'penstock://{address}' for a server, or name a folder"

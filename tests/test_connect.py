@@ -58,6 +58,14 @@ def test_host_and_port_of_a_server_do_not_become_a_folder(
     penstock.connect("localhost:9092").close()
 
 
+def test_a_file_url_does_not_become_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Plogs are opened with one, so users may try it here."""
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(BadArgument, match="use the path of a folder"):
+        penstock.connect("file:./data")
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_a_store_shows_its_address(tmp_path: Path) -> None:
     """In a notebook or a log, whichever process owns the folder."""
     shown = f"<penstock.Store {str(tmp_path)!r}>"

@@ -1,6 +1,6 @@
 """The connection to a server: calls and their answers, over a channel on which the server sends notifications.
 
-The server has a channel for each channel: the open writers, readers and transactions of the client, for as long as the
+The server has a session for each channel: the open writers, readers and transactions of the client, for as long as the
 channel lasts. When it is lost, the next call opens another one; writers and readers open themselves again there, and a
 call that was under way is made again only where that changes nothing.
 """

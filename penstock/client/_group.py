@@ -35,7 +35,7 @@ __all__ = ["RemoteGroup", "as_cuts"]
 
 
 class RemoteGroup:
-    """See :class:`penstock.stream.ReaderGroup`."""
+    """See :class:`penstock.store.ReaderGroup`."""
 
     def __init__(self, store: RemoteStore, name: str) -> None:
         self._store: Final = store

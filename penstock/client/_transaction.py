@@ -47,7 +47,7 @@ _BUFFER_SIZE: Final = 256 << 10
 
 
 class RemoteTransaction:
-    """See :class:`penstock.stream.Transaction`."""
+    """See :class:`penstock.store.Transaction`."""
 
     def __init__(
         self, store: RemoteStore, transaction: str, writer_id: str | None, serializer: Serializer[Any] | None
@@ -323,7 +323,7 @@ class _OutgoingEvent:
 
 
 class RemoteTransactionalWriter(forks.Handle):
-    """See :class:`penstock.stream.TransactionalWriter`."""
+    """See :class:`penstock.store.TransactionalWriter`."""
 
     def __init__(
         self, store: RemoteStore, stream: str, writer_id: str | None, serializer: Serializer[Any] | None
