@@ -10,6 +10,7 @@ import pkgutil
 import re
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -156,6 +157,17 @@ def _subclasses(kind: type[Exception]) -> Iterator[type[Exception]]:
     for one in kind.__subclasses__():
         yield one
         yield from _subclasses(one)
+
+
+def test_one_name_is_one_class() -> None:
+    """A reader who looks a class up finds one, and an import that is wrong by accident fails."""
+    defined = Counter(
+        node.name
+        for path in (ROOT / "penstock").rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.ClassDef)
+    )
+    assert [name for name, count in defined.items() if count > 1] == []
 
 
 def test_import_is_quick() -> None:

@@ -105,7 +105,7 @@ class Channel:
         self._received = 0  # notifications
         self._change = threading.Condition()  # of that number, and of ``is_lost``
         with translated(self):
-            begin = sessions.Begin(PROTOCOL, before)
+            begin = sessions.BeginSession(PROTOCOL, before)
             hello = flight.FlightDescriptor.for_command(pack([begin.operation, *astuple(begin)]))
             self._writer, self._reader = self.client.do_exchange(hello)
             try:
@@ -286,7 +286,7 @@ class Connection:
         """Return what to raise when the connection was lost in all attempts."""
         return StoreUnreachable(self._finder.address, reason="the connection was lost again and again")
 
-    def get(self, channel: Channel, call: streams.Blocks) -> Iterator[pa.RecordBatch]:
+    def get(self, channel: Channel, call: streams.GetBlocks) -> Iterator[pa.RecordBatch]:
         """Return the blocks of a segment, in batches."""
         ticket, until = flight.Ticket(pack([call.operation, channel.id, astuple(call)])), limit()
         with translated(channel):

@@ -48,12 +48,12 @@ class RemoteGroup:
     @property
     def streams(self) -> tuple[str, ...]:
         """The streams that it reads."""
-        return tuple(self._call(groups.Streams(self.name)))
+        return tuple(self._call(groups.GetStreams(self.name)))
 
     @property
     def position(self) -> tuple[StreamCut, ...]:
         """How far its readers have come: a cut of each stream."""
-        return tuple(self._call(groups.Position(self.name)))
+        return tuple(self._call(groups.GetPosition(self.name)))
 
     @property
     def checkpoints(self) -> dict[str, Checkpoint]:
@@ -63,7 +63,7 @@ class RemoteGroup:
     @property
     def finished(self) -> bool:
         """Whether it has read everything, up to its end or that of its streams, which are sealed."""
-        return bool(self._call(groups.Finished(self.name)))
+        return bool(self._call(groups.IsFinished(self.name)))
 
     def reader(
         self,
@@ -87,7 +87,7 @@ class RemoteGroup:
 
     def reader_offline(self, reader_id: str, position: Position | None = None) -> None:
         """End a reader that does not answer: others go on with its segments, from ``position`` if it is given."""
-        self._call(groups.ReaderOffline(self.name, reader_id, position))
+        self._call(groups.TakeOffline(self.name, reader_id, position))
 
     def checkpoint(self, name: str, timeout: float | None = CHECKPOINT_TIMEOUT_S) -> Checkpoint:
         """Have every reader come to a checkpoint; return where they were, once all have."""
@@ -95,7 +95,7 @@ class RemoteGroup:
         timeout = None if timeout == math.inf else timeout
         try:
             with within(None if timeout is None else time.monotonic() + timeout):
-                found: Checkpoint = self._call(groups.Checkpoint(self.name, name, timeout))
+                found: Checkpoint = self._call(groups.TakeCheckpoint(self.name, name, timeout))
         except DeadlineExceeded:
             raise CheckpointFailed(self.name, name, reason="the server did not answer in time") from None
         return found
@@ -106,7 +106,7 @@ class RemoteGroup:
 
     def lag(self) -> Lag:
         """Return how far the group is behind the tail, or its end."""
-        found: Lag = self._call(groups.Lag(self.name))
+        found: Lag = self._call(groups.GetLag(self.name))
         return found
 
     def current_time_window(self, stream: str | None = None) -> TimeWindow | None:
@@ -116,7 +116,7 @@ class RemoteGroup:
 
     def delete(self) -> None:
         """Forget the group; its readers are ended."""
-        self._call(groups.Delete(self.name))
+        self._call(groups.DeleteGroup(self.name))
 
 
 def as_cuts(what: str, given: Any) -> Any:  # noqa: ANN401 - the server checks it

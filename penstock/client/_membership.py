@@ -89,15 +89,15 @@ class RemoteMembership:
             self._store.watch_again(channel)
             self._reader.attend()  # notifications of the meantime are lost
 
-    def _opening(self) -> readers.Open:
+    def _opening(self) -> readers.OpenReader:
         """Return the call that joins; a reader that was a member before claims what it had.
 
         What it returned last does not count yet.
         """
         if self._reader is None:
-            return readers.Open(self._group, self._reader_id)
+            return readers.OpenReader(self._group, self._reader_id)
         places = _as_sent(self._reader.places(returned=False))
-        return readers.Open(self._group, self._reader_id, self._epoch, places)
+        return readers.OpenReader(self._group, self._reader_id, self._epoch, places)
 
     def _call(self, make: Callable[[int], Operation]) -> Any:  # noqa: ANN401 - as the operation says
         """Call an operation of the membership, which is taken again if need be."""
@@ -179,7 +179,7 @@ class RemoteMembership:
         """
         if durable or places is None:
             sent = None if places is None else _as_sent(places)
-            self._call(lambda number: readers.Record(number, sent, durable))
+            self._call(lambda number: readers.RecordPlaces(number, sent, durable))
 
     def finish_segment(self, key: Key, place: int) -> None:
         """Note that a segment is read to its end."""
@@ -251,7 +251,7 @@ class RemoteMembership:
         reader = self._reader
         if self._held and reader is not None and reader.error is None:
             return False
-        return bool(self._connection.call(readers.Finished(self._group)))
+        return bool(self._connection.call(readers.IsGroupFinished(self._group)))
 
 
 def _as_sent(places: Mapping[Key, int]) -> list[tuple[str, int, int]]:

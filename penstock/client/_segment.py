@@ -140,7 +140,7 @@ class RemoteSegment:
         if stream is None or stream.place != offset or stream.end < stop:
             is_alone = not self.claims and stop - offset == READ_SIZE
             end = max(stop, min(self.tail, offset + _AHEAD)) if is_alone else stop
-            batches = self._connection.get(self._connection.channel, streams.Blocks(*self.key, offset, end))
+            batches = self._connection.get(self._connection.channel, streams.GetBlocks(*self.key, offset, end))
             stream = _BlockStream(batches, offset, end)
             self._stream = stream if is_alone else None
         return stream
@@ -227,6 +227,6 @@ class RemoteTimes:
         if len(offsets) and not self._begin <= offsets[0] <= offsets[-1] < self._end:
             begin = int(offsets[0])
             end = max(int(offsets[-1]) + 1, min(begin + _AHEAD, self._segment.tail))
-            found = self._connection.call(streams.Times(*self._segment.key, begin, end - 1))
+            found = self._connection.call(streams.GetTimes(*self._segment.key, begin, end - 1))
             self._begin, self._end, self._steps = begin, end, Steps(*found)
         return times_column(offsets, self._steps)

@@ -83,11 +83,11 @@ class RemoteStore(forks.Handle):
         self, name: str, segments: int | None = None, config: StreamConfig | None = None, *, exist_ok: bool = False
     ) -> StreamInfo:
         """Create a stream; with ``exist_ok``, one that is there stays as it is."""
-        return self._call(streams.Create(name, segments, config, exist_ok))  # type: ignore[no-any-return]
+        return self._call(streams.CreateStream(name, segments, config, exist_ok))  # type: ignore[no-any-return]
 
     def streams(self, scope: str | None = None) -> list[StreamInfo]:
         """Return all streams, or those of a scope, by name."""
-        return list(self._call(streams.List(scope)))
+        return list(self._call(streams.ListStreams(scope)))
 
     def stream(self, name: str) -> StreamInfo:
         """Return what there is to know of a stream."""
@@ -106,15 +106,15 @@ class RemoteStore(forks.Handle):
 
     def seal_stream(self, name: str) -> StreamInfo:
         """Let the stream take no more events; sealing it again does nothing."""
-        return self._call(streams.Seal(name))  # type: ignore[no-any-return]
+        return self._call(streams.SealStream(name))  # type: ignore[no-any-return]
 
     def delete_stream(self, name: str) -> None:
         """Delete a sealed stream and all it holds."""
-        self._call(streams.Delete(name))
+        self._call(streams.DeleteStream(name))
 
     def truncate_stream(self, name: str, cut: Place) -> StreamInfo:
         """Let the stream begin at ``cut``; what lies before is gone, and its plogs are freed."""
-        return self._call(streams.Truncate(name, _sendable("cut", cut)))  # type: ignore[no-any-return]
+        return self._call(streams.TruncateStream(name, _sendable("cut", cut)))  # type: ignore[no-any-return]
 
     def maintain(self) -> None:
         """Scale and truncate streams as their configuration says; done every second by itself."""
@@ -134,7 +134,7 @@ class RemoteStore(forks.Handle):
         self, name: str, start: int | StreamCut | None = None, end: int | StreamCut | None = None
     ) -> list[Watermark]:
         """Return what the writers have promised: from one time up to another, or from one cut to another."""
-        return list(self._call(streams.Watermarks(name, start, end)))
+        return list(self._call(streams.GetWatermarks(name, start, end)))
 
     def watermark(self, name: str) -> Watermark | None:
         """Return the last watermark of a stream, if it has any."""
@@ -157,7 +157,7 @@ class RemoteStore(forks.Handle):
 
     def time_window(self, pointer: EventPointer) -> TimeWindow | None:
         """Return between which times an event is: those of the watermarks before and behind it; None without any."""
-        return self._call(streams.TimeWindow(pointer))  # type: ignore[no-any-return]
+        return self._call(streams.GetTimeWindow(pointer))  # type: ignore[no-any-return]
 
     # Reading
 
@@ -215,7 +215,7 @@ class RemoteStore(forks.Handle):
     ) -> NextCut:
         """Return how far to read next: from ``start`` up to ``end``, the tail by default, within the limits."""
         limits = (max_bytes, max_events, align, skip_truncated)
-        return self._call(streams.NextCut(name, start, end, *limits))  # type: ignore[no-any-return]
+        return self._call(streams.FindNextCut(name, start, end, *limits))  # type: ignore[no-any-return]
 
     def _segment_at(self, pointer: EventPointer) -> RemoteSegment:
         """Return a segment as it is now."""
@@ -373,16 +373,16 @@ class RemoteStore(forks.Handle):
         """Create a group of readers that share the segments of some streams; with ``exist_ok``, it may be there."""
         names = [streams] if isinstance(streams, str) else as_list("streams", streams, "names of streams")
         places = as_cuts("start", start), as_cuts("end", end)
-        self._call(groups.Create(name, names, *places, exist_ok))
+        self._call(groups.CreateGroup(name, names, *places, exist_ok))
         return RemoteGroup(self, name)
 
     def reader_group(self, name: str) -> RemoteGroup:
         """Return a reader group."""
-        return RemoteGroup(self, self._call(groups.Check(name)))
+        return RemoteGroup(self, self._call(groups.FindGroup(name)))
 
     def reader_groups(self) -> list[str]:
         """Return the names of all reader groups."""
-        return list(self._call(groups.List()))
+        return list(self._call(groups.ListGroups()))
 
     def register_consumer(
         self, name: str, consumer: str, cut: Place | None = None, *, lease_s: float | None = None
@@ -399,7 +399,7 @@ class RemoteStore(forks.Handle):
 
     def consumers(self, name: str) -> dict[str, StreamCut]:
         """Return the registered consumers, and how far each has come."""
-        return dict(self._call(streams.Consumers(name)))
+        return dict(self._call(streams.ListConsumers(name)))
 
     def close(self) -> None:
         """Flush all writers, close writers and readers, and the connection."""

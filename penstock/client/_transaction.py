@@ -104,7 +104,7 @@ class RemoteTransaction:
             return
         try:
             headers = [None if one.headers is None else list(one.headers) for one in attributes]
-            self._call(transactions.Write(self.id, events, [one.key for one in attributes], headers))
+            self._call(transactions.WriteEvents(self.id, events, [one.key for one in attributes], headers))
         except StoreUnreachable:
             self._is_broken = True
             raise
@@ -332,14 +332,14 @@ class RemoteTransactionalWriter(forks.Handle):
         self.stream, self.writer_id = stream, writer_id
         self._store, self._serializer = store, serializer
         self._closed = False
-        uid: int = store.connection.call(transactions.Open(stream, writer_id))
+        uid: int = store.connection.call(transactions.OpenTransactions(stream, writer_id))
         self._of_stream = (stream, uid, writer_id)
 
     def begin(self, lease: float = 30.0) -> RemoteTransaction:
         """Begin a transaction, which is aborted when no call pings it, or writes to it, for ``lease`` seconds."""
         if self._closed:
             raise StoreClosed(f"the transactional writer of stream {self.stream!r}")
-        return self._of(self._store.connection.call(transactions.Begin(*self._of_stream, lease)))
+        return self._of(self._store.connection.call(transactions.BeginTransaction(*self._of_stream, lease)))
 
     def get(self, transaction: str) -> RemoteTransaction | EndedTransaction:
         """Return a transaction by its id; of one that has ended, how."""
@@ -389,5 +389,5 @@ class RemoteTransactionalWriter(forks.Handle):
     def close(self) -> None:
         """Note no more time under this id; open transactions end by their lease."""
         if not self._closed and self.writer_id is not None:
-            self._store.connection.call(transactions.Close(*self._of_stream[:2], self.writer_id))
+            self._store.connection.call(transactions.CloseTransactions(*self._of_stream[:2], self.writer_id))
         self._closed = True

@@ -70,7 +70,7 @@ class _Block:
             raise SegmentEnded
 
 
-class _Lane:
+class _RemoteLane:
     """A segment, as far as the writer needs it."""
 
     def __init__(self, host: RemoteHost, segment_id: int) -> None:
@@ -144,13 +144,13 @@ class RemoteHost:
                 retry.after(error, self._connection.lost_again_and_again)
 
     def _open(self, channel: Channel, *, sent: int | None) -> None:
-        opening = writers.Open(self._stream, self._writer_id, self._token, self._notes_time, sent)
+        opening = writers.OpenWriter(self._stream, self._writer_id, self._token, self._notes_time, sent)
         number, *found = channel.call(opening)
         if self._found and self._found[0] != found[0]:
             raise NoSuchStream(self._stream)  # it was deleted; this one only has its name
         self._found = found
         with translated(channel):
-            command = pack([writers.Append.operation, channel.id, number])
+            command = pack([writers.AppendBlocks.operation, channel.id, number])
             put, acks = channel.client.do_put(flight.FlightDescriptor.for_command(command), APPENDS)
         with self._put_lock:
             self._put, self._acks = put, acks
@@ -276,8 +276,8 @@ class RemoteHost:
     def lanes(self, stream: str) -> tuple[int, list[OpenLane], bool]:
         """Return the number of a stream, the segments that take events now, by key range, and whether it keeps keys."""
         assert stream == self._stream, "it is the host of one writer"
-        uid, found, keeps_keys = self._found[:3] if self._writer is None else self.call(writers.Lanes)
-        return uid, [OpenLane(segment_id, low, _Lane(self, segment_id)) for segment_id, low in found], keeps_keys
+        uid, found, keeps_keys = self._found[:3] if self._writer is None else self.call(writers.GetLanes)
+        return uid, [OpenLane(segment_id, low, _RemoteLane(self, segment_id)) for segment_id, low in found], keeps_keys
 
     def numbers_of(self, stream: str, writer: bytes) -> tuple[int, int]:
         """Return the number up to which all events of the writer are durable, and the highest it has used."""
@@ -306,7 +306,7 @@ class RemoteHost:
         if channel is not None and not channel.is_lost:
             self.lose(channel)
             with suppress(ConnectionLost):  # then it is closed with its session
-                channel.call(writers.Close(self._number, for_good))
+                channel.call(writers.CloseWriter(self._number, for_good))
 
     def large_logs(self, stream: str, uid: int) -> _LargeLogs:
         """Return where a large event goes."""

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 from pyarrow import flight
 
 from penstock.errors import NoSuchGroup, NoSuchTransaction, NotAuthenticated, NotPermitted, ServerError
-from penstock.server._session import Handle
+from penstock.server._session import OpenHandle
 from penstock.stream import LocalTransaction, PreparedTransaction
 from penstock.wire import BUSY, pack_error
 from penstock.wire.operations import readers
@@ -193,7 +193,7 @@ def _check_group(session: Session, principal: Principal, call: Operation) -> Non
     """Refuse to change a group that belongs to another user; one without an owner belongs to its first reader."""
     group = session.store.catalog.group(call.subject)
     owner = group.owner
-    if isinstance(call, readers.Open):
+    if isinstance(call, readers.OpenReader):
         owner = session.store.groups.claim(group.name, principal.name)
     if owner not in (None, principal.name):
         used = {"group": group.name, "operation": call.operation, "owner": owner}
@@ -248,7 +248,7 @@ _ABOUT: Final[Mapping[About, Callable[[Session, Principal, Any], Iterable[str]]]
     "streams": lambda _, __, call: call.streams,
     "group": _of_group,
     "transaction": _of_transaction,
-    "open": lambda session, _, call: session.get(call.subject, Handle).streams,
+    "open": lambda session, _, call: session.get(call.subject, OpenHandle).streams,
     "store": lambda *_: ["*"],
     "chosen": lambda *_: [],
 }

@@ -154,11 +154,13 @@ class FlightService(flight.FlightServerBase):  # type: ignore[misc]
         _, session_id, args = _understood(ticket.ticket, _Ticket)
         session = self._session(session_id)
         with _errors_sent(session):
-            call, ask = streams.Blocks.of(args), asking(context)
+            call, ask = streams.GetBlocks.of(args), asking(context)
             check(session, ask(), call)
             return flight.GeneratorStream(BLOCKS, _with_errors(self._blocks(session, ask, call)))
 
-    def _blocks(self, session: Session, ask: Callable[[], Principal], call: streams.Blocks) -> Iterator[pa.RecordBatch]:
+    def _blocks(
+        self, session: Session, ask: Callable[[], Principal], call: streams.GetBlocks
+    ) -> Iterator[pa.RecordBatch]:
         with _errors_sent(session):
             try:
                 found = self._store.segments.get(call.stream, call.segment)
@@ -199,7 +201,7 @@ class FlightService(flight.FlightServerBase):  # type: ignore[misc]
         _, session_id, number = _understood(descriptor.command, _Append)
         session = self._session(session_id)
         with _errors_sent(session):
-            call = writers.Append.of([number])
+            call = writers.AppendBlocks.of([number])
             client: ClientWriter = session.get(call.writer, ClientWriter)
             under_way = _UnderWay(session.budget, client)
             try:
@@ -252,7 +254,7 @@ class FlightService(flight.FlightServerBase):  # type: ignore[misc]
                 _, version, before = _understood(descriptor.command, _Exchange)
                 if version != PROTOCOL:
                     raise ServerError(f"this server speaks version {PROTOCOL} of the protocol, not {shown(version)}")
-                call = sessions.Begin.of([version, before])
+                call = sessions.BeginSession.of([version, before])
                 older = None if call.before is None else self._sessions.get(call.before)
                 if older is not None and older.user == session.user:
                     self._end(older)

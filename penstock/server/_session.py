@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from penstock.stream.catalog import Key, StreamState
     from penstock.stream.segment import Segment
 
-__all__ = ["Handle", "Session", "SessionOver", "update_of"]
+__all__ = ["OpenHandle", "Session", "SessionOver", "update_of"]
 
 _ENDED_MAX: Final = 1_000  # things of which is kept why they ended
 _UNSENT_MAX: Final = 1_000  # notifications of a client that does not read them, besides those of what it has open
@@ -44,7 +44,7 @@ SessionOver = flight.FlightUnavailableError
 
 
 @runtime_checkable
-class Handle(Protocol):
+class OpenHandle(Protocol):
     """A writer or a reader that a client has open."""
 
     @property

@@ -139,16 +139,16 @@ def test_a_writer_is_opened_by_a_name_and_a_token(server: Server) -> None:
     with penstock.connect(server.address) as store:
         call = store.connection.call  # type: ignore[attr-defined]
         with pytest.raises(BadArgument, match="writer"):
-            call(writers.Open(STREAM, 7, "token", False, None))  # type: ignore[arg-type]
+            call(writers.OpenWriter(STREAM, 7, "token", False, None))  # type: ignore[arg-type]
         with pytest.raises(BadArgument, match="token"):
-            call(writers.Open(STREAM, None, b"token", False, None))  # type: ignore[arg-type]
+            call(writers.OpenWriter(STREAM, None, b"token", False, None))  # type: ignore[arg-type]
 
 
 def test_a_client_cannot_give_time_without_an_id(server: Server) -> None:
     """It is kept under that."""
     with penstock.connect(server.address) as store:
         call = store.connection.call  # type: ignore[attr-defined]
-        number = call(writers.Open(STREAM, None, "token", False, None))[0]
+        number = call(writers.OpenWriter(STREAM, None, "token", False, None))[0]
         with pytest.raises(BadArgument, match="with an id"):
             call(writers.Mark(number, 1))
 

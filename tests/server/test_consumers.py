@@ -216,5 +216,5 @@ def test_a_name_that_is_taken_tells_no_stream(folder: Path) -> None:
     with serving(folder) as server, as_user(server, "anna") as store:
         for exist_ok in (False, True):
             with pytest.raises(GroupExists) as refusal:
-                store.connection.call(groups.Create("plans", [STREAM], None, None, exist_ok))
+                store.connection.call(groups.CreateGroup("plans", [STREAM], None, None, exist_ok))
             assert "plans/secret" not in str(refusal.value)

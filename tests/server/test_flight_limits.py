@@ -239,7 +239,7 @@ def test_a_read_that_is_broken_off_ends_on_the_server(folder: Path) -> None:
         part = store.segment_ranges(STREAM)[0]
         session = store.connection.channel
         session.client = keeping = _Keeping(session.client)  # type: ignore[misc]
-        blocks = store.connection.get(session, streams.Blocks(STREAM, 0, 0, part.end))
+        blocks = store.connection.get(session, streams.GetBlocks(STREAM, 0, 0, part.end))
         next(blocks)
         del blocks
         with pytest.raises(flight.FlightCancelledError):
@@ -336,7 +336,7 @@ def test_a_read_that_is_broken_off_leaves_no_thread_on_the_server(store: Engine)
     service = Service(store, "grpc://127.0.0.1:0")
     with opened(service.port) as far:
         end = store.segments.get(STREAM, 0).tail
-        blocks = far.connection.get(far.connection.channel, streams.Blocks(STREAM, 0, 0, end))
+        blocks = far.connection.get(far.connection.channel, streams.GetBlocks(STREAM, 0, 0, end))
         next(blocks)
         assert not ended.is_set()
         del blocks

@@ -169,7 +169,7 @@ def test_keys_of_a_dictionary_and_views_are_welcome(server: tuple[int, int], sto
 def open_writer(store: RemoteStore) -> tuple[flight.FlightDescriptor, pa.RecordBatch]:
     """Open a writer; return how its blocks are addressed, and a block of two events."""
     identity = writer_hash("hostile")
-    number = store.connection.call(writers.Open(STREAM, "hostile", "token", False, None))[0]
+    number = store.connection.call(writers.OpenWriter(STREAM, "hostile", "token", False, None))[0]
     header = StreamBlockHeader(count=2, writer=identity, last_number=2, flush_last=2)
     parts = header.pack(), pack_lengths(np.array([3, 4])), b"abcdefg", b""
     batch = pa.record_batch([pa.array([0]), *map(column_of, parts)], APPENDS)

@@ -156,7 +156,7 @@ def _handles(store: RemoteStore, name: str) -> Iterator[object]:
 
 
 def _uploads(store: RemoteStore, name: str) -> Iterator[object]:
-    number = store.connection.call(writers.Open(STREAM, None, name, False, None))[0]
+    number = store.connection.call(writers.OpenWriter(STREAM, None, name, False, None))[0]
     for _ in range(10):
         yield store.connection.call(writers.OpenUpload(number))
 

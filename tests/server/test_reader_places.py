@@ -56,13 +56,13 @@ def hostile(folder: Path) -> Iterator[Hostile]:
             with store.writer(STREAM) as writer:
                 writer.write_batch(EVENTS)
             store.create_reader_group("g", [STREAM])
-            number = store.connection.call(readers.Open("g", "r"))[0]
+            number = store.connection.call(readers.OpenReader("g", "r"))[0]
             store.connection.call(readers.Sync(number, [], None, False))
             yield Hostile(server, store, number)
 
 
 CALLS: Final[dict[str, Callable[[int, Any], Operation]]] = {
-    "record": lambda reader, place: readers.Record(reader, [(*KEY, place)], True),
+    "record": lambda reader, place: readers.RecordPlaces(reader, [(*KEY, place)], True),
     "finish_segment": lambda reader, place: readers.FinishSegment(reader, *KEY, place),
     "leave": lambda reader, place: readers.Leave(reader, [(*KEY, place)]),
     "places": lambda reader, place: readers.Report(reader, [(*KEY, place)], [(*KEY, 0)]),
@@ -77,8 +77,8 @@ def test_no_place_where_no_reader_can_be_is_recorded(hostile: Hostile, folder: P
     for place in BAD_PLACES:
         with pytest.raises(BadArgument):
             hostile.call(CALLS[name](hostile.number, place))
-    hostile.call(readers.Record(hostile.number, [], True))
-    assert hostile.store.connection.call(groups.Position("g"))[0].offsets == {0: 0}
+    hostile.call(readers.RecordPlaces(hostile.number, [], True))
+    assert hostile.store.connection.call(groups.GetPosition("g"))[0].offsets == {0: 0}
     hostile.end()
     with penstock.connect(folder) as store, store.reader_group("g").reader("other") as reader:
         events = [reader.read_next_event(timeout=30) for _ in EVENTS]
@@ -101,7 +101,7 @@ def test_a_segment_is_finished_at_its_end_only(hostile: Hostile) -> None:
 def test_a_place_in_a_segment_of_another_reader_is_not_kept_for_later(hostile: Hostile, folder: Path) -> None:
     """A reader that gets the segment afterwards would be where no event begins."""
     hostile.call(readers.Leave(hostile.number, []))
-    number = hostile.store.connection.call(readers.Open("g", "r"))[0]
+    number = hostile.store.connection.call(readers.OpenReader("g", "r"))[0]
     with pytest.raises(BadArgument):
         hostile.call(readers.Report(number, [(*KEY, 70)], [(*KEY, 70)]))
     hostile.call(readers.Sync(number, [], None, False))
@@ -114,13 +114,13 @@ def test_what_is_not_there_any_more_is_not_looked_at(hostile: Hostile) -> None:
     """A reader that does not know yet of a truncation is where it was."""
     middle = next(iter(hostile.store.read(STREAM)))["offset"][5].as_py()
     hostile.store.truncate_stream(STREAM, penstock.StreamCut.of(STREAM, {0: middle}))
-    hostile.call(readers.Record(hostile.number, [(*KEY, 7), (STREAM, 3, 7), ("no/such", 0, 7)], True))
+    hostile.call(readers.RecordPlaces(hostile.number, [(*KEY, 7), (STREAM, 3, 7), ("no/such", 0, 7)], True))
 
 
 @pytest.mark.parametrize("time", ["1", 1.5, math.nan, -1, True, None, 253_402_300_800_000, 1 << 63, 1 << 70])
 def test_no_time_above_the_limit_is_marked(hostile: Hostile, folder: Path, time: Any) -> None:  # noqa: ANN401
     """Watermarks never go back, so a time far in the future stays for ever."""
-    number = hostile.store.connection.call(writers.Open(STREAM, "w", "token", False, None))[0]
+    number = hostile.store.connection.call(writers.OpenWriter(STREAM, "w", "token", False, None))[0]
     with pytest.raises(BadArgument, match=r"writer\.mark"):
         hostile.call(writers.Mark(number, time))
     hostile.end()
@@ -133,4 +133,4 @@ def test_a_place_of_a_stream_that_is_deleted_meanwhile_is_no_error_of_the_server
     """Its reader is told in another way."""
     hostile.store.seal_stream(STREAM)
     hostile.store.delete_stream(STREAM)
-    hostile.call(readers.Record(hostile.number, [(*KEY, 70)], True))
+    hostile.call(readers.RecordPlaces(hostile.number, [(*KEY, 70)], True))

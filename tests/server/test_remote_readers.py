@@ -238,5 +238,5 @@ def test_a_place_where_nobody_can_be_is_not_believed(
     world.kill(besides=two)
     epoch = world.store.catalog.group("g").epoch
     places = [(STREAM, 1, place), (STREAM, 7, 0), ("x", 0, 0)]
-    one.store.connection.call(readers.Open("g", "r2", epoch, places))
+    one.store.connection.call(readers.OpenReader("g", "r2", epoch, places))
     assert world.store.catalog.group("g").readers["r2"] == before

@@ -253,14 +253,14 @@ def test_every_operation_asks_for_what_it_needs(guarded: tuple[Server, Users], r
     server, _ = guarded
     with as_user(server, "root") as root, as_user(server, role) as store:
         for name, kind in OPERATIONS.items():
-            if kind.about in ("open", "chosen") or kind is groups.Delete:
+            if kind.about in ("open", "chosen") or kind is groups.DeleteGroup:
                 continue  # those have tests of their own
             transaction = root.transactional_writer(stream).begin().id
             allowed = stream == OWN and kind.needs in ROLES[role] and kind.about != "store"
             refused = is_refused(store, call_about(kind, stream, transaction))
             assert refused is not allowed, f"{role} calls {name} about {stream}"
-        assert is_refused(store, groups.Delete(stream.partition("/")[0])) is not (
-            stream == OWN and groups.Delete.needs in ROLES[role]
+        assert is_refused(store, groups.DeleteGroup(stream.partition("/")[0])) is not (
+            stream == OWN and groups.DeleteGroup.needs in ROLES[role]
         )
 
 
@@ -269,7 +269,7 @@ def test_a_prepared_transaction_asks_for_what_its_stream_needs(guarded: tuple[Se
     """No user commits or aborts what others have prepared, not by its id, nor among those of a stream of their own."""
     server, _ = guarded
     with as_user(server, "root") as root, as_user(server, role) as store:
-        uid = root.connection.call(transactions.Open(OWN, "query"))
+        uid = root.connection.call(transactions.OpenTransactions(OWN, "query"))
         for stream in (OWN, OTHER):
             transaction = root.transactional_writer(stream, "query").begin()
             transaction.write_event(b"event")
@@ -294,8 +294,8 @@ def test_what_is_open_asks_again_with_every_call(guarded: tuple[Server, Users], 
     users.grant(role, "admin", "own/*")
     with as_user(server, role) as store:
         session = store.connection.channel
-        writer = store.connection.call(writers.Open(OWN, None, "token", False, None))[0]
-        reader = store.connection.call(readers.Open("own", "reader"))[0]
+        writer = store.connection.call(writers.OpenWriter(OWN, None, "token", False, None))[0]
+        reader = store.connection.call(readers.OpenReader("own", "reader"))[0]
         users.revoke(role, "admin", "own/*")
         if ROLES[role]:
             permission: Permission = "admin" if role == "admin" else role  # type: ignore[assignment]
@@ -412,11 +412,12 @@ def test_what_is_permitted_for_one_writer_holds_for_no_other(guarded: tuple[Serv
     users.grant("write", "write", OTHER)
     with as_user(server, "write") as store:
         call = store.connection.call
-        mine, theirs = (call(writers.Open(one, None, "token", False, None))[0] for one in (OWN, OTHER))
+        mine, theirs = (call(writers.OpenWriter(one, None, "token", False, None))[0] for one in (OWN, OTHER))
         upload = call(writers.OpenUpload(theirs))
-        uids = [call(transactions.Open(one, None)) for one in (OWN, OTHER)]
+        uids = [call(transactions.OpenTransactions(one, None)) for one in (OWN, OTHER)]
         own, other = (
-            call(transactions.Begin(one, uid, None, 30.0)) for one, uid in zip((OWN, OTHER), uids, strict=True)
+            call(transactions.BeginTransaction(one, uid, None, 30.0))
+            for one, uid in zip((OWN, OTHER), uids, strict=True)
         )
         event = call(transactions.BeginEvent(other, 0.5, None, None))
         users.revoke("write", "write", OTHER)

@@ -114,11 +114,11 @@ def _consumers(store: RemoteStore, number: int) -> object:
 
 
 def _handles(store: RemoteStore, number: int) -> object:
-    return store.connection.call(writers.Open(STREAM, None, f"token-{number}", False, None))
+    return store.connection.call(writers.OpenWriter(STREAM, None, f"token-{number}", False, None))
 
 
 def _uploads(store: RemoteStore, number: int) -> object:
-    writer = store.connection.call(writers.Open(STREAM, None, f"token-{number}", False, None))[0]
+    writer = store.connection.call(writers.OpenWriter(STREAM, None, f"token-{number}", False, None))[0]
     upload = store.connection.call(writers.OpenUpload(writer))
     store.connection.call(writers.WriteUpload(writer, upload, bytes(MIB)))
     return upload

@@ -64,7 +64,7 @@ def client(store: Engine) -> Iterator[RemoteStore]:
 
 @pytest.fixture
 def upload(client: RemoteStore) -> Upload:
-    writer = client.connection.call(writers.Open(STREAM, "w", "token", False, None))[0]
+    writer = client.connection.call(writers.OpenWriter(STREAM, "w", "token", False, None))[0]
     return Upload(client, writer, client.connection.call(writers.OpenUpload(writer)))
 
 
@@ -173,8 +173,8 @@ def test_an_event_that_is_not_large_is_none(store: Engine, upload: Upload) -> No
 def test_a_part_of_what_a_transaction_was_sent_is_not_added(store: Engine, client: RemoteStore) -> None:
     """The client could commit it, and the rest would be missing."""
     call = client.connection.call
-    uid = call(transactions.Open(STREAM, None))
-    transaction = call(transactions.Begin(STREAM, uid, None, 30.0))
+    uid = call(transactions.OpenTransactions(STREAM, None))
+    transaction = call(transactions.BeginTransaction(STREAM, uid, None, 30.0))
     many = [("name", bytes(1 << 20))] * 20
     wrong: list[tuple[list[bytes | None], list[list[tuple[str, bytes]] | None]]] = [
         ([None], [None, None]),
@@ -183,7 +183,7 @@ def test_a_part_of_what_a_transaction_was_sent_is_not_added(store: Engine, clien
     ]
     for keys, headers in wrong:
         with pytest.raises(BadArgument):
-            call(transactions.Write(transaction, [b"first", b"second"], keys, headers))
-    call(transactions.Write(transaction, [b"good"], [None], [None]))
+            call(transactions.WriteEvents(transaction, [b"first", b"second"], keys, headers))
+    call(transactions.WriteEvents(transaction, [b"good"], [None], [None]))
     call(transactions.Commit(transaction, None, []))
     assert events_of(store) == [b"good"]

@@ -80,12 +80,12 @@ def test_a_writer_without_an_id_cannot_carry_the_hash_of_another(
 USES: Final[dict[str, Callable[[RemoteStore, int], Any]]] = {
     "writer": lambda store, _: store.writer(STREAM, "boiler"),
     "transactions": lambda store, _: store.transactional_writer(STREAM, "boiler"),
-    "begin": lambda store, uid: store.connection.call(transactions.Begin(STREAM, uid, "boiler", 30.0)),
+    "begin": lambda store, uid: store.connection.call(transactions.BeginTransaction(STREAM, uid, "boiler", 30.0)),
     "commit_all": lambda store, uid: store.connection.call(
         transactions.CommitAll(STREAM, uid, "boiler", [], 9, 1_700_000_000_000)
     ),
     "last_number": lambda store, uid: store.connection.call(transactions.LastNumber(STREAM, uid, "boiler")),
-    "close": lambda store, uid: store.connection.call(transactions.Close(STREAM, uid, "boiler")),
+    "close": lambda store, uid: store.connection.call(transactions.CloseTransactions(STREAM, uid, "boiler")),
 }
 
 
@@ -94,7 +94,7 @@ def test_an_id_is_not_for_other_users(server: Server, folder: Path, use: str) ->
     """Another would fence its writer, use up its numbers, abort its transactions or note its time."""
     with as_user(server, "anna") as mine, as_user(server, "berta") as theirs, mine.writer(STREAM, "boiler") as writer:
         writer.write_event(b"0", number=0).result()
-        uid = theirs.connection.call(transactions.Open(STREAM, None))
+        uid = theirs.connection.call(transactions.OpenTransactions(STREAM, None))
         with pytest.raises(NotPermitted, match="writer id boiler of plant/readings, which belongs to another user"):
             USES[use](theirs, uid)
         writer.write_event(b"1", number=1).result()
@@ -175,11 +175,11 @@ def test_a_user_who_makes_up_ids_pushes_out_its_own(folder: Path, monkeypatch: p
 def test_an_id_that_is_no_name_belongs_to_nobody(server: Server) -> None:
     """What cannot be opened is not recorded either."""
     with as_user(server, "anna") as store:
-        uid = store.connection.call(transactions.Open(STREAM, None))
+        uid = store.connection.call(transactions.OpenTransactions(STREAM, None))
         for call in (
-            writers.Open(STREAM, "a b", "token", False, None),
-            transactions.Open(STREAM, "a b"),
-            transactions.Begin(STREAM, uid, "a b", 30.0),
+            writers.OpenWriter(STREAM, "a b", "token", False, None),
+            transactions.OpenTransactions(STREAM, "a b"),
+            transactions.BeginTransaction(STREAM, uid, "a b", 30.0),
         ):
             with pytest.raises(BadArgument):
                 store.connection.call(call)

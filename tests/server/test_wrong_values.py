@@ -122,11 +122,11 @@ class Wire:
             events.write_batch([b"event %d" % number for number in range(20)], [str(number) for number in range(20)])
         store.create_reader_group("g", [STREAM])
         store.register_consumer(STREAM, "consumer")
-        writer = call(writers.Open(STREAM, "w", "token", False, None))[0]
-        reader = call(readers.Open("g", "r"))[0]
+        writer = call(writers.OpenWriter(STREAM, "w", "token", False, None))[0]
+        reader = call(readers.OpenReader("g", "r"))[0]
         call(readers.Sync(reader, [], None, False))
-        uid = call(transactions.Open(STREAM, "w"))
-        transaction = call(transactions.Begin(STREAM, uid, "w", 3600.0))
+        uid = call(transactions.OpenTransactions(STREAM, "w"))
+        transaction = call(transactions.BeginTransaction(STREAM, uid, "w", 3600.0))
         self._known: dict[str, object] = {
             "name": STREAM,
             "stream": STREAM,
@@ -154,7 +154,7 @@ class Wire:
 
     def legal(self, kind: type[Operation]) -> list[msgspec.Raw]:
         """Return the arguments of a call that could be carried out."""
-        known = self._known | ({"name": "other"} if kind in (groups.Create, groups.Checkpoint) else {})
+        known = self._known | ({"name": "other"} if kind in (groups.CreateGroup, groups.TakeCheckpoint) else {})
         return [msgspec.Raw(pack(value)) for value in astuple(legal_call(kind, **known))]
 
     def send(self, kind: type[Operation], args: list[msgspec.Raw]) -> PenstockError | None:
@@ -162,15 +162,15 @@ class Wire:
         channel, name = self.store.connection.channel, kind.operation
         encode, client = msgspec.msgpack.encode, channel.client
         try:
-            if kind is streams.Blocks:
+            if kind is streams.GetBlocks:
                 client.do_get(flight.Ticket(encode([name, channel.id, args]))).read_all()
-            elif kind is writers.Append:
+            elif kind is writers.AppendBlocks:
                 at = flight.FlightDescriptor.for_command(encode([name, channel.id, *args]))
                 put, answers = client.do_put(at, APPENDS)
                 put.done_writing()
                 answers.read()
                 put.close()
-            elif kind is sessions.Begin:
+            elif kind is sessions.BeginSession:
                 at = flight.FlightDescriptor.for_command(encode([name, *args]))
                 exchange, reader = client.do_exchange(at)
                 try:
@@ -295,11 +295,11 @@ def test_every_odd_value_that_is_legal_means_something(
 
 def is_another_version(case: Case) -> bool:
     """Whether a client says that it speaks another version of the protocol: tests/server/test_abuse.py does, too."""
-    return case.kind is sessions.Begin and case.argument == "version"
+    return case.kind is sessions.BeginSession and case.argument == "version"
 
 
 def waits_for_ever(case: Case) -> bool:
-    return case.kind is groups.Checkpoint and case.argument == "timeout"
+    return case.kind is groups.TakeCheckpoint and case.argument == "timeout"
 
 
 def opens_again(folder: Path) -> bool:

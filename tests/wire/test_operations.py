@@ -28,22 +28,22 @@ def test_a_legal_call_arrives_as_it_was_made(name: str) -> None:
 @pytest.mark.parametrize("place", [None, 5, "head", "tail", CUT, [CUT], Checkpoint("c", "g", (CUT,)), Position((CUT,))])
 def test_a_group_starts_at_any_place(place: Any) -> None:  # noqa: ANN401 - each is one
     """They are of several classes, among which msgspec cannot choose."""
-    call = groups.Create("g", ["a/b"], place, None, False)
+    call = groups.CreateGroup("g", ["a/b"], place, None, False)
     assert operations.parse(call.operation, unpack_call(pack(astuple(call)))) == call
 
 
 @pytest.mark.parametrize(
     ("call", "refusal"),
     [
-        (streams.Create("a/b", True, None, False), "invalid segments True of create_stream: use a whole number from 1"),
+        (streams.CreateStream("a/b", True, None, False), "invalid segments True of create_stream: use a whole number"),
         (streams.Head(7), "invalid name 7 of head: use a stream name of the form scope/name"),  # type: ignore[arg-type]
         (streams.Head("x" * 512), "invalid name 'x*'?[.]{3} of head: use a stream name"),
         (streams.Scale("a/b", [0], [(math.nan, 1.0)]), r"invalid ranges .* of scale_stream: use pairs like \(0.0, 0.5"),
         (groups.Reset("g", "noon"), "invalid to 'noon' of group.reset: use a Checkpoint"),  # type: ignore[arg-type]
-        (readers.Record(1, [("a/b", 0, -5)], True), "invalid places .* of reader.record: use a list of places"),
+        (readers.RecordPlaces(1, [("a/b", 0, -5)], True), "invalid places .* of reader.record: use a list of places"),
         (writers.Mark(1, 1 << 50), "invalid time 1125899906842624 of writer.mark: use whole milliseconds from 0"),
-        (transactions.Begin("a/b", 1, None, math.inf), "invalid lease inf of transactions.begin: use a number of sec"),
-        (sessions.Begin(1, 5), "invalid before 5 of session: use .* or None"),  # type: ignore[arg-type]
+        (transactions.BeginTransaction("a/b", 1, None, math.inf), "invalid lease inf of transactions.begin: use"),
+        (sessions.BeginSession(1, 5), "invalid before 5 of session: use .* or None"),  # type: ignore[arg-type]
     ],
 )
 def test_a_refusal_names_the_operation_and_the_argument(call: operations.Operation, refusal: str) -> None:
@@ -63,14 +63,14 @@ def test_other_arguments_than_there_are_make_no_call(args: object) -> None:
 
 def test_every_action_has_a_handler() -> None:
     """What is described can be called, and nothing else."""
-    other_ways = {streams.Blocks, writers.Append, sessions.Begin, sessions.End, sessions.Here}
+    other_ways = {streams.GetBlocks, writers.AppendBlocks, sessions.BeginSession, sessions.End, sessions.Here}
     assert HANDLERS.keys() == set(OPERATIONS.values()) - other_ways
 
 
 def test_what_changes_something_each_time_is_not_repeated() -> None:
     """After a lost answer the client cannot know whether it was done."""
-    assert not streams.Create("a/b", 1, None, False).may_repeat
-    assert streams.Create("a/b", 1, None, True).may_repeat
+    assert not streams.CreateStream("a/b", 1, None, False).may_repeat
+    assert streams.CreateStream("a/b", 1, None, True).may_repeat
     assert transactions.CommitAll("a/b", 1, "w", [], 0, None).may_repeat
     once = {name for name, kind in OPERATIONS.items() if not legal_call(kind).may_repeat}
     assert once == {

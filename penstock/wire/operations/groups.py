@@ -13,12 +13,12 @@ class _OfGroup(Operation):
 
 
 @declare("reader_groups", "read", "chosen", repeats=True)
-class List(Operation):
+class ListGroups(Operation):
     """List the groups all of whose streams the user may read."""
 
 
 @declare("create_reader_group", "consume", "streams")
-class Create(Operation):
+class CreateGroup(Operation):
     """Create a group; repeated, it might find the one that it has created itself."""
 
     name: GroupName
@@ -34,17 +34,17 @@ class Create(Operation):
 
 
 @declare("group.check", "read", "group", repeats=True)
-class Check(_OfGroup):
+class FindGroup(_OfGroup):
     """Find out whether there is such a group."""
 
 
 @declare("group.streams", "read", "group", repeats=True)
-class Streams(_OfGroup):
+class GetStreams(_OfGroup):
     """Return the streams that a group reads."""
 
 
 @declare("group.position", "read", "group", repeats=True)
-class Position(_OfGroup):
+class GetPosition(_OfGroup):
     """Return how far the readers of a group have come."""
 
 
@@ -54,7 +54,7 @@ class Checkpoints(_OfGroup):
 
 
 @declare("group.finished", "read", "group", repeats=True)
-class Finished(_OfGroup):
+class IsFinished(_OfGroup):
     """Return whether a group has read everything."""
 
 
@@ -64,7 +64,7 @@ class Readers(_OfGroup):
 
 
 @declare("group.lag", "read", "group", repeats=True)
-class Lag(_OfGroup):
+class GetLag(_OfGroup):
     """Return how far a group is behind."""
 
 
@@ -76,7 +76,7 @@ class CurrentTimeWindow(_OfGroup):
 
 
 @declare("group.reader_offline", "consume", "group")
-class ReaderOffline(_OfGroup):
+class TakeOffline(_OfGroup):
     """End a reader that does not answer."""
 
     reader_id: Name
@@ -84,7 +84,7 @@ class ReaderOffline(_OfGroup):
 
 
 @declare("group.checkpoint", "consume", "group")
-class Checkpoint(_OfGroup):
+class TakeCheckpoint(_OfGroup):
     """Have all readers of a group come to a checkpoint."""
 
     name: Name
@@ -99,5 +99,5 @@ class Reset(_OfGroup):
 
 
 @declare("group.delete", "consume", "group")
-class Delete(_OfGroup):
+class DeleteGroup(_OfGroup):
     """Delete a group."""

@@ -11,7 +11,7 @@ class _OfReader(Operation):
 
 
 @declare("reader.open", "consume", "group", repeats=True)
-class Open(Operation):
+class OpenReader(Operation):
     """Join a group; a reader that was a member before sends the epoch of the group, and where it was."""
 
     group: GroupName
@@ -21,7 +21,7 @@ class Open(Operation):
 
 
 @declare("reader.finished", "read", "group", repeats=True)
-class Finished(Operation):
+class IsGroupFinished(Operation):
     """Return whether the group of a reader has read everything, or is gone."""
 
     group: GroupName
@@ -45,7 +45,7 @@ class Report(_OfReader):
 
 
 @declare("reader.record", "consume", "open", repeats=True)
-class Record(_OfReader):
+class RecordPlaces(_OfReader):
     """Record where a reader is."""
 
     places: Places | None

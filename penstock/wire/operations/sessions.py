@@ -5,7 +5,7 @@ from penstock.wire.operations._operation import Operation, declare
 
 
 @declare("session", "read", "chosen", repeats=True)
-class Begin(Operation):
+class BeginSession(Operation):
     """Open a channel, as the descriptor of a DoExchange; ``before`` is the session that it replaces."""
 
     version: Number

@@ -26,7 +26,7 @@ class _OfStream(Operation):
 
 
 @declare("create_stream", "admin")
-class Create(_OfStream):
+class CreateStream(_OfStream):
     """Create a stream; repeated, it might find the one that it has created itself."""
 
     segments: SegmentCount | None
@@ -40,7 +40,7 @@ class Create(_OfStream):
 
 
 @declare("streams", "read", "chosen", repeats=True)
-class List(Operation):
+class ListStreams(Operation):
     """List the streams that the user may read."""
 
     scope: Name | None
@@ -67,17 +67,17 @@ class Scale(_OfStream):
 
 
 @declare("seal_stream", "admin", repeats=True)
-class Seal(_OfStream):
+class SealStream(_OfStream):
     """Let a stream take no more events."""
 
 
 @declare("delete_stream", "admin")
-class Delete(_OfStream):
+class DeleteStream(_OfStream):
     """Delete a sealed stream."""
 
 
 @declare("truncate_stream", "admin")
-class Truncate(_OfStream):
+class TruncateStream(_OfStream):
     """Delete what lies before a place."""
 
     cut: Place
@@ -111,7 +111,7 @@ class SegmentRanges(_OfStream):
 
 
 @declare("next_cut", "read", repeats=True)
-class NextCut(_OfStream):
+class FindNextCut(_OfStream):
     """Return how far to read next."""
 
     start: Cut
@@ -123,7 +123,7 @@ class NextCut(_OfStream):
 
 
 @declare("watermarks", "read", repeats=True)
-class Watermarks(_OfStream):
+class GetWatermarks(_OfStream):
     """Return the watermarks between two times, or cuts."""
 
     start: Cut | Time | None
@@ -145,14 +145,14 @@ class CutAtTime(_OfStream):
 
 
 @declare("time_window", "read", "pointer", repeats=True)
-class TimeWindow(Operation):
+class GetTimeWindow(Operation):
     """Return between which times an event is."""
 
     pointer: Pointer
 
 
 @declare("times", "read", repeats=True)
-class Times(Operation):
+class GetTimes(Operation):
     """Return the times of a segment's events, from one offset to another."""
 
     stream: StreamName
@@ -174,7 +174,7 @@ class RegisterConsumer(_OfStream):
 
 
 @declare("consumers", "read", repeats=True)
-class Consumers(_OfStream):
+class ListConsumers(_OfStream):
     """Return the consumers of a stream, and how far each has come."""
 
 
@@ -222,7 +222,7 @@ class Locate(Operation):
 
 
 @declare("blocks", "read", repeats=True)
-class Blocks(Operation):
+class GetBlocks(Operation):
     """Send the blocks of a segment, as the ticket of a DoGet."""
 
     stream: StreamName

@@ -21,7 +21,7 @@ from penstock.wire.operations._arguments import (
 from penstock.wire.operations._operation import Operation, declare
 
 
-class _OfWriter(Operation):
+class _OfTransactionalWriter(Operation):
     stream: StreamName
     uid: Number
     writer_id: Name | None
@@ -36,7 +36,7 @@ class _OfEvent(_OfTransaction):
 
 
 @declare("transactions.open", "write", repeats=True)
-class Open(Operation):
+class OpenTransactions(Operation):
     """Open a transactional writer."""
 
     stream: StreamName
@@ -44,14 +44,14 @@ class Open(Operation):
 
 
 @declare("transactions.begin", "write")
-class Begin(_OfWriter):
+class BeginTransaction(_OfTransactionalWriter):
     """Begin a transaction."""
 
     lease: Seconds
 
 
 @declare("transactions.close", "write", repeats=True)
-class Close(Operation):
+class CloseTransactions(Operation):
     """Note no more time under the id of a transactional writer."""
 
     stream: StreamName
@@ -60,7 +60,7 @@ class Close(Operation):
 
 
 @declare("transactions.commit_all", "write")
-class CommitAll(_OfWriter):
+class CommitAll(_OfTransactionalWriter):
     """Commit prepared transactions as one."""
 
     ids: Ids
@@ -74,7 +74,7 @@ class CommitAll(_OfWriter):
 
 
 @declare("transactions.last_number", "write", repeats=True)
-class LastNumber(_OfWriter):
+class LastNumber(_OfTransactionalWriter):
     """Return the highest number under which a writer has committed transactions together."""
 
 
@@ -89,7 +89,7 @@ class Ping(_OfTransaction):
 
 
 @declare("transaction.write", "write", "transaction")
-class Write(_OfTransaction):
+class WriteEvents(_OfTransaction):
     """Add events, with a key and headers for each."""
 
     events: Annotated[list[bytes], Meta(description="a list of bytes")]

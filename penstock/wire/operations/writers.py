@@ -22,16 +22,16 @@ _Blocks = Annotated[
 ]
 
 
-class _OfWriter(Operation):
+class _OfOpenWriter(Operation):
     writer: Number
 
 
-class _OfUpload(_OfWriter):
+class _OfUpload(_OfOpenWriter):
     upload: Number
 
 
 @declare("writer.open", "write", repeats=True)
-class Open(Operation):
+class OpenWriter(Operation):
     """Open a writer; one that was disconnected sends the highest number that it has used."""
 
     stream: StreamName
@@ -42,17 +42,17 @@ class Open(Operation):
 
 
 @declare("append", "write", "open")
-class Append(_OfWriter):
+class AppendBlocks(_OfOpenWriter):
     """Append the blocks of a writer, as the descriptor of a DoPut."""
 
 
 @declare("writer.lanes", "write", "open", repeats=True)
-class Lanes(_OfWriter):
+class GetLanes(_OfOpenWriter):
     """Return the segments that take events now."""
 
 
 @declare("writer.last", "write", "open", repeats=True)
-class Last(_OfWriter):
+class Last(_OfOpenWriter):
     """Return up to which number the events with a key are in a segment."""
 
     segment: Number
@@ -60,28 +60,28 @@ class Last(_OfWriter):
 
 
 @declare("writer.find", "write", "open", repeats=True)
-class Find(_OfWriter):
+class Find(_OfOpenWriter):
     """Return which blocks are durable."""
 
     blocks: _Blocks
 
 
 @declare("writer.mark", "write", "open", repeats=True)
-class Mark(_OfWriter):
+class Mark(_OfOpenWriter):
     """Note a time behind all that the writer has written."""
 
     time: Time
 
 
 @declare("writer.close", "write", "chosen", repeats=True)
-class Close(_OfWriter):
+class CloseWriter(_OfOpenWriter):
     """Close a writer."""
 
     for_good: bool
 
 
 @declare("large.open", "write", "open", repeats=True)
-class OpenUpload(_OfWriter):
+class OpenUpload(_OfOpenWriter):
     """Begin a large event; one that no client knows of ends with the session."""
 
 
