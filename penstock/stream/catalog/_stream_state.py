@@ -7,6 +7,7 @@ events cover the key space [0, 1) without overlap; so do the segments of any cut
 from __future__ import annotations
 
 from bisect import bisect_right
+from copy import copy
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING, Final, NamedTuple
@@ -139,6 +140,12 @@ class StreamState:
         state.add_full(full.segments)
         state.head, state.head_counts, state.scaled_ms = full.head, full.head_counts, full.scaled_ms
         return state
+
+    def copy(self) -> StreamState:
+        """Return its segments and its head as they are now; the rest is shared."""
+        copied = copy(self)
+        copied.segments = {number: copy(segment) for number, segment in self.segments.items()}
+        return copied
 
     def add_full(self, segments: Sequence[SegmentFull]) -> None:
         """Take in segments of a snapshot."""

@@ -122,12 +122,13 @@ class Streams:
         while True:
             self._segments.open_current(name)
             with self._catalog.lock:
-                view = StreamView(self._catalog.open_stream(name), self._segments)
+                state = self._catalog.open_stream(name)
+                view = StreamView(state, self._segments)
             try:
                 return view.info()
             except (BadArgument, KeyError, LogError):
-                if self._catalog.open_stream(name).head is view.head:
-                    raise  # otherwise it was truncated meanwhile
+                if self._cuts.is_unchanged(state, view.head):
+                    raise
 
     @uninterrupted
     def update(self, name: str, config: StreamConfig) -> StreamInfo:

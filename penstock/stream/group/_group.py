@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import time
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from penstock.errors import (
+    BadArgument,
     CheckpointFailed,
+    LogError,
     NoSuchReader,
+    NoSuchStream,
     WrongCut,
 )
 from penstock.forks import guard
@@ -42,6 +46,7 @@ if TYPE_CHECKING:
     from penstock.stream.group._coordinator import Claim
     from penstock.stream.group._groups import GroupPlace, Groups
     from penstock.stream.read import Member
+    from penstock.stream.segment import Segment
     from penstock.stream.serializers import Serializer
 
 
@@ -258,14 +263,31 @@ class LocalReaderGroup:
 
     def lag(self) -> Lag:
         """Return how far the group is behind the tail, or behind its end."""
-        with self._catalog.lock:
-            unread = list(self._unread())
+        unread = self._unread()
         oldest = min((time_ms for *_, time_ms in unread), default=None)
         seconds = 0.0 if oldest is None else max(self._groups.clock.now() - oldest / 1000, 0.0)
         return Lag(events=sum(one[0] for one in unread), bytes=sum(one[1] for one in unread), seconds=seconds)
 
-    def _unread(self) -> Iterator[tuple[int, int, int]]:
-        """Yield the unread events and bytes of each segment, and the append time of the oldest."""
+    def _unread(self) -> list[tuple[int, int, int]]:
+        """Return the unread events and bytes of each segment, and the append time of the oldest.
+
+        They are read from each segment, so the catalog is held only while the segments are found.
+        """
+        while True:
+            for name in self.streams:
+                with suppress(NoSuchStream):
+                    self._groups.segments.open_current(name)
+            with self._catalog.lock:
+                spans = list(self._unread_spans())
+                heads = [(state, state.head) for state in map(self._catalog.stream, self.streams)]
+            try:
+                return [unread for span in spans if (unread := _unread_in(*span)) is not None]
+            except (BadArgument, KeyError, LogError):
+                if all(self._groups.cuts.is_unchanged(*head) for head in heads):
+                    raise
+
+    def _unread_spans(self) -> Iterator[tuple[Segment, int, int, int | None]]:
+        """Yield segments with the offsets from which and up to which they are unread, and their events if known."""
         state, places = self._catalog.group(self.name), self._groups.coordinator(self.name).places_now(returned=True)
         streams = [self._catalog.streams[name] for name in state.streams if name in self._catalog.streams]
         for lost in lost_segments(state, streams):
@@ -276,12 +298,8 @@ class LocalReaderGroup:
                 low = max(place, stream.head.get(segment, 0))
                 one = self._groups.segments.get(stream.name, segment)
                 high = one.tail if end is None else end
-                first = first_with_events(one, low, high)
-                if first is not None:
-                    begin = max(low, first.start)
-                    sealed = stream.segments[segment]
-                    count = sealed.count if high == sealed.end else one.count_before(high)
-                    yield count - one.count_before(begin), high - begin, one.time_at(begin)
+                sealed = stream.segments[segment]
+                yield one, low, high, sealed.count if high == sealed.end else None
 
     @uninterrupted
     def delete(self) -> None:
@@ -292,6 +310,16 @@ class LocalReaderGroup:
             del self._groups.at_work[self.name]
             ended = coordinator.end_all(coordinator.offline("its group was deleted"))
         let_go(ended)
+
+
+def _unread_in(segment: Segment, low: int, high: int, count: int | None) -> tuple[int, int, int] | None:
+    """Return the events and bytes from one offset to another, and when the oldest was appended; None without any."""
+    first = first_with_events(segment, low, high)
+    if first is None:
+        return None
+    begin = max(low, first.start)
+    before_high = segment.count_before(high) if count is None else count
+    return before_high - segment.count_before(begin), high - begin, segment.time_at(begin)
 
 
 def _as_cuts(places: Places) -> tuple[StreamCut, ...]:

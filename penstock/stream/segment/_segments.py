@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import threading
 from contextlib import contextmanager, suppress
+from functools import partial
 from typing import TYPE_CHECKING
 
 from penstock.errors import BadArgument, DataTruncated, LogError, NoSuchEvent, NoSuchStream, WrongCut
@@ -186,15 +187,35 @@ class Cuts:
             for segment, low, high in state.between(start.offsets, end.offsets)
         ]
 
-    def appended_before(self, state: StreamState, time_ms: int) -> StreamCut:
-        """Return the cut behind which everything was appended at a time or later."""
+    def appended_before(self, name: str, time_ms: int) -> StreamCut:
+        """Return the cut behind which everything was appended at a time or later.
 
-        def reach(segment_id: int, offset: int) -> int | None:
-            segment, end = self._segments.get(state.name, segment_id), state.segments[segment_id].end
-            found = segment.offset_at_time(time_ms, low=offset)
-            return None if found == end else found
+        To find it reads a little of each segment, so the catalog is held only while the segments are copied.
+        """
+        while True:
+            self._segments.open_current(name)
+            with self._catalog.lock:
+                state = self._catalog.open_stream(name)
+                copied, tail = state.copy(), self.tail(name)
+            try:
+                return StreamCut.of(name, advance(copied, partial(self._reach, state, copied, tail.offsets, time_ms)))
+            except (BadArgument, KeyError, LogError):
+                if self.is_unchanged(state, copied.head):
+                    raise
 
-        return StreamCut.of(state.name, advance(state, reach))
+    def _reach(  # noqa: PLR0917 - the last two are what advance asks for
+        self, state: StreamState, copied: StreamState, tail: Mapping[int, int], time_ms: int, segment: int, low: int
+    ) -> int | None:
+        """Return where the events of a time begin in a segment, from an offset on; None if it ends before."""
+        offset, end = self._segments.of(state, segment).offset_at_time(time_ms, low=low), copied.segments[segment].end
+        if end is None:
+            return min(offset, tail[segment])  # the tail is that of one moment in all segments
+        return None if offset == end else offset
+
+    def is_unchanged(self, state: StreamState, head: Mapping[int, int]) -> bool:
+        """Whether a stream is there and begins where it did, so that what was read of it has not been truncated."""
+        with self._catalog.lock:
+            return self._catalog.streams.get(state.name) is state and state.head is head
 
     @contextmanager
     def unless_truncated(self, state: StreamState, cut: StreamCut, head: Mapping[int, int]) -> Iterator[None]:

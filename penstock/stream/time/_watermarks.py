@@ -262,5 +262,5 @@ class CutFinder:
             by_watermark = self._watermarks.log_of(state) is not None if by is None else by == "watermark"
             if by_watermark:
                 return self._watermarks.cut_at(state, time_ms, bound)
-            check_append_time("time", time_ms)
-            return self._cuts.appended_before(state, time_ms)
+        check_append_time("time", time_ms)
+        return self._cuts.appended_before(name, time_ms)

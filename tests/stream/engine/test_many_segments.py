@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import threading
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
 from penstock.embedded import open_store
 from penstock.model import SegmentInfo
 from penstock.stream.engine import _stream_view
+from penstock.stream.segment._segment_log import SegmentLog
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -72,18 +73,51 @@ def test_nothing_is_computed_of_streams_that_are_not_wanted(store: Engine, monke
     assert described == ["a/c"]
 
 
-def test_a_stream_is_described_while_it_is_scaled_and_truncated(store: Engine) -> None:
-    """What was copied may be gone when its events are counted; then it is looked at again."""
-    over, trouble, seen = threading.Event(), list[BaseException](), list[int]()
+@pytest.mark.parametrize("look", ["lag", "time"])
+def test_the_catalog_is_not_held_while_blocks_are_read(
+    store: Engine, monkeypatch: pytest.MonkeyPatch, look: str
+) -> None:
+    """Of 10,000 segments that takes seconds, and every user who may read can ask for it."""
+    group = store.create_reader_group("group", [STREAM])
+    with store.writer(STREAM) as writer:
+        writer.write_batch([b"event"] * 100, [str(key) for key in range(100)])
+    free: list[bool] = []
+    real = SegmentLog.block_at
 
-    def look() -> None:
+    def noted(log: SegmentLog, *args: Any) -> object:  # noqa: ANN401 - as they come
+        free.append(is_free(store.catalog.lock))
+        return real(log, *args)
+
+    monkeypatch.setattr(SegmentLog, "block_at", noted)
+    if look == "lag":
+        assert group.lag().events == 100
+    else:
+        assert store.cut_at_time(STREAM, 2_000_000_000_000, by="append") == store.tail(STREAM)
+    assert free
+    assert all(free)
+
+
+@pytest.mark.parametrize("look", ["info", "lag", "time"])
+def test_a_stream_is_looked_at_while_it_is_scaled_and_truncated(store: Engine, look: str) -> None:
+    """What was copied may be gone when its events are read; then it is looked at again."""
+    over, trouble, seen = threading.Event(), list[BaseException](), list[int]()
+    group = store.create_reader_group("group", [STREAM])
+
+    def count() -> int:
+        if look == "info":
+            return store.stream(STREAM).events
+        if look == "lag":
+            return group.lag().events
+        return sum(place < 0 for _, place in store.cut_at_time(STREAM, 2_000_000_000_000, by="append").places)
+
+    def work() -> None:
         try:
             while not over.is_set():
-                seen.append(store.stream(STREAM).events)
+                seen.append(count())
         except BaseException as error:  # noqa: BLE001 - told below
             trouble.append(error)
 
-    thread = threading.Thread(target=look)
+    thread = threading.Thread(target=work)
     thread.start()
     try:
         with store.writer(STREAM) as writer:
