@@ -6,7 +6,9 @@ also be used. Where a checksum would stop nearly every input, the function makes
 
 from __future__ import annotations
 
+import atexit
 import os
+import shutil
 import tempfile
 from contextlib import suppress
 from functools import cache, partial
@@ -202,7 +204,9 @@ def _file(data: bytes) -> Path:
 
 @cache
 def _folder() -> Path:
-    return Path(tempfile.mkdtemp(prefix="penstock-fuzz-", dir="/dev/shm" if os.path.isdir("/dev/shm") else None))
+    folder = tempfile.mkdtemp(prefix="penstock-fuzz-", dir="/dev/shm" if os.path.isdir("/dev/shm") else None)
+    atexit.register(shutil.rmtree, folder)
+    return Path(folder)
 
 
 def users_file(data: bytes) -> None:
