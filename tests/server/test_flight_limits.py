@@ -67,6 +67,7 @@ def drain(reader: flight.FlightStreamReader) -> None:
 def test_a_message_that_is_too_large_is_refused_with_its_size(folder: Path) -> None:
     """The client that sends it learns which setting it is about, and the connection goes on."""
     with serving(folder, **SMALL) as server, flight.connect(f"grpc://127.0.0.1:{server.port}") as client:
+        assert list(client.list_flights()) == []  # before any accepted call such a message ends the connection
         with pytest.raises(flight.FlightServerError, match=r"3145728 bytes: .* max_message_bytes"):
             list(client.do_action(flight.Action("head", bytes(3 * MIB))))
         with opened(server.port) as store:
