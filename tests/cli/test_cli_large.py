@@ -312,13 +312,13 @@ def test_saved_lines_are_whole_and_columns_have_null(call: Call, film: str, tmp_
 
 
 def test_follow_shows_large_events_and_goes_on(call: Call, shared: Engine) -> None:
-    """They arrive through a reader, which does not return them, and count as events."""
+    """They are shown by where they are, in their place among the others, and count as events."""
     shared.create_stream("a/b")
-    group_made = threading.Event()
-    make_group = shared.create_reader_group
+    follows = threading.Event()
+    next_cut = shared.next_cut
 
     def write_then_seal() -> None:
-        assert group_made.wait(timeout=60)
+        assert follows.wait(timeout=60)
         with shared.writer("a/b") as writer:
             for event in (b"before", FILM, b"between", FILM, b"after"):
                 writer.write_event(event, key="cam1")
@@ -326,11 +326,11 @@ def test_follow_shows_large_events_and_goes_on(call: Call, shared: Engine) -> No
 
     def noted(*arguments: object, **options: object) -> object:
         try:
-            return make_group(*arguments, **options)  # type: ignore[arg-type]
+            return next_cut(*arguments, **options)  # type: ignore[arg-type]
         finally:
-            group_made.set()
+            follows.set()
 
-    shared.create_reader_group = noted  # type: ignore[method-assign, assignment]
+    shared.next_cut = noted  # type: ignore[method-assign, assignment]
     thread = threading.Thread(target=write_then_seal)
     thread.start()
     result = call("tail", "a/b", "-f")
