@@ -1,23 +1,38 @@
-"""Whether the server is fit to work: the store answers, no sync has failed, and the disk takes a byte."""
+"""Whether the server is fit to work: one answer for the HTTP port, the metrics and the log.
+
+The store answers, no sync has failed, its threads run, and the disk has space for another append. Clients without
+permission learn that something is wrong, and of which kind, but no path and no name of a stream.
+"""
 
 from __future__ import annotations
 
+import errno
+import logging
 import os
 import threading
 from tempfile import TemporaryFile
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
-from penstock.errors import PenstockError
+from penstock.errors import DiskFailed, DiskFull, PenstockError
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from penstock.stream import Engine
 
-__all__ = ["Health"]
+__all__ = ["Health", "Trouble"]
 
 _GOOD_FOR_S: Final = 1.0
 _PATIENCE_S: Final = 5.0
+_SPACE: Final = 2 << 20  # of the largest append
+_logger: Final = logging.getLogger("penstock.server")
+
+
+class Trouble(NamedTuple):
+    """Why the store cannot do its work: for everybody, and in detail for users who may read all streams."""
+
+    kind: str
+    detail: str
 
 
 class Health:
@@ -26,37 +41,65 @@ class Health:
     def __init__(self, store: Engine, folder: Path) -> None:
         self._store, self._folder = store, folder
         self._lock = threading.Lock()
-        self._found: tuple[float, str | None] = (float("-inf"), None)  # when, and what
+        self._found: tuple[float, Trouble | None] = (float("-inf"), None)  # when, and what
         self._ending = False
 
     def end(self) -> None:
         """Report from now on that the server ends, so that no new client is sent to it."""
         self._ending = True
 
-    def trouble(self) -> str | None:
+    def trouble(self) -> Trouble | None:
         """Return what is wrong, if something is."""
         if self._ending:
-            return "the server is shutting down"
+            return _plain("the server is shutting down")
         if not self._lock.acquire(timeout=_PATIENCE_S):
-            return f"the disk has not answered for {_PATIENCE_S:g} s"
+            return _plain(f"the disk has not answered for {_PATIENCE_S:g} s")
         try:
             now = self._store.clock.elapsed()
             if now - self._found[0] >= _GOOD_FOR_S:
-                self._found = now, self._look()
+                before, found = self._found[1], self._look()
+                self._found = now, found
+                if found is not None and found != before:
+                    _logger.error("the store cannot do its work: %s", found.detail)
+                elif found is None and before is not None:
+                    _logger.info("the store can do its work again")
             return self._found[1]
         finally:
             self._lock.release()
 
-    def _look(self) -> str | None:
+    def stream_troubles(self) -> dict[str, str]:
+        """Return what maintenance could not do for single streams."""
+        return self._store.stream_troubles()
+
+    def _look(self) -> Trouble | None:
         try:
             self._store.check_running()
-            self._store.reader_groups()  # waits for changes of the catalog, as every call does
+            if not self._store.catalog.lock.acquire(timeout=_PATIENCE_S):  # which every call waits for
+                return _plain(f"the catalog has been locked for {_PATIENCE_S:g} s")
+            self._store.catalog.lock.release()
+            background = self._store.trouble()
+            if background is not None:
+                return Trouble("background work of the store does not run", background)
             with TemporaryFile(dir=self._folder) as file:
-                file.write(b"penstock")
-                file.flush()
+                os.posix_fallocate(file.fileno(), 0, _SPACE)
                 os.fdatasync(file.fileno())
         except PenstockError as error:
-            return str(error)
+            return Trouble(_kind_of(error), str(error))
         except OSError as error:
-            return f"{self._folder} cannot be written: {error.strerror or error}"
+            kind = "the disk is full" if error.errno in _FULL else "the disk cannot be written"
+            return Trouble(kind, f"{self._folder} cannot be written: {error.strerror or error}")
         return None
+
+
+_FULL: Final = (errno.ENOSPC, errno.EDQUOT)
+
+
+def _plain(text: str) -> Trouble:
+    return Trouble(text, text)
+
+
+def _kind_of(error: PenstockError) -> str:
+    """Return an error without its path."""
+    if isinstance(error, DiskFailed):
+        return "the disk failed, and the store takes no more writes"
+    return "the disk is full" if isinstance(error, DiskFull) else "the store is not open"

@@ -7,6 +7,7 @@ It is bounded everywhere: settings of uvicorn bound the size of a head and the t
 from __future__ import annotations
 
 import threading
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 import uvicorn
@@ -20,6 +21,7 @@ from penstock.errors import NotAuthenticated, ServerError
 from penstock.server._addresses import listen
 from penstock.server._http_connections import ConnectionTable
 from penstock.server._limits import Limits
+from penstock.server._permissions import ANONYMOUS
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -30,6 +32,7 @@ if TYPE_CHECKING:
     from penstock.server._config import Config
     from penstock.server._health import Health
     from penstock.server._login import Logins
+    from penstock.server._permissions import Principal
     from penstock.server._tls import Certificate
 
 __all__ = ["HttpServer", "new_app"]
@@ -39,40 +42,66 @@ _SCRAPES_AT_ONCE: Final = 4  # checking passwords takes threads for long; health
 
 
 def new_app(health: Health, registry: CollectorRegistry, logins: Logins | None) -> Starlette:
-    """Return the application; with ``logins``, figures are for users who may read every stream."""
-    scrapes = threading.BoundedSemaphore(_SCRAPES_AT_ONCE)
+    """Return the application; with ``logins``, figures and details are for users who may read the streams."""
+    at_once = threading.BoundedSemaphore(_SCRAPES_AT_ONCE)
 
-    def healthz(_: Request) -> Response:
-        trouble = health.trouble()
-        if trouble is not None:
-            return JSONResponse({"status": "failing", "reason": trouble}, 503)
-        return JSONResponse({"status": "ok", "version": __version__})
+    def healthz(request: Request) -> Response:
+        if logins is None or "authorization" not in request.headers:
+            return _health_of(health, ANONYMOUS if logins is None else None)
+        busy = partial(_health_of, health, None)  # the store may be well all the same
+        return _logged_in(logins, at_once, request, partial(_health_of, health), busy=lambda _: busy())
 
     def metrics(request: Request) -> Response:
-        if not scrapes.acquire(blocking=False):
-            return JSONResponse({"error": f"{_SCRAPES_AT_ONCE} others ask for it right now"}, 503, {"Retry-After": "1"})
-        try:
-            refusal = None if logins is None else _refusal(logins, request)
-            return refusal or Response(generate_latest(registry), media_type=CONTENT_TYPE_LATEST)
-        finally:
-            scrapes.release()
+        def figures(user: Principal) -> Response:
+            if not user.may("read", "*"):
+                return JSONResponse({"error": f"{user.name} may not read all streams"}, 403)
+            return Response(generate_latest(registry), media_type=CONTENT_TYPE_LATEST)
+
+        return figures(ANONYMOUS) if logins is None else _logged_in(logins, at_once, request, figures, busy=_busy)
 
     return Starlette(routes=[Route("/healthz", healthz), Route("/metrics", metrics)])
 
 
-def _refusal(logins: Logins, request: Request) -> Response | None:
-    """Return the answer to a client that may not read every stream."""
-    client = request.client
-    peer = f"http:[{client.host}]:{client.port}" if client is not None else ""
+def _health_of(health: Health, user: Principal | None) -> Response:
+    """Return whether the store can do its work; details, and single streams, are for a user who may read them."""
+    trouble = health.trouble()
+    answer: dict[str, object] = {"status": "ok", "version": __version__}
+    if trouble is not None:
+        detailed = user is not None and user.may("read", "*")
+        answer = {"status": "failing", "reason": trouble.detail if detailed else trouble.kind}
+    if user is not None:
+        streams = health.stream_troubles()
+        answer["streams"] = {name: reason for name, reason in streams.items() if user.may("read", name)}
+    return JSONResponse(answer, 200 if trouble is None else 503)
+
+
+def _logged_in(
+    logins: Logins,
+    at_once: threading.BoundedSemaphore,
+    request: Request,
+    answer: Callable[[Principal], Response],
+    *,
+    busy: Callable[[str], Response],
+) -> Response:
+    """Return the answer for the user who asks, or why there is none."""
+    if not at_once.acquire(blocking=False):
+        return busy(f"{_SCRAPES_AT_ONCE} others ask for it right now")
     try:
-        user = logins.check(request.headers.get("authorization"), peer)
+        return answer(logins.check(request.headers.get("authorization"), _peer(request)))
     except ServerError as error:
-        return JSONResponse({"error": str(error)}, 503, {"Retry-After": "1"})
+        return busy(str(error))
     except NotAuthenticated as error:
         return JSONResponse({"error": str(error)}, 401, {"WWW-Authenticate": 'Basic realm="penstock"'})
-    if not user.may("read", "*"):
-        return JSONResponse({"error": f"{user.name} may not read all streams"}, 403)
-    return None
+    finally:
+        at_once.release()
+
+
+def _busy(reason: str) -> Response:
+    return JSONResponse({"error": reason}, 503, {"Retry-After": "1"})
+
+
+def _peer(request: Request) -> str:
+    return "" if request.client is None else f"http:[{request.client.host}]:{request.client.port}"
 
 
 class HttpServer:

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
     from prometheus_client.core import Metric
 
+    from penstock.server._health import Health
     from penstock.server._login import Logins
     from penstock.server._quotas import QuotaUse
     from penstock.stream import Engine
@@ -32,13 +33,14 @@ def new_registry(
     store: Engine,
     connections: Mapping[str, Callable[[], int]],
     quotas: Callable[[], Iterable[QuotaUse]],
+    health: Health,
     logins: Logins | None = None,
 ) -> CollectorRegistry:
     """Return everything there is to measure; ``connections`` count the clients of each protocol."""
     registry = CollectorRegistry()
     for kind in (ProcessCollector, PlatformCollector, GCCollector):
         kind(registry=registry)
-    registry.register(_StoreCollector(store, connections, quotas, logins))
+    registry.register(_StoreCollector(store, connections, quotas, health, logins))
     return registry
 
 
@@ -48,9 +50,11 @@ class _StoreCollector(Collector):
         store: Engine,
         connections: Mapping[str, Callable[[], int]],
         quotas: Callable[[], Iterable[QuotaUse]],
+        health: Health,
         logins: Logins | None,
     ) -> None:
-        self._store, self._connections, self._quotas, self._logins = store, connections, quotas, logins
+        self._store, self._connections, self._quotas = store, connections, quotas
+        self._health, self._logins = health, logins
         self._appended = _Appended()
 
     def describe(self) -> Iterable[Metric]:
@@ -59,6 +63,9 @@ class _StoreCollector(Collector):
 
     def collect(self) -> Iterable[Metric]:
         """Look at the store."""
+        yield _gauge("penstock_healthy", "Whether the store can do its work.", {"": self._health.trouble() is None})
+        troubles = dict.fromkeys(sorted(self._health.stream_troubles())[:NAMES_MAX], 1.0)
+        yield _gauge("penstock_stream_trouble", "Maintenance of a stream failed.", troubles, label="stream")
         yield from self._streams()
         yield from self._groups()
         yield self._syncs()

@@ -19,7 +19,7 @@ _logger: Final = logging.getLogger("penstock.server")
 class Periodic:
     """A thread that runs a task periodically. The task may wait for the disk, so no other thread waits for it."""
 
-    def __init__(self, task: Callable[[], None], name: str, *, every_s: float = _ROUND_S) -> None:
+    def __init__(self, task: Callable[[], object], name: str, *, every_s: float = _ROUND_S) -> None:
         self._task, self._every_s = task, every_s
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._work, name=name, daemon=True)
@@ -34,5 +34,5 @@ class Periodic:
         while not self._over.wait(self._every_s):
             try:
                 self._task()
-            except Exception:  # the next time may be better
+            except BaseException:  # the next time may be better, also after SystemExit
                 _logger.exception("a periodic task failed")

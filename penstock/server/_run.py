@@ -19,6 +19,7 @@ from penstock.ports import SystemClock
 from penstock.server._addresses import listen, names_of
 from penstock.server._limits import Limits
 from penstock.server._logs import logging_to
+from penstock.server._periodic import Periodic
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Server", "run"]
 
+_HEALTH_S: Final = 5.0
 _logger: Final = logging.getLogger("penstock.server")
 
 
@@ -137,8 +139,10 @@ class Server:
         parts.callback(service.shutdown)
         health = Health(store, folder)
         parts.callback(health.end)
+        watch = Periodic(health.trouble, "penstock-health", every_s=_HEALTH_S)  # so that the log says it, too
+        parts.callback(watch.end)
         connections = {"flight": service.connections, "http": http.connections}
-        registry = new_registry(store, connections, service.quotas, logins)
+        registry = new_registry(store, connections, service.quotas, health, logins)
         http.start(new_app(health, registry, logins))
         self.port, self.http_port = service.port, http.port
 

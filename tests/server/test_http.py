@@ -52,7 +52,9 @@ def serve(store: Engine, health: Health) -> Iterator[Callable[..., HttpServer]]:
             server = HttpServer(config, certificate)
             stack.callback(server.shutdown)
             logins = None if users is None else Logins(users)
-            server.start(new_app(health, new_registry(store, {"http": server.connections}, list, logins), logins))
+            server.start(
+                new_app(health, new_registry(store, {"http": server.connections}, list, health, logins), logins)
+            )
             return server
 
         yield start
@@ -83,7 +85,10 @@ def test_trouble_is_503_and_says_why(serve: Callable[..., HttpServer], health: H
     """A program that watches the server acts on the figure, people on the reason."""
     health.end()
     status, body = get(serve(), "/healthz")
-    assert (status, json.loads(body)) == (503, {"status": "failing", "reason": "the server is shutting down"})
+    assert (status, json.loads(body)) == (
+        503,
+        {"status": "failing", "reason": "the server is shutting down", "streams": {}},
+    )
 
 
 def test_metrics_are_served(serve: Callable[..., HttpServer], store: Engine) -> None:

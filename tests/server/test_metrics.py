@@ -9,18 +9,21 @@ from prometheus_client import generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
 from penstock.server import _metrics
+from penstock.server._health import Health
 from penstock.server._metrics import new_registry
 from penstock.testing import ManualClock
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from prometheus_client import CollectorRegistry
 
     from penstock.stream import Engine
 
 
 @pytest.fixture
-def registry(store: Engine) -> CollectorRegistry:
-    return new_registry(store, {"flight": lambda: 7, "http": lambda: 2}, list)
+def registry(store: Engine, tmp_path: Path) -> CollectorRegistry:
+    return new_registry(store, {"flight": lambda: 7, "http": lambda: 2}, list, Health(store, tmp_path))
 
 
 def figures(registry: CollectorRegistry) -> dict[str, float]:

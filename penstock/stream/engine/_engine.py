@@ -378,6 +378,14 @@ class Engine(forks.Handle):
         self.catalog.check_open()
         self._manager.plogs.check_running()
 
+    def trouble(self) -> str | None:
+        """Return why the store does not do its background work, if it does not."""
+        return self.maintenance.trouble() or self.groups.positions.trouble()
+
+    def stream_troubles(self) -> dict[str, str]:
+        """Return what maintenance could not do in its last run, by stream."""
+        return {stream: trouble for stream, trouble in self.maintenance.failures.items() if stream is not None}
+
     def before_close(self, task: Callable[[], object]) -> None:
         """Do something first when the store is closed."""
         self._before_close.append(task)

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
 __all__ = ["POSITIONS_EVERY_S", "Groups", "Positions", "is_time"]
 
+_STUCK_S: Final = 60.0  # a run that takes longer hangs, most likely at the disk
 POSITIONS_EVERY_S: Final = 0.4
 """With the time that a client takes to report, and a slow sync, a position is durable within a second."""
 _logger: Final = logging.getLogger("penstock.stream")
@@ -40,8 +41,9 @@ _logger: Final = logging.getLogger("penstock.stream")
 class Positions:
     """Records the positions of all readers of a store; the thread runs only while there are any."""
 
-    def __init__(self, catalog: Catalog, coordinators: Mapping[str, Coordinator]) -> None:
-        self._catalog, self._coordinators = catalog, coordinators
+    def __init__(self, catalog: Catalog, coordinators: Mapping[str, Coordinator], clock: Clock) -> None:
+        self._catalog, self._coordinators, self._clock = catalog, coordinators, clock
+        self._begun_at: float | None = None  # of the run under way
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
 
@@ -58,11 +60,25 @@ class Positions:
 
     def _work(self) -> None:
         while not self._stop.wait(POSITIONS_EVERY_S):
+            self._begun_at = self._clock.elapsed()
             try:
                 if not self.run_once():
                     return
-            except Exception as error:  # noqa: BLE001 - the next run tries again
-                _logger.warning("the positions of readers could not be recorded: %s", error)
+            except BaseException as error:  # noqa: BLE001 - the next run tries again, also after SystemExit
+                _logger.warning(
+                    "the positions of readers could not be recorded: %s", str(error) or type(error).__name__
+                )
+            finally:
+                self._begun_at = None
+
+    def trouble(self) -> str | None:
+        """Return why positions are not recorded, if there are any."""
+        begun_at, thread = self._begun_at, self._thread
+        if thread is not None and not thread.is_alive() and not self._stop.is_set() and self._thread is thread:
+            return "the thread that records the positions of readers has ended"
+        if begun_at is not None and self._clock.elapsed() - begun_at > _STUCK_S:
+            return f"the positions of readers could not be recorded for {_STUCK_S:g} s"
+        return None
 
     def run_once(self) -> bool:
         """Make all positions durable; return whether to go on: there are readers, and the disk has not failed."""
@@ -103,7 +119,7 @@ class Groups:
         self.catalog, self.segments, self.cuts, self.clock = catalog, segments, cuts, clock
         self._finder, self._watermarks, self._random = finder, watermarks, random
         self.at_work: Final[dict[str, Coordinator]] = {}
-        self.positions: Final = Positions(catalog, self.at_work)
+        self.positions: Final = Positions(catalog, self.at_work, clock)
 
     def create(
         self,

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 __all__ = ["MAINTENANCE_INTERVAL_S", "Maintenance"]
 
 MAINTENANCE_INTERVAL_S: Final = 1.0
+_STUCK_S: Final = 60.0  # a run that takes longer hangs, most likely at the disk
 _logger: Final = logging.getLogger("penstock.stream")
 
 
@@ -77,6 +78,10 @@ class Maintenance:
         self._running = threading.Lock()
         self._thread: threading.Thread | None = None
         self._meters: dict[int, dict[int, Meter]] = {}  # by stream and segment
+        self._begun_at: float | None = None  # of the run under way
+        self._is_broken = False  # the last run did not come to its end
+        self._failed: dict[str | None, str] = {}  # tasks of this run, by stream; None for those of no stream
+        self.failures: dict[str | None, str] = {}  # those of the last run
 
     @uninterrupted
     def wake(self, *, is_due: bool = False) -> None:
@@ -114,14 +119,31 @@ class Maintenance:
 
     def _work(self, is_due: bool) -> None:
         if is_due:
-            _attempt("a run", self.run_once)
+            self._attempt("a run", self.run_once)
         while not self._stop.wait(self._interval_s):
-            _attempt("a run", self.run_once)
+            self._attempt("a run", self.run_once)
 
     def run_once(self) -> None:
         """Do one maintenance run; a second caller waits for the first."""
         with self._running:
-            self._run()
+            self._begun_at, self._failed = self._clock.elapsed(), {}
+            self._is_broken = True
+            try:
+                self._run()
+                self._is_broken = False
+            finally:
+                self._begun_at, self.failures = None, self._failed
+
+    def trouble(self) -> str | None:
+        """Return why maintenance does not run, if it should."""
+        begun_at, thread = self._begun_at, self._thread
+        if begun_at is None and self._is_broken:
+            return f"maintenance fails ({self.failures.get(None, 'see the log')})"
+        if thread is not None and not thread.is_alive() and not self._stop.is_set():
+            return "the thread of maintenance has ended"
+        if begun_at is not None and self._clock.elapsed() - begun_at > _STUCK_S:
+            return f"a maintenance run has not ended for {_STUCK_S:g} s"
+        return None
 
     def _run(self) -> None:
         catalog, clock = self._catalog, self._clock
@@ -132,18 +154,34 @@ class Maintenance:
             scaled = {state.uid for state in catalog.streams.values() if _is_scaled(state)}
             self._meters = {uid: meters for uid, meters in self._meters.items() if uid in scaled}
         for name in unfinished:
-            _attempt(f"commits of stream {name}", partial(self._finish_commits, name))
-        _attempt("deleting logs that were given up", self._logs.delete_abandoned)
+            self._attempt("commits", partial(self._finish_commits, name), name)
+        self._attempt("deleting logs that were given up", self._logs.delete_abandoned)
         for transaction in transactions:
-            _attempt(f"transaction {transaction.id}", partial(transaction.abort_if_expired, clock.elapsed()))
-        _attempt("prepared transactions", partial(self._transactions.expire_prepared, prepared))
+            self._attempt(f"transaction {transaction.id}", partial(transaction.abort_if_expired, clock.elapsed()))
+        self._attempt("prepared transactions", partial(self._transactions.expire_prepared, prepared))
         for writer in self._writers.noting_time():
-            _attempt(f"time of writer {writer.writer_id}", partial(writer.note_by_itself, int(clock.now() * 1000)))
+            self._attempt(f"time of writer {writer.writer_id}", partial(writer.note_by_itself, int(clock.now() * 1000)))
         self._write_watermarks(names)
         for name in names:
             self._keep(name)
         for name, segment in self._segments.small_plogs.copy():
-            _attempt(f"merging plogs of stream {name}", partial(self._merge, name, segment))
+            self._attempt("merging plogs", partial(self._merge, name, segment), name)
+
+    def _attempt(self, what: str, task: Callable[[], object], stream: str | None = None) -> None:
+        """Run a task; note and log its failure, so that the other tasks run, and the next run tries it again.
+
+        In its own thread also ``SystemExit``, which would end the thread, and with it all maintenance.
+        """
+        try:
+            task()
+        except PenstockError as error:
+            self._failed[stream] = f"{what}: {error}"
+            _logger.warning("maintenance was put off, %s: %s", _of_stream(what, stream), error)
+        except BaseException as error:
+            if not isinstance(error, Exception) and threading.current_thread() is not self._thread:
+                raise
+            self._failed[stream] = f"{what}: {str(error) or type(error).__name__}"
+            _logger.exception("maintenance failed and is tried again, %s", _of_stream(what, stream))
 
     def _finish_commits(self, name: str) -> None:
         with self._catalog.lock:
@@ -159,15 +197,15 @@ class Maintenance:
             if found is not None:
                 begun.append((state.name, partial(watermarks.end, found)))
 
-        _attempt("marks of writers", watermarks.marks.record_some)
+        self._attempt("marks of writers", watermarks.marks.record_some)
         for name in names:
-            _attempt(f"time of stream {name}", partial(self._do, begin, name))
+            self._attempt("watermarks", partial(self._do, begin, name), name)
         for name, end in begun:
-            _attempt(f"time of stream {name}", end)
+            self._attempt("watermarks", end, name)
 
     def _keep(self, name: str) -> None:
         for what, task in (("scaling", self._scale), ("retention", self._retain)):
-            _attempt(f"{what} of stream {name}", partial(self._do, task, name))
+            self._attempt(what, partial(self._do, task, name), name)
 
     def _merge(self, name: str, segment_id: int) -> None:
         """Merge small plogs of a segment; the catalog is held only while the merged plog replaces them."""
@@ -257,11 +295,5 @@ def _is_scaled(state: StreamState) -> bool:
     return not isinstance(state.config.scaling, Fixed) and not state.sealed
 
 
-def _attempt(what: str, task: Callable[[], object]) -> None:
-    """Run a task; log its failure, so that the other tasks run, and the next run tries it again."""
-    try:
-        task()
-    except PenstockError as error:
-        _logger.warning("maintenance was put off, %s: %s", what, error)
-    except Exception:
-        _logger.exception("maintenance failed and is tried again, %s", what)
+def _of_stream(what: str, stream: str | None) -> str:
+    return what if stream is None else f"{what} of stream {stream}"
