@@ -9,8 +9,8 @@ READY := $(VENV)/.ready
 CLASSES := $(VENV)/spark.jsa
 FUZZ := $(VENV)-fuzz
 ATHERIS := $(FUZZ)/atheris
-UNIT := tests/client tests/cpo tests/log tests/model tests/plog tests/stream tests/testing tests/test_ports.py \
-  tests/test_seeds.py tests/test_tidy.py
+UNIT := tests/client tests/cpo tests/log tests/model tests/plog tests/stream tests/testing tests/wire \
+  tests/test_connect.py tests/test_dependencies.py tests/test_ports.py tests/test_seeds.py tests/test_tidy.py
 EXPLORED := tests/log/test_log_crash.py tests/log/test_log_damage.py tests/spark/test_cluster.py tests/test_examples.py \
   tests/cli/test_cli_commands.py tests/plog/test_plogs_crash.py tests/plog/test_plogs_damage.py tests/stream/engine/test_crash.py \
   tests/stream/transaction/test_commit_crash.py tests/stream/transaction/test_prepared_crash.py tests/stream/engine/test_faults.py
@@ -32,7 +32,7 @@ $(CLASSES): $(READY) tools/spark_classes.py
 	  $(BIN)/python tools/spark_classes.py 2>&1 | cat >/dev/null # which waits for Java, too
 
 check: lint ## Run the checks and the unit tests, while you work on a change
-	@$(BIN)/pytest -q -n 2 -k "not remote and not crash and not kill and not damage and not protocols" $(UNIT)
+	@$(BIN)/pytest -q -n 2 -k "(not remote or store_protocol) and not crash and not kill and not damage and not protocols" $(UNIT)
 
 test: lint $(CLASSES) ## Run every check, then every test
 	@$(BIN)/pytest -q -n 3
