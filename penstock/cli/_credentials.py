@@ -37,7 +37,7 @@ TlsCaOption = Annotated[
 ]
 TlsOption = Annotated[
     bool | None,
-    typer.Option("--tls/--no-tls", help="Whether to use TLS; by default unless the server is on this machine."),
+    typer.Option("--tls/--no-tls", help="Use TLS. Default: on, except for a server on this machine."),
 ]
 _SPELLED: Final = (
     ("user and password, or a token", "--user, or a token in PENSTOCK_TOKEN"),

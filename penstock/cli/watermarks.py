@@ -26,7 +26,7 @@ def watermarks(
     store: StoreOption = STORE_DEFAULT,
     as_json: JsonOption = False,
 ) -> None:
-    """List the watermarks of a stream: lower time, upper time, and the cut that all events up to lower are before."""
+    """List the watermarks of a stream: lower time, upper time, and the cut; all events up to lower lie before it."""
     first = None if start is None else parse_time("--from", start)
     before = None if end is None else parse_time("--to", end)
     with existing_store(store) as opened:

@@ -105,12 +105,12 @@ def _authorization(user: str | None, password: str | None, token: str | None) ->
         _check_text(what, given)
     if token is not None:
         if user is not None or password is not None:
-            raise BadArgument("a token says who you are: give it alone, without user and password")
+            raise BadArgument("pass a token, or user and password, not both")
         if not (token.isascii() and token.isprintable()):
             raise BadArgument("invalid token: use one line of ASCII letters (does it end with a newline?)")
         return f"Bearer {token}"
     if (user is None) != (password is None):
-        raise BadArgument("user and password go together: give both, or a token")
+        raise BadArgument("user and password go together: pass both, or a token")
     if user is None:
         return None
     return "Basic " + base64.b64encode(f"{user}:{password}".encode()).decode()

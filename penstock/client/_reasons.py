@@ -14,12 +14,12 @@ __all__ = ["check_certificates", "reason_in_words", "without_context"]
 _PROBE_S: Final = 2.0
 _CONTEXT: Final = ". gRPC client debug context"
 _SIGNS: Final = (
-    ("wrong version number", "the server speaks no TLS: leave out tls_ca, or say tls=False"),
-    ("http1.x server", "this is a port of HTTP, perhaps that of health and metrics: Arrow Flight has another"),
-    ("missing selected ALPN", "this is a port of HTTP, perhaps that of health and metrics: Arrow Flight has another"),
+    ("wrong version number", "the server does not use TLS: leave out tls_ca, or pass tls=False"),
+    ("http1.x server", "this is an HTTP port, perhaps that of health and metrics: use the port of Arrow Flight"),
+    ("missing selected ALPN", "this is an HTTP port, perhaps that of health and metrics: use the port of Arrow Flight"),
     ("certificate has expired", "its certificate has expired: the server needs a new one"),
     ("Connection refused", "no server listens there (Connection refused)"),
-    ("hostname lookup error", "there is no machine of this name"),
+    ("hostname lookup error", "unknown host name"),
 )
 _NOT_TRUSTED: Final = "certificate verify failed"
 _NOT_FOR_HOST: Final = "not in peer certificate"
@@ -38,9 +38,12 @@ def reason_in_words(message: str, *, host: str, port: int, tls: bool, tls_ca: st
     if _NOT_TRUSTED in message:
         if tls_ca is not None:
             return f"its certificate is not signed by {tls_ca}: make tls_ca a copy of the server's own server.crt"
-        return "its certificate is not signed by anybody this machine trusts: make tls_ca a copy of its server.crt"
+        return (
+            "its certificate is not signed by an authority that this machine trusts: "
+            "make tls_ca a copy of its server.crt"
+        )
     if not tls and _speaks_tls(host, port):
-        return "the server speaks TLS: make tls_ca a copy of its server.crt, or say tls=True"
+        return "the server uses TLS: make tls_ca a copy of its server.crt, or pass tls=True"
     return message
 
 

@@ -202,7 +202,7 @@ def _block_of(batch: pa.RecordBatch | None) -> _Stored:
     except BadArgument as error:
         raise ServerError(f"the server sent a block that is damaged ({error})") from error
     if len(batch) != 1 or any(column.null_count for column in batch.columns):
-        raise ServerError(f"the server sent {len(batch)} blocks in a message, or none of its values")
+        raise ServerError(f"the server sent {len(batch)} blocks in a message, or one without its values")
     start, block, commit_ms = batch.columns
     return start[0].as_py(), cell(block), commit_ms[0].as_py()
 

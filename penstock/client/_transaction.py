@@ -191,7 +191,7 @@ class RemoteTransaction:
 
     def _send_rest(self) -> None:
         if self._is_broken:
-            raise TransactionEnded(self.id, reason="not all that was written to it was sent")
+            raise TransactionEnded(self.id, reason="some events could not be sent")
         self._drop_lost()
         if self._writing:
             raise BadArgument(f"transaction {self.id} has {self._writing} events that are not closed")

@@ -120,8 +120,8 @@ class EventMalformed(StreamError):
 
     def __init__(self, place: str, *, wanted: str, reason: str) -> None:
         super().__init__(
-            f"the event at {place} is no {wanted} ({reason}): correct the program that writes it, or keep such events "
-            "in a column of their own with the option on_corrupt=column"
+            f"the event at {place} is not a valid {wanted} ({reason}): correct the program that writes it, or keep "
+            "such events in a column of their own with the option on_corrupt=column"
         )
         self.place, self.wanted, self.reason = place, wanted, reason
 

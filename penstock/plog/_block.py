@@ -124,7 +124,7 @@ class LocatedBlocks:
             case str(), bytes(), int(), bytes() if 0 <= first < 1 << 32 and len(offsets) % 4 == 0 < len(offsets):
                 if (np.diff(np.frombuffer(offsets, "<u4").astype(np.int64)) > 0).all():
                     return cls(path, key, first, offsets)
-        raise PlogCorrupt(str(path), offset=None, reason="the server located blocks that cannot be")
+        raise PlogCorrupt(str(path), offset=None, reason="the server sent invalid block locations")
 
     @property
     def begin(self) -> int:

@@ -47,20 +47,22 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     # PENS on a telephone
     port: Annotated[Port, Meta(description="The port of Arrow Flight; 0 selects a free port.")] = 7367
     http_port: Annotated[Port, Meta(description="The port of health and metrics.")] = 7368
-    tls: Annotated[bool | None, Meta(description="Use TLS; by default unless the host is loopback.")] = None
+    tls: Annotated[bool | None, Meta(description="Use TLS. Default: on, except on a loopback host.")] = None
     # None: our own, which is made in the store's folder
     tls_cert: Annotated[Text | None, Meta(title="FILE", description="A certificate instead of the generated one.")] = (
         None
     )
     tls_key: Annotated[Text | None, Meta(title="FILE", description="The key of the certificate.")] = None
     # Without TLS others on the network read everything, passwords too.
-    allow_plain: Annotated[bool, Meta(description="Permit a host that others can reach without TLS.")] = False
+    allow_plain: Annotated[bool, Meta(description="Permit ports without TLS on a host that others can reach.")] = False
     anonymous: Annotated[bool, Meta(description="Serve without users, on a loopback host.")] = False
     max_connections: Annotated[
         int, Meta(ge=1, le=100_000, description="The maximum number of connections on each port.")
     ] = 1_000
-    max_message_bytes: Annotated[Bytes, Meta(description="The largest message.")] = 16 << 20
-    max_inflight_bytes: Annotated[Bytes, Meta(description="The bytes in flight of one client.")] = 64 << 20
+    max_message_bytes: Annotated[Bytes, Meta(description="The maximum size of a message in bytes.")] = 16 << 20
+    max_inflight_bytes: Annotated[Bytes, Meta(description="The maximum number of bytes in flight of one client.")] = (
+        64 << 20
+    )
     idle_timeout_s: Annotated[Seconds, Meta(description="The time after which a silent connection is closed.")] = 300.0
     header_timeout_s: Annotated[Seconds, Meta(description="The time limit for the head of a request.")] = 10.0
     shutdown_timeout_s: Annotated[Seconds, Meta(description="The time that a shutdown waits for requests.")] = 10.0
@@ -108,7 +110,7 @@ def load_config(
 ) -> Config:
     """Return the settings; without ``path`` the file is ``penstock.toml`` here, if it is there. A flag of None is none.
 
-    Names in the environment that are no settings are somebody else's. In the file they are mistakes.
+    Names in the environment that are not settings belong to other programs. In the file they are mistakes.
     """
     values, places = dict[str, Any](), dict[str, str]()
     for key, value in _read(path).items():

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Logins", "network_of"]
 
-_NOT_UNDERSTOOD: Final = "the Authorization header is not understood: send Basic with name and password, or Bearer"
+_NOT_UNDERSTOOD: Final = "invalid Authorization header: send Basic with name and password, or Bearer with a token"
 _V6_NETWORK: Final = 64  # bits: the rest of an address is a host's own choice
 _logger: Final = logging.getLogger("penstock.server")
 
@@ -99,7 +99,7 @@ def _credentials(header: str | None) -> tuple[str | None, str]:
     if scheme.lower() == "bearer":
         return None, given.strip()
     if not scheme:
-        raise NotAuthenticated("the server has to know who you are: give user and password, or a token")
+        raise NotAuthenticated("authentication required: pass user and password, or a token")
     if scheme.lower() != "basic":
         raise NotAuthenticated(_NOT_UNDERSTOOD)
     try:

@@ -73,7 +73,7 @@ def read(store: Engine, ask: Callable[[], Principal], data: bytes) -> Iterator[p
     try:
         ticket = msgspec.json.decode(data, type=_Ticket)
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-        raise BadArgument(f'this is no ticket, which looks like {{"stream": "scope/name"}}: {error}') from error
+        raise BadArgument(f'invalid ticket: use JSON such as {{"stream": "scope/name"}} ({error})') from error
     check_stream(ask(), "read", ticket.stream)
     start, end = (StreamCut.parse(place) if isinstance(place, str) else place for place in (ticket.start, ticket.end))
     return _while_permitted(ask, ticket.stream, store.read(ticket.stream, start, end))
@@ -105,7 +105,7 @@ def append(store: Engine, ask: Callable[[], Principal], name: str, reader: Any, 
             batch: pa.RecordBatch | None = chunk.data
             names = [] if batch is None else batch.schema.names
             if batch is None or names.count("event") != 1 or names.count("key") > 1 or names.count("headers") > 1:
-                raise BadArgument("what is put is batches with a column event, and maybe one key and one headers")
+                raise BadArgument("invalid batch: send a column 'event', optionally 'key' and 'headers'")
             _check_decoded(batch, limits)
             keys, headers = (batch.column(name) if name in names else None for name in ("key", "headers"))
             writer.write_batch(batch.column("event"), keys, headers)

@@ -116,9 +116,9 @@ def write_batch(  # noqa: PLR0917 - as they are sent
         check_columns(flags, memoryview(columns), len(lengths))
         keys, headers = unpack_columns(flags, memoryview(columns), len(lengths))
     except (TypeError, ValueError) as error:
-        raise BadArgument(f"this is not a batch ({error})") from error
+        raise BadArgument(f"invalid batch ({error})") from error
     if len(positions) != len(lengths) or int(lengths.sum(dtype=np.int64)) != len(data):
-        raise BadArgument("a batch whose events are not as long, or as many, as it says")
+        raise BadArgument("invalid batch: the lengths or the keys do not match the events")
     one.add_rows(EventRows(array_of(lengths, data), keys, headers), positions)
 
 

@@ -214,12 +214,12 @@ def _block_in(batch: pa.RecordBatch | None, metadata: bytes) -> tuple[int, memor
 
 
 def _check_body(header: StreamBlockHeader, body: Sequence[memoryview]) -> None:
-    """Refuse a block whose events, keys or headers are not as long as it says."""
+    """Refuse a block whose size is not that of its events, keys and headers."""
     count = header.count
     first, words, size = body[0], LENGTH_SIZE * count, sum(map(len, body))
     end = words + _total(first[:words], count) if len(first) >= words else size + 1
     if size < end or (size > end) != bool(header.columns):
-        raise BadArgument("a block whose events are not as long as it says")
+        raise BadArgument("invalid block: the lengths of the events do not add up to its size")
     if header.columns:
         _check_columns(header.columns, split_parts(body, end)[1], count)
 
@@ -239,7 +239,7 @@ def _check_columns(flags: int, view: memoryview, count: int) -> None:
     try:
         check_columns(flags, view, count)
     except ValueError as error:
-        raise BadArgument(f"keys or headers of events that are not what they say ({error})") from error
+        raise BadArgument(f"invalid keys or headers ({error})") from error
 
 
 def _total(words: memoryview, count: int) -> int:
@@ -269,7 +269,7 @@ class LargeUpload:
         """Make the event part of the stream; return where it is, also when it was done before."""
         header = _header_of(memoryview(head), self.writer.identity, EXTENT)
         if size != self._write.size or self._write.log is None or header.count:
-            raise BadArgument("a large event that is not what it says")
+            raise BadArgument("invalid large event: its size or header does not match the bytes received")
         _check_columns(header.columns, memoryview(columns), 1)
         with self._lock:
             self._end = header, columns, position

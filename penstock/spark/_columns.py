@@ -252,8 +252,8 @@ class Rows:
         """Raise an error for an event that is too large to parse; a row of nulls would look like an empty event."""
         first = pc.index(pc.is_null(events), True).as_py()
         size, limit = self._sizes(batch.slice(first, 1))[0], self._options.max_event_size
-        reason = f"it has {size} bytes, above max_event_size, {limit}: raise that"
-        raise EventMalformed(str(self._pointers(batch)[first]), wanted="event to look into", reason=reason)
+        reason = f"it has {size} bytes, above max_event_size, {limit}: raise max_event_size"
+        raise EventMalformed(str(self._pointers(batch)[first]), wanted="row", reason=reason)
 
     def _sizes(self, batch: pa.RecordBatch) -> pa.Array:
         """Return the sizes of the events; the store knows those of events that were not read."""

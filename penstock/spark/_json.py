@@ -106,7 +106,7 @@ class JsonColumns:
         except pa.ArrowInvalid as error:
             if len(events) == 1:
                 place = f"{where}@{offsets[0]}"
-                raise EventMalformed(place, wanted="JSON of the schema", reason=str(error)) from None
+                raise EventMalformed(place, wanted="JSON object of the schema", reason=str(error)) from None
             half = len(events) // 2
             self._refuse(events[:half], offsets[:half], where)
             self._refuse(events[half:], offsets[half:], where)

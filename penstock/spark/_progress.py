@@ -129,7 +129,9 @@ def forward_watermark(
     delay_ms = milliseconds_of("delay", delay)
     spark = SparkSession.active()
     if query.isActive and query.id not in {one.id for one in spark.streams.active}:
-        raise BadArgument("the query is of another session than the one that is active here, which hears nothing of it")
+        raise BadArgument(
+            "the query belongs to another Spark session: call this where the session of the query is active"
+        )
     opened = open_at(Address(os.fspath(store), user, password, token, tls_ca))
     try:
         opened.stream(stream)

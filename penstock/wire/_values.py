@@ -106,7 +106,9 @@ def unpack(data: bytes | memoryview) -> Any:  # noqa: ANN401 - whatever was pack
     try:
         return _decoder.decode(data)
     except (*_UNREADABLE, PenstockError, KeyError) as error:
-        raise ServerError(f"what came is not understood ({error}): is it a Penstock of another version?") from error
+        raise ServerError(
+            f"cannot decode the message ({error}): is the other side of another version of Penstock?"
+        ) from error
 
 
 def unpack_call(data: bytes | memoryview, form: Any = Any) -> Any:  # noqa: ANN401 - a type for msgspec
@@ -114,7 +116,9 @@ def unpack_call(data: bytes | memoryview, form: Any = Any) -> Any:  # noqa: ANN4
     try:
         return _call_decoder(form).decode(data)
     except _UNREADABLE as error:
-        raise ServerError(f"what came is not understood ({error}): is it a Penstock of another version?") from error
+        raise ServerError(
+            f"cannot decode the message ({error}): is the other side of another version of Penstock?"
+        ) from error
 
 
 class _Unfit:
@@ -193,7 +197,7 @@ def cell(column: pa.Array) -> memoryview:
     assert not column.offset, "it comes from a message"
     low, high = _BOUNDS.unpack_from(bounds)
     if not 0 <= low <= high <= len(data):
-        raise BadArgument("a column that does not hold what it says")
+        raise BadArgument("invalid column: its offsets lie outside of its data")
     return data[low:high]
 
 

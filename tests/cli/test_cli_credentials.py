@@ -163,10 +163,10 @@ def test_refusals_are_one_line_and_name_options(
     """Of gRPC, which has much to say about such things, not a word."""
     with Server(Config(store=str(here / "data"), port=0, http_port=0, tls=True)) as server:
         for options, message in (
-            ("--tls", "its certificate is not signed by anybody this machine trusts: make --tls-ca a copy"),
+            ("--tls", "its certificate is not signed by an authority that this machine trusts: make --tls-ca a copy"),
             (
                 "--tls-ca data/server.crt",
-                "the server has to know who you are: give --user, or a token in PENSTOCK_TOKEN",
+                "authentication required: pass --user, or a token in PENSTOCK_TOKEN",
             ),
             ("--tls-ca data/server.key", "invalid --tls-ca data/server.key: use a certificate in PEM form"),
         ):
@@ -175,7 +175,7 @@ def test_refusals_are_one_line_and_name_options(
             assert (found.returncode in (1, 2), len(found.stderr.splitlines())) == (True, 1), found.stderr
             assert message in found.stderr
         told = call("stream", "ls", "--store", server.address).err
-        assert "the server speaks TLS: make --tls-ca a copy of its server.crt, or say --tls" in told
+        assert "the server uses TLS: make --tls-ca a copy of its server.crt, or pass --tls" in told
     assert list(users)
 
 

@@ -306,7 +306,7 @@ def test_four_high_bits_are_corrupt() -> None:
     """The example's `f000 0004` cannot be told from a length that is absurd, so it is refused."""
     header = StreamBlockHeader(kind=3, count=1, flush_segments=0, time_ms=0)
     block = header.pack() + bytes.fromhex("f0000004" + "12345678")
-    with pytest.raises(StreamCorrupt, match="not as long as it says"):
+    with pytest.raises(StreamCorrupt, match="is not the size of its block"):
         read_block(memoryview(block), where="segment", start=0)
 
 

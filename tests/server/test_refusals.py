@@ -83,22 +83,20 @@ def test_what_is_right_is_let_in(place: Place) -> None:
 
 def test_a_server_with_tls_is_spoken_to_without(place: Place) -> None:
     """It just hangs up; so a client asks it whether it is that."""
-    assert "the server speaks TLS: make tls_ca a copy of its server.crt" in told(
-        place.with_tls, StoreUnreachable, **ANNA
-    )
+    assert "the server uses TLS: make tls_ca a copy of its server.crt" in told(place.with_tls, StoreUnreachable, **ANNA)
 
 
 def test_a_server_without_tls_is_spoken_to_with(place: Place) -> None:
     """With a certificate to trust, or without one."""
     for options in ({"tls": True}, {"tls_ca": place.authority}):
-        assert "the server speaks no TLS: leave out tls_ca, or say tls=False" in told(
+        assert "the server does not use TLS: leave out tls_ca, or pass tls=False" in told(
             place.plain, StoreUnreachable, **ANNA, **options
         )
 
 
 def test_a_certificate_that_is_not_trusted(place: Place, tmp_path: Path) -> None:
     """Because none was given to trust, or that of another server."""
-    assert "is not signed by anybody this machine trusts: make tls_ca a copy of its server.crt" in told(
+    assert "is not signed by an authority that this machine trusts: make tls_ca a copy of its server.crt" in told(
         place.with_tls, StoreUnreachable, tls=True, **ANNA
     )
     with Server(Config(store=str(tmp_path), port=0, http_port=0, tls=True, anonymous=True)):
@@ -124,15 +122,15 @@ def test_a_certificate_to_trust_that_is_none(place: Place) -> None:
 
 def test_the_wrong_port(place: Place) -> None:
     """That of health and metrics, with and without TLS, or one where nobody listens."""
-    assert "this is a port of HTTP" in told(place.http, StoreUnreachable, **ANNA)
-    assert "this is a port of HTTP" in told(place.https, StoreUnreachable, tls_ca=place.authority, **ANNA)
+    assert "this is an HTTP port" in told(place.http, StoreUnreachable, **ANNA)
+    assert "this is an HTTP port" in told(place.https, StoreUnreachable, tls_ca=place.authority, **ANNA)
     assert "no server listens there (Connection refused)" in told("penstock://127.0.0.1:1", StoreUnreachable, **ANNA)
-    assert "there is no machine of this name" in told("penstock://no.such.host.invalid", StoreUnreachable, **ANNA)
+    assert "unknown host name" in told("penstock://no.such.host.invalid", StoreUnreachable, **ANNA)
 
 
 def test_a_user_that_is_missing_wrong_or_past(place: Place) -> None:
     """Each is mended in another way; but whether the name or the password is wrong is nobody's business."""
-    assert "has to know who you are: give user and password, or a token" in told(place.plain, NotAuthenticated)
+    assert "authentication required: pass user and password, or a token" in told(place.plain, NotAuthenticated)
     wrong = told(place.plain, NotAuthenticated, user="anna", password="x")
     assert wrong == told(place.plain, NotAuthenticated, user="nobody", password="secret")
     assert wrong == "user or password is wrong: correct them, or ask an administrator"

@@ -165,7 +165,7 @@ def test_an_event_that_is_not_large_is_none(store: Engine, upload: Upload) -> No
     """Clients send it in a block."""
     for data in (b"", b"small"):
         upload.write(data)
-        with pytest.raises(BadArgument, match="not what it says"):
+        with pytest.raises(BadArgument, match="does not match the bytes received"):
             upload.commit(size=5 if data else 0)
     assert events_of(store) == []
 

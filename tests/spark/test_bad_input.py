@@ -136,9 +136,9 @@ def test_a_corrupt_event_is_told_with_its_place(
     write_events(store, [b'{"n": %d}' % number for number in range(20)])
     with store.writer(STREAM) as writer:
         pointer = writer.write_event(b'{"n": "x"}', key="k").result()
-    with refused(EventMalformed, f"the event at {pointer} is no JSON", "on_corrupt=column"):
+    with refused(EventMalformed, f"the event at {pointer} is not a valid JSON object", "on_corrupt=column"):
         load_table(spark, folder, format="json", json_schema="n int").collect()
-    with refused(EventMalformed, f"the event at {pointer} is no JSON"):
+    with refused(EventMalformed, f"the event at {pointer} is not a valid JSON object"):
         run(load_stream(spark, folder, STREAM, format="json", json_schema="n int"), tmp_path / "c")
     run(load_stream(spark, folder, STREAM, format="json", json_schema="n int", on_corrupt="column"), tmp_path / "c")
     assert sum(len(batch) for batch in store.read(STREAM)) == 21

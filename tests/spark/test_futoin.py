@@ -88,7 +88,7 @@ def test_what_lacks_a_field_is_corrupt(event: bytes) -> None:
     assert (found["type"], found["data"]) == (["B", None, "B"], ["2", None, "2"])
     assert found["ts"][1] is None
     assert found[CORRUPT] == [None, event.decode(errors="replace"), None]
-    with pytest.raises(EventMalformed, match=f"the event at {STREAM}@100 is no event of FutoIn"):
+    with pytest.raises(EventMalformed, match=f"the event at {STREAM}@100 is not a valid event of FutoIn"):
         read([good, event, event], keep=False)
 
 

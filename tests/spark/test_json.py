@@ -195,7 +195,9 @@ def test_the_first_event_that_is_wrong_is_told_with_its_place() -> None:
     """Of a million events, that is the one to look at."""
     events = [b'{"n": %d}' % number for number in range(100)]
     events[37], events[80] = b'{"n": "x"}', b"nonsense"
-    with pytest.raises(EventMalformed, match=r"the event at plant/readings:3@370 is no JSON of the schema"):
+    with pytest.raises(
+        EventMalformed, match=r"the event at plant/readings:3@370 is not a valid JSON object of the schema"
+    ):
         read(events, keep=False, n=pa.int64())
 
 

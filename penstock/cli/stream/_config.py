@@ -42,7 +42,10 @@ ScaleEventsOption = Annotated[
     typer.Option("--scale-events", metavar="N", help="Split segments that receive more than N events per second."),
 ]
 ScaleBytesOption = Annotated[
-    str | None, typer.Option("--scale-bytes", metavar="1MB", help="Split segments that receive more bytes per second.")
+    str | None,
+    typer.Option(
+        "--scale-bytes", metavar="1MB", help="Split segments that receive more than this many bytes per second."
+    ),
 ]
 KeysOption = Annotated[
     bool | None,

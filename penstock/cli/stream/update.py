@@ -30,7 +30,7 @@ def update(
     store: StoreOption = STORE_DEFAULT,
     as_json: JsonOption = False,
 ) -> None:
-    """Change the settings of a stream that the options name, and no others. Given tags replace all tags."""
+    """Change the settings of a stream that the options name, and no others. --tag replaces all existing tags."""
     import msgspec
 
     changes: dict[str, Any] = {}

@@ -267,7 +267,7 @@ class Catalog:
             with suppress(PenstockError):  # then the catalog has failed, and says so at the next change
                 self._find_lost()
             self._snapshot_at = self._grown + _SNAPSHOT_EVERY_MIN
-            _logger.warning("the catalog could not be written anew: %s", error)
+            _logger.warning("cannot write a snapshot of the catalog: %s", error)
         except PenstockError as error:
             self._failed = error
 

@@ -255,7 +255,8 @@ class StreamState:
         whole = [(current[segment].low, current[segment].high) for segment in seal]
         if not covers(ranges, whole):
             raise BadArgument(
-                f"the ranges {list(ranges)} are not the key space of the segments {list(seal)}, {sorted(whole)}"
+                f"the ranges {list(ranges)} do not cover the key space {sorted(whole)} "
+                f"of the sealed segments {list(seal)}"
             )
         if len(current) - len(seal) + len(ranges) > SEGMENTS_MAX:
             raise BadArgument(f"a stream has at most {SEGMENTS_MAX} segments")
@@ -265,7 +266,7 @@ class StreamState:
         if not _is_cut(cut):
             raise BadArgument(f"invalid cut {cut!r}: give a StreamCut")
         if cut.stream != self.name:
-            raise WrongCut(self.name, cut, reason=f"it is one of {cut.stream!r}")
+            raise WrongCut(self.name, cut, reason=f"it is a cut of stream {cut.stream!r}")
         gone = [segment for segment, _ in cut.places if segment not in self.segments]
         if gone and max(gone) < self.next_segment:
             raise DataTruncated(cut, head=StreamCut.of(self.name, self.head))
@@ -280,7 +281,7 @@ class StreamState:
             )
         early = self.before(cut.offsets) & cut.offsets.keys()
         if early:
-            raise WrongCut(self.name, cut, reason=f"segment {min(early)} comes before another that it names")
+            raise WrongCut(self.name, cut, reason=f"segment {min(early)} precedes another segment of the cut")
 
     def predecessors(self, segment: SegmentState) -> list[SegmentState]:
         """Return the segments that a segment follows, but those that were truncated away."""

@@ -237,7 +237,7 @@ def _first_segments(segments: int | None, config: StreamConfig) -> int:
         return wanted or 1
     check_segments(segments)
     if isinstance(scaling, Fixed) and wanted not in (None, segments):
-        raise BadArgument(f"segments={segments} and {scaling}: say it once")
+        raise BadArgument(f"segments={segments} contradicts {scaling}: pass one of them")
     return segments
 
 

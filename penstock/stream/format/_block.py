@@ -242,7 +242,7 @@ class Block:
         body = BLOCK_HEADER_SIZE + LENGTH_SIZE * count
         if len(view) < body:
             raise StreamCorrupt(
-                where, offset=start, reason=f"a block of {len(view)} bytes has no room for {count} events"
+                where, offset=start, reason=f"a block of {len(view)} bytes is too small for {count} events"
             )
         self.start, self.end, self.count, self.time_ms = start, start + len(view), count, header.time_ms
         self.before, self._flags, self._where = header.before, header.columns, where
@@ -256,7 +256,9 @@ class Block:
         self.data, self._rest = view[body : body + size], view[body + size :]
         self._columns: Columns | None = None
         if len(self.data) < size or (header.kind == EVENTS and bool(len(self._rest)) != bool(self._flags)):
-            raise StreamCorrupt(where, offset=start, reason="its events are not as long as it is")
+            raise StreamCorrupt(
+                where, offset=start, reason="the lengths of its events do not add up to the size of the block"
+            )
         if ends is not None:
             self._bounds = np.zeros(count + 1, np.int32)
             self._bounds[1:] = ends
@@ -368,11 +370,11 @@ class Chunk:
         word = int.from_bytes(view[BLOCK_HEADER_SIZE : BLOCK_HEADER_SIZE + LENGTH_SIZE], "big")
         self.partial = bool(word & PARTIAL)
         if word & ~PARTIAL != len(self.data) or len(view) < BLOCK_HEADER_SIZE + LENGTH_SIZE:
-            raise StreamCorrupt(where, offset=start, reason="a chunk is not as long as it says")
+            raise StreamCorrupt(where, offset=start, reason="the length of a chunk is not the size of its block")
         if self.partial and not self.data:
             raise StreamCorrupt(where, offset=start, reason="a chunk is empty, though more follows")
         if self.back > start or (self.back == 0) != (self.number == 0):
-            raise StreamCorrupt(where, offset=start, reason="a chunk that does not follow from the one before it")
+            raise StreamCorrupt(where, offset=start, reason="a chunk does not follow the one before it")
 
     @property
     def event_start(self) -> int:

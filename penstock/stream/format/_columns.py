@@ -241,12 +241,12 @@ def _pack_headers(headers: pa.MapArray) -> list[Bytes]:
 
 
 def unpack_columns(flags: int, view: memoryview, count: int) -> Columns:
-    """Return the columns of ``count`` events over the same memory; ``ValueError`` if that is not what is there."""
+    """Return the columns of ``count`` events over the same memory; ``ValueError`` if they are not valid."""
     cutter = _Cutter(view)
     keys = _unpack_keys(cutter, count) if flags & KEYS else None
     headers = _unpack_headers(cutter, count) if flags & HEADERS else None
     if flags & ~(KEYS | HEADERS) or cutter.left:
-        raise ValueError("columns of an unknown kind behind its events")
+        raise ValueError("unknown columns behind its events")
     return keys, headers
 
 
@@ -260,17 +260,17 @@ def unpack_only_key(view: memoryview) -> bytes | None:
     """Return the key of the only event of a block, behind which is nothing else; ``ValueError`` if it is not there."""
     size = int.from_bytes(view[:_WORD], "big")
     if (0 if size == _NO_KEY else size) != len(view) - _WORD:
-        raise ValueError("its columns are not as long as they say")
+        raise ValueError("the length of its key is not the size of its columns")
     return None if size == _NO_KEY else bytes(view[_WORD:])
 
 
 def check_columns(flags: int, view: memoryview, count: int) -> None:
-    """Refuse, with a ``ValueError``, columns of another process that are not what they say, or larger than may be."""
+    """Refuse, with a ``ValueError``, columns of another process that are invalid or too large."""
     keys, headers = unpack_columns(flags, view, count)
     if keys is not None and len(keys) and int(_lengths(keys).max()) > KEY_SIZE_MAX:
-        raise ValueError("a key that is too long")
+        raise ValueError("a key is too long")
     if headers is not None and len(headers) and int(header_sizes(headers).max()) > HEADERS_SIZE_MAX:
-        raise ValueError("headers that are too long")
+        raise ValueError("headers are too long")
 
 
 class _Cutter:
@@ -286,7 +286,7 @@ class _Cutter:
     def bytes(self, size: int) -> memoryview:
         """Take bytes."""
         if size > len(self.left):
-            raise ValueError("its columns are longer than it is")
+            raise ValueError("the lengths of its columns exceed the size of the block")
         taken, self.left = self.left[:size], self.left[size:]
         return taken
 
@@ -312,7 +312,7 @@ def _unpack_headers(cutter: _Cutter, count: int) -> pa.MapArray:
     counts = cutter.words(count)
     total = int(counts.sum())
     if total * 2 * _WORD > len(cutter.left):
-        raise ValueError("its columns are longer than it is")
+        raise ValueError("the lengths of its columns exceed the size of the block")
     name_lengths, value_lengths = cutter.words(total), cutter.words(total)
     names, values = cutter.array(name_lengths, pa.string()), cutter.array(value_lengths, pa.binary())
     names.validate(full=True)  # that they are UTF-8

@@ -202,7 +202,7 @@ class Groups:
         cuts = _cut_list(what, given)
         for cut in cuts:
             if cut.stream not in streams:
-                raise WrongCut(", ".join(streams), cut, reason=f"it is one of {cut.stream!r}")
+                raise WrongCut(", ".join(streams), cut, reason=f"it is a cut of stream {cut.stream!r}")
             self.cuts.check(cut)
         found = {cut.stream: cut for cut in cuts}
         if len(found) != len(cuts):

@@ -37,7 +37,7 @@ def check_timestamp(timestamp: object, writer_id: str | None) -> None:
         return
     check_time("timestamp", timestamp)
     if writer_id is None:
-        raise BadArgument("time is kept under the writer's id: open the transactional writer with one")
+        raise BadArgument("a timestamp needs a writer_id: open the transactional writer with one")
 
 
 def check_lease(lease: object) -> None:

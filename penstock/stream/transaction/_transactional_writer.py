@@ -160,5 +160,5 @@ def check_ids(ids: Iterable[str], number: object, writer_id: str | None) -> list
     if number is not None:
         check_whole("number", number)
         if writer_id is None:
-            raise BadArgument("a number is kept under the writer's id: open the transactional writer with one")
+            raise BadArgument("a number needs a writer_id: open the transactional writer with one")
     return found

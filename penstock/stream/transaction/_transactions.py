@@ -207,7 +207,7 @@ class Transactions:
         if record is None:
             raise NotPrepared(transaction, reason=self._state_of(transaction))
         if record.stream != stream:
-            raise NotPrepared(transaction, reason=f"it is none of stream {stream!r}")
+            raise NotPrepared(transaction, reason="it belongs to another stream")
         return record
 
     def _state_of(self, transaction: str) -> str:
@@ -217,7 +217,7 @@ class Transactions:
         try:
             return f"it was {self.get(transaction).status}"
         except NoSuchTransaction:
-            return "there is none of this id"
+            return "no transaction has this id"
 
     def _check_logs(self, stream: str, parts: Sequence[TransactionPart]) -> None:
         """Refuse more logs than one commit can take over, and logs that are missing."""

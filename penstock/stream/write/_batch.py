@@ -157,7 +157,7 @@ def as_array(events: object) -> pa.BinaryArray:
     except (pa.ArrowException, TypeError, UnicodeError) as error:
         raise BadArgument(f"invalid events: give a list of bytes or an Arrow array of them ({error})") from error
     if array.null_count:
-        raise BadArgument(f"{array.null_count} of {len(array)} events are null: an event is bytes, maybe none")
+        raise BadArgument(f"{array.null_count} of {len(array)} events are null: use b'' for an empty event")
     return array
 
 

@@ -169,7 +169,7 @@ class StreamWriter:
     def _begin_numbers(self) -> None:
         """From here on events get their numbers when they are written, not when blocks are made."""
         if self.writer_id is None:
-            raise BadArgument("numbers are kept under the writer's id: open the writer with one")
+            raise BadArgument("event numbers need a writer_id: open the writer with one")
         if not self._numbers.are_given:
             self.flush()
 
@@ -271,7 +271,7 @@ class StreamWriter:
         writers that note time have come as far. A time before the last one is ignored without an error.
         """
         if self.writer_id is None:
-            raise BadArgument("time is kept under the writer's id: open the writer with one")
+            raise BadArgument("noting time needs a writer_id: open the writer with one")
         if self.notes_time:
             raise BadArgument("this writer notes the time by itself: open it without automatically_note_time")
         check_time("time", time)

@@ -264,7 +264,7 @@ def test_a_set_of_segments_that_once_took_all_keys_is_a_cut(mixed: StreamState, 
         ({}, "every segment"),
         ({0: 0, 1: 0, 4: 0}, "every segment"),
         ({0: 0, 99: 0}, "no segment 99"),
-        ({4: 5, 1: 3}, "segment 1 comes before"),
+        ({4: 5, 1: 3}, "segment 1 precedes another"),
     ],
 )
 def test_places_that_are_no_cut_are_refused(mixed: StreamState, places: dict[int, int], message: str) -> None:
@@ -275,7 +275,7 @@ def test_places_that_are_no_cut_are_refused(mixed: StreamState, places: dict[int
 
 def test_a_cut_of_another_stream_is_refused(state: StreamState) -> None:
     """Its numbers mean something else there."""
-    with pytest.raises(WrongCut, match="it is one of 'other/stream'"):
+    with pytest.raises(WrongCut, match="it is a cut of stream 'other/stream'"):
         state.check_cut(StreamCut.of("other/stream", {3: 0}))
     with pytest.raises(BadArgument, match="invalid cut"):
         state.check_cut({3: 0})  # type: ignore[arg-type]

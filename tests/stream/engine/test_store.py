@@ -100,7 +100,7 @@ def test_segments_come_from_the_scaling_if_nobody_says_how_many(store: Engine) -
     rate = StreamConfig(scaling=ByEventRate(100, min_segments=2))
     assert len(store.create_stream("a/rate", config=rate).segments) == 2
     assert len(store.create_stream("a/more", segments=5, config=rate).segments) == 5
-    with pytest.raises(BadArgument, match="say it once"):
+    with pytest.raises(BadArgument, match="pass one of them"):
         store.create_stream("a/both", segments=2, config=fixed)
 
 

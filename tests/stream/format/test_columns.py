@@ -122,7 +122,7 @@ def test_block_whose_columns_do_not_fit_is_corrupt() -> None:
     header = StreamBlockHeader(count=1, columns=KEYS)
     view = memoryview(header.pack() + (1).to_bytes(4, "big") + b"e" + (9).to_bytes(4, "big") + b"k")
     block = read_block(view, where="segment 0", start=0)
-    with pytest.raises(StreamCorrupt, match="columns are longer"):
+    with pytest.raises(StreamCorrupt, match="lengths of its columns exceed"):
         _ = block.columns  # type: ignore[union-attr]
 
 

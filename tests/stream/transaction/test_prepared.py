@@ -413,7 +413,7 @@ def test_the_first_that_is_not_prepared_is_named_and_nothing_is_committed(store:
         wrong = transaction.id
         if bad != "open":
             (transaction.abort if bad == "aborted" else transaction.commit)()
-    reason = {"unknown": "there is none of this id", "other stream": f"it is none of stream '{STREAM}'"}.get(bad, bad)
+    reason = {"unknown": "no transaction has this id", "other stream": "it belongs to another stream"}.get(bad, bad)
     for number in (None, 0):
         with pytest.raises(NotPrepared, match=f"nothing was committed.*{wrong} is not prepared: .*{reason}"):
             writer.commit_all([good, wrong, "another", more], number)
@@ -450,7 +450,7 @@ def test_numbers_and_times_need_a_writer_id(store: Engine) -> None:
     """They are kept under it; and a writer that is closed commits no more than it begins."""
     store.create_stream(STREAM)
     for args in ({"number": 0}, {"timestamp": 5}):
-        with pytest.raises(BadArgument, match="kept under the writer's id"):
+        with pytest.raises(BadArgument, match="needs a writer_id"):
             query(store, None).commit_all([], **args)
     writer = query(store)
     writer.close()
