@@ -223,7 +223,15 @@ def _open_writer(  # noqa: PLR0917 - as they are sent
         if sent is not None and numbers and numbers[1] > sent:
             raise WriterFenced(stream, str(writer_id))
         found[:] = [uid, [[lane.segment_id, lane.low] for lane in lanes], keeps_keys, numbers]
-        return ClientWriter(session, stream, writer_id, identity, token, notes_time=notes_time)
+        return ClientWriter(
+            session,
+            stream,
+            writer_id,
+            identity,
+            token,
+            notes_time=notes_time,
+            highest_before=max(numbers, default=0),
+        )
 
     if sent is not None:
         older = session.store.writers.get(stream, writer_id)

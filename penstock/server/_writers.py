@@ -13,6 +13,7 @@ import msgspec
 import numpy as np
 
 from penstock.errors import BadArgument, NoSuchStream, PenstockError, StoreClosed, StreamCorrupt, WriterFenced
+from penstock.model import NUMBER_MAX, SEGMENTS_MAX
 from penstock.stream.format import (
     EVENTS,
     EXTENT,
@@ -43,10 +44,19 @@ class ClientWriter:
     """A remote writer: its identity, and its blocks that are not acknowledged yet."""
 
     def __init__(
-        self, session: Session, stream: str, writer_id: str | None, identity: bytes, token: str, *, notes_time: bool
+        self,
+        session: Session,
+        stream: str,
+        writer_id: str | None,
+        identity: bytes,
+        token: str,
+        *,
+        notes_time: bool,
+        highest_before: int,
     ) -> None:
         self.stream, self.writer_id, self.identity, self.token = stream, writer_id, identity, token
         self.notes_time: Final = notes_time
+        self.highest_before: Final = highest_before  # the highest number of its id when it was opened
         self.stream_uid: Final = session.store.catalog.stream(stream).uid
         self._session, self._store = session, session.store
         self._lock = threading.Lock()  # held while blocks are appended
@@ -119,7 +129,7 @@ class ClientWriter:
                 segment = self._segments[segment_id] = self._store.segments.get(self.stream, segment_id)
             except KeyError:
                 return None  # it has ended, and was truncated away
-        header = _header_of(head, self.identity, EVENTS)
+        header = _header_of(head, self.identity, EVENTS, highest_before=self.highest_before)
         _check_body(header, body)
         try:
             return segment.submit(msgspec.structs.replace(header, time_ms=0), *body)  # our clock counts
@@ -224,7 +234,7 @@ def _check_body(header: StreamBlockHeader, body: Sequence[memoryview]) -> None:
         _check_columns(header.columns, split_parts(body, end)[1], count)
 
 
-def _header_of(head: memoryview, writer: bytes, kind: int) -> StreamBlockHeader:
+def _header_of(head: memoryview, writer: bytes, kind: int, *, highest_before: int) -> StreamBlockHeader:
     """Return the header of a block that a client has made."""
     try:
         header = read_header(head, where="a message", start=0)
@@ -232,7 +242,24 @@ def _header_of(head: memoryview, writer: bytes, kind: int) -> StreamBlockHeader:
         raise BadArgument("this is not a block") from error
     if header.kind != kind or header.writer != writer:
         raise BadArgument("a client appends blocks of events, under its own identity")
+    if not _are_possible(header, highest_before):
+        raise BadArgument("a block with event numbers that no writer gives")
     return header
+
+
+def _are_possible(header: StreamBlockHeader, highest_before: int) -> bool:
+    """Whether a writer can give such numbers: all later writers with its id go on behind them.
+
+    Numbers may be lower than those before: events are sent again, or go to another segment if theirs has ended. Then
+    the floor is above them, and it is one that the writer was opened with.
+    """
+    last, flush_last, segments = header.last_number, header.flush_last, header.flush_segments
+    return (
+        header.events <= last <= NUMBER_MAX
+        and segments <= SEGMENTS_MAX
+        and (last <= flush_last <= NUMBER_MAX if segments else flush_last == 0)
+        and header.durable_floor <= max(last, flush_last, highest_before)
+    )
 
 
 def _check_columns(flags: int, view: memoryview, count: int) -> None:
@@ -267,7 +294,8 @@ class LargeUpload:
 
     def commit(self, size: int, head: bytes, columns: bytes, position: float) -> EventPointer:
         """Make the event part of the stream; return where it is, also when it was done before."""
-        header = _header_of(memoryview(head), self.writer.identity, EXTENT)
+        writer = self.writer
+        header = _header_of(memoryview(head), writer.identity, EXTENT, highest_before=writer.highest_before)
         if size != self._write.size or self._write.log is None or header.count:
             raise BadArgument("invalid large event: its size or header does not match the bytes received")
         _check_columns(header.columns, memoryview(columns), 1)

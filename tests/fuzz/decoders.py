@@ -23,14 +23,15 @@ import pyarrow as pa
 
 from penstock import errors
 from penstock.embedded import open_store
-from penstock.model import EventPointer, PlogId, Position, StreamConfig, StreamCut
+from penstock.model import NUMBER_MAX, EventPointer, PlogId, Position, StreamConfig, StreamCut
 from penstock.server import _plain as plain
 from penstock.server import _users
 from penstock.server._config import load_config
 from penstock.server._limits import Limits
 from penstock.server._login import _credentials
-from penstock.server._writers import _block_in, _check_body
+from penstock.server._writers import _block_in, _check_body, _header_of
 from penstock.stream.format import (
+    EVENTS,
     WRITERS,
     Block,
     StreamBlockHeader,
@@ -98,7 +99,8 @@ def chunk(data: bytes) -> None:
 def small_block(data: bytes) -> None:
     """Read a block that a client sends in one message, as the server does."""
     _, head, *body = _block_in(None, data)
-    header = read_header(head, where=WHERE, start=0)
+    header = _header_of(head, bytes(head[16:32]), EVENTS, highest_before=0)
+    assert max(header.last_number, header.flush_last, header.durable_floor) <= NUMBER_MAX
     _check_body(header, body)
     block(header.pack() + b"".join(body))
 
