@@ -1,16 +1,14 @@
 """The store as its users see it, in this process or in another one.
 
-:func:`penstock.connect` returns a :class:`Store`. Two classes implement it: the engine in :mod:`penstock.stream`, where
-the store is open in this process, and the remote store in :mod:`penstock.client`. Writers, readers and the files of
-large events are the same classes for both; reader groups and transactions are described here.
+:func:`penstock.connect` returns a :class:`Store`. Two classes implement it, and inherit its docstrings: the engine in
+:mod:`penstock.stream`, where the store is open in this process, and the remote store in :mod:`penstock.client`.
+Writers, readers and files of large events are the same classes for both; reader groups and
+transactions are described here.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Literal, Protocol
-
-from penstock.stream.group import CHECKPOINT_TIMEOUT_S
-from penstock.stream.read import EVENT_SIZE_DEFAULT
+from typing import TYPE_CHECKING, Any, Final, Literal, Protocol
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -40,7 +38,18 @@ if TYPE_CHECKING:
     from penstock.stream.serializers import Serializer
     from penstock.stream.transaction import Status
 
-__all__ = ["OpenTransaction", "ReaderGroup", "Store", "Transaction", "TransactionalWriter"]
+__all__ = [
+    "CHECKPOINT_TIMEOUT_S",
+    "EVENT_SIZE_DEFAULT",
+    "OpenTransaction",
+    "ReaderGroup",
+    "Store",
+    "Transaction",
+    "TransactionalWriter",
+]
+
+CHECKPOINT_TIMEOUT_S: Final = 30.0
+EVENT_SIZE_DEFAULT: Final = 1 << 20
 
 
 class Store(Protocol):
@@ -244,7 +253,7 @@ class ReaderGroup(Protocol):
 
     @property
     def name(self) -> str:
-        """Its name."""
+        """The name of the group, unique in its store."""
 
     @property
     def streams(self) -> tuple[str, ...]:

@@ -21,8 +21,9 @@ from penstock.model import (
     check_timeout,
     check_whole,
 )
-from penstock.stream.group import CHECKPOINT_TIMEOUT_S, GROUP_PLACES, is_time
-from penstock.stream.read import EVENT_SIZE_DEFAULT, Reader
+from penstock.store import CHECKPOINT_TIMEOUT_S, EVENT_SIZE_DEFAULT
+from penstock.stream.group import GROUP_PLACES, is_time
+from penstock.stream.read import Reader
 from penstock.wire.operations import groups
 
 if TYPE_CHECKING:

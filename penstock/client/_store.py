@@ -23,7 +23,8 @@ from penstock.deadlines import DeadlineExceeded, run_locked
 from penstock.errors import BadArgument, DataTruncated, PenstockError
 from penstock.model import EventPointer, SegmentRange, as_list, as_time, check_kind, check_whole
 from penstock.ports import SystemClock, uninterrupted
-from penstock.stream.read import EVENT_SIZE_DEFAULT, event_at, file_at, read_part
+from penstock.store import EVENT_SIZE_DEFAULT, Store
+from penstock.stream.read import event_at, file_at, read_part
 from penstock.stream.segment import WakeUp
 from penstock.stream.write import Pump, StreamWriter, check_writer
 from penstock.wire import ARE_YOU_THERE
@@ -51,8 +52,8 @@ _REPORT_EVERY_S: Final = 0.5  # the server records positions within 0.4 s of tha
 _logger: Final = logging.getLogger("penstock.client")
 
 
-class RemoteStore(forks.Handle):
-    """Streams and reader groups of a store that another process has open."""
+class RemoteStore(forks.Handle, Store):
+    """A store that another process has open. :class:`penstock.Store` describes the methods."""
 
     def __init__(self, finder: Finder, *, clock: Clock | None = None) -> None:
         forks.guard(self)
@@ -82,62 +83,49 @@ class RemoteStore(forks.Handle):
     def create_stream(
         self, name: str, segments: int | None = None, config: StreamConfig | None = None, *, exist_ok: bool = False
     ) -> StreamInfo:
-        """Create a stream; with ``exist_ok``, one that is there stays as it is."""
         return self._call(streams.CreateStream(name, segments, config, exist_ok))  # type: ignore[no-any-return]
 
     def streams(self, scope: str | None = None) -> list[StreamInfo]:
-        """Return all streams, or those of a scope, by name."""
         return list(self._call(streams.ListStreams(scope)))
 
     def stream(self, name: str) -> StreamInfo:
-        """Return what there is to know of a stream."""
         return self._call(streams.Info(name))  # type: ignore[no-any-return]
 
     def update_stream(self, name: str, config: StreamConfig) -> StreamInfo:
-        """Give a stream another configuration."""
         return self._call(streams.Update(name, config))  # type: ignore[no-any-return]
 
     def scale_stream(self, name: str, seal: Sequence[int], ranges: Sequence[tuple[float, float]]) -> StreamInfo:
-        """End some segments and go on in new ones that have the same key space: a split, a merge, or both."""
         seal = as_list("seal", seal, "segments, ints")
         given: list[Any] = as_list("ranges", ranges, "pairs")
         pairs: list[Any] = [list(one) if isinstance(one, Iterable) else one for one in given]
         return self._call(streams.Scale(name, seal, pairs))  # type: ignore[no-any-return]
 
     def seal_stream(self, name: str) -> StreamInfo:
-        """Let the stream take no more events; sealing it again does nothing."""
         return self._call(streams.SealStream(name))  # type: ignore[no-any-return]
 
     def delete_stream(self, name: str) -> None:
-        """Delete a sealed stream and all it holds."""
         self._call(streams.DeleteStream(name))
 
     def truncate_stream(self, name: str, cut: Place) -> StreamInfo:
-        """Let the stream begin at ``cut``; what lies before is gone, and its plogs are freed."""
         return self._call(streams.TruncateStream(name, _sendable("cut", cut)))  # type: ignore[no-any-return]
 
     def maintain(self) -> None:
-        """Scale and truncate streams as their configuration says; done every second by itself."""
         self._call(streams.Maintain())
 
     # Places and time
 
     def head(self, name: str) -> StreamCut:
-        """Return where the stream begins."""
         return self._call(streams.Head(name))  # type: ignore[no-any-return]
 
     def tail(self, name: str) -> StreamCut:
-        """Return where the stream ends now."""
         return self._call(streams.Tail(name))  # type: ignore[no-any-return]
 
     def watermarks(
         self, name: str, start: int | StreamCut | None = None, end: int | StreamCut | None = None
     ) -> list[Watermark]:
-        """Return what the writers have promised: from one time up to another, or from one cut to another."""
         return list(self._call(streams.GetWatermarks(name, start, end)))
 
     def watermark(self, name: str) -> Watermark | None:
-        """Return the last watermark of a stream, if it has any."""
         return self._call(streams.LastWatermark(name))  # type: ignore[no-any-return]
 
     def cut_at_time(
@@ -148,26 +136,18 @@ class RemoteStore(forks.Handle):
         bound: Literal["lower", "upper"] = "lower",
         by: Literal["watermark", "append"] | None = None,
     ) -> StreamCut:
-        """Return the cut of the last watermark whose time is not after ``time``; the head if there is none.
-
-        Of a stream without watermarks, or ``by="append"``, it is where the events begin that were appended at the time
-        or later.
-        """
         return self._call(streams.CutAtTime(name, as_time("time", time), bound, by))  # type: ignore[no-any-return]
 
     def time_window(self, pointer: EventPointer) -> TimeWindow | None:
-        """Return between which times an event is: those of the watermarks before and behind it; None without any."""
         return self._call(streams.GetTimeWindow(pointer))  # type: ignore[no-any-return]
 
     # Reading
 
     def fetch_event(self, pointer: EventPointer) -> bytes:
-        """Return the event that a pointer points to, all of it; for large ones see :meth:`fetch_event_as_stream`."""
         event = event_at(self._segment_at(pointer), pointer)
         return event if isinstance(event, bytes) else event.read_all()
 
     def fetch_event_as_stream(self, pointer: EventPointer) -> EventInputStream:
-        """Return the event that a pointer points to, as a file."""
         return file_at(self._segment_at(pointer), pointer)
 
     def read(
@@ -178,13 +158,11 @@ class RemoteStore(forks.Handle):
         *,
         max_event_size: int = EVENT_SIZE_DEFAULT,
     ) -> Iterator[pa.RecordBatch]:
-        """Return the events from one place to another, by default from head to tail, as Arrow batches."""
         check_whole("max_event_size", max_event_size, least=1)
         parts = self.segment_ranges(name, start, end)
         return chain.from_iterable(map(partial(self.read_range, max_event_size=max_event_size), parts))
 
     def read_range(self, part: SegmentRange, *, max_event_size: int = EVENT_SIZE_DEFAULT) -> Iterator[pa.RecordBatch]:
-        """Return the events of a part of one segment, as Arrow batches like those of :meth:`read`."""
         check_kind("part", part, SegmentRange)
         check_whole("max_event_size", max_event_size, least=1)
         segment = self._segment_at(EventPointer(part.stream, part.segment_id, part.start))
@@ -198,7 +176,6 @@ class RemoteStore(forks.Handle):
         end: Place | None = None,
         approx_bytes: int | None = None,
     ) -> list[SegmentRange]:
-        """Return what parallel readers may read: parts of segments of about ``approx_bytes``, or whole ones."""
         first, last = _sendable("start", start), _sendable("end", end)
         return list(self._call(streams.SegmentRanges(name, first, last, approx_bytes)))
 
@@ -213,7 +190,6 @@ class RemoteStore(forks.Handle):
         align: bool = False,
         skip_truncated: bool = False,
     ) -> NextCut:
-        """Return how far to read next: from ``start`` up to ``end``, the tail by default, within the limits."""
         limits = (max_bytes, max_events, align, skip_truncated)
         return self._call(streams.FindNextCut(name, start, end, *limits))  # type: ignore[no-any-return]
 
@@ -336,7 +312,6 @@ class RemoteStore(forks.Handle):
         *,
         automatically_note_time: bool = False,
     ) -> StreamWriter:
-        """Open a writer. Under the same ``writer_id`` an older one writes no more."""
         check_writer(writer_id, serializer)
         check_kind("name", name, str)
         check_kind("automatically_note_time", automatically_note_time, bool)
@@ -355,7 +330,6 @@ class RemoteStore(forks.Handle):
     def transactional_writer(
         self, name: str, writer_id: str | None = None, serializer: Serializer[Any] | None = None
     ) -> RemoteTransactionalWriter:
-        """Open a writer of transactions."""
         check_writer(writer_id, serializer)
         return RemoteTransactionalWriter(self, name, writer_id, serializer)
 
@@ -370,39 +344,30 @@ class RemoteStore(forks.Handle):
         *,
         exist_ok: bool = False,
     ) -> RemoteGroup:
-        """Create a group of readers that share the segments of some streams; with ``exist_ok``, it may be there."""
         names = [streams] if isinstance(streams, str) else as_list("streams", streams, "names of streams")
         places = as_cuts("start", start), as_cuts("end", end)
         self._call(groups.CreateGroup(name, names, *places, exist_ok))
         return RemoteGroup(self, name)
 
     def reader_group(self, name: str) -> RemoteGroup:
-        """Return a reader group."""
         return RemoteGroup(self, self._call(groups.FindGroup(name)))
 
     def reader_groups(self) -> list[str]:
-        """Return the names of all reader groups."""
         return list(self._call(groups.ListGroups()))
 
     def register_consumer(
         self, name: str, consumer: str, cut: Place | None = None, *, lease_s: float | None = None
     ) -> None:
-        """Note that a consumer needs nothing before ``cut``, the head at first; retention by consumption goes by it.
-
-        With ``lease_s`` it is forgotten when it is not registered again for so many seconds.
-        """
         self._call(streams.RegisterConsumer(name, consumer, _sendable("cut", cut), lease_s))
 
     def unregister_consumer(self, name: str, consumer: str) -> None:
-        """Forget a consumer; one that is not registered is forgotten already."""
         self._call(streams.UnregisterConsumer(name, consumer))
 
     def consumers(self, name: str) -> dict[str, StreamCut]:
-        """Return the registered consumers, and how far each has come."""
         return dict(self._call(streams.ListConsumers(name)))
 
     def close(self) -> None:
-        """Flush all writers, close writers and readers, and the connection."""
+        """Flush all writers, close writers and readers, and let go of the storage or the connection."""
         with self._lock:
             if self._closed:
                 return

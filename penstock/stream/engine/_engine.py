@@ -13,6 +13,7 @@ from penstock import forks
 from penstock.errors import BadArgument, PenstockError
 from penstock.model import check_kind
 from penstock.ports import SystemClock, SystemRandom, uninterrupted
+from penstock.store import EVENT_SIZE_DEFAULT, Store
 from penstock.stream.catalog import Catalog
 from penstock.stream.engine._consumers import Consumers
 from penstock.stream.engine._streams import Streams
@@ -20,7 +21,7 @@ from penstock.stream.engine._writer_host import LocalWriterHost
 from penstock.stream.engine._writer_ids import WriterIds
 from penstock.stream.group import Groups
 from penstock.stream.maintenance import MAINTENANCE_INTERVAL_S, Maintenance
-from penstock.stream.read import EVENT_SIZE_DEFAULT, StreamReads
+from penstock.stream.read import StreamReads
 from penstock.stream.segment import CATALOG_LOG, Cuts, Logs, Segments
 from penstock.stream.time import CutFinder, Watermarks, WriterMarks
 from penstock.stream.transaction import Commits, LocalTransactionalWriter, Transactions
@@ -54,8 +55,8 @@ if TYPE_CHECKING:
 __all__ = ["Engine"]
 
 
-class Engine(forks.Handle):
-    """A store in this process; get one from :func:`penstock.connect`."""
+class Engine(forks.Handle, Store):
+    """A store in this process; get one from :func:`penstock.connect`. :class:`penstock.Store` describes the methods."""
 
     def __init__(
         self,
@@ -139,11 +140,9 @@ class Engine(forks.Handle):
     def create_stream(
         self, name: str, segments: int | None = None, config: StreamConfig | None = None, *, exist_ok: bool = False
     ) -> StreamInfo:
-        """Create a stream; with ``exist_ok``, one that is there stays as it is."""
         return self.stream_changes.create(name, segments, config, exist_ok=exist_ok)
 
     def streams(self, scope: str | None = None) -> list[StreamInfo]:
-        """Return all streams, or those of a scope, by name."""
         return list(self.stream_changes.infos(self.stream_changes.names(scope)))
 
     def selected_streams(self, wanted: Callable[[str], bool], scope: str | None = None) -> Iterator[StreamInfo]:
@@ -151,54 +150,40 @@ class Engine(forks.Handle):
         return self.stream_changes.infos(filter(wanted, self.stream_changes.names(scope)))
 
     def stream(self, name: str) -> StreamInfo:
-        """Return what there is to know of a stream."""
         return self.stream_changes.info(name)
 
     def update_stream(self, name: str, config: StreamConfig) -> StreamInfo:
-        """Give a stream another configuration."""
         return self.stream_changes.update(name, config)
 
     def scale_stream(self, name: str, seal: Sequence[int], ranges: Sequence[tuple[float, float]]) -> StreamInfo:
-        """End some segments and go on in new ones that have the same key space: a split, a merge, or both."""
         return self.stream_changes.scale(name, seal, ranges)
 
     def seal_stream(self, name: str) -> StreamInfo:
-        """Let the stream take no more events; sealing it again does nothing."""
         return self.stream_changes.seal(name)
 
     def delete_stream(self, name: str) -> None:
-        """Delete a sealed stream and all it holds."""
         self.stream_changes.delete(name)
 
     def truncate_stream(self, name: str, cut: Place) -> StreamInfo:
-        """Let the stream begin at ``cut``; what lies before is gone, and its plogs are freed."""
         return self.stream_changes.truncate(name, cut)
 
     def register_consumer(
         self, name: str, consumer: str, cut: Place | None = None, *, lease_s: float | None = None
     ) -> None:
-        """Note that a consumer needs nothing before ``cut``, the head at first; retention by consumption goes by it.
-
-        With ``lease_s`` it is forgotten when it is not registered again for so many seconds.
-        """
         self.registered.register(name, consumer, cut, lease_s=lease_s)
 
     def unregister_consumer(self, name: str, consumer: str) -> None:
-        """Forget a consumer; one that is not registered is forgotten already."""
         self.registered.unregister(name, consumer)
 
     def consumers(self, name: str) -> dict[str, StreamCut]:
-        """Return the registered consumers, and how far each has come."""
         return self.registered.cuts(name)
 
     # Places and times
 
     def head(self, name: str) -> StreamCut:
-        """Return where the stream begins."""
         return self.cuts.head(name)
 
     def tail(self, name: str) -> StreamCut:
-        """Return where the stream ends now."""
         return self.cuts.tail(name)
 
     def cut_at_time(
@@ -209,31 +194,20 @@ class Engine(forks.Handle):
         bound: Literal["lower", "upper"] = "lower",
         by: Literal["watermark", "append"] | None = None,
     ) -> StreamCut:
-        """Return the cut of the last watermark whose time is not after ``time``; the head if there is none.
-
-        All that writers had written when they noted the watermark's time lies before it. With the ``upper`` bound,
-        nothing does that a writer wrote after it had noted a later time; what it wrote ahead of its notes may.
-
-        Of a stream without watermarks, or ``by="append"``, it is where the events begin that were appended at the time
-        or later; there is only one such cut, so the bound does not matter.
-        """
         return self.finder.at_time(name, time, bound=bound, by=by)
 
     def watermarks(
         self, name: str, start: int | StreamCut | None = None, end: int | StreamCut | None = None
     ) -> list[Watermark]:
-        """Return what the writers have promised: from one time up to another, or from one cut to another."""
         with self.catalog.lock:
             return self.time.between(self.catalog.open_stream(name), start, end)
 
     def watermark(self, name: str) -> Watermark | None:
-        """Return the last watermark of a stream, if it has any."""
         with self.catalog.lock:
             log = self.time.log_of(self.catalog.open_stream(name))
             return None if log is None else log.last
 
     def time_window(self, pointer: EventPointer) -> TimeWindow | None:
-        """Return between which times an event is: those of the watermarks before and behind it; None without any."""
         self.cuts.segment_at(pointer)
         with self.catalog.lock:
             return self.time.window_of(self.catalog.open_stream(pointer.stream), pointer.segment_id, pointer.offset)
@@ -241,11 +215,9 @@ class Engine(forks.Handle):
     # Reading
 
     def fetch_event(self, pointer: EventPointer) -> bytes:
-        """Return the event that a pointer points to, all of it; for large ones see :meth:`fetch_event_as_stream`."""
         return self.reads.fetch(pointer)
 
     def fetch_event_as_stream(self, pointer: EventPointer) -> EventInputStream:
-        """Return the event that a pointer points to, as a file."""
         return self.reads.fetch_as_stream(pointer)
 
     def read(
@@ -256,17 +228,9 @@ class Engine(forks.Handle):
         *,
         max_event_size: int = EVENT_SIZE_DEFAULT,
     ) -> Iterator[pa.RecordBatch]:
-        """Return the events from one place to another, by default from head to tail, as Arrow batches.
-
-        A place is a cut, or a time at which events were appended: a datetime, or milliseconds since 1970.
-        Columns are event, key, timestamp, headers, segment_id, offset and mark_time. A segment's events come in order,
-        and those of its predecessors before them. The end is fixed when this is called. Events above
-        ``max_event_size`` are null: to be read with :meth:`fetch_event_as_stream`.
-        """
         return self.reads.read(name, start, end, max_event_size=max_event_size)
 
     def read_range(self, part: SegmentRange, *, max_event_size: int = EVENT_SIZE_DEFAULT) -> Iterator[pa.RecordBatch]:
-        """Return the events of a part of one segment, as Arrow batches like those of :meth:`read`."""
         return self.reads.read_range(part, max_event_size=max_event_size)
 
     def segment_ranges(
@@ -276,7 +240,6 @@ class Engine(forks.Handle):
         end: Place | None = None,
         approx_bytes: int | None = None,
     ) -> list[SegmentRange]:
-        """Return what parallel readers may read: parts of segments of about ``approx_bytes``, or whole ones."""
         return self.reads.ranges(name, start, end, approx_bytes)
 
     def next_cut(
@@ -290,12 +253,6 @@ class Engine(forks.Handle):
         align: bool = False,
         skip_truncated: bool = False,
     ) -> NextCut:
-        """Return how far to read next: from ``start`` up to ``end``, the tail by default, but not more than told.
-
-        At least one event is, if there is any. With ``align`` a step ends at the cut of a watermark where it can; what
-        is behind the last one waits for the next, as long as there are writers that note time. With ``skip_truncated``
-        a cut may have been truncated away: it is moved on to the head, in those segments only that are not there.
-        """
         return self.reads.next_cut(
             name,
             start,
@@ -316,10 +273,6 @@ class Engine(forks.Handle):
         *,
         automatically_note_time: bool = False,
     ) -> StreamWriter:
-        """Open a writer. Under the same ``writer_id`` an older one writes no more.
-
-        With ``automatically_note_time`` it notes the time of the store's clock with every maintenance run.
-        """
         check_writer(writer_id, serializer)
         check_kind("automatically_note_time", automatically_note_time, bool)
         self.catalog.open_stream(name)
@@ -331,7 +284,6 @@ class Engine(forks.Handle):
     def transactional_writer(
         self, name: str, writer_id: str | None = None, serializer: Serializer[Any] | None = None
     ) -> LocalTransactionalWriter:
-        """Open a writer of transactions."""
         check_writer(writer_id, serializer)
         return LocalTransactionalWriter(
             self.transactions, name, self.catalog.open_stream(name).uid, writer_id, serializer
@@ -346,26 +298,17 @@ class Engine(forks.Handle):
         *,
         exist_ok: bool = False,
     ) -> LocalReaderGroup:
-        """Create a group of readers that share the segments of some streams.
-
-        It reads from a place, or the head, of each stream; up to another one, if there is one. With ``exist_ok``, one
-        that is there stays as it is; ``GroupExists`` if it has other streams, or was created with another start or end.
-        A time is not compared.
-        """
         return self.groups.create(name, streams, start, end, exist_ok=exist_ok)
 
     def reader_group(self, name: str) -> LocalReaderGroup:
-        """Return a reader group."""
         return self.groups.get(name)
 
     def reader_groups(self) -> list[str]:
-        """Return the names of all reader groups."""
         return self.groups.names()
 
     # Life
 
     def maintain(self) -> None:
-        """Scale and truncate streams as their configuration says; done every second by itself."""
         self.maintenance.run_once()
 
     @property
@@ -392,7 +335,7 @@ class Engine(forks.Handle):
 
     @uninterrupted
     def close(self) -> None:
-        """Flush everything, end all writers and readers, and let go of the storage."""
+        """Flush all writers, close writers and readers, and let go of the storage or the connection."""
         with self.catalog.lock:
             if self._closed:
                 return

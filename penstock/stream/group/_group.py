@@ -27,6 +27,7 @@ from penstock.model import (
     check_whole,
 )
 from penstock.ports import uninterrupted
+from penstock.store import CHECKPOINT_TIMEOUT_S, EVENT_SIZE_DEFAULT
 from penstock.stream.catalog import lost_segments
 from penstock.stream.format import (
     GroupDeleted,
@@ -34,7 +35,7 @@ from penstock.stream.format import (
 )
 from penstock.stream.group._coordinator import let_go
 from penstock.stream.group._membership import LocalMembership
-from penstock.stream.read import EVENT_SIZE_DEFAULT, Reader, first_with_events
+from penstock.stream.read import Reader, first_with_events
 from penstock.stream.segment import WakeUp
 
 if TYPE_CHECKING:
@@ -50,9 +51,8 @@ if TYPE_CHECKING:
     from penstock.stream.serializers import Serializer
 
 
-__all__ = ["CHECKPOINT_TIMEOUT_S", "LocalReaderGroup"]
+__all__ = ["LocalReaderGroup"]
 
-CHECKPOINT_TIMEOUT_S: Final = 30.0
 AnyMember = TypeVar("AnyMember", bound="Member")
 
 

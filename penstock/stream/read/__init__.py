@@ -8,11 +8,10 @@ from penstock.stream.read._event_files import EventInputStream, event_at, event_
 from penstock.stream.read._held_segments import first_with_events
 from penstock.stream.read._membership import Assignment, Member, Membership
 from penstock.stream.read._next_cut import CutBudget, next_cut_through
-from penstock.stream.read._reader import EVENT_SIZE_DEFAULT, READER_LEASE_S, EventRead, Reader
+from penstock.stream.read._reader import READER_LEASE_S, EventRead, Reader
 from penstock.stream.read._stream_reads import StreamReads, range_cuts, read_part
 
 __all__ = [
-    "EVENT_SIZE_DEFAULT",
     "READER_LEASE_S",
     "Assignment",
     "CutBudget",

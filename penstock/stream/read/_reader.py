@@ -36,12 +36,11 @@ if TYPE_CHECKING:
     from penstock.stream.read._membership import Membership
     from penstock.stream.serializers import Serializer
 
-__all__ = ["BATCH_SIZE_DEFAULT", "EVENT_SIZE_DEFAULT", "READER_LEASE_S", "EventRead", "Reader"]
+__all__ = ["BATCH_SIZE_DEFAULT", "READER_LEASE_S", "EventRead", "Reader"]
 
 T = TypeVar("T")
 
 READER_LEASE_S: Final = 30.0
-EVENT_SIZE_DEFAULT: Final = 1 << 20
 BATCH_SIZE_DEFAULT: Final = 8 << 20
 _RECORD_EVERY_S: Final = 1.0
 _LOOK_AROUND_EVERY_S: Final = READER_LEASE_S / 6  # how soon a waiting reader notices that another is silent
