@@ -12,6 +12,7 @@ import math
 import secrets
 import threading
 import time
+from concurrent.futures import Future
 from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Protocol
@@ -109,7 +110,7 @@ class Channel:
             hello = flight.FlightDescriptor.for_command(pack([begin.operation, *astuple(begin)]))
             self._writer, self._reader = self.client.do_exchange(hello)
             try:
-                kind, self.id, inflight = self._receive()
+                kind, self.id, inflight = self._receive_in_time()
             except BaseException:
                 self._let_go()  # or Arrow complains on the standard error
                 raise
@@ -117,6 +118,22 @@ class Channel:
         self.budget: Final = ByteBudget(inflight)  # for blocks that are sent and not acknowledged, of all writers
         self._listener = threading.Thread(target=self._listen, name="penstock-client", daemon=True)
         self._listener.start()
+
+    def _receive_in_time(self) -> Any:  # noqa: ANN401 - whatever was sent
+        """Return the first message; ``DeadlineExceeded`` if the server takes longer than the caller has.
+
+        The channel itself can have no time limit: it is to last.
+        """
+        left = time_left()
+        if left is None:
+            return self._receive()
+        message: Future[Any] = Future()
+        threading.Thread(target=_fulfil, args=(message, self._receive), name="penstock-welcome", daemon=True).start()
+        try:
+            return message.result(left)
+        except TimeoutError:
+            self._reader.cancel()
+            raise DeadlineExceeded from None
 
     def _receive(self) -> Any:  # noqa: ANN401 - whatever was sent
         try:
@@ -323,6 +340,13 @@ class Connection:
             channel, self._channel = self._channel, None
         if channel is not None:
             channel.close()
+
+
+def _fulfil(message: Future[Any], receive: Callable[[], Any]) -> None:
+    try:
+        message.set_result(receive())
+    except BaseException as error:  # noqa: BLE001 - the thread that waits raises it
+        message.set_exception(error)
 
 
 def busy_retry(begun: float) -> Retry:

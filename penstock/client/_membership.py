@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 import threading
 import time
 from contextlib import suppress
@@ -43,6 +44,7 @@ class RemoteMembership:
     def __init__(self, store: RemoteStore, group: str, reader_id: str) -> None:
         self._store, self._connection = store, store.connection
         self._group, self._reader_id = group, reader_id
+        self._token = secrets.token_hex(16)
         self.clock: Final = store.clock
         self._lock = threading.RLock()  # held while the membership is taken
         self._ends: dict[Key, int | None] = {}
@@ -95,9 +97,9 @@ class RemoteMembership:
         What it returned last does not count yet.
         """
         if self._reader is None:
-            return readers.OpenReader(self._group, self._reader_id)
+            return readers.OpenReader(self._group, self._reader_id, token=self._token)
         places = _as_sent(self._reader.places(returned=False))
-        return readers.OpenReader(self._group, self._reader_id, self._epoch, places)
+        return readers.OpenReader(self._group, self._reader_id, self._epoch, places, self._token)
 
     def _call(self, make: Callable[[int], Operation]) -> Any:  # noqa: ANN401 - as the operation says
         """Call an operation of the membership, which is taken again if need be."""

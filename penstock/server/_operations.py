@@ -131,26 +131,39 @@ def places_of(sent: list[tuple[str, int, int]]) -> dict[Key, int]:
     return {(stream, segment): place for stream, segment, place in sent}
 
 
-def _open_reader(
+def _open_reader(  # noqa: PLR0917 - as they are sent
     session: Session,
     group: str,
     reader_id: str,
     epoch: int | None = None,
     places: Any = (),  # noqa: ANN401
+    token: str | None = None,
 ) -> list[Any]:
-    """Open a reader; one that reconnects sends the epoch of its group, and where it was."""
+    """Open a reader; one that reconnects sends the epoch of its group, and where it was.
+
+    A client that gave up waiting opens the reader again, maybe before the first attempt was carried out: both get it.
+    """
     check_name("reader", reader_id)
-    store = session.store
     claim = None if epoch is None else Claim(epoch, places_of(places))
+    with session.opening:
+        reader = _joined(session, group, reader_id, claim, token)
+        return [reader.number or reader.open(), list(reader.membership.streams), reader.membership.epoch]
+
+
+def _joined(session: Session, group: str, reader_id: str, claim: Claim | None, token: str | None) -> ClientReader:
+    store = session.store
     try:
-        reader = store.reader_group(group).join(lambda membership: ClientReader(session, membership, reader_id), claim)
+        return store.reader_group(group).join(
+            lambda membership: ClientReader(session, membership, reader_id, token), claim
+        )
     except ReaderInUse:
         coordinator = store.groups.at_work.get(group)
         older = None if coordinator is None else coordinator.readers.get(reader_id)
-        if not (isinstance(older, ClientReader) and older.end_if_left_behind()):
+        if isinstance(older, ClientReader) and older.is_open_in(session, token):
+            return older
+        if not (isinstance(older, ClientReader) and older.end_if_left_behind(token)):
             raise
-        return _open_reader(session, group, reader_id, epoch, places)
-    return [reader.open(), list(reader.membership.streams), reader.membership.epoch]
+        return _joined(session, group, reader_id, claim, token)
 
 
 def _sync(session: Session, number: int, places: Any, told: str | None, passing: bool) -> Any:  # noqa: ANN401

@@ -24,11 +24,12 @@ class ClientReader:
 
     is_remote: Final = True
 
-    def __init__(self, session: Session, membership: LocalMembership, reader_id: str) -> None:
+    def __init__(self, session: Session, membership: LocalMembership, reader_id: str, token: str | None) -> None:
         self.reader_id: Final = reader_id
         self.membership: Final = membership
         self.error: PenstockError | None = None
         self.number = 0
+        self._token = token
         self._session, self._clock = session, membership.clock
         self._places: dict[Key, int] = {}  # up to where it has read
         self._returned: dict[Key, int] = {}  # with what it returned last
@@ -80,9 +81,16 @@ class ClientReader:
             self.membership.check_places((places.items() | returned.items()) - known)
             self._places, self._returned = dict(places), dict(returned)
 
-    def end_if_left_behind(self) -> bool:
-        """End the session if its client is gone and that was not noticed yet; return whether it is over."""
-        if self._session.is_gone():
+    def is_open_in(self, session: Session, token: str | None) -> bool:
+        """Whether it is the reader that the client opens in this session: an earlier attempt was carried out late."""
+        return self._session is session and self._token is not None and self._token == token
+
+    def end_if_left_behind(self, token: str | None) -> bool:
+        """End the session if its client is gone and that was not noticed yet; return whether it is over.
+
+        It is gone if the same reader is opened in another session.
+        """
+        if self._session.is_gone() or (self._token is not None and self._token == token):
             self._session.end()
         return self._session.is_over
 

@@ -79,6 +79,7 @@ class Session:
         self._quotas = quotas
         self._lock = threading.Lock()
         self._ending = threading.Lock()  # held until everything is let go
+        self.opening: Final = threading.Lock()  # held while a reader is opened
         self._wake_up = WakeUp()
         self._updates: dict[object, list[Any] | _Watch] = {}  # to be sent, by subject
         self._sent = self._promised = 0  # messages; so many were announced to the client by answers

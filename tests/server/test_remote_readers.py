@@ -9,12 +9,16 @@ from typing import TYPE_CHECKING, Final
 import pytest
 from pyarrow import flight
 
+import penstock
 from penstock.client import RemoteStore
+from penstock.client._membership import RemoteMembership
 from penstock.embedded import open_store
-from penstock.errors import DataTruncated, ReaderOffline, StoreUnreachable
+from penstock.errors import DataTruncated, ReaderInUse, ReaderOffline, StoreUnreachable
+from penstock.server._service import FlightService
 from penstock.stream.group._coordinator import REMOTE_READERS_AWAITED_S
 from penstock.testing import ManualClock
 from penstock.wire.operations import readers
+from tests.server.apart import eventually
 from tests.stream.group.test_groups import put, rest, take
 from tests.stream.wire_harness import served
 
@@ -240,3 +244,33 @@ def test_a_place_where_nobody_can_be_is_not_believed(
     places = [(STREAM, 1, place), (STREAM, 7, 0), ("x", 0, 0)]
     one.store.connection.call(readers.OpenReader("g", "r2", epoch, places))
     assert world.store.catalog.group("g").readers["r2"] == before
+
+
+def test_a_reader_whose_opening_was_given_up_and_carried_out_later_is_not_in_its_own_way(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A read gives up waiting for a slow server, which opens the reader all the same; the next read is the same one."""
+    monkeypatch.setattr(RemoteMembership, "report_if_due", lambda _: None)  # only the read opens it again
+    with open_store("memory:") as store:
+        store.create_stream(STREAM)
+        store.create_reader_group("group", [STREAM])
+        service = FlightService(store, "grpc://127.0.0.1:0")
+        with penstock.connect(f"penstock://127.0.0.1:{service.port}") as far:
+            assert isinstance(far, RemoteStore)
+            with far.reader_group("group").reader("reader") as reader, far.writer(STREAM) as writer:
+                writer.write_event(b"a").result()
+                assert reader.read_next_event(timeout=SECONDS_MAX) is not None
+                with store.catalog.lock:
+                    far.connection.channel.hang_up()
+                    assert reader.read_next_event(timeout=0.1) is None  # there is no other session yet
+                session = far.connection.channel.id
+                with store.catalog.lock:
+                    assert reader.read_next_event(timeout=0.1) is None
+                eventually(lambda: bool(service._sessions[session]._open))  # it is carried out
+                writer.write_event(b"b").result()
+                event = reader.read_next_event(timeout=SECONDS_MAX)
+                assert event is not None
+                assert event.event == b"b"
+                with pytest.raises(ReaderInUse):
+                    far.reader_group("group").reader("reader")
+        service.shutdown()

@@ -12,12 +12,16 @@ class _OfReader(Operation):
 
 @declare("reader.open", "consume", "group", repeats=True)
 class OpenReader(Operation):
-    """Join a group; a reader that was a member before sends the epoch of the group, and where it was."""
+    """Join a group; a reader that was a member before sends the epoch of the group, and where it was.
+
+    By its ``token``, which only its client knows, the server recognises a reader that it has opened already.
+    """
 
     group: GroupName
     reader_id: Name
     epoch: Number | None = None
     places: Places = msgspec.field(default_factory=list)
+    token: Name | None = None
 
 
 @declare("reader.finished", "read", "group", repeats=True)
