@@ -66,7 +66,7 @@ class Handle:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Close."""
+        """Close the handle, also after an exception."""
         self.close()
 
 

@@ -74,7 +74,7 @@ class ServerFinder:
         return reason_in_words(reason, host=self._host, port=self._port, tls=self._is_tls, tls_ca=self._tls_ca)
 
     def close(self) -> None:
-        """Nothing: the server stays."""
+        """Do nothing: the server belongs to others."""
 
 
 class _Identification(flight.ClientMiddlewareFactory):  # type: ignore[misc]
@@ -85,7 +85,7 @@ class _Identification(flight.ClientMiddlewareFactory):  # type: ignore[misc]
         self._authorization = authorization
 
     def start_call(self, info: flight.CallInfo) -> flight.ClientMiddleware:
-        """Say it."""
+        """Return the middleware that sends the credentials."""
         del info
         return _Header(self._authorization)
 
@@ -96,7 +96,7 @@ class _Header(flight.ClientMiddleware):  # type: ignore[misc]
         self._authorization = authorization
 
     def sending_headers(self) -> dict[str, str]:
-        """Return what is sent."""
+        """Return the ``Authorization`` header."""
         return {"authorization": self._authorization}
 
 

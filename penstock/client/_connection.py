@@ -402,7 +402,7 @@ class translated:  # noqa: N801 - reads like a word in a with statement
         self._channel = channel
 
     def __enter__(self) -> None:
-        """Nothing."""
+        """Do nothing: errors are translated at the end of the block."""
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         """Raise another error in place of one of Flight's."""

@@ -167,7 +167,7 @@ class RemoteSegment:
             self._watchers = [*self._watchers, wake_up]
 
     def unwatch(self, wake_up: WakeUp) -> None:
-        """Notify it no more."""
+        """Stop notifying the wake-up; the last one ends the notifications of the server."""
         with self._lock:
             known, self._watchers = self._watchers, [one for one in self._watchers if one is not wake_up]
         if len(self._watchers) < len(known):
@@ -208,7 +208,7 @@ def _block_of(batch: pa.RecordBatch | None) -> _Stored:
 
 
 def _nothing() -> None:
-    """Do nothing."""
+    """Do nothing: the segment is not watched."""
 
 
 class RemoteTimes:

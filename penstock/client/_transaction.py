@@ -297,7 +297,7 @@ class _OutgoingEvent:
         return self
 
     def result(self) -> int:
-        """Return at once."""
+        """Return at once: the chunk was sent, and the commit makes it durable."""
         return 0
 
     def finish(self, write: LargeWrite, output: EventOutputStream) -> None:
@@ -309,7 +309,7 @@ class _OutgoingEvent:
         self._transaction.add_output(self.number, output)
 
     def abort(self, output: EventOutputStream | None = None) -> None:
-        """Drop the event."""
+        """Drop the event; the transaction can still be committed."""
         del output
         self._transaction.add_output(0, None)
         if self._number is not None:

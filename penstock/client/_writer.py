@@ -338,7 +338,7 @@ class _LargeLogs:
 
     @property
     def name(self) -> str:
-        """Its name."""
+        """The name of the upload, for messages."""
         return f"upload {self._upload}"
 
     def submit(self, *data: Bytes) -> _Done:
@@ -371,7 +371,7 @@ class _LargeLogs:
         """Leave the log to the server, which deletes it with the session."""
 
     def drop(self) -> None:
-        """Delete the log."""
+        """Delete the chunks on the server; without a connection they are deleted with the session."""
         channel, self._channel = self._channel, None
         if channel is not None and not channel.is_lost:
             with suppress(ConnectionLost):  # then it is deleted with the session
@@ -380,7 +380,7 @@ class _LargeLogs:
 
 class _Done:
     def result(self) -> int:
-        """Return at once."""
+        """Return at once: the chunk was sent, and the commit makes it durable."""
         return 0
 
 

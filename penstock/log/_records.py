@@ -49,7 +49,7 @@ class Chain(msgspec.Struct, tag="chain", array_like=True, frozen=True):
 
 
 class Init(msgspec.Struct, tag="init", array_like=True, frozen=True):
-    """A new log."""
+    """A log is created, with its first plog and the id of the next."""
 
     log: str
     plog: str
@@ -58,7 +58,7 @@ class Init(msgspec.Struct, tag="init", array_like=True, frozen=True):
 
 
 class Incremental(msgspec.Struct, tag="incremental", array_like=True, frozen=True):
-    """A switch to a new plog."""
+    """A log goes on in a new plog; the old one is sealed."""
 
     log: str
     sealed: str

@@ -115,7 +115,7 @@ class HttpServer:
         self.port: Final[int] = self._socket.getsockname()[1]
 
     def start(self, app: Starlette) -> None:
-        """Serve everybody who waits, and who comes."""
+        """Start serving."""
         server = uvicorn.Server(self._settings(app))
         thread = threading.Thread(target=server.run, args=([self._socket],), name="penstock-http")
         watch = None if self._certificate is None else self._connections.watch(self.port, Limits.of(self._config))

@@ -1,9 +1,9 @@
 """The connections of the HTTP port: how long each may take, and which one is closed when there are too many.
 
 Settings of uvicorn bound the size of a head, the time between two requests and that of the shutdown. None bounds how
-long a head may take, or a whole request: a body may come without end, and an answer that nobody reads is never sent.
+long a head may take, or a whole request: a body may come without end, and an answer that is not read is never sent.
 Its limit of connections (``limit_concurrency``) refuses the newest request, so sockets that send nothing would keep
-everybody out; here the connection that has been silent for longest is closed first, and then the one with the oldest
+all others out; here the connection that has been silent for longest is closed first, and then the one with the oldest
 request.
 """
 
@@ -58,7 +58,7 @@ class ConnectionTable:
             next(others, connection).abort()
 
     def __len__(self) -> int:
-        """How many there are."""
+        """Return the number of open connections."""
         return len(self.silent) + len(self.busy)
 
 

@@ -1,6 +1,6 @@
 """The order in which passwords are checked, and what it costs an address to send wrong ones.
 
-A check takes 64 MiB and a tenth of a second, so two run at a time, whoever asks. The others wait, and addresses take
+A check takes 64 MiB and a tenth of a second, so two run at a time, for all clients. The others wait, and addresses take
 turns: an address from which a flood comes delays another by a check or two. Of one address, connections on which no
 login has failed take turns with those on which one has; and a user that has logged in from there before has a turn of
 its own. Of those that wait for the same turns, the newest and the oldest alternate: a user that comes behind many

@@ -73,7 +73,7 @@ class _Anonymous:
     name: Final = "anonymous"
 
     def may(self, permission: Permission, stream: str) -> bool:
-        """Permit everything."""
+        """Permit every call: there are no users to tell apart."""
         del permission, stream
         return True
 
@@ -89,7 +89,7 @@ class AuthMiddleware(flight.ServerMiddlewareFactory):  # type: ignore[misc]
         self._guard = guard
 
     def start_call(self, info: flight.CallInfo, headers: Mapping[str, list[str]]) -> flight.ServerMiddleware:
-        """Keep the header."""
+        """Return the caller, with the ``Authorization`` header that it sent."""
         del info
         return _Caller(self._guard, next(iter(headers.get("authorization", [])), None))
 

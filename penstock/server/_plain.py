@@ -52,7 +52,7 @@ def flights(store: Engine, principal: Principal) -> Iterator[flight.FlightInfo]:
 
 
 def flight_of(store: Engine, principal: Principal, name: str) -> flight.FlightInfo:
-    """Return one stream."""
+    """Return the Flight description of one stream."""
     check_stream(principal, "read", name)
     return _info(name, store.stream(name).size_bytes)
 

@@ -68,7 +68,7 @@ class Quota:
             self._users[user] += 1
 
     def give(self, user: str | None) -> None:
-        """Give one back."""
+        """Release one thing that a user had taken."""
         with self._lock:
             assert self._users[user] > 0, "what is given back was taken"
             self._total -= 1

@@ -50,7 +50,7 @@ class DataPlane(Protocol):
         """Return the limit and the use of each kind of thing that is limited."""
 
     def shutdown(self) -> None:
-        """Serve no more."""
+        """End the sessions and close the connections and the port."""
 
 
 def run(config: Config, *, ready: Callable[[Server], object] = lambda _: None) -> None:

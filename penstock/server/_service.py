@@ -409,10 +409,10 @@ class _all_errors_sent:  # noqa: N801 - as the next one
     """Send Penstock's errors as they are; of others send nothing that shows the inside of the server."""
 
     def __enter__(self) -> None:
-        """Nothing."""
+        """Do nothing: errors are translated at the end of the block."""
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        """Wrap it up."""
+        """Raise every error as one of Flight's; log what is not Penstock's."""
         if not isinstance(error, Exception) or isinstance(error, flight.FlightError):
             return
         if isinstance(error, PenstockError):
@@ -431,10 +431,10 @@ class _errors_sent:  # noqa: N801 - reads like a word in a with statement
         self._session = session
 
     def __enter__(self) -> None:
-        """Nothing."""
+        """Do nothing: errors are translated at the end of the block."""
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        """Wrap it up."""
+        """Raise an error of Penstock as one of Flight's."""
         if isinstance(error, PenstockError):
             if self._session is not None and self._session.is_over:
                 raise SessionOver("the session is over") from error

@@ -74,7 +74,7 @@ class ClientWriter:
 
     @property
     def is_sound(self) -> bool:
-        """Whether it still writes."""
+        """Whether no error has ended the writer."""
         return self._trouble is None
 
     # What the client calls
@@ -288,7 +288,7 @@ class LargeUpload:
         self._end: tuple[StreamBlockHeader, bytes, float] | None = None  # what came with the commit
 
     def write(self, data: bytes) -> None:
-        """Take bytes."""
+        """Append bytes to the event."""
         self._output.write(data)
         self.writer.note_activity()
 

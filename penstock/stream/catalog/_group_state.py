@@ -68,7 +68,7 @@ def nested(places: Mapping[Key, int], streams: Iterable[str] = ()) -> Places:
 
 
 class GroupState:
-    """One reader group."""
+    """The streams, readers and positions of one reader group, as the catalog records them."""
 
     def __init__(self, created: GroupCreated) -> None:
         self.name, self.owner = created.group, created.owner

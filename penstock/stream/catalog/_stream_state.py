@@ -112,7 +112,7 @@ class Succession(NamedTuple):
 
 
 class StreamState:
-    """One stream."""
+    """The segments, configuration, head and consumers of one stream, as the catalog records them."""
 
     def __init__(self, created: StreamCreated) -> None:
         self.name, self.uid, self.config, self.owner = created.stream, created.uid, created.config, created.owner

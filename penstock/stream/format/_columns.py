@@ -280,11 +280,11 @@ class _Cutter:
         self.left = view
 
     def words(self, count: int) -> npt.NDArray[np.int64]:
-        """Take words."""
+        """Take ``count`` length words off the front."""
         return np.frombuffer(self.bytes(_WORD * count), ">u4").astype(np.int64)
 
     def bytes(self, size: int) -> memoryview:
-        """Take bytes."""
+        """Take ``size`` bytes off the front; ``ValueError`` if there are fewer."""
         if size > len(self.left):
             raise ValueError("the lengths of its columns exceed the size of the block")
         taken, self.left = self.left[:size], self.left[size:]

@@ -44,7 +44,7 @@ class GroupCreated(msgspec.Struct, tag="group", array_like=True, frozen=True):
 
 
 class GroupDeleted(msgspec.Struct, tag="group-deleted", array_like=True, frozen=True):
-    """The group is gone."""
+    """A reader group is deleted."""
 
     group: str
 

@@ -55,7 +55,7 @@ class StreamCreated(msgspec.Struct, tag="created", array_like=True, frozen=True)
 
 
 class StreamUpdated(msgspec.Struct, tag="updated", array_like=True, frozen=True):
-    """Another configuration."""
+    """The configuration of a stream is replaced."""
 
     stream: str
     config: StreamConfig
@@ -91,7 +91,7 @@ class StreamTruncated(msgspec.Struct, tag="truncated", array_like=True, frozen=T
 
 
 class StreamDeleted(msgspec.Struct, tag="deleted", array_like=True, frozen=True):
-    """The stream is gone."""
+    """A stream is deleted, with its segments."""
 
     stream: str
 

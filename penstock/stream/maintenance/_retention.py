@@ -7,9 +7,9 @@ once if they hang together. The plog that takes events stays; so that it never h
 to be kept, and where things are kept by time another takes its place soon enough.
 
 A plog is as old as the last block in it. Finding that out is one read, so it is done for few of them: for the first
-that could go, for one twice as far, and so on, and then between the last two. A pass that finds nothing to do has read
-once a segment. Where the clock was set back, a plog may go a little early or late; one that is from the future does not
-keep what comes before it, or after it.
+that could go, for one twice as far, and so on, and then between the last two. A maintenance run that finds
+nothing to do has read once a segment. Where the clock was set back, a plog may go a little early or late; one that is
+from the future does not keep what comes before it, or after it.
 """
 
 from __future__ import annotations

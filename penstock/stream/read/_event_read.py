@@ -94,14 +94,14 @@ class Milestone:
         self.checkpoint, self._position = checkpoint, position
 
     def key(self, _: int) -> None:
-        """There is no event."""
+        """None: a checkpoint has no key."""
 
     def headers(self, _: int) -> Headers:
-        """There is no event."""
+        """Return no headers: a checkpoint has none."""
         return ()
 
     def pointer(self, _: int) -> None:
-        """There is no event."""
+        """None: a checkpoint is not an event that could be fetched."""
 
     def position(self, _: int) -> Position:
         """Return where the reader was."""
@@ -125,7 +125,7 @@ class Page:
 
     @property
     def index(self) -> int:
-        """Which event comes next."""
+        """The index in the block of the event that comes next."""
         return self.stop - length_hint(self.indexes)
 
     def reads(self, deserialize: Callable[[bytes], Any] | None) -> Iterator[EventRead]:

@@ -40,7 +40,7 @@ class Member(Protocol):
 
     @property
     def error(self) -> PenstockError | None:
-        """Why it reads no more."""
+        """The reason why the reader has ended; None while it reads."""
 
     def attend(self) -> None:
         """Look at the group before the next event."""
@@ -73,7 +73,7 @@ class Membership(Protocol):
 
     @property
     def streams(self) -> tuple[str, ...]:
-        """What the group reads."""
+        """The streams that the group reads."""
 
     def sync(self, places: Mapping[Key, int], *, told: str | None, passing: bool) -> Assignment | None:
         """Come to a checkpoint that the reader has returned, or passes by; give and take segments.

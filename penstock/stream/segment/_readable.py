@@ -84,7 +84,7 @@ class ReadableSegment(Protocol):
         """Notify the wake-up whenever there is something new."""
 
     def unwatch(self, wake_up: WakeUp) -> None:
-        """Notify it no more."""
+        """Stop notifying the wake-up."""
 
 
 class Times(Protocol):

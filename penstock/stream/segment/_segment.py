@@ -50,7 +50,7 @@ class PendingBlock(msgspec.Struct, eq=False):
 
     @property
     def end(self) -> int:
-        """Where it ends."""
+        """The offset behind the block."""
         return self.pending.end
 
     def wait(self) -> int:
@@ -440,7 +440,7 @@ class Segment:
             self._watchers = [*self._watchers, wake_up]
 
     def unwatch(self, wake_up: WakeUp) -> None:
-        """Notify it no more."""
+        """Stop notifying the wake-up."""
         with self._lock:
             self._watchers = [one for one in self._watchers if one is not wake_up]
 

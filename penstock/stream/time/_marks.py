@@ -92,7 +92,7 @@ def check_mark(known: WriterMark | None, new: WriterMark) -> MarkStatus:
 
 
 class Verdict(NamedTuple):
-    """What a pass finds: writers that are not waited for, and the marks that give the next watermark its times.
+    """What a maintenance run finds: writers that are not waited for, and the marks that time the next watermark.
 
     There is to be no watermark if there are none of the latter.
     """
@@ -126,8 +126,8 @@ def times_of(marks: Collection[WriterMark]) -> tuple[int, int]:
 def bound_of(stream: StreamState, marks: Iterable[WriterMark], last: Offsets | None) -> dict[int, int]:
     """Return a cut of the stream that is behind all the marks, behind the ``last`` watermark, and not before the head.
 
-    It is the least there is, but where a segment that is needed to make it a cut was not named by anybody: that one is
-    passed by as far as it must be, and not at all if it is new.
+    It is the least such cut, except where it needs a segment that no mark names: that segment is passed by as far as
+    necessary, and not at all if it is new.
     """
     positions = [*_highest(marks), stream.head, *([] if last is None else [last])]
     bound = least_upper_bound(stream.segments, positions)
@@ -235,7 +235,7 @@ def _by_range(segments: Segments, numbers: Collection[int]) -> list[SegmentState
 def place_in(segments: Segments, segment: int, cut: Offsets) -> int | None:
     """Return from which offset of a segment on events lie behind a cut; None if none of them does.
 
-    Nor does any, as far as anybody knows, of a segment that is not there any more.
+    None is also returned for a segment that is not there any more.
     """
     if segment in cut:
         return cut[segment]

@@ -220,7 +220,7 @@ class Commits:
             segment = self._segments.get(newest.stream, newest.segment)
             is_there = segment.has_block(writer_hash(newest.transaction), end=newest.end)
         except PenstockError as error:
-            _logger.warning("nobody knows whether transaction %s was committed: %s", newest.transaction, error)
+            _logger.warning("the outcome of transaction %s is unknown: %s", newest.transaction, error)
         else:
             if not is_there:
                 self._catalog.commit(Uncommitted(newest.stream, newest.transaction))

@@ -57,17 +57,17 @@ class _NotOpen:
         self._refuse()
 
     def write_event(self, event: object, key: str | bytes | None = None, *, headers: object = None) -> None:
-        """Refuse."""
+        """Refuse: no event can be added."""
         del event, key, headers
         self._refuse()
 
     def write_batch(self, events: object, keys: object = None, headers: object = None) -> None:
-        """Refuse."""
+        """Refuse: no event can be added."""
         del events, keys, headers
         self._refuse()
 
     def begin_write_event(self, key: str | bytes | None = None, *, headers: object = None) -> NoReturn:
-        """Refuse."""
+        """Refuse: no event can be added."""
         del key, headers
         self._refuse()
 
@@ -84,11 +84,11 @@ class EndedTransaction(_NotOpen):
         raise TransactionEnded(self.id, reason=self._why)
 
     def prepare(self) -> None:
-        """Refuse."""
+        """Refuse: the outcome is final."""
         self._refuse()
 
     def commit(self, timestamp: int | None = None) -> None:
-        """Refuse."""
+        """Refuse: the outcome is final."""
         del timestamp
         self._refuse()
 

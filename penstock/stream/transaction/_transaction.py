@@ -2,8 +2,8 @@
 
 What a small transaction writes waits in memory. Once that is more than fits into a block, and for large events, it goes
 into logs of the transaction, several for each key range that was a segment when it began. Committing is a matter of
-``_commits``. A transaction has a lease: if nobody pings it, it is aborted. It also ends when its
-store does, unless it is prepared: see ``_transactions``.
+``_commits``. A transaction has a lease: without a ping it is aborted when the lease ends. It also ends when its store
+does, unless it is prepared: see ``_transactions``.
 """
 
 from __future__ import annotations
@@ -229,8 +229,8 @@ class LocalTransaction:
     def prepare(self) -> None:
         """Prepare the commit: the transaction outlives this process and the store's owner, and takes no more events.
 
-        Anybody may do that who has its id, alone or with others (:meth:`TransactionalWriter.commit_all`). Its lease
-        begins anew, for the last time. Preparing again does nothing.
+        Every process that has its id may commit it, alone or with others (:meth:`TransactionalWriter.commit_all`).
+        Its lease begins anew, for the last time. Preparing again does nothing.
         """
         with self._lock:
             if self._prepared is not None:
