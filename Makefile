@@ -44,7 +44,7 @@ fuzz: $(ATHERIS) ## Feed every decoder with hostile bytes (until stopped; FUZZ_I
 $(ATHERIS): $(READY)
 	@$(BIN)/python -m pip install -qq --disable-pip-version-check --upgrade --constraint constraints.txt --target $(FUZZ) atheris
 
-explore: $(READY) ## Try every crash point and thousands of random lives (hours; PENSTOCK_LIVES=100 bounds the lives)
+explore: $(READY) ## Try every crash point and thousands of random histories (hours; PENSTOCK_LIVES=100 bounds them)
 	@PENSTOCK_EXPLORE=1 $(BIN)/pytest -q -n 2 -o faulthandler_timeout=0 tests/explore $(EXPLORED)
 
 lint: $(READY) ## Run ruff, mypy and import-linter

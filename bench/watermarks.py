@@ -59,7 +59,8 @@ def one_pass(folder: Path) -> Iterator[Figure]:
             raise AssertionError("a pass wrote no watermark")
     seconds = statistics.median(times[1:])
     what = (
-        f"a second against a pass over {WRITERS:,} writers and {SEGMENTS:,} segments, all marks new and put on record"
+        f"a second against a maintenance run over {WRITERS:,} writers and {SEGMENTS:,} segments, "
+        "all marks new and put on record"
     )
     yield Figure(what, 1 / seconds, 1.0, {"s": seconds})
 
