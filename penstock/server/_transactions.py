@@ -94,13 +94,8 @@ def status(session: Session, transaction: str) -> str:
 
 
 def write(session: Session, transaction: str, events: list[bytes], keys: list[Any], headers: list[Any]) -> None:
-    """Add events."""
-    if not len(events) == len(keys) == len(headers):
-        raise BadArgument("a key and headers, or None, belong to each event")
-    attributes = list(map(Attributes.of, keys, headers))  # first: all of the events are added, or none
-    one = _open(session, transaction)
-    for event, (key, pairs) in zip(events, attributes, strict=True):
-        one.write_event(event, key, headers=pairs)
+    """Add events, all of them or none: if one cannot be added, the transaction is aborted."""
+    _open(session, transaction).write_batch(events, keys, headers)
 
 
 def write_batch(  # noqa: PLR0917 - as they are sent

@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from penstock.client import RemoteStore, ServerFinder
-from penstock.errors import BadArgument, EventAborted, EventClosed, PenstockError
+from penstock.errors import BadArgument, EventAborted, EventClosed, PenstockError, TransactionEnded
 from penstock.server._service import FlightService
 from penstock.stream.format import EXTENT, StreamBlockHeader
 from penstock.stream.segment import writer_hash
@@ -187,3 +187,19 @@ def test_a_part_of_what_a_transaction_was_sent_is_not_added(store: Engine, clien
     call(transactions.WriteEvents(transaction, [b"good"], [None], [None]))
     call(transactions.Commit(transaction, None, []))
     assert events_of(store) == [b"good"]
+
+
+def test_events_of_any_size_that_cannot_all_be_added_leave_nothing(
+    store: Engine, client: RemoteStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The client does not know which of them are there, so a commit would leave out some that it has written."""
+    monkeypatch.setattr("penstock.stream.transaction._transaction_logs.LOGS_MAX", 3)
+    call = client.connection.call
+    uid = call(transactions.OpenTransactions(STREAM, None))
+    transaction = call(transactions.BeginTransaction(STREAM, uid, None, 100.0))
+    events = [b"first", *[bytes(1100 << 10)] * 3]
+    with pytest.raises(PenstockError):
+        call(transactions.WriteEvents(transaction, events, [None] * 4, [None] * 4))
+    with pytest.raises(TransactionEnded, match="a batch could not be added"):
+        call(transactions.Commit(transaction, None, []))
+    assert events_of(store) == []
