@@ -1,6 +1,7 @@
 """Frozen values that every layer shares."""
 
 from penstock.model._checks import (
+    NAME_SIZE_MAX,
     NUMBER_MAX,
     as_list,
     check_kind,
@@ -11,6 +12,7 @@ from penstock.model._checks import (
     check_stream_name,
     check_timeout,
     check_whole,
+    is_encodable,
     shown,
 )
 from penstock.model._config import (
@@ -47,6 +49,7 @@ from penstock.model._places import (
 )
 
 __all__ = [
+    "NAME_SIZE_MAX",
     "NUMBER_MAX",
     "SEGMENTS_MAX",
     "TIME_MAX",
@@ -85,5 +88,6 @@ __all__ = [
     "check_time",
     "check_timeout",
     "check_whole",
+    "is_encodable",
     "shown",
 ]

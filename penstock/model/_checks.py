@@ -15,6 +15,7 @@ from typing import Final, TypeVar
 from penstock.errors import BadArgument
 
 __all__ = [
+    "NAME_SIZE_MAX",
     "NUMBER_MAX",
     "as_list",
     "check_kind",
@@ -25,11 +26,13 @@ __all__ = [
     "check_stream_name",
     "check_timeout",
     "check_whole",
+    "is_encodable",
     "shown",
 ]
 
 T = TypeVar("T")
 NUMBER_MAX: Final = (1 << 63) - 1
+NAME_SIZE_MAX: Final = 511  # a scope and a name, of 255 each
 _SHOWN_MAX: Final = 200
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,254}")
 _FORM: Final = "1 to 255 letters, digits, '.', '_' and '-', a letter or a digit first"
@@ -42,6 +45,11 @@ def shown(value: object) -> str:
     except Exception:  # noqa: BLE001 - an int of too many digits has no repr, and neither need a caller's object
         text = f"<{type(value).__name__}>"
     return text if len(text) <= _SHOWN_MAX else f"{text[:_SHOWN_MAX]}..."
+
+
+def is_encodable(text: str) -> bool:
+    """Whether a text can be stored and sent: half a surrogate pair cannot."""
+    return text.isascii() or not any("\ud800" <= letter <= "\udfff" for letter in text)
 
 
 def check_whole(argument: str, number: object, *, least: int = 0, most: int = NUMBER_MAX) -> None:

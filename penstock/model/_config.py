@@ -12,7 +12,7 @@ from typing import Annotated, Final, Literal
 import msgspec
 
 from penstock.errors import BadArgument
-from penstock.model._checks import check_kind, check_positive, check_whole, shown
+from penstock.model._checks import check_kind, check_positive, check_whole, is_encodable, shown
 from penstock.model._places import StreamCut  # noqa: TC001
 
 __all__ = [
@@ -128,7 +128,7 @@ def _check_tags(tags: object) -> None:
 
 
 def _is_tag(tag: object) -> bool:
-    return type(tag) is str and 0 < len(tag) <= _TAG_SIZE_MAX and not any("\ud800" <= c <= "\udfff" for c in tag)
+    return type(tag) is str and 0 < len(tag) <= _TAG_SIZE_MAX and is_encodable(tag)
 
 
 def _check_rate(scaling: ByEventRate | ByDataRate) -> None:

@@ -14,7 +14,15 @@ from typing import TYPE_CHECKING, Annotated, Final, Literal, TypeGuard
 import msgspec
 
 from penstock.errors import BadArgument
-from penstock.model._checks import NUMBER_MAX, check_kind, check_name, check_stream_name, check_whole, shown
+from penstock.model._checks import (
+    NAME_SIZE_MAX,
+    NUMBER_MAX,
+    check_kind,
+    check_name,
+    check_stream_name,
+    check_whole,
+    shown,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -39,7 +47,7 @@ __all__ = [
 
 _UID: Final = re.compile(r"[0-9a-f]{32}")
 UID_SIZE: Final = 16
-_StreamName = Annotated[str, msgspec.Meta(max_length=511)]  # as decoded: a scope and a name, of 255 each
+_StreamName = Annotated[str, msgspec.Meta(max_length=NAME_SIZE_MAX)]
 _PLACE: Final = re.compile(r"([0-9]{1,18})@([0-9]{1,18})")
 TIME_MAX: Final = 253_402_300_799_999  # the end of the year 9999: a later time was given in other units
 _SECONDS: Final = range(10**9, 10**11)  # seconds from 2001 on; as milliseconds they lie in the years 1970 to 1973

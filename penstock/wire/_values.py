@@ -145,16 +145,11 @@ def _as_sent(value: object) -> object:
 
 
 def _as_plain(value: object) -> object:
-    if isinstance(value, str) and not _is_text(value):
+    if isinstance(value, str) and not model.is_encodable(value):
         return _unfit(value)
     if isinstance(value, int) and not -(1 << 63) <= value < 1 << 64:
         return _unfit(value)
     return float(value) if isinstance(value, float) else value  # numpy's, too
-
-
-def _is_text(value: str) -> bool:
-    """Whether a text can be written down: half a surrogate pair cannot."""
-    return value.isascii() or not any("\ud800" <= one <= "\udfff" for one in value)
 
 
 def _unfit(value: object) -> msgspec.msgpack.Ext:

@@ -148,7 +148,7 @@ class Catalog:
         with self.lock:
             for record in records:
                 self.admit(record)
-            self._write(list(records), durable=durable)
+            self._write(list(records), encode_checked(records), durable=durable)
             self._take_in(*records)
 
     @uninterrupted
@@ -157,7 +157,7 @@ class Catalog:
         with self.lock:
             if not isinstance(self._failed, DiskFailed):
                 try:
-                    self._write(list(records), durable=durable)
+                    self._write(list(records), encode_checked(records), durable=durable)
                 except DiskFailed as error:
                     _logger.warning("readers go on, and their positions are not kept: %s", error)
             self._take_in(*records)
@@ -173,7 +173,7 @@ class Catalog:
         What the caller submits to the journal afterwards is durable only if the record is.
         """
         with self.lock:
-            pending = self._write([record], durable=False, certain=True)
+            pending = self._write([record], encode_checked([record]), durable=False, certain=True)
             assert pending is not None
             return pending
 
@@ -183,13 +183,14 @@ class Catalog:
         Return when it is durable if it was submitted before; otherwise it may be forgotten in a crash.
         """
         with self.lock:
-            encode_checked([record])
+            records = [record] if pending is None else []
+            data = encode_checked(records)
             self._state.apply(record)
             try:
-                self._write([record] if pending is None else [], durable=pending is not None)
+                self._write(records, data, durable=pending is not None)
             except PenstockError:
-                if pending is None:
-                    self._owed.append([record])
+                if records:
+                    self._owed.append(records)
             else:
                 self._try_snapshot()
 
@@ -204,13 +205,15 @@ class Catalog:
         if self._owed:
             self.commit()
 
-    def _write(self, records: list[Record], *, durable: bool, certain: bool = False) -> PendingLogAppend | None:
+    def _write(
+        self, records: list[Record], data: bytes, *, durable: bool, certain: bool = False
+    ) -> PendingLogAppend | None:
         """Append the records as one, behind those that are owed; where the disk is full, they are not kept.
 
-        Return when they are durable or, with ``certain``, when no full disk can keep them from being.
+        ``data`` is the records encoded. Return when they are durable or, with ``certain``, when no full disk can keep
+        them from being.
         """
         self._check()
-        data = encode_checked(records)
         try:
             while self._owed:
                 self._append(self._owed[0], encode_records(self._owed[0]))

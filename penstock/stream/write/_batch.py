@@ -36,7 +36,6 @@ __all__ = [
     "EventRows",
     "around_large",
     "array_data",
-    "array_ends",
     "array_lengths",
     "array_of",
     "as_array",
@@ -220,13 +219,6 @@ def cut_points(ends: npt.NDArray[np.int64], *, size: int) -> list[int]:
         begin = int(ends[first - 1]) if first else 0
         cuts.append(max(first + 1, int(np.searchsorted(ends, begin + size, side="right"))))
     return cuts
-
-
-def array_ends(array: pa.BinaryArray) -> npt.NDArray[np.int64]:
-    """Return where each event ends, counted from the first byte of the first."""
-    bounds = _bounds(array)
-    ends: npt.NDArray[np.int64] = bounds[1:].astype(np.int64) - bounds[0]
-    return ends
 
 
 def array_lengths(array: pa.BinaryArray) -> npt.NDArray[np.int32]:

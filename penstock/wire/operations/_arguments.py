@@ -8,7 +8,16 @@ from typing import Annotated, Any, Final, Literal
 import msgspec
 from msgspec import Meta
 
-from penstock.model import NUMBER_MAX, SEGMENTS_MAX, TIME_MAX, Checkpoint, EventPointer, Position, StreamCut
+from penstock.model import (
+    NAME_SIZE_MAX,
+    NUMBER_MAX,
+    SEGMENTS_MAX,
+    TIME_MAX,
+    Checkpoint,
+    EventPointer,
+    Position,
+    StreamCut,
+)
 from penstock.model import StreamConfig as Config
 from penstock.stream.format import BLOCK_HEADER_SIZE
 from penstock.wire._access_probe import CHALLENGE_SIZE
@@ -44,7 +53,6 @@ __all__ = [
     "as_group_place",
 ]
 
-NAME_SIZE_MAX: Final = 511  # a scope and a name, of 255 each
 _SECONDS_MAX: Final = 1e9
 _LIST_MAX: Final = 1_000_000  # segments of all streams of a group, transactions, blocks that are under way
 
