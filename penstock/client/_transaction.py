@@ -287,7 +287,7 @@ class _OutgoingEvent:
 
     @property
     def number(self) -> int:
-        """What the server calls it."""
+        """The number of the event on the server, once it was opened there."""
         assert self._number is not None, "it was opened"
         return self._number
 

@@ -260,7 +260,7 @@ class RemoteHost:
 
     @property
     def number(self) -> int:
-        """What the server calls the writer."""
+        """The number of the writer on the server."""
         return self._number
 
     def lost_again_and_again(self) -> StoreUnreachable:

@@ -29,7 +29,7 @@ _logger: Final = logging.getLogger("penstock.server")
 
 
 class Trouble(NamedTuple):
-    """Why the store cannot do its work: for everybody, and in detail for users who may read all streams."""
+    """Why the store cannot do its work: for all clients, and in detail for users who may read all streams."""
 
     kind: str
     detail: str

@@ -38,7 +38,7 @@ class ConnectionTable:
 
     @property
     def protocol(self) -> type[H11Protocol]:
-        """What uvicorn makes for each connection."""
+        """The factory that uvicorn calls for each new connection."""
         return cast("type[H11Protocol]", partial(_Connection, self))
 
     def watch(self, port: int, limits: Limits) -> ConnectionWatch:

@@ -62,7 +62,7 @@ class _StoreCollector(Collector):
         return []
 
     def collect(self) -> Iterable[Metric]:
-        """Look at the store."""
+        """Yield the metrics, computed from the state of the store now."""
         yield _gauge("penstock_healthy", "Whether the store can do its work.", {"": self._health.trouble() is None})
         troubles = dict.fromkeys(sorted(self._health.stream_troubles())[:NAMES_MAX], 1.0)
         yield _gauge("penstock_stream_trouble", "Maintenance of a stream failed.", troubles, label="stream")

@@ -101,12 +101,12 @@ class Server:
 
     @property
     def address(self) -> str:
-        """What ``penstock.connect`` takes."""
+        """The address of the server, for ``penstock.connect``."""
         return f"penstock://{_host(self._config)}:{self.port}"
 
     @property
     def http_address(self) -> str:
-        """Where health and metrics are."""
+        """The URL of health and metrics."""
         return f"{'https' if self._config.uses_tls else 'http'}://{_host(self._config)}:{self.http_port}"
 
     def __enter__(self) -> Self:

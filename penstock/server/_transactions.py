@@ -128,7 +128,7 @@ def begin_event(
 
 
 def write_chunk(session: Session, transaction: str, number: int, data: bytes) -> None:
-    """Take bytes of an event."""
+    """Append bytes to a large event of a transaction."""
     _event(session, transaction, number).output.write(data)
 
 
@@ -139,7 +139,7 @@ def end_event(session: Session, transaction: str, number: int) -> None:
 
 
 def drop_event(session: Session, transaction: str, number: int) -> None:
-    """Drop an event."""
+    """Drop a large event; the rest of the transaction stays."""
     _event(session, transaction, number).output.abort()
     session.drop(number)
 

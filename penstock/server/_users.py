@@ -111,7 +111,7 @@ class _Token(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class _Content(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What the file holds."""
+    """The content of ``users.json``."""
 
     format: Literal[1] = 1
     users: dict[str, _User] = {}

@@ -68,11 +68,11 @@ class ReadableSegment(Protocol):
 
     @property
     def where(self) -> str:
-        """Which segment, for messages."""
+        """The name of the segment, for messages."""
 
     @property
     def tail(self) -> int:
-        """How far it was acknowledged."""
+        """The offset up to which events are acknowledged."""
 
     def blocks(self, offset: int, *, end: int | None = None, size: int = READ_SIZE) -> Iterator[AnyBlock]:
         """Return the blocks from the one that holds ``offset`` on, as far as they were acknowledged.

@@ -45,7 +45,7 @@ __all__ = [
 
 
 class MarkStatus(Enum):
-    """What became of a mark."""
+    """The result of noting a mark."""
 
     SUCCESS = "success"
     INVALID_TIME = "invalid time"  # the writer noted a later one before

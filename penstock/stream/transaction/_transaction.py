@@ -86,7 +86,7 @@ class LocalTransaction:
 
     @property
     def why(self) -> str:
-        """Why it has ended, if it has."""
+        """The reason why the transaction has ended; empty while it is open."""
         return self._why
 
     @property

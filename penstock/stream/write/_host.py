@@ -118,7 +118,7 @@ class KnownWriter(Protocol):
 
     @property
     def is_sound(self) -> bool:
-        """Whether it still writes."""
+        """Whether no error has ended the writer."""
 
     @property
     def notes_time(self) -> bool:

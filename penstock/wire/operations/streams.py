@@ -53,7 +53,7 @@ class Info(_OfStream):
 
 @declare("update_stream", "admin", repeats=True)
 class Update(_OfStream):
-    """Give a stream another configuration."""
+    """Replace the configuration of a stream."""
 
     config: Settings
 
