@@ -8,10 +8,10 @@ import logging
 import time
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeVar
 from urllib.parse import unquote
 
-from penstock.errors import LoginsBusy, NotAuthenticated
+from penstock.errors import LoginsBusy, NotAuthenticated, ServerBusy, UsersCorrupt
 from penstock.ports import SystemClock
 from penstock.server._login_queue import Failures, LoginQueue, Origin
 
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Logins", "network_of"]
 
+T = TypeVar("T")
 _NOT_UNDERSTOOD: Final = "invalid Authorization header: send Basic with name and password, or Bearer with a token"
 _V6_NETWORK: Final = 64  # bits: the rest of an address is a host's own choice
 _logger: Final = logging.getLogger("penstock.server")
@@ -40,6 +41,7 @@ class Logins:
         self._users, self._sleep = users, sleep
         self._queue = LoginQueue()
         self._failures = Failures(clock or SystemClock())
+        self._damage: str | None = None  # of the file of users, which was logged
         self.refused = 0  # logins that were not checked, because too many waited
 
     @property
@@ -49,11 +51,27 @@ class Logins:
 
     def __call__(self, header: str | None, peer: str) -> Callable[[], User]:
         """Return a function that returns the user as it is at that moment; ``NotAuthenticated`` once it is not."""
-        return partial(self._users.current, self._log_in(header, peer, waits=True))
+        login = self._checked(partial(self._log_in, header, peer, waits=True))
+        return partial(self._checked, partial(self._users.current, login))
 
     def check(self, header: str | None, peer: str) -> User:
         """Return the user, without a wait after a failure: a network that has to wait is refused meanwhile."""
-        return self._users.current(self._log_in(header, peer, waits=False))
+        return self._checked(lambda: self._users.current(self._log_in(header, peer, waits=False)))
+
+    def _checked(self, check: Callable[[], T]) -> T:
+        """Return what a check returns; if the file of users is damaged, the log says where it is, and no client learns.
+
+        A client may try again, because an administrator can repair the file while the server runs.
+        """
+        try:
+            result = check()
+        except UsersCorrupt as error:
+            if self._damage != str(error):
+                _logger.warning("credentials cannot be checked", extra={"reason": str(error)})
+            self._damage = str(error)
+            raise ServerBusy("credentials cannot be checked now: ask an administrator to look at the log") from None
+        self._damage = None
+        return result
 
     def _log_in(self, header: str | None, peer: str, *, waits: bool) -> Login:
         name, secret = _credentials(header)

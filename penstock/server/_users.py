@@ -72,6 +72,19 @@ class Grant(msgspec.Struct, frozen=True, array_like=True, order=True):
     permission: Permission
     pattern: str
 
+    def __post_init__(self) -> None:
+        """Refuse what :meth:`covers` would take for something else, also in a file that was changed by hand."""
+        if self.permission not in get_args(Permission):
+            raise BadArgument(f"invalid permission {self.permission!r}: use read, consume, write or admin")
+        check_kind("pattern", self.pattern, str)
+        scope, _, name = self.pattern.partition("/")
+        if self.pattern != "*":
+            try:
+                check_stream_name(f"{scope}/all" if name == "*" else self.pattern)
+            except BadArgument:
+                advice = "use '*' for all streams, 'plant/*' for those of a scope, or the name of a stream"
+                raise BadArgument(f"invalid pattern {shown(self.pattern)}: {advice}") from None
+
     def covers(self, permission: Permission, stream: str) -> bool:
         """Whether it permits this; consuming a stream includes reading it, and administering it everything."""
         if self.permission not in _GRANTED_BY[permission]:
@@ -116,6 +129,11 @@ class _Content(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     format: Literal[1] = 1
     users: dict[str, _User] = {}
     tokens: dict[str, _Token] = {}
+
+    def __post_init__(self) -> None:
+        """Refuse names that no user can be given."""
+        for name in self.users:
+            check_name("user", name)
 
 
 class Login(NamedTuple):
@@ -257,12 +275,12 @@ class Users:
 
     def grant(self, name: str, permission: Permission, pattern: str) -> None:
         """Let a user read, consume, write or administer the streams that a pattern names; again, it changes nothing."""
-        one = _grant(permission, pattern)
+        one = Grant(permission, pattern)
         self._change(lambda old: _with_grants(old, name, lambda grants: {*grants, one}))
 
     def revoke(self, name: str, permission: Permission, pattern: str) -> None:
         """Take back what was granted in these very words; what was not changes nothing."""
-        one = _grant(permission, pattern)
+        one = Grant(permission, pattern)
         self._change(lambda old: _with_grants(old, name, lambda grants: {*grants} - {one}))
 
     def token(self, name: str, lifetime_s: float) -> str:
@@ -363,20 +381,6 @@ def _check_password(password: object) -> None:
     assert isinstance(password, str)
     if not password or len(password) > PASSWORD_SIZE_MAX:
         raise BadArgument(f"a password has 1 to {PASSWORD_SIZE_MAX} characters")
-
-
-def _grant(permission: Permission, pattern: str) -> Grant:
-    if permission not in get_args(Permission):
-        raise BadArgument(f"invalid permission {permission!r}: use read, consume, write or admin")
-    check_kind("pattern", pattern, str)
-    scope, _, name = pattern.partition("/")
-    if pattern != "*":
-        try:
-            check_stream_name(f"{scope}/all" if name == "*" else pattern)
-        except BadArgument:
-            advice = "use '*' for all streams, 'plant/*' for those of a scope, or the name of a stream"
-            raise BadArgument(f"invalid pattern {shown(pattern)}: {advice}") from None
-    return Grant(permission, pattern)
 
 
 def _check_known(content: _Content, name: str) -> None:

@@ -25,7 +25,7 @@ from penstock.server._login import Logins
 from penstock.server._login_queue import FAILURES_FREE
 from penstock.server._metrics import new_registry
 from penstock.server._tls import own_certificate
-from penstock.server._users import Users
+from penstock.server._users import USERS_FILE, Users
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -114,6 +114,18 @@ def test_metrics_are_for_who_may_read_all(serve: Callable[..., HttpServer], tmp_
     users.grant("anna", "read", "*")
     assert get(server, "/metrics", authorization=basic)[0] == 200
     assert get(server, "/metrics", authorization=f"Bearer {users.token('anna', 60)}")[0] == 200
+
+
+def test_a_damaged_file_of_users_is_503_and_shows_no_path(serve: Callable[..., HttpServer], tmp_path: Path) -> None:
+    """It was a server error, with a traceback in the log for every request."""
+    path = tmp_path / USERS_FILE
+    users = Users.open(path)
+    users.add("anna", "secret")
+    server = serve(users)
+    path.write_bytes(b"{nonsense")
+    status, text = get(server, "/metrics", Authorization="Basic YW5uYTpzZWNyZXQ=")
+    assert (status, str(tmp_path) in text) == (503, False)
+    assert "credentials cannot be checked now" in text
 
 
 def test_an_address_that_guesses_is_refused_for_a_while(

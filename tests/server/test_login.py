@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 import argon2
 import pytest
 
-from penstock.errors import LoginsBusy, NotAuthenticated, PenstockError
+from penstock.errors import LoginsBusy, NotAuthenticated, PenstockError, ServerBusy
 from penstock.server import _login_queue
 from penstock.server._login import Logins, network_of
 from penstock.server._login_queue import (
@@ -24,7 +24,7 @@ from penstock.server._login_queue import (
     LoginQueue,
     Origin,
 )
-from penstock.server._users import Users
+from penstock.server._users import USERS_FILE, Users
 from penstock.testing import ManualClock
 from tests.local.owners import wait_until
 
@@ -156,6 +156,29 @@ def test_a_login_that_succeeds_forgives_nothing(logins: Logins, waits: list[floa
         assert outcome(logins, basic(f"anna:{number}".encode())) == "NotAuthenticated"
         assert outcome(logins, basic(b"bert:secret")) == "bert"
     assert len(waits) == 2 * FAILURES_FREE
+
+
+def test_a_damaged_file_of_users_is_for_the_log_and_not_for_clients(
+    logins: Logins, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Unauthenticated clients learned where the store lies, and those of HTTP got a server error."""
+    path = tmp_path / USERS_FILE
+    good, header = path.read_bytes(), basic(b"bert:secret")
+    principal = logins(header, HERE)
+    path.write_bytes(b"{nonsense")
+    checks: list[Callable[[], object]] = [
+        principal,
+        lambda: logins(header, HERE),
+        lambda: logins.check(header, HERE),
+    ]
+    for check in checks:
+        with pytest.raises(ServerBusy, match="credentials cannot be checked now") as refused:
+            check()
+        assert str(tmp_path) not in str(refused.value)
+    logged = [record for record in caplog.records if record.getMessage() == "credentials cannot be checked"]
+    assert [str(path) in record.reason for record in logged] == [True], "once"  # type: ignore[attr-defined]
+    path.write_bytes(good)
+    assert principal().name == logins.check(header, HERE).name == "bert"
 
 
 def test_a_missing_header_is_no_failed_login(logins: Logins) -> None:

@@ -384,7 +384,22 @@ def test_file_of_format_1_is_understood_for_ever(path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["", "{", "[]", '{"format": 2}', '{"users": {"a": {}}}', '{"more": 1}', "\xff", '{"tokens": {"a": 1}}']
+    "text",
+    [
+        "",
+        "{",
+        "[]",
+        '{"format": 2}',
+        '{"users": {"a": {}}}',
+        '{"users": {"a b": {"password": ""}}}',
+        '{"users": {"a": {"password": "", "grants": [["read", "o*"]]}}}',
+        '{"users": {"a": {"password": "", "grants": [["read", "plant/r*"]]}}}',
+        '{"users": {"a": {"password": "", "grants": [["write", ""]]}}}',
+        '{"users": {"a": {"password": "", "grants": [["own", "*"]]}}}',
+        '{"more": 1}',
+        "\xff",
+        '{"tokens": {"a": 1}}',
+    ],
 )
 def test_damaged_file_is_an_error_that_names_it(users: Users, path: Path, text: str) -> None:
     """It must not look as if there were no users; nor is it written over."""
