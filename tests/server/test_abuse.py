@@ -170,7 +170,7 @@ def test_a_client_cannot_append_what_is_no_block(server: Server) -> None:
         tail = store.tail(STREAM)
         writer = store.writer(STREAM)
         header = StreamBlockHeader(
-            count=3, time_ms=0, writer=writer._numbers.writer, last_number=1, flush_last=1, durable_floor=1
+            count=3, time_ms=0, writer=writer._numbers.writer, last_number=3, flush_last=3, durable_floor=1
         )
         block = writer._lanes.open[0].segment.submit(header, (1).to_bytes(4, "big"), b"too many bytes for one")
         with pytest.raises(PenstockError, match="do not add up"):
