@@ -27,6 +27,7 @@ CONFIG_FILE: Final = "penstock.toml"
 _PREFIX: Final = "PENSTOCK_"
 _ENVIRONMENT: Final = "environment"
 _COMMAND_LINE: Final = "command line"
+_PROGRAM: Final = "Config"
 _FILE_SIZE_MAX: Final = 1 << 20
 
 Text = Annotated[str, Meta(min_length=1)]
@@ -85,6 +86,12 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     max_log_lines: Annotated[Count, Meta(description="The maximum number of log lines of one kind in a minute.")] = 120
     log_format: Annotated[Literal["plain", "json"], Meta(description="The format of log lines.")] = "plain"
 
+    def __post_init__(self) -> None:
+        """Refuse values out of range, and settings that contradict each other, or what a server is."""
+        for key, value in msgspec.structs.asdict(self).items():
+            _converted(_PROGRAM, key, value, strict=True)
+        _check_together(self)
+
     @property
     def is_local(self) -> bool:
         """Whether only this machine reaches the server."""
@@ -126,9 +133,10 @@ def load_config(
         if value is not None:
             where = _COMMAND_LINE
             values[key], places[key] = _converted(where, key, value, strict=True), where
-    config = Config(**values)
-    _check_together(config, places)
-    return config
+    try:
+        return Config(**values)
+    except _Contradiction as error:
+        raise error.at(places) from None
 
 
 def _read(path: Path | None) -> dict[str, Any]:
@@ -169,33 +177,45 @@ def _in_words(error: msgspec.ValidationError) -> str:
     return str(error).replace("`", "").replace("Expected", "it is").split(" - at")[0]
 
 
-def _check_together(config: Config, places: Mapping[str, str]) -> None:
-    """Refuse settings that contradict each other, or what a server is."""
+class _Contradiction(BadConfig):
+    """Settings that do not go together; of ``keys``, the first that was given is wrong, or else the last.
 
-    def contradiction(key: str, reason: str) -> BadConfig:
-        """Return an error; a setting that the reason names with a $ is spelled as the one that is wrong."""
+    A setting that the reason names with a $ is spelled as the one that is wrong.
+    """
+
+    def __init__(self, *keys: str, reason: str) -> None:
+        super().__init__(_PROGRAM, keys[-1], reason=reason.replace("$", ""))
+        self._keys, self._reason = keys, reason
+
+    def at(self, places: Mapping[str, str]) -> BadConfig:
+        """Return the error with the place where the setting was given."""
+        key = next((key for key in self._keys if key in places), self._keys[-1])
         where = places.get(key, "defaults")
-        told = re.sub(r"\$(\w+)", lambda name: _spelled(name[1], where), reason)
+        told = re.sub(r"\$(\w+)", lambda name: _spelled(name[1], where), self._reason)
         return BadConfig(where, _spelled(key, where), reason=told)
 
+
+def _check_together(config: Config) -> None:
     if config.store == "memory:" or "://" in config.store:
-        raise contradiction("store", f"invalid value {config.store!r}: a server serves a folder")
+        raise _Contradiction("store", reason=f"invalid value {config.store!r}: a server serves a folder")
     if config.port == config.http_port != 0:
-        key = "http_port" if "http_port" in places else "port"
-        raise contradiction(key, f"$port and $http_port are both {config.port}: they have to differ")
+        raise _Contradiction(
+            "http_port", "port", reason=f"$port and $http_port are both {config.port}: they have to differ"
+        )
     if (config.tls_cert is None) != (config.tls_key is None):
         given, missing = ("tls_cert", "tls_key") if config.tls_key is None else ("tls_key", "tls_cert")
-        raise contradiction(given, f"${missing} is missing: both are needed, or neither")
+        raise _Contradiction(given, reason=f"${missing} is missing: both are needed, or neither")
     if config.tls_cert is not None and config.tls is False:
-        raise contradiction("tls", "it is off, and there is a $tls_cert: leave one of them out")
+        raise _Contradiction("tls", reason="it is off, and there is a $tls_cert: leave one of them out")
     if not config.uses_tls and not config.is_local and not config.allow_plain:
         reason = f"it is off, and {config.host} is open to others, who could read passwords: $allow_plain permits it"
-        raise contradiction("tls", reason)
+        raise _Contradiction("tls", reason=reason)
     if config.anonymous and not config.is_local:
-        raise contradiction("anonymous", f"{config.host} is open to others: only a loopback host may do without users")
+        raise _Contradiction(
+            "anonymous", reason=f"{config.host} is open to others: only a loopback host may do without users"
+        )
     if config.max_inflight_bytes < config.max_message_bytes:
-        key = "max_inflight_bytes" if "max_inflight_bytes" in places else "max_message_bytes"
         reason = (
             f"$max_inflight_bytes, {config.max_inflight_bytes}, has no budget for a message of $max_message_bytes, "
         )
-        raise contradiction(key, reason + str(config.max_message_bytes))
+        raise _Contradiction("max_inflight_bytes", "max_message_bytes", reason=reason + str(config.max_message_bytes))

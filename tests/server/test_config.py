@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -176,6 +178,33 @@ def test_contradiction_is_told(flags: dict[str, object], key: str) -> None:
     name = key if key == "store" else f"--{key.replace('_', '-')}"
     with pytest.raises(BadConfig, match=f"^command line: {name}: "):
         load_config(flags, environ={})
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"max_connections": -1},
+        {"max_connections": True},
+        {"port": 70_000},
+        {"port": "7367"},
+        {"max_user_share": math.nan},
+        {"max_user_share": 2.0},
+        {"idle_timeout_s": math.inf},
+        {"max_message_bytes": 0},
+        {"log_format": "xml"},
+        {"store": ""},
+        {"store": "memory:"},
+        {"port": 7368},
+        {"tls_key": "a.key"},
+        {"tls": False, "host": "0.0.0.0"},
+        {"anonymous": True, "host": "0.0.0.0"},
+        {"max_inflight_bytes": 8 << 20},
+    ],
+)
+def test_settings_of_a_program_are_checked_as_well(settings: dict[str, Any]) -> None:
+    """A server that a program starts was open to everybody on the network, without users, if the program said so."""
+    with pytest.raises(BadConfig, match=r"^Config: \w+: "):
+        Config(**settings)
 
 
 @pytest.mark.parametrize(
