@@ -395,8 +395,11 @@ def _size(chunk: flight.FlightStreamChunk) -> int:
     return (0 if batch is None else batch.nbytes) + (0 if metadata is None else metadata.size)
 
 
-def _understood(data: bytes | memoryview, form: Any) -> Any:  # noqa: ANN401 - a type for msgspec
+def _understood(data: bytes | memoryview | None, form: Any) -> Any:  # noqa: ANN401 - a type for msgspec
+    """Return what a client says; None is what Flight has for the command of a descriptor that is none."""
     with _errors_sent(None):
+        if data is None:
+            raise BadArgument("invalid descriptor: use a command, or the path of a stream to append events")
         return unpack_call(data, form)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import resource
 import socket
@@ -20,6 +21,8 @@ from penstock.server import Config, Server
 from penstock.stream.format._block import StreamBlockHeader
 from penstock.wire import PROTOCOL, pack, unpack, unpack_error
 from penstock.wire.operations import writers
+from tests.server.http2 import Call
+from tests.server.raw_put import HEADER, field
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -62,6 +65,17 @@ def test_garbage_harms_nobody_else(server: Server, garbage: bytes) -> None:
         with suppress(OSError):
             one.sendall(garbage)
         assert_serves(server)
+
+
+@pytest.mark.parametrize("method", ["DoPut", "DoExchange"])
+def test_a_call_without_a_descriptor_is_refused(server: Server, caplog: pytest.LogCaptureFixture, method: str) -> None:
+    """Flight refuses some of them itself; what gets to the service must not fill its log with tracebacks."""
+    schema = pa.ipc.read_message(pa.schema([]).serialize()).metadata.to_pybytes()
+    with Call(server.port, method) as call:
+        call.send_message(field(HEADER, schema))
+        call.wait_until_ended()
+    assert not [record for record in caplog.records if record.levelno >= logging.WARNING]
+    assert_serves(server)
 
 
 def test_very_many_idle_connections_keep_nobody_out(server: Server) -> None:

@@ -27,7 +27,7 @@ from penstock.wire.operations import OPERATIONS, groups, readers, sessions, stre
 from tests.server.samples import legal_call
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
     from penstock.wire.operations import Operation
@@ -166,19 +166,10 @@ class Wire:
                 client.do_get(flight.Ticket(encode([name, channel.id, args]))).read_all()
             elif kind is writers.AppendBlocks:
                 at = flight.FlightDescriptor.for_command(encode([name, channel.id, *args]))
-                put, answers = client.do_put(at, APPENDS)
-                put.done_writing()
-                answers.read()
-                put.close()
+                put(client, at)
             elif kind is sessions.BeginSession:
                 at = flight.FlightDescriptor.for_command(encode([name, *args]))
-                exchange, reader = client.do_exchange(at)
-                try:
-                    reader.read_chunk()
-                finally:
-                    reader.cancel()
-                    with suppress(pa.ArrowException):
-                        exchange.close()
+                exchange(client, at)
             else:
                 list(client.do_action(flight.Action(name, encode([channel.id, args]))))
         except pa.ArrowException as error:
@@ -291,6 +282,53 @@ def test_every_odd_value_that_is_legal_means_something(
     assert STREAM in [info.name for info in wire.store.streams()]
     wire.end()
     assert opens_again(folder)
+
+
+def exchange(client: flight.FlightClient, descriptor: flight.FlightDescriptor) -> None:
+    writer, reader = client.do_exchange(descriptor)
+    try:
+        reader.read_chunk()
+    finally:
+        reader.cancel()
+        with suppress(pa.ArrowException):
+            writer.close()
+
+
+def put(client: flight.FlightClient, descriptor: flight.FlightDescriptor) -> None:
+    writer, answers = client.do_put(descriptor, APPENDS)
+    writer.done_writing()
+    answers.read()
+    writer.close()
+
+
+@pytest.mark.parametrize(
+    ("call", "descriptor"),
+    [
+        pytest.param(exchange, flight.FlightDescriptor.for_path(STREAM), id="exchange at a path"),
+        pytest.param(exchange, flight.FlightDescriptor.for_path(), id="exchange at an empty path"),
+        pytest.param(exchange, flight.FlightDescriptor.for_command(b""), id="exchange of an empty command"),
+        pytest.param(put, flight.FlightDescriptor.for_path(), id="put at an empty path"),
+        pytest.param(put, flight.FlightDescriptor.for_path("plant/*"), id="put at a pattern"),
+        pytest.param(put, flight.FlightDescriptor.for_command(b""), id="put of an empty command"),
+        pytest.param(
+            flight.FlightClient.get_flight_info, flight.FlightDescriptor.for_command(b"x"), id="info of a command"
+        ),
+    ],
+)
+def test_every_other_kind_of_descriptor_is_refused(
+    wire: Wire,
+    caplog: pytest.LogCaptureFixture,
+    call: Callable[[flight.FlightClient, flight.FlightDescriptor], object],
+    descriptor: flight.FlightDescriptor,
+) -> None:
+    """Some were a failure of the server, with a traceback in its log, which any user could fill."""
+    with pytest.raises(pa.ArrowException) as refused:
+        call(wire.store.connection.channel.client, descriptor)
+    error = unpack_error(refused.value.extra_info)
+    assert isinstance(error, PenstockError)
+    assert "see its log" not in str(error)
+    assert not [record for record in caplog.records if record.levelno >= logging.WARNING]
+    wire.end()
 
 
 def is_another_version(case: Case) -> bool:
