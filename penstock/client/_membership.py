@@ -14,7 +14,7 @@ from penstock.client._retry import Retry
 from penstock.client._segment import RemoteTimes
 from penstock.client._task import Task
 from penstock.deadlines import run_locked
-from penstock.errors import ReaderOffline, StoreClosed
+from penstock.errors import NoSuchGroup, ReaderOffline, StoreClosed
 from penstock.stream.read import READER_LEASE_S, Assignment
 from penstock.wire import unpack_error
 from penstock.wire.operations import groups, readers
@@ -253,7 +253,10 @@ class RemoteMembership:
         reader = self._reader
         if self._held and reader is not None and reader.error is None:
             return False
-        return bool(self._connection.call(readers.IsGroupFinished(self._group)))
+        try:
+            return bool(self._connection.call(readers.IsGroupFinished(self._group)))
+        except NoSuchGroup:
+            return False  # its readers are stopped with an error
 
 
 def _as_sent(places: Mapping[Key, int]) -> list[tuple[str, int, int]]:

@@ -6,13 +6,14 @@ A handler gets arguments that were checked, and is called only if the user has t
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Concatenate, Final
 
-from penstock.errors import BadArgument, NoSuchGroup, NoSuchStream, ReaderInUse, WriterFenced
+from penstock.errors import BadArgument, NoSuchStream, ReaderInUse, WriterFenced
 from penstock.model import check_name
 from penstock.server import _transactions
 from penstock.server._direct_access import end_probe, make_probe
-from penstock.server._permissions import check_consumer, check_writer_id, may_see
+from penstock.server._owners import check_consumer, check_group, check_new_reader, check_writer_id
+from penstock.server._permissions import may_see
 from penstock.server._readers import ClientReader
 from penstock.server._session import update_of
 from penstock.server._writers import ClientWriter, LargeUpload
@@ -31,32 +32,21 @@ if TYPE_CHECKING:
 __all__ = ["HANDLERS"]
 
 
-def _of_store(name: str) -> Callable[..., Any]:
-    return lambda session, *args: getattr(session.store, name)(*args)
-
-
 def _register_consumer(session: Session, stream: str, consumer: str, cut: Any, lease_s: float | None) -> None:  # noqa: ANN401
     with session.store.catalog.lock:
-        check_consumer(session, stream, consumer, streams.RegisterConsumer.operation)
+        check_consumer(session, stream, consumer, streams.RegisterConsumer.operation, claims=True)
         session.store.registered.register(stream, consumer, cut, lease_s=lease_s, user=session.owner)
 
 
 def _unregister_consumer(session: Session, stream: str, consumer: str) -> None:
     with session.store.catalog.lock:
-        check_consumer(session, stream, consumer, streams.UnregisterConsumer.operation)
+        check_consumer(session, stream, consumer, streams.UnregisterConsumer.operation, claims=False)
         session.store.unregister_consumer(stream, consumer)
 
 
-def _of_group(name: str) -> Callable[..., Any]:
-    return lambda session, group, *args: getattr(session.store.reader_group(group), name)(*args)
-
-
-def _of_transaction(name: str) -> Callable[..., Any]:
-    return lambda session, transaction: getattr(session.store.transactions.get(transaction), name)()
-
-
-def _group_value(name: str) -> Callable[..., Any]:
-    return lambda session, group: getattr(session.store.reader_group(group), name)
+def _own_group(session: Session, operation: type[Operation], group: str) -> LocalReaderGroup:
+    """Return a group that is changed only if it is the user's."""
+    return session.store.groups.get(group, partial(check_group, session, operation.operation))
 
 
 def _streams(session: Session, scope: str | None) -> list[Any]:
@@ -116,6 +106,8 @@ class _CheckpointWait:
 
 def _checkpoint(session: Session, group: str, name: str, timeout: float | None) -> Any:  # noqa: ANN401
     found = session.store.reader_group(group)
+    with session.store.catalog.lock:
+        check_group(session, groups.TakeCheckpoint.operation, session.store.catalog.group(group))
     number = session.keep(_CheckpointWait(found, name))
     try:
         return found.checkpoint(name, timeout)
@@ -147,14 +139,21 @@ def _open_reader(  # noqa: PLR0917 - as they are sent
     claim = None if epoch is None else Claim(epoch, places_of(places))
     with session.opening:
         reader = _joined(session, group, reader_id, claim, token)
-        return [reader.number or reader.open(), list(reader.membership.streams), reader.membership.epoch]
+        return [reader.number, list(reader.membership.streams), reader.membership.epoch]
 
 
 def _joined(session: Session, group: str, reader_id: str, claim: Claim | None, token: str | None) -> ClientReader:
     store = session.store
+    found = store.groups.get(group, partial(check_new_reader, session, readers.OpenReader.operation))
+
+    def open_and_claim(reader: ClientReader) -> None:
+        reader.open()
+        if session.owner is not None:
+            store.groups.claim(group, session.owner)
+
     try:
-        return store.reader_group(group).join(
-            lambda membership: ClientReader(session, membership, reader_id, token), claim
+        return found.join(
+            lambda membership: ClientReader(session, membership, reader_id, token), claim, joined=open_and_claim
         )
     except ReaderInUse:
         coordinator = store.groups.at_work.get(group)
@@ -176,13 +175,6 @@ def _record(session: Session, number: int, places: Any, durable: bool) -> None: 
     reader.membership.record(found, durable=durable)
 
 
-def _is_finished(session: Session, group: str) -> bool:
-    try:
-        return session.store.reader_group(group).finished
-    except NoSuchGroup:
-        return False  # its readers are stopped with an error
-
-
 def _note_places(session: Session, number: int, places: Any, returned: Any) -> None:  # noqa: ANN401
     reader = _reader(session, number)
     reader.note_seen(places_of(places), places_of(returned))
@@ -200,9 +192,11 @@ def _note_told(session: Session, number: int, stream: str, segments: list[int]) 
 
 
 def _leave(session: Session, number: int, places: Any) -> None:  # noqa: ANN401
-    reader, found = _reader(session, number), places_of(places)
-    reader.note_seen(found)
-    reader.membership.leave(found)
+    """Let a reader leave; if its user may not consume any more, from where it was before that, as if it was lost."""
+    reader = _reader(session, number)
+    if all(session.principal.may("consume", stream) for stream in reader.streams):
+        reader.note_seen(places_of(places))
+    reader.abandon()
 
 
 def _reader(session: Session, number: int) -> ClientReader:
@@ -263,7 +257,9 @@ def _writer(session: Session, number: int) -> ClientWriter:
 
 
 def _close_writer(session: Session, number: int, for_good: bool) -> None:
-    session.get(number, ClientWriter).end(for_good=for_good)
+    """Close a writer; if its user may not write any more, as if it was lost: it holds time back for a while."""
+    writer: ClientWriter = session.get(number, ClientWriter)
+    writer.end(for_good=for_good and session.principal.may("write", writer.stream))
 
 
 def _lanes(session: Session, number: int) -> list[Any]:
@@ -310,27 +306,27 @@ def _drop_upload(session: Session, writer: int, number: int) -> None:
     session.drop(number)
 
 
-HANDLERS: Final[dict[type[Operation], Callable[..., Any]]] = {
+HANDLERS: Final[dict[type[Operation], Callable[Concatenate[Session, ...], Any]]] = {
     streams.CreateStream: _create_stream,
     streams.ListStreams: _streams,
-    streams.Info: _of_store("stream"),
-    streams.Update: _of_store("update_stream"),
-    streams.Scale: _of_store("scale_stream"),
-    streams.SealStream: _of_store("seal_stream"),
-    streams.DeleteStream: _of_store("delete_stream"),
-    streams.TruncateStream: _of_store("truncate_stream"),
-    streams.Head: _of_store("head"),
-    streams.Tail: _of_store("tail"),
-    streams.SegmentRanges: _of_store("segment_ranges"),
+    streams.Info: lambda session, *args: session.store.stream(*args),
+    streams.Update: lambda session, *args: session.store.update_stream(*args),
+    streams.Scale: lambda session, *args: session.store.scale_stream(*args),
+    streams.SealStream: lambda session, *args: session.store.seal_stream(*args),
+    streams.DeleteStream: lambda session, *args: session.store.delete_stream(*args),
+    streams.TruncateStream: lambda session, *args: session.store.truncate_stream(*args),
+    streams.Head: lambda session, *args: session.store.head(*args),
+    streams.Tail: lambda session, *args: session.store.tail(*args),
+    streams.SegmentRanges: lambda session, *args: session.store.segment_ranges(*args),
     streams.FindNextCut: _next_cut,
-    streams.GetWatermarks: _of_store("watermarks"),
-    streams.LastWatermark: _of_store("watermark"),
+    streams.GetWatermarks: lambda session, *args: session.store.watermarks(*args),
+    streams.LastWatermark: lambda session, *args: session.store.watermark(*args),
     streams.CutAtTime: _cut_at_time,
-    streams.GetTimeWindow: _of_store("time_window"),
+    streams.GetTimeWindow: lambda session, *args: session.store.time_window(*args),
     streams.RegisterConsumer: _register_consumer,
-    streams.ListConsumers: _of_store("consumers"),
+    streams.ListConsumers: lambda session, *args: session.store.consumers(*args),
     streams.UnregisterConsumer: _unregister_consumer,
-    streams.Maintain: _of_store("maintain"),
+    streams.Maintain: lambda session, *args: session.store.maintain(*args),
     streams.SegmentAt: _segment_at,
     streams.Watch: lambda session, *key: session.watch(key),
     streams.Unwatch: lambda session, *key: session.unwatch(key),
@@ -340,21 +336,23 @@ HANDLERS: Final[dict[type[Operation], Callable[..., Any]]] = {
     streams.GetTimes: _times,
     groups.ListGroups: _groups,
     groups.CreateGroup: _create_group,
-    groups.FindGroup: lambda session, group: session.store.reader_group(group).name,
-    groups.GetStreams: _group_value("streams"),
-    groups.GetPosition: _group_value("position"),
-    groups.Checkpoints: _group_value("checkpoints"),
-    groups.IsFinished: _group_value("finished"),
-    groups.Readers: _of_group("readers"),
-    groups.TakeOffline: _of_group("reader_offline"),
+    groups.FindGroup: lambda session, *group: session.store.reader_group(*group).name,
+    groups.GetStreams: lambda session, *group: session.store.reader_group(*group).streams,
+    groups.GetPosition: lambda session, *group: session.store.reader_group(*group).position,
+    groups.Checkpoints: lambda session, *group: session.store.reader_group(*group).checkpoints,
+    groups.IsFinished: lambda session, *group: session.store.reader_group(*group).finished,
+    groups.Readers: lambda session, *group: session.store.reader_group(*group).readers(),
+    groups.TakeOffline: lambda session, group, *args: _own_group(session, groups.TakeOffline, group).reader_offline(
+        *args
+    ),
     groups.TakeCheckpoint: _checkpoint,
-    groups.Reset: _of_group("reset"),
-    groups.GetLag: _of_group("lag"),
-    groups.DeleteGroup: _of_group("delete"),
-    groups.CurrentTimeWindow: _of_group("current_time_window"),
+    groups.Reset: lambda session, group, *to: _own_group(session, groups.Reset, group).reset(*to),
+    groups.GetLag: lambda session, *group: session.store.reader_group(*group).lag(),
+    groups.DeleteGroup: lambda session, *group: _own_group(session, groups.DeleteGroup, *group).delete(),
+    groups.CurrentTimeWindow: lambda session, group, *of: session.store.reader_group(group).current_time_window(*of),
     readers.OpenReader: _open_reader,
     readers.Sync: _sync,
-    readers.IsGroupFinished: _is_finished,
+    readers.IsGroupFinished: lambda session, *group: session.store.reader_group(*group).finished,
     readers.Report: _note_places,
     readers.RecordPlaces: _record,
     readers.FinishSegment: _finish_segment,
@@ -364,7 +362,7 @@ HANDLERS: Final[dict[type[Operation], Callable[..., Any]]] = {
     writers.GetLanes: _lanes,
     writers.Last: _last,
     writers.Find: _find,
-    writers.Mark: lambda session, number, time: _writer(session, number).mark(time),
+    writers.Mark: lambda session, number, *time: _writer(session, number).mark(*time),
     writers.CloseWriter: _close_writer,
     transactions.OpenTransactions: _transactions.open_writer,
     transactions.BeginTransaction: _transactions.begin,
@@ -372,11 +370,11 @@ HANDLERS: Final[dict[type[Operation], Callable[..., Any]]] = {
     transactions.CommitAll: _transactions.commit_all,
     transactions.LastNumber: _transactions.last_number,
     transactions.Status: _transactions.status,
-    transactions.Ping: _of_transaction("ping"),
+    transactions.Ping: lambda session, *ids: session.store.transactions.get(*ids).ping(),
     transactions.Abort: _transactions.abort,
     transactions.WriteEvents: _transactions.write,
     transactions.WriteBatch: _transactions.write_batch,
-    transactions.Prepare: _of_transaction("prepare"),
+    transactions.Prepare: lambda session, *ids: session.store.transactions.get(*ids).prepare(),
     transactions.BeginEvent: _transactions.begin_event,
     transactions.WriteChunk: _transactions.write_chunk,
     transactions.EndEvent: _transactions.end_event,

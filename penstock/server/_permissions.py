@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from pyarrow import flight
 
 from penstock.errors import NoSuchGroup, NoSuchTransaction, NotAuthenticated, NotPermitted, ServerError
+from penstock.server._owners import check_transaction
 from penstock.server._session import OpenHandle
 from penstock.stream import LocalTransaction, PreparedTransaction
 from penstock.wire import BUSY, pack_error
-from penstock.wire.operations import readers
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -31,9 +30,7 @@ __all__ = [
     "Principal",
     "asking",
     "check",
-    "check_consumer",
     "check_stream",
-    "check_writer_id",
     "hold",
     "may_see",
     "principal_of",
@@ -41,7 +38,6 @@ __all__ = [
 ]
 
 _NAME: Final = "guard"
-_logger: Final = logging.getLogger("penstock.server")
 _ACTS: Final[Mapping[Permission, str]] = {
     "read": "read",
     "consume": "use reader groups and consumers of",
@@ -163,8 +159,8 @@ def check(session: Session, principal: Principal, call: Operation) -> None:
         raise NotPermitted(principal.name, act="use the session of another user", advice="connect as this user")
     for stream in _ABOUT[call.about](session, principal, call):
         check_stream(principal, call.needs, stream)
-    if call.about == "group" and call.needs == "consume":
-        _check_group(session, principal, call)
+    if call.about == "transaction":
+        check_transaction(session, call.subject, call.operation)
 
 
 def check_stream(principal: Principal, permission: Permission, stream: str) -> None:
@@ -173,49 +169,6 @@ def check_stream(principal: Principal, permission: Permission, stream: str) -> N
         act = f"{_ACTS[permission]} {'all streams' if stream == '*' else stream}"
         grant = f"penstock user grant {principal.name} {permission} '{stream}'"
         raise NotPermitted(principal.name, act=act, advice=f"an administrator can allow it with {grant}")
-
-
-def check_writer_id(session: Session, stream: str, writer_id: str | None) -> None:
-    """Refuse a writer id that belongs to another user; one that belongs to none belongs to this one from now on.
-
-    A user who may administer the stream may use every id of it: it stays its owner's.
-    """
-    principal = session.principal
-    if principal is ANONYMOUS or writer_id is None:
-        return
-    owner = session.store.writer_ids.claim(stream, writer_id, principal.name)
-    if owner != principal.name:
-        used = {"stream": stream, "writer": writer_id, "owner": owner}
-        _check_administers(principal, [stream], "writer id", f"{writer_id} of {stream}", used)
-
-
-def _check_group(session: Session, principal: Principal, call: Operation) -> None:
-    """Refuse to change a group that belongs to another user; one without an owner belongs to its first reader."""
-    group = session.store.catalog.group(call.subject)
-    owner = group.owner
-    if isinstance(call, readers.OpenReader):
-        owner = session.store.groups.claim(group.name, principal.name)
-    if owner not in (None, principal.name):
-        used = {"group": group.name, "operation": call.operation, "owner": owner}
-        _check_administers(principal, group.streams or ["*"], "reader group", group.name, used)
-
-
-def check_consumer(session: Session, stream: str, consumer: str, operation: str) -> None:
-    """Refuse to change a consumer that belongs to another user; the caller holds the lock of the catalog."""
-    principal, owner = session.principal, session.store.registered.owner(stream, consumer)
-    if principal is not ANONYMOUS and owner not in (None, principal.name):
-        used = {"stream": stream, "consumer": consumer, "operation": operation, "owner": owner}
-        _check_administers(principal, [stream], "consumer", f"{consumer} of {stream}", used)
-
-
-def _check_administers(
-    principal: Principal, streams: Iterable[str], kind: str, name: str, used: Mapping[str, str | None]
-) -> None:
-    """Refuse something of another user, unless this one may administer its streams; the log says so then."""
-    if not all(principal.may("admin", stream) for stream in streams):
-        act = f"use the {kind} {name}, which belongs to another user"
-        raise NotPermitted(principal.name, act=act, advice="choose another name, or ask an administrator")
-    _logger.info("an administrator uses the %s of another user", kind, extra={"user": principal.name, **used})
 
 
 def may_see(principal: Principal, group: GroupState) -> bool:
@@ -250,5 +203,5 @@ _ABOUT: Final[Mapping[About, Callable[[Session, Principal, Any], Iterable[str]]]
     "transaction": _of_transaction,
     "open": lambda session, _, call: session.get(call.subject, OpenHandle).streams,
     "store": lambda *_: ["*"],
-    "chosen": lambda *_: [],
+    "unchecked": lambda *_: [],
 }

@@ -36,14 +36,13 @@ class ClientReader:
         self._segments: dict[Key, Segment] = {}  # those it holds, also when the store has them no more
         self._seen = self._clock.elapsed()
 
-    def open(self) -> int:
-        """Add it to the session, now that it has its membership; return its number."""
+    def open(self) -> None:
+        """Add it to the session, now that it has its membership."""
         try:
             self.number = self._session.keep(self)
         except BaseException:
             self.abandon()
             raise
-        return self.number
 
     @property
     def streams(self) -> tuple[str, ...]:

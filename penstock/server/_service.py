@@ -110,8 +110,7 @@ class FlightService(flight.FlightServerBase):  # type: ignore[misc]
         session = self._session(session_id)
         with _errors_sent(session):
             call = operations.parse(action.type, args)
-            session.principal = principal_of(context)  # what was granted may have changed
-            check(session, session.principal, call)
+            check(session, principal_of(context), call)
             if isinstance(call, sessions.End):
                 self._end(session)
             if isinstance(call, sessions.End | sessions.Here):

@@ -73,8 +73,8 @@ class Session:
         new_blocks: Callable[[str, Segment, int, int], NewBlocks] = lambda *_: [],
     ) -> None:
         self.id: Final = secrets.token_hex(16)
-        self.store, self.ask, self.principal = store, ask, ask()
-        self.user: Final = self.principal.name
+        self.store, self.ask = store, ask
+        self.user: Final = ask().name
         self.owner: Final = owner
         self._quotas = quotas
         self._lock = threading.Lock()
@@ -91,6 +91,11 @@ class Session:
         self.budget: Final = ByteBudget(inflight)
         self._silent_s, self._seen_at, self._is_asked = silent_s, store.clock.elapsed(), False
         self.is_over = False
+
+    @property
+    def principal(self) -> Principal:
+        """The user of the client, with its grants of this moment."""
+        return self.ask()
 
     # Whether the client is alive
 

@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from penstock.errors import BadArgument
-from penstock.server._permissions import check_writer_id
+from penstock.server._owners import check_transaction, check_writer_id
 from penstock.stream import LocalTransaction, LocalTransactionalWriter
 from penstock.stream.format import Attributes, check_columns, unpack_columns, unpack_positions
 from penstock.stream.write import EventRows, array_of, check_writer
+from penstock.wire.operations import transactions
 
 if TYPE_CHECKING:
     from penstock.model import EventPointer
@@ -74,7 +75,10 @@ def commit_all(  # noqa: PLR0917 - as they are sent
     timestamp: int | None,
 ) -> bool:
     """Commit prepared transactions of a stream as one; return False if the number was there."""
-    return _writer(session, stream, uid, writer_id).commit_all(ids, number, timestamp)
+    writer = _writer(session, stream, uid, writer_id)
+    for transaction in ids:
+        check_transaction(session, transaction, transactions.CommitAll.operation, stream=stream)
+    return writer.commit_all(ids, number, timestamp)
 
 
 def last_number(session: Session, stream: str, uid: int, writer_id: str | None) -> int | None:

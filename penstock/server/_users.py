@@ -32,6 +32,7 @@ from penstock.errors import (
 from penstock.model import check_kind, check_name, check_positive, check_stream_name, shown
 from penstock.ports import SystemClock
 from penstock.server._files import alone_in, replace_file
+from penstock.wire.operations import Permission
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -40,9 +41,8 @@ if TYPE_CHECKING:
 
     from penstock.ports import Clock
 
-__all__ = ["USERS_FILE", "Grant", "Login", "Permission", "TokenInfo", "User", "Users"]
+__all__ = ["USERS_FILE", "Grant", "Login", "TokenInfo", "User", "Users"]
 
-Permission = Literal["read", "consume", "write", "admin"]
 _GRANTED_BY: Final[Mapping[Permission, frozenset[Permission]]] = {
     "read": frozenset({"read", "consume", "admin"}),
     "consume": frozenset({"consume", "admin"}),

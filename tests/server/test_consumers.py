@@ -9,11 +9,11 @@ import pytest
 import penstock
 from penstock.cli.tail import _follow
 from penstock.embedded import open_store
-from penstock.errors import GroupExists, NoSuchGroup, NotPermitted, PenstockError
+from penstock.errors import GroupExists, NoSuchGroup, NoSuchReader, NotPermitted, PenstockError, ReaderOffline
 from penstock.model import ByConsumption, StreamConfig
 from penstock.server import Config, Server
 from penstock.server._users import USERS_FILE, Users
-from penstock.wire.operations import OPERATIONS, groups
+from penstock.wire.operations import OPERATIONS, groups, readers
 from tests.server.samples import legal_call
 
 if TYPE_CHECKING:
@@ -151,7 +151,6 @@ def test_those_of_the_folder_belong_to_the_first_user_who_reads_with_them(folder
         near.create_reader_group("alarms", [STREAM])
         near.register_consumer(STREAM, "report")
     with serving(folder) as server, as_user(server, "anna") as mine, as_user(server, "berta") as theirs:
-        theirs.reader_group("alarms").reset("head")
         mine.reader_group("alarms").reader("one").close()
         mine.register_consumer(STREAM, "report")
         for change in ("register", "join", "reset"):
@@ -162,6 +161,85 @@ def test_those_of_the_folder_belong_to_the_first_user_who_reads_with_them(folder
                 CHANGES[change](near)
         with pytest.raises(NotPermitted):
             CHANGES["register"](theirs)
+
+
+@pytest.mark.parametrize("change", ["unregister", "reader_offline", "checkpoint", "reset", "delete"])
+def test_those_without_an_owner_are_changed_by_administrators_alone(folder: Path, change: str) -> None:
+    """Nobody has claimed them yet, and with retention by consumption their removal deletes events."""
+    with penstock.connect(folder) as near:
+        near.create_reader_group("alarms", [STREAM])
+        near.register_consumer(STREAM, "report")
+    with serving(folder) as server, as_user(server, "anna") as store, as_user(server, "boss") as boss:
+        with pytest.raises(NotPermitted, match=r"belongs to no user: (open a reader of|register) it first"):
+            CHANGES[change](store)
+        assert store.reader_group("alarms").position == (store.head(STREAM),)
+        assert store.consumers(STREAM) == {"report": store.head(STREAM)}
+        try:
+            CHANGES[change](boss)
+        except NoSuchReader:
+            assert change == "reader_offline"
+
+
+def test_a_consumer_that_is_not_there_is_unregistered_without_an_error(server: Server) -> None:
+    """A program that cleans up may come twice."""
+    with as_user(server, "anna") as store:
+        store.unregister_consumer(STREAM, "report")
+
+
+REFUSED: Final[dict[str, readers.OpenReader]] = {
+    "name": readers.OpenReader("alarms", "a b"),
+    "epoch": readers.OpenReader("alarms", "one", 7),
+    "handles": readers.OpenReader("alarms", "one"),
+}
+
+
+@pytest.mark.parametrize("cause", REFUSED)
+def test_a_reader_that_is_refused_takes_no_group_over(folder: Path, cause: str) -> None:
+    """The users whose group it is would be kept out by a user who has never read with it."""
+    with penstock.connect(folder) as near:
+        near.create_reader_group("alarms", [STREAM])
+    with (
+        Server(Config(store=str(folder), port=0, http_port=0, max_handles=2)) as server,
+        as_user(server, "anna") as mine,
+        as_user(server, "berta") as theirs,
+    ):
+        if cause == "handles":  # the only one of this user
+            theirs.create_reader_group("own", [STREAM]).reader("one")
+        with pytest.raises(PenstockError):
+            theirs.connection.call(REFUSED[cause])
+        assert mine.reader_group("alarms").readers() == []
+        mine.reader_group("alarms").reader("one").close()
+
+
+@pytest.mark.parametrize("has_users", [True, False])
+def test_a_group_that_is_deleted_is_not_finished(folder: Path, has_users: bool) -> None:
+    """Its readers learn why they end, with users and without, from the same answer."""
+    config = Config(store=str(folder), port=0, http_port=0)
+    if not has_users:
+        (folder / USERS_FILE).unlink()
+        config = Config(store=str(folder), port=0, http_port=0, anonymous=True)
+    with Server(config) as server:
+        store: Any = as_user(server, "anna") if has_users else penstock.connect(server.address)
+        with store:
+            group = store.create_reader_group("alarms", [STREAM])
+            reader = group.reader("one")
+            group.delete()
+            with pytest.raises(NoSuchGroup):
+                store.connection.call(readers.IsGroupFinished("alarms"))
+            with pytest.raises(ReaderOffline, match="deleted"):
+                reader.read_next_event(timeout=0)
+
+
+def test_a_reader_leaves_from_where_it_was_while_its_user_could_consume(server: Server, folder: Path) -> None:
+    """Otherwise a user whose permission was revoked would still move the group to the tail, and delete events."""
+    with as_user(server, "anna") as mine, as_user(server, "boss") as boss:
+        mine.create_reader_group("alarms", [STREAM])
+        number = mine.connection.call(readers.OpenReader("alarms", "one"))[0]
+        mine.connection.call(readers.Sync(number, [], None, False))
+        Users.open(folder / USERS_FILE).revoke("anna", "consume", STREAM)
+        mine.connection.call(readers.Leave(number, [(STREAM, 0, boss.tail(STREAM).offsets[0])]))
+        assert boss.reader_group("alarms").readers() == []
+        assert boss.reader_group("alarms").position == (boss.head(STREAM),)
 
 
 def test_a_name_is_free_again_when_the_consumer_or_group_is_gone(server: Server) -> None:

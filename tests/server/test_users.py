@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from penstock.server._users import Permission
+    from penstock.wire.operations import Permission
 
 REAL_HASHER = argon2.PasswordHasher
 GOLDEN = """\

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from penstock.model import EventPointer
+    from penstock.server._session import Session
     from penstock.wire.operations import Operation
 
 ROUNDS: Final = 3  # of writing: so many windows there are
@@ -78,7 +79,7 @@ class Answers:
         """Hold those answers back to which there is a name, which is noted."""
         known = HANDLERS[operation]
 
-        def run(session: object, *args: Any) -> object:  # noqa: ANN401 - as they come
+        def run(session: Session, *args: Any) -> object:  # noqa: ANN401 - as they come
             answer = known(session, *args)
             if (name := which(*args)) is not None and not self._said.is_set():
                 self.held.add(name)

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from penstock import Store
-    from penstock.server._users import Permission
+    from penstock.wire.operations import Permission
 
 OUT: Final = "plant/out"
 EVENTS: Final = [b"%d" % number * 100 for number in range(2000)]

@@ -96,3 +96,10 @@ def test_what_changes_something_each_time_is_not_repeated() -> None:
         "transactions.commit_all",
         "truncate_stream",
     }
+
+
+def test_few_operations_are_made_without_a_check_of_their_permission() -> None:
+    """Each filters its answer, or closes what the session has open, and moves nothing for a user without permission."""
+    unchecked = {name for name, kind in OPERATIONS.items() if kind.about == "unchecked"}
+    lists, ends = {"streams", "reader_groups"}, {"access.end", "reader.leave", "writer.close"}
+    assert unchecked == lists | ends | {"session", "end", "here"}

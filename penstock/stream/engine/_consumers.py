@@ -49,7 +49,8 @@ class Consumers:
         with self._catalog.lock:
             first = self._cuts.head(stream) if cut is None else self._finder.find("cut", stream, cut)
             expires_ms = None if lease_s is None else int((self._clock.now() + lease_s) * 1000)
-            owner = self.owner(stream, consumer) or user
+            known = self._catalog.open_stream(stream).consumers.get(consumer)
+            owner = user if known is None or known.owner is None else known.owner
             self._catalog.commit(ConsumerMoved(stream, consumer, first.offsets, expires_ms, owner))
         if lease_s is not None:
             self._wake()
@@ -61,12 +62,6 @@ class Consumers:
         with self._catalog.lock:
             if consumer in self._catalog.open_stream(stream).consumers:
                 self._catalog.commit(ConsumerMoved(stream, consumer, None))
-
-    def owner(self, stream: str, consumer: str) -> str | None:
-        """Return the user of the server that a consumer belongs to; None if it belongs to none, or is not there."""
-        with self._catalog.lock:
-            known = self._catalog.open_stream(stream).consumers.get(consumer)
-            return None if known is None else known.owner
 
     def cuts(self, stream: str) -> dict[str, StreamCut]:
         """Return the registered consumers of a stream with their positions."""

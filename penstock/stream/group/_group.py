@@ -42,9 +42,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
     from penstock.model import TimeWindow
-    from penstock.stream.catalog import Key
+    from penstock.stream.catalog import GroupState, Key
     from penstock.stream.format import Places
-    from penstock.stream.group._coordinator import Claim
+    from penstock.stream.group._coordinator import Claim, Coordinator
     from penstock.stream.group._groups import GroupPlace, Groups
     from penstock.stream.read import Member
     from penstock.stream.segment import Segment
@@ -57,10 +57,14 @@ AnyMember = TypeVar("AnyMember", bound="Member")
 
 
 class LocalReaderGroup:
-    """A reader group; get one from :meth:`penstock.Store.create_reader_group` or ``reader_group``."""
+    """A reader group; get one from :meth:`penstock.Store.create_reader_group` or ``reader_group``.
 
-    def __init__(self, groups: Groups, name: str) -> None:
+    ``admit`` raises why a caller may not change it.
+    """
+
+    def __init__(self, groups: Groups, name: str, admit: Callable[[GroupState], object] = lambda _: None) -> None:
         self._groups: Final = groups
+        self._admit: Final = admit
         self._catalog: Final = groups.catalog
         self.name: Final = name
         guard(self)
@@ -96,15 +100,30 @@ class LocalReaderGroup:
         check_whole("max_event_size", max_event_size, least=1)
         return self.join(lambda membership: Reader(membership, reader_id, serializer, max_event_size))
 
+    def _admitted(self) -> Coordinator:
+        """Return the coordinator, for a change by a caller that is admitted and holds the catalog's lock."""
+        self._admit(self._catalog.group(self.name))
+        return self._groups.coordinator(self.name)
+
     @uninterrupted
-    def join(self, make: Callable[[LocalMembership], AnyMember], claim: Claim | None = None) -> AnyMember:
-        """Let a new reader join the group, or one that was a member rejoin it."""
+    def join(
+        self,
+        make: Callable[[LocalMembership], AnyMember],
+        claim: Claim | None = None,
+        *,
+        joined: Callable[[AnyMember], object] = lambda _: None,
+    ) -> AnyMember:
+        """Let a new reader join the group, or one that was a member rejoin it.
+
+        ``joined`` is called with the reader while the catalog's lock is still held.
+        """
         with self._catalog.lock:
-            coordinator = self._groups.coordinator(self.name)
+            coordinator = self._admitted()
             silent = coordinator.expire(self._groups.clock.elapsed())
             membership = LocalMembership(coordinator)
             reader = make(membership)
             membership.take(reader, claim)
+            joined(reader)
         let_go(silent)
         return reader
 
@@ -127,10 +146,10 @@ class LocalReaderGroup:
         """
         check_name("reader", reader_id)
         with self._catalog.lock:
-            held = self._catalog.group(self.name).readers.get(reader_id)
+            coordinator = self._admitted()
+            held = coordinator.state.readers.get(reader_id)
             if held is None:
                 raise NoSuchReader(self.name, reader_id)
-            coordinator = self._groups.coordinator(self.name)
             reader = coordinator.readers.get(reader_id)
             places = {} if reader is None else reader.places(returned=False)
             if position is not None:
@@ -227,7 +246,8 @@ class LocalReaderGroup:
         ended, and are told so at their next call.
         """
         with self._catalog.lock:
-            state, coordinator = self._catalog.group(self.name), self._groups.coordinator(self.name)
+            coordinator = self._admitted()
+            state = coordinator.state
             if isinstance(to, Position):
                 coordinator.losses.skip(None)  # lost segments are in no position
             now = coordinator.places_now(returned=False)
@@ -305,7 +325,7 @@ class LocalReaderGroup:
     def delete(self) -> None:
         """Delete the group and end its readers."""
         with self._catalog.lock:
-            coordinator = self._groups.coordinator(self.name)
+            coordinator = self._admitted()
             self._catalog.commit(GroupDeleted(self.name))
             del self._groups.at_work[self.name]
             ended = coordinator.end_all(coordinator.offline("its group was deleted"))

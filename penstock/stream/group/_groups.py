@@ -19,7 +19,7 @@ from penstock.stream.group._coordinator import Coordinator
 from penstock.stream.group._group import LocalReaderGroup
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from penstock.ports import Clock, Random
     from penstock.stream.catalog import Catalog, GroupState
@@ -152,20 +152,18 @@ class Groups:
             self.catalog.commit(GroupCreated(name, begin, stop, self.new_epoch(), owner))
         return LocalReaderGroup(self, name)
 
-    def get(self, name: str) -> LocalReaderGroup:
-        """Return a reader group."""
+    def get(self, name: str, admit: Callable[[GroupState], object] = lambda _: None) -> LocalReaderGroup:
+        """Return a reader group; ``admit`` raises why a caller may not change it, and is called before it changes."""
         check_name("reader group", name)
         self.catalog.check_open()
         self.catalog.group(name)
-        return LocalReaderGroup(self, name)
+        return LocalReaderGroup(self, name, admit)
 
-    def claim(self, name: str, user: str) -> str:
-        """Return the user of the server that a group belongs to: this one from now on, if it belonged to none."""
+    def claim(self, name: str, user: str) -> None:
+        """Let a group belong to a user of the server from now on, if it belonged to none."""
         with self.catalog.lock:
-            owner = self.catalog.group(name).owner
-            if owner is None:
+            if self.catalog.group(name).owner is None:
                 self.catalog.commit(GroupClaimed(name, user))
-            return owner or user
 
     def names(self) -> list[str]:
         """Return the names of all reader groups."""

@@ -19,9 +19,10 @@ if TYPE_CHECKING:
 __all__ = ["OPERATIONS", "About", "Operation", "Permission", "declare", "parse"]
 
 Permission = Literal["read", "consume", "write", "admin"]
-About = Literal["stream", "streams", "group", "transaction", "pointer", "open", "store", "chosen"]
+About = Literal["stream", "streams", "group", "transaction", "pointer", "open", "store", "unchecked"]
 """The first argument names a stream, a group, a transaction, an event, or something open; the second names streams;
-the call is about the whole store; or nothing is checked: the answer is filtered, or something is only closed."""
+the call is about the whole store; or its permission is unchecked: the handler filters the answer, or only closes
+something of the session."""
 
 _PATH: Final = re.compile(r"at `\$\[(\d+)\]")
 _WORDS: Final[Mapping[object, str]] = {NoneType: "None", bool: "True or False"}

@@ -12,7 +12,7 @@ class _OfGroup(Operation):
     group: GroupName
 
 
-@declare("reader_groups", "read", "chosen", repeats=True)
+@declare("reader_groups", "read", "unchecked", repeats=True)
 class ListGroups(Operation):
     """List the groups all of whose streams the user may read."""
 

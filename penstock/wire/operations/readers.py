@@ -26,7 +26,7 @@ class OpenReader(Operation):
 
 @declare("reader.finished", "read", "group", repeats=True)
 class IsGroupFinished(Operation):
-    """Return whether the group of a reader has read everything, or is gone."""
+    """Return whether the group of a reader has read everything."""
 
     group: GroupName
 
@@ -73,8 +73,8 @@ class NoteTold(_OfReader):
     segments: Numbers
 
 
-@declare("reader.leave", "read", "chosen", repeats=True)
+@declare("reader.leave", "read", "unchecked", repeats=True)
 class Leave(_OfReader):
-    """Leave the group."""
+    """Leave the group; the places are recorded only for a user who may still consume its streams."""
 
     places: Places

@@ -4,7 +4,7 @@ from penstock.wire.operations._arguments import Name, Number
 from penstock.wire.operations._operation import Operation, declare
 
 
-@declare("session", "read", "chosen", repeats=True)
+@declare("session", "read", "unchecked", repeats=True)
 class BeginSession(Operation):
     """Open a channel, as the descriptor of a DoExchange; ``before`` is the session that it replaces."""
 
@@ -12,11 +12,11 @@ class BeginSession(Operation):
     before: Name | None
 
 
-@declare("end", "read", "chosen", repeats=True)
+@declare("end", "read", "unchecked", repeats=True)
 class End(Operation):
     """End the session."""
 
 
-@declare("here", "read", "chosen", repeats=True)
+@declare("here", "read", "unchecked", repeats=True)
 class Here(Operation):
     """Show that the client is alive."""

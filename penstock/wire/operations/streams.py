@@ -39,7 +39,7 @@ class CreateStream(_OfStream):
         return self.exist_ok
 
 
-@declare("streams", "read", "chosen", repeats=True)
+@declare("streams", "read", "unchecked", repeats=True)
 class ListStreams(Operation):
     """List the streams that the user may read."""
 
@@ -241,7 +241,7 @@ class Probe(Operation):
     challenge: Challenge
 
 
-@declare("access.end", "read", "chosen", repeats=True)
+@declare("access.end", "read", "unchecked", repeats=True)
 class EndProbe(Operation):
     """Remove an access probe."""
 

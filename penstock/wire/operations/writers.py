@@ -73,7 +73,7 @@ class Mark(_OfOpenWriter):
     time: Time
 
 
-@declare("writer.close", "write", "chosen", repeats=True)
+@declare("writer.close", "write", "unchecked", repeats=True)
 class CloseWriter(_OfOpenWriter):
     """Close a writer."""
 
