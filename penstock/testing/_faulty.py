@@ -6,6 +6,7 @@ import errno
 import os
 import threading
 from collections import Counter
+from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, Literal, TypeAlias
@@ -13,7 +14,7 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 from penstock.testing._recording import RecordingDisk, RecordingFile
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from penstock.ports import Bytes, Disk, File
 
@@ -52,6 +53,8 @@ class _Rules:
         self.calls: Counter[str] = Counter()
         self._rules: list[_Rule] = []
         self._lock = threading.Lock()
+        self.moves = threading.Event()  # cleared while the disk is stalled
+        self.moves.set()
 
     def add(self, rule: _Rule) -> None:
         with self._lock:
@@ -63,6 +66,8 @@ class _Rules:
 
     def meet(self, call: Call, name: str | None = None) -> int | None:
         """Count a call; raise its fault if it has one, or return the size to which it is cut."""
+        if call in {"datasync", "sync"}:
+            self.moves.wait()
         with self._lock:
             self.calls[call] += 1
             effects = [rule.effect for rule in self._rules if rule.takes(call, name)]
@@ -141,6 +146,15 @@ class FaultyDisk:
     def shorten(self, size: int, *, call: int | None = 1, name: str | None = None) -> None:
         """Let the ``call``-th write from now on, or every one with None, write only its first ``size`` bytes."""
         self._rules.add(_Rule(size, "pwritev", call, name))
+
+    @contextmanager
+    def stalled(self) -> Iterator[None]:
+        """Let no sync return before the end of the block."""
+        self._rules.moves.clear()
+        try:
+            yield
+        finally:
+            self._rules.moves.set()
 
     def heal(self) -> None:
         """Cancel the planned faults."""

@@ -10,8 +10,9 @@ from penstock.client._retry import ATTEMPTS_MAX, Retry
 from penstock.deadlines import DeadlineExceeded, within
 
 
-def test_attempts_in_a_row_are_bounded() -> None:
+def test_attempts_in_a_row_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     """A server that accepts connections and loses each of them must not keep a caller for ever."""
+    monkeypatch.setattr("penstock.client._retry.PAUSE_MAX_S", 0.0)
     retry, error = Retry(), ConnectionError("lost")
     for _ in range(ATTEMPTS_MAX - 1):
         retry.after(error)

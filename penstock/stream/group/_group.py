@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import threading
 import time
+from concurrent.futures import Future
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
+from penstock.deadlines import ANSWER_SLACK_S
 from penstock.errors import (
     BadArgument,
     CheckpointFailed,
@@ -184,6 +187,26 @@ class LocalReaderGroup:
         """
         check_name("checkpoint", name)
         check_timeout("timeout", timeout)
+        if timeout is None:
+            return self._checkpoint(name, None)
+        taken: Future[Checkpoint] = Future()  # by another thread: the disk may take longer than the timeout
+        threading.Thread(target=self._take_checkpoint, args=(taken, name, timeout), daemon=True).start()
+        try:
+            return taken.result(min(max(timeout, 0) + ANSWER_SLACK_S, threading.TIMEOUT_MAX))
+        except TimeoutError:
+            raise CheckpointFailed(self.name, name, reason="the store did not answer in time") from None
+        except BaseException:
+            if not taken.done():
+                self.drop_checkpoint(name)
+            raise
+
+    def _take_checkpoint(self, taken: Future[Checkpoint], name: str, timeout: float) -> None:
+        try:
+            taken.set_result(self._checkpoint(name, timeout))
+        except BaseException as error:  # noqa: BLE001 - the thread that waits raises it
+            taken.set_exception(error)
+
+    def _checkpoint(self, name: str, timeout: float | None) -> Checkpoint:
         wake_up = WakeUp()
         deadline = None if timeout is None else time.monotonic() + timeout
         missing: list[str] = []

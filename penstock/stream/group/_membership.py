@@ -1,15 +1,19 @@
-"""A reader's membership in a group of this process."""
+"""A reader's membership in a group of this process.
+
+A read with a timeout waits no longer for the catalog than it may: its holder may wait for the disk.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeVar
 
+from penstock.deadlines import run_locked
 from penstock.errors import NoSuchStream, StoreClosed
 from penstock.stream.group._coordinator import let_go
 from penstock.stream.read import Assignment
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from penstock.model import TimeWindow
     from penstock.stream.catalog import Key
@@ -19,6 +23,8 @@ if TYPE_CHECKING:
     from penstock.stream.time import WatermarkTimes
 
 __all__ = ["LocalMembership"]
+
+T = TypeVar("T")
 
 
 class LocalMembership:
@@ -42,41 +48,41 @@ class LocalMembership:
         assert self._reader is not None, "a membership is taken before it is used"
         return self._reader
 
+    def _holding(self, step: Callable[[], T]) -> T | None:
+        """Take a step while holding the catalog, unless the reader was stopped; ``DeadlineExceeded`` if it is late."""
+        return run_locked(self._catalog.lock, lambda: None if self._member.error is not None else step())
+
     def sync(self, places: Mapping[Key, int], *, told: str | None, passing: bool) -> Assignment | None:
         """Reach a checkpoint that the reader has returned, or passes by; release and take segments."""
+        return self._holding(lambda: self._sync(places, told, passing=passing))
+
+    def _sync(self, places: Mapping[Key, int], told: str | None, *, passing: bool) -> Assignment:
         reader, coordinator = self._member, self._coordinator
-        with self._catalog.lock:
-            if reader.error is not None:
-                return None
-            checkpoint = coordinator.checkpoint_of(reader.reader_id)
-            if checkpoint is not None and (passing or checkpoint == told):
-                coordinator.reach_checkpoint(reader.reader_id, places)
-                checkpoint = None
-            coordinator.losses.confirm(reader)
-            coordinator.losses.skip(reader)
-            return Assignment(checkpoint, coordinator.rebalance(reader.reader_id, places))
+        checkpoint = coordinator.checkpoint_of(reader.reader_id)
+        if checkpoint is not None and (passing or checkpoint == told):
+            coordinator.reach_checkpoint(reader.reader_id, places)
+            checkpoint = None
+        coordinator.losses.confirm(reader)
+        coordinator.losses.skip(reader)
+        return Assignment(checkpoint, coordinator.rebalance(reader.reader_id, places))
 
     def record(self, places: Mapping[Key, int] | None, *, durable: bool = False) -> None:
         """Record the position of the reader, if it moved, and take silent readers offline."""
-        with self._catalog.lock:
-            if self._member.error is not None:
-                return
+
+        def recorded() -> list[Member]:
             if places is not None:
                 self._coordinator.record(self._member.reader_id, places, durable=durable)
-            silent = self._coordinator.expire(self.clock.elapsed())
-        let_go(silent)
+            return self._coordinator.expire(self.clock.elapsed())
+
+        let_go(self._holding(recorded) or [])
 
     def finish_segment(self, key: Key, place: int) -> None:
         """Record that a segment is read to its end."""
-        with self._catalog.lock:
-            if self._member.error is None:
-                self._coordinator.finish_segment(self._member.reader_id, key, place)
+        self._holding(lambda: self._coordinator.finish_segment(self._member.reader_id, key, place))
 
     def note_loss_reported(self, stream: str, segments: Sequence[int]) -> None:
         """Note that the reader has reported the loss of these segments, or of the stream."""
-        with self._catalog.lock:
-            if self._member.error is None:
-                self._coordinator.losses.note_reported(stream, segments)
+        self._holding(lambda: self._coordinator.losses.note_reported(stream, segments))
 
     def leave(self, places: Mapping[Key, int]) -> None:
         """Leave the group; other readers continue from ``places``."""

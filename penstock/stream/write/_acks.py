@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import struct
+import time
 from bisect import bisect_right
 from collections import deque
 from collections.abc import Sequence
@@ -306,9 +307,10 @@ class BatchAck:
     def result(self, timeout: float | None = None) -> EventPointers:
         """Wait until all events are durable; return their pointers, or raise what made one fail."""
         check_timeout("timeout", timeout)
+        deadline = None if timeout is None else time.monotonic() + timeout
         for run in self._runs:
             if not run.done:
-                run.driver.drive(run, timeout)
+                run.driver.drive(run, None if deadline is None else deadline - time.monotonic())
             if run.error is not None:
                 raise run.error
         return self._pointers

@@ -101,7 +101,7 @@ class Flusher:
             finally:
                 if self._settled:
                     self.announce()
-        elif self._host.is_remote and not self._host.pump.is_at_work_here:
+        elif not (self._host.is_remote and self._host.pump.is_at_work_here):
             self._await(run, timeout)
         else:
             deadline = time.monotonic() + min(timeout, threading.TIMEOUT_MAX)
@@ -113,15 +113,22 @@ class Flusher:
                 self.announce()
 
     def _await(self, run: Run, timeout: float) -> None:
-        """Return when the run is done, which the pump flushes: a server may not answer within the timeout."""
-        wake_up = WakeUp()
+        """Return when the run is done, which another thread flushes: the disk, or a server, may take longer.
+
+        For a server that is the pump. Here it is a thread of its own, so that writers of many threads share a sync.
+        """
+        wake_up, is_remote = WakeUp(), self._host.is_remote
         run.when_done(wake_up.notify)
-        self._host.pump.add(self._writer)
-        if not wake_up.wait(max(timeout, 0) + ANSWER_SLACK_S):  # without any time it is flushed, too
+        if is_remote:
+            self._host.pump.add(self._writer)
+        else:
+            threading.Thread(target=self.drive, args=(run, None), name="penstock-flush", daemon=True).start()
+        slack = ANSWER_SLACK_S if is_remote or timeout <= 0 else 0.0  # without any time it is flushed, too
+        if not wake_up.wait(max(timeout, 0) + slack):
             raise self._no_acknowledgement(timeout)
 
     def _no_acknowledgement(self, timeout: float) -> TimeoutError:
-        return TimeoutError(f"no acknowledgement from stream {self._writer.stream!r} within {timeout} s")
+        return TimeoutError(f"no acknowledgement from stream {self._writer.stream!r} within {max(timeout, 0):.3g} s")
 
     def with_empty_lanes(self, step: Callable[[], T]) -> T:
         """Flush until nothing waits, then take a step; the caller holds the flush lock."""
