@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 import pyarrow as pa
@@ -65,11 +65,16 @@ class EventsAtPlace:
         return Contents(last - first, *part.packed(), outputs)
 
 
+_EVENT_MEMORY: Final = 128  # of the objects for one event, besides its bytes
+_BATCH_MEMORY: Final = 2048  # the same of a batch
+
+
 class TransactionBuffer:
     """The events of a transaction that are still in memory, in order, each with its position in the key space."""
 
     def __init__(self) -> None:
         self.size = 0  # about the size of the blocks that they will fill
+        self.memory = 0  # about what they take here: small events take much more than their bytes
         self._count = 0
         self._events: list[bytes] = []  # the last ones, which were added one by one
         self._keys: list[bytes | None] = []
@@ -91,7 +96,9 @@ class TransactionBuffer:
         self._headers.append(attributes.headers)
         self._positions.append(position)
         self._count += 1
-        self.size += len(event) + WORDS_SIZE + attributes.size
+        size = len(event) + WORDS_SIZE + attributes.size
+        self.size += size
+        self.memory += size + _EVENT_MEMORY
 
     def add_rows(self, rows: EventRows, positions: npt.NDArray[np.float64]) -> None:
         """Add a batch of events."""
@@ -99,7 +106,9 @@ class TransactionBuffer:
         self._rows.append(rows)
         self._places.append(positions)
         self._count += len(rows)
-        self.size += int(rows.sizes().sum())
+        size = int(rows.sizes().sum())
+        self.size += size
+        self.memory += size + _BATCH_MEMORY
 
     def _close_run(self) -> None:
         if self._events:

@@ -41,6 +41,7 @@ if TYPE_CHECKING:
 __all__ = ["LocalTransaction", "as_event"]
 
 _COPY_SIZE_MAX: Final = 256 << 10  # larger ones are committed by taking over their logs
+_MEMORY_MAX: Final = 1 << 20  # of one that is open; a server has many of them
 
 
 class LocalTransaction:
@@ -118,7 +119,7 @@ class LocalTransaction:
         self, data: bytes, attributes: Attributes, position: float, output: EventOutputStream | None
     ) -> None:
         self._buffer.add(data, attributes, position, output)
-        if self._buffer.size > _COPY_SIZE_MAX:
+        if self._buffer.size > _COPY_SIZE_MAX or self._buffer.memory > _MEMORY_MAX:
             self._spill()
 
     def write_batch(
@@ -163,7 +164,7 @@ class LocalTransaction:
         if rows.events.nbytes > _COPY_SIZE_MAX:
             self._spill()  # first: joining the arrays would copy these events
         self._buffer.add_rows(rows, positions)
-        if self._buffer.size > _COPY_SIZE_MAX:
+        if self._buffer.size > _COPY_SIZE_MAX or self._buffer.memory > _MEMORY_MAX:
             self._spill()
 
     def _position_of(self, key: str | bytes | None) -> float:

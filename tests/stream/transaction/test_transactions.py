@@ -37,7 +37,7 @@ from penstock.stream.transaction import _transaction_logs
 from penstock.stream.transaction._commits import LOGS_MAX
 from penstock.testing import Fault, FaultyDisk, MemoryDisk
 from tests.log.harness import SECONDS_MAX, leftovers, plog_files
-from tests.stream.harness import STREAM
+from tests.stream.harness import STREAM, inside
 from tests.stream.large_harness import (
     SMALL_CHUNK,
     blocks_of,
@@ -1179,3 +1179,17 @@ def test_a_clock_that_is_set_forward_ends_no_lease(store: Engine, clock: ManualC
     clock.advance(31)
     store.maintain()
     assert (before, transaction.status) == ("prepared" if prepared else "open", "aborted")
+
+
+@pytest.mark.parametrize("how", ["events", "batches"])
+def test_very_small_events_do_not_wait_in_memory_for_long(store: Engine, how: str) -> None:
+    """Each takes many times its bytes there; a server has thousands of open transactions."""
+    store.create_stream(STREAM)
+    with inside(store).transactional_writer(STREAM).begin() as transaction:
+        for number in range(20_000 if how == "events" else 2_000):
+            if how == "events":
+                transaction.write_event(b"%d" % number)
+            else:
+                transaction.write_batch([b"%d" % number])
+            assert transaction._buffer.memory <= 1 << 20
+    assert sum(map(len, store.read(STREAM))) == (20_000 if how == "events" else 2_000)
