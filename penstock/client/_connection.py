@@ -17,6 +17,7 @@ from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
+import msgspec
 import pyarrow as pa
 from msgspec.structs import astuple
 from pyarrow import flight
@@ -41,7 +42,11 @@ from penstock.wire import (
     CHALLENGE_SIZE,
     NOT_BEGUN,
     PROTOCOL,
+    Answer,
     ByteBudget,
+    Notifications,
+    ProbePlace,
+    Welcome,
     pack,
     probe_content,
     probe_name,
@@ -53,9 +58,10 @@ from penstock.wire.operations import sessions, streams
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from penstock.wire import Notification
     from penstock.wire.operations import Operation
 
-    Push = Callable[[list[Any]], None]
+    Push = Callable[[list[Notification]], None]
 
 __all__ = ["Channel", "Connection", "ConnectionLost", "Finder", "busy_retry"]
 
@@ -110,16 +116,17 @@ class Channel:
             hello = flight.FlightDescriptor.for_command(pack([begin.operation, *astuple(begin)]))
             self._writer, self._reader = self.client.do_exchange(hello)
             try:
-                kind, self.id, inflight = self._receive_in_time()
+                _, self.id, inflight = unpack(self._receive_in_time(), Welcome)
             except BaseException:
+                with suppress(pa.ArrowException, OSError):
+                    self._reader.cancel()  # or closing waits for a server that goes on
                 self._let_go()  # or Arrow complains on the standard error
                 raise
-        assert kind == "welcome", "the first message of a session"
         self.budget: Final = ByteBudget(inflight)  # for blocks that are sent and not acknowledged, of all writers
         self._listener = threading.Thread(target=self._listen, name="penstock-client", daemon=True)
         self._listener.start()
 
-    def _receive_in_time(self) -> Any:  # noqa: ANN401 - whatever was sent
+    def _receive_in_time(self) -> bytes:
         """Return the first message; ``DeadlineExceeded`` if the server takes longer than the caller has.
 
         The channel itself can have no time limit: it is to last.
@@ -127,7 +134,7 @@ class Channel:
         left = time_left()
         if left is None:
             return self._receive()
-        message: Future[Any] = Future()
+        message: Future[bytes] = Future()
         threading.Thread(target=_fulfil, args=(message, self._receive), name="penstock-welcome", daemon=True).start()
         try:
             return message.result(left)
@@ -135,21 +142,22 @@ class Channel:
             self._reader.cancel()
             raise DeadlineExceeded from None
 
-    def _receive(self) -> Any:  # noqa: ANN401 - whatever was sent
+    def _receive(self) -> bytes:
         try:
             metadata = self._reader.read_chunk().app_metadata
         except StopIteration:
             metadata = None
         if metadata is None:
             raise ConnectionLost
-        return unpack(metadata.to_pybytes())
+        data: bytes = metadata.to_pybytes()
+        return data
 
     def _listen(self) -> None:
         """Pass notifications on. This thread never calls the server: calls wait for it, see :meth:`call`."""
         try:
             with translated(self):
                 while True:
-                    self._push(self._receive())
+                    self._push(unpack(self._receive(), Notifications))
                     with self._change:
                         self._received += 1
                         self._change.notify_all()
@@ -171,7 +179,7 @@ class Channel:
         known here when it is over.
         """
         answer = self._answer(_action(self.id, call))
-        notified, value = unpack(answer.body.to_pybytes())
+        notified, value = unpack(answer.body.to_pybytes(), Answer)
         if self._received < notified:
             with self._change:
                 self._change.wait_for(lambda: self.is_lost or self._received >= notified, time_left())
@@ -185,11 +193,13 @@ class Channel:
         while True:
             try:
                 with translated(self):
-                    (answer,) = self.client.do_action(action, _options())
+                    answers = list(self.client.do_action(action, _options()))
             except ServerBusy as error:
                 retry.after(error)
             else:
-                return answer
+                if len(answers) != 1:
+                    raise ServerError(f"the server sent {len(answers)} answers to one call: is it a Penstock server?")
+                return answers[0]
 
     @uninterrupted
     def close(self) -> None:
@@ -382,9 +392,13 @@ def _probed(channel: Channel, stream: str, segment: int, offset: int) -> PlogFil
     """Look for the access probe that the server makes for this client."""
     challenge = secrets.token_bytes(CHALLENGE_SIZE)
     answer = channel.call(streams.Probe(stream, segment, offset, challenge))
-    if answer is None:
+    try:
+        found = msgspec.convert(answer, ProbePlace)
+    except msgspec.ValidationError as error:
+        raise ServerError(f"cannot decode the place of an access probe ({error})") from error
+    if found is None:
         return None
-    number, folder, place = answer
+    number, folder, place = found
     files = PlogFiles.probed(folder, probe_name(channel.id), probe_content(channel.id, challenge), place)
     channel.call(streams.EndProbe(number))
     return files

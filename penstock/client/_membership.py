@@ -16,7 +16,7 @@ from penstock.client._task import Task
 from penstock.deadlines import run_locked
 from penstock.errors import NoSuchGroup, ReaderOffline, StoreClosed
 from penstock.stream.read import READER_LEASE_S, Assignment
-from penstock.wire import unpack_error
+from penstock.wire import MissEvents, StopReader, unpack_error
 from penstock.wire.operations import groups, readers
 
 if TYPE_CHECKING:
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from penstock.model import TimeWindow
     from penstock.stream.catalog import Key
     from penstock.stream.read import Reader
+    from penstock.wire import AttendGroup
     from penstock.wire.operations import Operation
 
 __all__ = ["RemoteMembership"]
@@ -116,17 +117,21 @@ class RemoteMembership:
             except ConnectionLost as error:
                 self._connection.after_lost(call, error, retry)
 
-    def notify(self, kind: str, sent: bytes | None = None) -> None:
+    def notify(self, message: AttendGroup | StopReader | MissEvents) -> None:
         """Take a notification of the group."""
-        reader = self._reader
-        if reader is None:
+        if self._reader is None:
             return
-        if kind == "stop" and sent is not None:
-            self._stop(unpack_error(sent))
-        elif kind == "miss" and sent is not None:
-            reader.miss(unpack_error(sent))
+        if isinstance(message, StopReader):
+            self._stop(unpack_error(message.error))
+        elif isinstance(message, MissEvents):
+            self._reader.miss(unpack_error(message.error))
         else:
-            reader.attend()
+            self._reader.attend()
+
+    def attend(self) -> None:
+        """Wake up the reader, because its channel is lost."""
+        if self._reader is not None:
+            self._reader.attend()
 
     def _stop(self, error: PenstockError) -> None:
         """Let the reader read no more."""

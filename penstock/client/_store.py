@@ -27,7 +27,7 @@ from penstock.store import EVENT_SIZE_DEFAULT, Store
 from penstock.stream.read import event_at, file_at, read_part
 from penstock.stream.segment import WakeUp
 from penstock.stream.write import Pump, StreamWriter, check_writer
-from penstock.wire import ARE_YOU_THERE
+from penstock.wire import AskIfHere, AttendGroup, FenceWriter, MissEvents, NoteTime, SegmentChanged, StopReader
 from penstock.wire.operations import groups, sessions, streams
 
 if TYPE_CHECKING:
@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from penstock.stream.catalog import Key
     from penstock.stream.read import EventInputStream
     from penstock.stream.serializers import Serializer
+    from penstock.wire import Notification
     from penstock.wire.operations import Operation
 
 __all__ = ["RemoteStore"]
@@ -276,19 +277,23 @@ class RemoteStore(forks.Handle, Store):
                 with suppress(ConnectionLost, DeadlineExceeded, PenstockError):  # then its notifications are ignored
                     channel.call(streams.Unwatch(*segment.key))
 
-    def _notify(self, messages: list[Any]) -> None:
+    def _notify(self, messages: list[Notification]) -> None:
         """Take notifications of the server. This neither waits nor calls the server: calls wait for this."""
-        for kind, *rest in messages:
-            if kind == "segment":
-                stream, number, update, blocks = rest
-                if (stream, number) in self._watched:
-                    self._watched[stream, number].note_update(_as_update(update), blocks)
-            elif kind == ARE_YOU_THERE:
+        for message in messages:
+            if isinstance(message, SegmentChanged):
+                segment = self._watched.get((message.stream, message.segment))
+                if segment is not None:
+                    segment.note_update(message.update, message.blocks)
+            elif isinstance(message, AskIfHere):
                 self.pump.add(Task(self._say_here))
-            elif rest[0] in self.hosts:
-                self.hosts[rest[0]].notify(kind, *rest[1:])
-            elif rest[0] in self.memberships:
-                self.memberships[rest[0]].notify(kind, *rest[1:])
+            elif isinstance(message, FenceWriter | NoteTime):
+                host = self.hosts.get(message.token)
+                if host is not None:
+                    host.notify(message)
+            elif isinstance(message, AttendGroup | StopReader | MissEvents):
+                membership = self.memberships.get(message.reader)
+                if membership is not None:
+                    membership.notify(message)
 
     def _say_here(self) -> None:
         with suppress(PenstockError):  # the next call raises it
@@ -299,7 +304,7 @@ class RemoteStore(forks.Handle, Store):
         for host in list(self.hosts.values()):
             host.lose(channel)
         for membership in list(self.memberships.values()):
-            membership.notify("attend")
+            membership.attend()
         self._report_wake_up.notify()  # a reader that is busy with its last event may lose its membership
 
     # Writers

@@ -20,11 +20,23 @@ from pyarrow import flight
 from penstock.client._connection import ConnectionLost, translated
 from penstock.client._retry import Retry
 from penstock.client._task import Task
-from penstock.errors import NoSuchStream
+from penstock.errors import NoSuchStream, ServerError
 from penstock.stream.format import BLOCK_HEADER_SIZE, block_digest
 from penstock.stream.segment import SegmentEnded, anonymous_hash, writer_hash
 from penstock.stream.write import OpenLane
-from penstock.wire import APPENDS, BLOCKS_MAX, ENDED, LEFT_SIZE, SmallBlock, column_of, pack, unpack, unpack_error
+from penstock.wire import (
+    APPENDS,
+    BLOCKS_MAX,
+    ENDED,
+    LEFT_SIZE,
+    Acknowledgement,
+    FenceWriter,
+    SmallBlock,
+    column_of,
+    pack,
+    unpack,
+    unpack_error,
+)
 from penstock.wire.operations import writers
 
 if TYPE_CHECKING:
@@ -37,6 +49,7 @@ if TYPE_CHECKING:
     from penstock.ports import Bytes
     from penstock.stream.format import StreamBlockHeader
     from penstock.stream.write import LargeWrite, Pump, StreamWriter
+    from penstock.wire import NoteTime
     from penstock.wire.operations import Operation
 
 __all__ = ["RemoteHost"]
@@ -189,14 +202,14 @@ class RemoteHost:
             with suppress(pa.ArrowException, OSError):
                 put.close()
 
-    def notify(self, kind: str, time: int = 0) -> None:
+    def notify(self, message: FenceWriter | NoteTime) -> None:
         """Take a notification of the server; the pump acts on it, which may wait."""
         writer = self._writer
-        if kind == "fence":
+        if isinstance(message, FenceWriter):
             self._is_fenced = True
             self.pump.add(Task(self.fence_if_notified))
         elif writer is not None:
-            self.pump.add(Task(partial(writer.note_by_itself, time)))
+            self.pump.add(Task(partial(writer.note_by_itself, message.time)))
 
     # Blocks
 
@@ -242,9 +255,11 @@ class RemoteHost:
         if answer is None:
             channel.is_lost = True
             raise ConnectionLost
-        starts, error = unpack(answer.to_pybytes())
+        starts, error = unpack(answer.to_pybytes(), Acknowledgement)
         if error is not None:
             raise unpack_error(error)
+        if len(starts) != len(blocks):
+            raise ServerError(f"the server acknowledged {len(starts)} blocks of {len(blocks)}")
         for block, start in zip(blocks, starts, strict=True):
             block.answer = start
 

@@ -15,6 +15,21 @@ from penstock.wire._access_probe import (
 )
 from penstock.wire._byte_budget import ByteBudget
 from penstock.wire._newest import NEWEST_SIZE, Newest
+from penstock.wire._server_messages import (
+    Acknowledgement,
+    Answer,
+    AskIfHere,
+    AttendGroup,
+    FenceWriter,
+    MissEvents,
+    NoteTime,
+    Notification,
+    Notifications,
+    ProbePlace,
+    SegmentChanged,
+    StopReader,
+    Welcome,
+)
 from penstock.wire._small_block import LEFT_SIZE, SMALL_SIZE_MAX, SmallBlock
 from penstock.wire._values import (
     APPENDS,
@@ -51,9 +66,22 @@ __all__ = [
     "PLOGS_FOLDER",
     "PROTOCOL",
     "SMALL_SIZE_MAX",
+    "Acknowledgement",
+    "Answer",
+    "AskIfHere",
+    "AttendGroup",
     "ByteBudget",
+    "FenceWriter",
+    "MissEvents",
     "Newest",
+    "NoteTime",
+    "Notification",
+    "Notifications",
+    "ProbePlace",
+    "SegmentChanged",
     "SmallBlock",
+    "StopReader",
+    "Welcome",
     "cell",
     "column_of",
     "pack",

@@ -101,10 +101,10 @@ def pack_plain(value: object) -> bytes:
     return _encoder.encode(value)
 
 
-def unpack(data: bytes | memoryview) -> Any:  # noqa: ANN401 - whatever was packed
-    """Read what :func:`pack` wrote; ``ServerError`` if these are other bytes."""
+def unpack(data: bytes | memoryview, form: Any = Any) -> Any:  # noqa: ANN401 - a type for msgspec
+    """Read what :func:`pack` wrote; ``ServerError`` if these are other bytes, or they have not this form."""
     try:
-        return _decoder.decode(data)
+        return _decoder(form).decode(data)
     except (*_UNREADABLE, PenstockError, KeyError) as error:
         raise ServerError(
             f"cannot decode the message ({error}): is the other side of another version of Penstock?"
@@ -169,7 +169,9 @@ def _from_call(code: int, data: memoryview) -> object:
         return _Unfit(f"something that is none ({error})")
 
 
-_decoder: Final = msgspec.msgpack.Decoder(ext_hook=_from_sent)
+@cache
+def _decoder(form: Any) -> msgspec.msgpack.Decoder[Any]:  # noqa: ANN401
+    return msgspec.msgpack.Decoder(form, ext_hook=_from_sent)
 
 
 @cache

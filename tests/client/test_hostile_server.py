@@ -13,9 +13,9 @@ import pytest
 
 import penstock
 from penstock.embedded import open_store
-from penstock.errors import PenstockError, ServerError, StreamCorrupt
+from penstock.errors import PenstockError, ServerError, StreamCorrupt, WriterFailed
 from penstock.server import FlightService
-from penstock.wire import BLOCKS
+from penstock.wire import BLOCKS, pack
 from tests.server.apart import memory_peak
 
 if TYPE_CHECKING:
@@ -80,6 +80,62 @@ def test_what_a_server_sends_in_place_of_a_block_is_refused(sent: pa.RecordBatch
         service = Liar(store, "grpc://127.0.0.1:0")
         with penstock.connect(f"penstock://127.0.0.1:{service.port}") as far, pytest.raises(error):
             list(far.read(STREAM))
+        service.shutdown()
+
+
+WRONG: Final[dict[str, Any]] = {
+    "nothing": None,
+    "a figure": 7,
+    "a text": "welcome",
+    "none of them": [],
+    "too few": ["welcome"],
+    "too many": ["welcome", "id", 1, 2, 3],
+    "others": [None, None, None],
+    "of a wrong type": ["welcome", 5, "much"],
+    "below zero": ["welcome", "id", -1],
+    "of another kind": ["farewell", "id", 1 << 20],
+}
+
+
+@pytest.mark.parametrize("sent", WRONG.values(), ids=WRONG)
+def test_what_a_server_says_first_has_a_form(monkeypatch: pytest.MonkeyPatch, sent: object) -> None:
+    """A user who mistypes an address got an AssertionError, or a ValueError about unpacking."""
+    with open_store("memory:") as store:
+        service = FlightService(store, "grpc://127.0.0.1:0")
+        monkeypatch.setattr("penstock.server._service.pack", lambda _: pack(sent))
+        with pytest.raises(ServerError, match="cannot decode the message"):
+            penstock.connect(f"penstock://127.0.0.1:{service.port}")
+        service.shutdown()
+
+
+@pytest.mark.parametrize("sent", [*WRONG.values(), [-1, None], [1.5, None]], ids=[*WRONG, "before", "a fraction"])
+def test_what_a_server_answers_has_a_form(monkeypatch: pytest.MonkeyPatch, sent: object) -> None:
+    """A caller gets an error that is documented."""
+    with open_store("memory:") as store:
+        service = FlightService(store, "grpc://127.0.0.1:0")
+        with penstock.connect(f"penstock://127.0.0.1:{service.port}") as far:
+            with monkeypatch.context() as lying:
+                lying.setattr("penstock.server._service.pack", lambda _: pack(sent))
+                with pytest.raises(ServerError, match="cannot decode the message"):
+                    far.streams()
+            assert far.streams() == []
+        service.shutdown()
+
+
+@pytest.mark.parametrize("sent", [None, 7, [[]], [[70, 71], None], [["70"], None], [[-5], None]])
+def test_what_a_server_acknowledges_has_a_form(monkeypatch: pytest.MonkeyPatch, sent: object) -> None:
+    """An event must not count as durable because of an answer that is none."""
+    with open_store("memory:") as store:
+        store.create_stream(STREAM)
+        service = FlightService(store, "grpc://127.0.0.1:0")
+        with penstock.connect(f"penstock://127.0.0.1:{service.port}") as far:
+            writer = far.writer(STREAM)
+            monkeypatch.setattr("penstock.server._writers.pack_plain", lambda _: pack(sent))
+            with pytest.raises(ServerError, match=r"cannot decode the message|acknowledged 2 blocks of 1"):
+                writer.write_event(b"event").result()
+            monkeypatch.undo()
+            with pytest.raises(WriterFailed):
+                writer.close()
         service.shutdown()
 
 

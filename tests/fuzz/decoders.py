@@ -44,7 +44,19 @@ from penstock.stream.format import (
 from penstock.stream.segment import WriterTable
 from penstock.stream.time._watermark_log import unpack_watermark
 from penstock.stream.write import as_rows
-from penstock.wire import BLOCKS, cell, operations, pack, unpack, unpack_call, unpack_error
+from penstock.wire import (
+    BLOCKS,
+    Acknowledgement,
+    Answer,
+    Notifications,
+    Welcome,
+    cell,
+    operations,
+    pack,
+    unpack,
+    unpack_call,
+    unpack_error,
+)
 from tests.fuzz import stored
 
 if TYPE_CHECKING:
@@ -185,9 +197,9 @@ def action(data: bytes) -> None:
     repr(operations.parse(name, args))
 
 
-def answer(data: bytes) -> None:
-    """Understand the answer of a server."""
-    repr(unpack(data))
+def _message(form: Any) -> Callable[[bytes], object]:  # noqa: ANN401 - a type for msgspec
+    """Return a decoder of what a server sends in one form."""
+    return lambda data: repr(unpack(data, form))
 
 
 def remote_error(data: bytes) -> None:
@@ -393,7 +405,15 @@ DECODERS: Final[dict[str, Decoder]] = {
     "located": Decoder(stored.located, (errors.PlogCorrupt,), "msgpack", stored.locateds),
     "ticket": Decoder(ticket, (errors.PenstockError,), "json", _tickets, sample=500),
     "action": Decoder(action, (errors.ServerError, errors.BadArgument), "msgpack", _actions),
-    "answer": Decoder(answer, (errors.ServerError,), "msgpack", stored.calls),
+    "answer": Decoder(_message(Answer), (errors.ServerError,), "msgpack", stored.answers),
+    "welcome": Decoder(_message(Welcome), (errors.ServerError,), "msgpack", lambda: [pack(["welcome", "id", 1 << 20])]),
+    "notifications": Decoder(_message(Notifications), (errors.ServerError,), "msgpack", stored.notifications),
+    "acknowledgement": Decoder(
+        _message(Acknowledgement),
+        (errors.ServerError,),
+        "msgpack",
+        lambda: [pack([[70, -1], None]), *(pack([[], error]) for error in stored.remote_errors())],
+    ),
     "remote-error": Decoder(remote_error, (errors.ServerError,), "msgpack", stored.remote_errors),
     "arrow-append": Decoder(arrow_append, (errors.BadArgument,), "bytes", _arrow_appends, sample=500),
     "arrow-block": Decoder(arrow_block, (errors.ServerError,), "bytes", _arrow_blocks),

@@ -274,6 +274,28 @@ def calls() -> list[bytes]:
     return [pack(["session", [value]]) for value in values] + [pack(["blocks", "session", [STREAM, 0, 0, 100]])]
 
 
+def answers() -> list[bytes]:
+    """Return answers of a server, with values of the model in them."""
+    cut = StreamCut(STREAM, ((0, 70), (1, 0)))
+    return [pack([3, value]) for value in (1, 2.5, None, True, "text", b"bytes", [1, 2], {"a": 1}, cut, StreamConfig())]
+
+
+def notifications() -> list[bytes]:
+    """Return notifications of every kind."""
+    error = pack_error(BadArgument("invalid"))
+    kinds: list[list[object]] = [
+        ["segment", STREAM, 0, [0, 70, None], [[64, 0, b"block"]]],
+        ["segment", STREAM, 0, None, []],
+        ["here?"],
+        ["fence", "token"],
+        ["note", "token", 1000],
+        ["attend", 1],
+        ["stop", 1, error],
+        ["miss", 1, error],
+    ]
+    return [pack(kinds), *(pack([kind]) for kind in kinds)]
+
+
 def remote_errors() -> list[bytes]:
     """Return errors."""
     return [pack_error(BadArgument("invalid")), pack(["Unknown", "text", {"field": 1}])]
