@@ -106,6 +106,8 @@ class FlightService(flight.FlightServerBase):  # type: ignore[misc]
 
     def _act(self, context: flight.ServerCallContext, action: flight.Action) -> list[bytes]:
         self._count(context, action.body.size)
+        with _errors_sent(None):
+            operations.check_form(action.type, action.body)
         session_id, args = _understood(action.body, _Action)
         session = self._session(session_id)
         with _errors_sent(session):
@@ -150,7 +152,7 @@ class FlightService(flight.FlightServerBase):  # type: ignore[misc]
             with _errors_sent(None):
                 found = plain.read(self._store, asking(context), ticket.ticket)
                 return flight.GeneratorStream(READ_SCHEMA, _with_errors(found))
-        _, session_id, args = _understood(ticket.ticket, _Ticket)
+        _, session_id, args = _understood_short(ticket.ticket, _Ticket)
         session = self._session(session_id)
         with _errors_sent(session):
             call, ask = streams.GetBlocks.of(args), asking(context)
@@ -197,7 +199,7 @@ class FlightService(flight.FlightServerBase):  # type: ignore[misc]
                 count = plain.append(self._store, asking(context), name, chunks, self._limits)
                 writer.write(pa.py_buffer(str(count).encode()))
             return
-        _, session_id, number = _understood(descriptor.command, _Append)
+        _, session_id, number = _understood_short(descriptor.command, _Append)
         session = self._session(session_id)
         with _errors_sent(session):
             call = writers.AppendBlocks.of([number])
@@ -250,7 +252,7 @@ class FlightService(flight.FlightServerBase):  # type: ignore[misc]
         )
         try:
             with _errors_sent(session):
-                _, version, before = _understood(descriptor.command, _Exchange)
+                _, version, before = _understood_short(descriptor.command, _Exchange)
                 if version != PROTOCOL:
                     raise ServerError(f"this server speaks version {PROTOCOL} of the protocol, not {shown(version)}")
                 call = sessions.BeginSession.of([version, before])
@@ -400,6 +402,14 @@ def _understood(data: bytes | memoryview | None, form: Any) -> Any:  # noqa: ANN
         if data is None:
             raise BadArgument("invalid descriptor: use a command, or the path of a stream to append events")
         return unpack_call(data, form)
+
+
+def _understood_short(data: bytes | memoryview, form: Any) -> Any:  # noqa: ANN401 - a type for msgspec
+    """Read a ticket or a descriptor, which are short."""
+    with _errors_sent(None):
+        if len(data) > operations.SHORT_SIZE:
+            raise BadArgument(f"a ticket or a descriptor of {len(data)} bytes: at most {operations.SHORT_SIZE}")
+    return _understood(data, form)
 
 
 def _refusal(error: PenstockError) -> flight.FlightServerError:

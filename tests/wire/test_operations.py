@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
+import msgspec
 import pytest
 from msgspec.structs import astuple
 
@@ -12,7 +13,7 @@ from penstock.errors import BadArgument
 from penstock.model import Checkpoint, Position, StreamCut
 from penstock.server._operations import HANDLERS
 from penstock.wire import operations, pack, unpack_call
-from penstock.wire.operations import OPERATIONS, groups, readers, sessions, streams, transactions, writers
+from penstock.wire.operations import OPERATIONS, _operation, groups, readers, sessions, streams, transactions, writers
 from tests.server.samples import legal_call
 
 CUT = StreamCut.of("a/b", {0: 7})
@@ -25,10 +26,24 @@ def test_a_legal_call_arrives_as_it_was_made(name: str) -> None:
     assert operations.parse(name, unpack_call(pack(astuple(call)))) == call
 
 
+@pytest.mark.parametrize("name", OPERATIONS)
+def test_a_long_call_has_the_form_of_its_operation(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever else comes is not read at all: maps whose keys collide, or lists that take a gigabyte."""
+    monkeypatch.setattr(_operation, "SHORT_SIZE", 0)
+    call = list(astuple(legal_call(OPERATIONS[name])))
+    operations.check_form(name, pack(["session", call]))
+    operations.check_form(name, pack(["session", unpack_call(pack(call))]))
+    wrong: list[Any] = [[{(1, 2): 3}, *call[1:]], [*call, {}], {}, [[{}] * 100, *call[1:]]]
+    for args in wrong:
+        with pytest.raises(BadArgument, match=r"^invalid "):
+            operations.check_form(name, msgspec.msgpack.encode(["session", args], enc_hook=lambda _: None))
+
+
 @pytest.mark.parametrize("place", [None, 5, "head", "tail", CUT, [CUT], Checkpoint("c", "g", (CUT,)), Position((CUT,))])
 def test_a_group_starts_at_any_place(place: Any) -> None:  # noqa: ANN401 - each is one
     """They are of several classes, among which msgspec cannot choose."""
-    call = groups.CreateGroup("g", ["a/b"], place, None, False)
+    call = groups.CreateGroup("g", ["a/b"] * 5_000, place, None, False)
+    operations.check_form(call.operation, pack(["session", list(astuple(call))]))
     assert operations.parse(call.operation, unpack_call(pack(astuple(call)))) == call
 
 

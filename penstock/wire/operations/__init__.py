@@ -6,13 +6,15 @@ name, and its body has the arguments in the order of the fields.
 """
 
 from penstock.wire.operations import groups, readers, sessions, streams, transactions, writers
-from penstock.wire.operations._operation import OPERATIONS, About, Operation, Permission, parse
+from penstock.wire.operations._operation import OPERATIONS, SHORT_SIZE, About, Operation, Permission, check_form, parse
 
 __all__ = [
     "OPERATIONS",
+    "SHORT_SIZE",
     "About",
     "Operation",
     "Permission",
+    "check_form",
     "groups",
     "parse",
     "readers",

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from abc import ABC
-from typing import Annotated, Any, Final, Literal
+from types import UnionType
+from typing import Annotated, Any, Final, Literal, Union, get_args, get_origin
 
 import msgspec
 from msgspec import Meta
+from msgspec.msgpack import Ext
 
 from penstock.model import (
     NAME_SIZE_MAX,
@@ -51,9 +53,11 @@ __all__ = [
     "Time",
     "Timeout",
     "as_group_place",
+    "wire_form",
 ]
 
 _SECONDS_MAX: Final = 1e9
+_MODEL: Final = (Checkpoint, Config, EventPointer, Position, StreamCut)
 _LIST_MAX: Final = 1_000_000  # segments of all streams of a group, transactions, blocks that are under way
 
 Name = Annotated[str, Meta(max_length=NAME_SIZE_MAX, description=f"a text of at most {NAME_SIZE_MAX} characters")]
@@ -115,6 +119,20 @@ GroupPlace = Annotated[
     ),
 ]
 _Cuts = StreamCut | list[StreamCut] | Time | Literal["head", "tail"]
+
+
+def wire_form(hint: Any) -> Any:  # noqa: ANN401 - any annotation
+    """Return the type of an argument as it is sent: values of the model are extensions."""
+    if hint is _GroupPlace:
+        return Ext | list[Ext] | int | str
+    if hint in _MODEL:
+        return Ext
+    origin, args = get_origin(hint), get_args(hint)
+    if origin is Annotated:
+        return Annotated[wire_form(args[0]), *args[1:]]
+    if origin in (Union, UnionType):
+        return Union[tuple(map(wire_form, args))]  # noqa: UP007 - made of a tuple
+    return origin[tuple(map(wire_form, args))] if origin in (list, tuple) else hint
 
 
 def as_group_place(kind: type, value: Any) -> Any:  # noqa: ANN401 - a hook of msgspec

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import cache
 from types import NoneType
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, TypeVar, get_args, get_type_hints
 
@@ -10,19 +11,22 @@ import msgspec
 
 from penstock.errors import BadArgument
 from penstock.model import shown
-from penstock.wire.operations._arguments import as_group_place
+from penstock.wire.operations._arguments import as_group_place, wire_form
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from typing import Self
 
-__all__ = ["OPERATIONS", "About", "Operation", "Permission", "declare", "parse"]
+__all__ = ["OPERATIONS", "SHORT_SIZE", "About", "Operation", "Permission", "check_form", "declare", "parse"]
 
 Permission = Literal["read", "consume", "write", "admin"]
 About = Literal["stream", "streams", "group", "transaction", "pointer", "open", "store", "unchecked"]
 """The first argument names a stream, a group, a transaction, an event, or something open; the second names streams;
 the call is about the whole store; or its permission is unchecked: the handler filters the answer, or only closes
 something of the session."""
+
+SHORT_SIZE: Final = 16 << 10
+"""A message of so many bytes takes milliseconds to be read, whatever is in it."""
 
 _PATH: Final = re.compile(r"at `\$\[(\d+)\]")
 _WORDS: Final[Mapping[object, str]] = {NoneType: "None", bool: "True or False"}
@@ -58,17 +62,19 @@ class Operation(msgspec.Struct, array_like=True, gc=False, forbid_unknown_fields
         try:
             return msgspec.convert(args, cls, builtin_types=(bytes,), dec_hook=as_group_place)
         except msgspec.ValidationError as error:
-            raise BadArgument(cls._refusal(args, str(error))) from None
+            raise BadArgument(cls.refusal(str(error), args)) from None
 
     @classmethod
-    def _refusal(cls, args: Any, error: str) -> str:  # noqa: ANN401 - whatever was sent
+    def refusal(cls, error: str, args: Any = None) -> str:  # noqa: ANN401 - whatever was sent
+        """Return which argument an error of msgspec is about, and what to use; with the value if it is known."""
         path = _PATH.search(error)
         if path is None:
             return f"invalid arguments of {cls.operation}: it takes {', '.join(cls.__struct_fields__) or 'none'}"
         index = int(path[1])
         name = cls.__struct_fields__[index]
         advice = _described(get_type_hints(cls, include_extras=True)[name])
-        return f"invalid {name} {shown(args[index])} of {cls.operation}: use {advice}"
+        value = "" if args is None else f" {shown(args[index])}"
+        return f"invalid {name}{value} of {cls.operation}: use {advice}"
 
 
 def declare(
@@ -91,6 +97,34 @@ def parse(name: str, args: object) -> Operation:
     if kind is None:
         raise BadArgument(f"there is no operation {shown(name)}")
     return kind.of(args)
+
+
+def check_form(name: str, message: bytes | memoryview) -> None:
+    """Refuse a long message that is not of the form of its operation: a text, the session, and the arguments.
+
+    Reading whatever comes may take minutes, or gigabytes: of a map whose keys collide, or of millions of empty lists.
+    Here nothing is read but what the operation takes. A short message costs little, and is refused with its values.
+    """
+    if len(message) <= SHORT_SIZE:
+        return
+    kind = _operations.get(name)
+    if kind is None:
+        raise BadArgument(f"there is no operation {shown(name)}")
+    try:
+        _form_decoder(kind).decode(message)
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        raise BadArgument(kind.refusal(str(error).replace("$[1]", "$"))) from None
+
+
+@cache
+def _form_decoder(kind: type[Operation]) -> msgspec.msgpack.Decoder[Any]:
+    fields = [(field.name, wire_form(field.type), _default(field)) for field in msgspec.structs.fields(kind)]
+    form = msgspec.defstruct(kind.__name__, fields, array_like=True, forbid_unknown_fields=True)
+    return msgspec.msgpack.Decoder(tuple[str, form])  # type: ignore[valid-type]
+
+
+def _default(field: msgspec.structs.FieldInfo) -> Any:  # noqa: ANN401 - of the field, or none
+    return msgspec.field(default=field.default, default_factory=field.default_factory)  # type: ignore[call-overload]
 
 
 def _described(hint: Any) -> str:  # noqa: ANN401 - any annotation
