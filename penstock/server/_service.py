@@ -404,10 +404,10 @@ def _understood(data: bytes | memoryview | None, form: Any) -> Any:  # noqa: ANN
         return unpack_call(data, form)
 
 
-def _understood_short(data: bytes | memoryview, form: Any) -> Any:  # noqa: ANN401 - a type for msgspec
+def _understood_short(data: bytes | memoryview | None, form: Any) -> Any:  # noqa: ANN401 - a type for msgspec
     """Read a ticket or a descriptor, which are short."""
     with _errors_sent(None):
-        if len(data) > operations.SHORT_SIZE:
+        if data is not None and len(data) > operations.SHORT_SIZE:
             raise BadArgument(f"a ticket or a descriptor of {len(data)} bytes: at most {operations.SHORT_SIZE}")
     return _understood(data, form)
 
