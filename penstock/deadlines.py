@@ -72,7 +72,9 @@ def run_locked(lock: _Lock, step: Callable[[], T], until: float | None = None) -
     ``DeadlineExceeded`` if the lock is not free by ``until``, or by this thread's deadline. Ctrl-C ends the wait.
     """
     until = limit() if until is None else until
-    while not lock.acquire(timeout=min(max(until - time.monotonic(), 0.0), _INTERRUPTIBLE_EVERY_S)):
+    is_main = threading.current_thread() is threading.main_thread()  # others would only wake up, and there may be many
+    longest_s = _INTERRUPTIBLE_EVERY_S if is_main else threading.TIMEOUT_MAX
+    while not lock.acquire(timeout=min(max(until - time.monotonic(), 0.0), longest_s)):
         interruption_point()
         if time.monotonic() >= until:
             raise DeadlineExceeded
