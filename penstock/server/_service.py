@@ -127,6 +127,7 @@ class FlightService(flight.FlightServerBase):  # type: ignore[misc]
         """Return the streams, for any Flight client."""
         with _all_errors_sent():
             hold(context, self._quotas["calls"])
+            hold(context, self._quotas["reads"])  # all of the answer is in memory until it is sent
             self._count(context, len(criteria))
             yield from plain.flights(self._store, principal_of(context))
 
