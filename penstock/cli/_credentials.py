@@ -119,7 +119,7 @@ def _spelled(text: str) -> str:
 def credentials() -> Credentials:
     """Return the credentials from the options and the environment; prompt for a missing password."""
     found, token = _given.get({}).copy(), os.environ.get("PENSTOCK_TOKEN")
-    if token is not None:
+    if token:
         if "user" in found:
             raise BadArgument("PENSTOCK_TOKEN and a user name contradict each other: leave one of them out")
         found["token"] = token

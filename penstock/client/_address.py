@@ -135,6 +135,8 @@ def _host_and_port(address: str) -> tuple[str, int]:
     except ValueError as error:
         raise BadArgument(f"invalid server address {address!r}: {error}") from error
     if parts.scheme != "penstock" or not host or parts.path not in ("", "/") or parts.query or parts.username:
+        if parts.username is not None:
+            raise BadArgument("invalid server address: user and password are not part of it; pass them by themselves")
         raise BadArgument(f"invalid server address {address!r}: use penstock://host:port")
     return f"[{host}]" if ":" in host else host, port
 

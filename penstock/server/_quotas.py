@@ -83,7 +83,7 @@ class Quota:
             reason = f"the server has {total} {kind.things}, and its limit is {self.limit}"
         elif user is not None and users.get(user, 0) + more > self.limit_of_user:
             reason = f"user {user!r} has {users.get(user, 0)} {kind.things}, and the limit of one user is "
-            reason += f"{self.limit_of_user}"
+            reason += f"{self.limit_of_user}, its share of {self.limit}"
         else:
             return
         self.refused += 1

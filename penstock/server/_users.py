@@ -35,7 +35,7 @@ from penstock.server._files import alone_in, replace_file
 from penstock.wire.operations import Permission
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping
     from pathlib import Path
     from typing import Self
 
@@ -84,6 +84,17 @@ class Grant(msgspec.Struct, frozen=True, array_like=True, order=True):
             except BadArgument:
                 advice = "use '*' for all streams, 'plant/*' for those of a scope, or the name of a stream"
                 raise BadArgument(f"invalid pattern {shown(self.pattern)}: {advice}") from None
+
+    def overlaps(self, other: Grant) -> bool:
+        """Whether it permits something of what another grant permits."""
+        scopes = [grant.pattern.removesuffix("*") for grant in (self, other)]
+        is_open = [scope != grant.pattern for scope, grant in zip(scopes, (self, other), strict=True)]
+        meets = (
+            (is_open[0] and scopes[1].startswith(scopes[0]))
+            or (is_open[1] and scopes[0].startswith(scopes[1]))
+            or self.pattern == other.pattern
+        )
+        return meets and self.permission in _GRANTED_BY[other.permission]
 
     def covers(self, permission: Permission, stream: str) -> bool:
         """Whether it permits this; consuming a stream includes reading it, and administering it everything."""
@@ -278,10 +289,19 @@ class Users:
         one = Grant(permission, pattern)
         self._change(lambda old: _with_grants(old, name, lambda grants: {*grants, one}))
 
-    def revoke(self, name: str, permission: Permission, pattern: str) -> None:
-        """Take back what was granted in these very words; what was not changes nothing."""
-        one = Grant(permission, pattern)
-        self._change(lambda old: _with_grants(old, name, lambda grants: {*grants} - {one}))
+    def revoke(self, name: str, permission: Permission, pattern: str) -> tuple[bool, list[Grant]]:
+        """Take back what was granted in these very words.
+
+        Return whether it was granted, and the other grants of the user that permit the same, in part or as a whole.
+        """
+        revoked, before = Grant(permission, pattern), set[Grant]()
+
+        def without(grants: Iterable[Grant]) -> set[Grant]:
+            before.update(grants)
+            return before - {revoked}
+
+        self._change(lambda old: _with_grants(old, name, without))
+        return revoked in before, sorted(grant for grant in before - {revoked} if grant.overlaps(revoked))
 
     def token(self, name: str, lifetime_s: float) -> str:
         """Make a token, which replaces user and password until it expires; it is shown only here."""

@@ -61,6 +61,20 @@ def test_user_that_is_there_stays_unless_replaced(call: Call, users: Users) -> N
     assert users.current(users.log_in("anna", "new")).may("read", "plant/readings")
 
 
+def test_revoke_says_what_is_still_granted(call: Call) -> None:
+    """An administrator who is told that a user may no longer read believes it."""
+    call("user", "add", "anna", stdin=b"secret\n")
+    for grant in ("read *", "read plant/*", "admin other/*", "write plant/readings"):
+        call("user", "grant", "anna", *grant.split())
+    refused = call("user", "revoke", "anna", "read", "plant/readings")
+    assert refused.code == 1
+    assert refused.err == "penstock: anna has no grant read plant/readings, but read *, read plant/*\n"
+    assert call("user", "revoke", "anna", "read", "*").out == (
+        "anna: revoked read *; still granted: admin other/*, read plant/*\n"
+    )
+    assert call("user", "revoke", "anna", "read", "plant/*").out == "anna: revoked read plant/*\n"
+
+
 @pytest.mark.parametrize("stdin", [b"", b"\n", b"x" * 2000])
 def test_password_that_is_none_is_refused(call: Call, users: Users, stdin: bytes) -> None:
     """A script whose secret is missing must not make a user that anybody can be."""

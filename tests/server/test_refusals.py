@@ -139,3 +139,10 @@ def test_a_user_that_is_missing_wrong_or_past(place: Place) -> None:
     expired = told(place.plain, NotAuthenticated, token=place.expired)
     assert expired.startswith("the token expired on 20")
     assert expired.endswith("UTC: make one with penstock user token")
+
+
+def test_a_password_in_an_address_is_not_shown() -> None:
+    """It is what users of databases try first, and the message may end up in a log."""
+    with pytest.raises(BadArgument, match="user and password are not part of it") as refusal:
+        penstock.connect("penstock://anna:secret@127.0.0.1:7367")
+    assert "secret" not in str(refusal.value)

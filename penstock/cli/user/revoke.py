@@ -12,5 +12,9 @@ def revoke(
     name: NameArgument, permission: PermissionArgument, pattern: PatternArgument, *, store: FolderOption = STORE_DEFAULT
 ) -> None:
     """Revoke a grant with exactly this permission and pattern; other grants stay."""
-    open_users(store).revoke(name, permission, pattern)
-    typer.echo(f"{name}: may no longer {permission} {pattern}")
+    was_granted, others = open_users(store).revoke(name, permission, pattern)
+    by = ", ".join(f"{grant.permission} {grant.pattern}" for grant in others)
+    if not was_granted:
+        typer.echo(f"penstock: {name} has no grant {permission} {pattern}" + (f", but {by}" if by else ""), err=True)
+        raise typer.Exit(1)
+    typer.echo(f"{name}: revoked {permission} {pattern}" + (f"; still granted: {by}" if by else ""))
