@@ -699,7 +699,7 @@ def test_what_has_a_later_number_waits_until_a_large_event_is_there(
 def test_a_number_needs_a_writer_id_for_large_events_too(store: Engine) -> None:
     """It is kept under that id; this is said before the upload, and nothing of it is kept."""
     store.create_stream(STREAM)
-    with store.writer(STREAM) as writer, pytest.raises(BadArgument, match="writer's id"):
+    with store.writer(STREAM) as writer, pytest.raises(BadArgument, match="need a writer_id"):
         writer.write_event(bytes(2 * MIB), number=1)
     assert not events_of(store)
 
