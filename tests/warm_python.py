@@ -42,9 +42,12 @@ def warm_python(folder: Path) -> Iterator[Path]:
     command = [sys.executable, __file__, "serve", address]
     nursery = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     with nursery:  # which closes its stdin: so it learns that it is over, however that is
-        assert nursery.stdout is not None
-        assert nursery.stdout.readline()
-        yield executable
+        try:
+            assert nursery.stdout is not None
+            assert nursery.stdout.readline()
+            yield executable
+        finally:
+            nursery.terminate()  # a copy of the pipe in this process would keep it waiting
 
 
 def ask(address: str, *arguments: str) -> None:
