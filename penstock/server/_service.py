@@ -8,6 +8,7 @@ session, so that nothing of that is in its way.
 from __future__ import annotations
 
 import logging
+import math
 import threading
 import weakref
 from functools import partial
@@ -153,7 +154,7 @@ class FlightService(flight.FlightServerBase):  # type: ignore[misc]
             with _errors_sent(None):
                 found = plain.read(self._store, asking(context), ticket.ticket)
                 return flight.GeneratorStream(READ_SCHEMA, _with_errors(found))
-        _, session_id, args = _understood_short(ticket.ticket, _Ticket)
+        _, session_id, args = _understood(ticket.ticket, _Ticket, operations.SHORT_SIZE)
         session = self._session(session_id)
         with _errors_sent(session):
             call, ask = streams.GetBlocks.of(args), asking(context)
@@ -200,7 +201,7 @@ class FlightService(flight.FlightServerBase):  # type: ignore[misc]
                 count = plain.append(self._store, asking(context), name, chunks, self._limits)
                 writer.write(pa.py_buffer(str(count).encode()))
             return
-        _, session_id, number = _understood_short(descriptor.command, _Append)
+        _, session_id, number = _understood(descriptor.command, _Append, operations.SHORT_SIZE)
         session = self._session(session_id)
         with _errors_sent(session):
             call = writers.AppendBlocks.of([number])
@@ -253,7 +254,7 @@ class FlightService(flight.FlightServerBase):  # type: ignore[misc]
         )
         try:
             with _errors_sent(session):
-                _, version, before = _understood_short(descriptor.command, _Exchange)
+                _, version, before = _understood(descriptor.command, _Exchange, operations.SHORT_SIZE)
                 if version != PROTOCOL:
                     raise ServerError(f"this server speaks version {PROTOCOL} of the protocol, not {shown(version)}")
                 call = sessions.BeginSession.of([version, before])
@@ -397,20 +398,14 @@ def _size(chunk: flight.FlightStreamChunk) -> int:
     return (0 if batch is None else batch.nbytes) + (0 if metadata is None else metadata.size)
 
 
-def _understood(data: bytes | memoryview | None, form: Any) -> Any:  # noqa: ANN401 - a type for msgspec
+def _understood(data: bytes | memoryview | None, form: Any, size_max: float = math.inf) -> Any:  # noqa: ANN401
     """Return what a client says; None is what Flight has for the command of a descriptor that is none."""
     with _errors_sent(None):
         if data is None:
             raise BadArgument("invalid descriptor: use a command, or the path of a stream to append events")
+        if len(data) > size_max:
+            raise BadArgument(f"a ticket or a descriptor of {len(data)} bytes: at most {size_max}")
         return unpack_call(data, form)
-
-
-def _understood_short(data: bytes | memoryview | None, form: Any) -> Any:  # noqa: ANN401 - a type for msgspec
-    """Read a ticket or a descriptor, which are short."""
-    with _errors_sent(None):
-        if data is not None and len(data) > operations.SHORT_SIZE:
-            raise BadArgument(f"a ticket or a descriptor of {len(data)} bytes: at most {operations.SHORT_SIZE}")
-    return _understood(data, form)
 
 
 def _refusal(error: PenstockError) -> flight.FlightServerError:

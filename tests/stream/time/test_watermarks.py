@@ -828,7 +828,7 @@ def test_a_store_that_was_taken_over_writes_no_watermark(clock: ManualClock, cap
                 new.run_pass()
                 assert new.lowers() == [10, 30]
                 old.run_pass()
-                assert "maintenance was put off, time of stream" in caplog.text
+                assert "maintenance was put off, watermarks of stream" in caplog.text
                 note(taken_over, 40)
                 new.run_pass()
                 assert new.lowers() == [10, 30, 40]
