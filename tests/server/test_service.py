@@ -405,7 +405,9 @@ def test_one_user_does_not_take_the_place_of_all_others(folder: Path, monkeypatc
         for _ in range(3):
             clients.enter_context(as_user(server, "anna"))
         monkeypatch.setattr("penstock.client._connection._PATIENCE_S", 0.1)
-        with pytest.raises(ServerBusy, match=r"user 'anna' has 3 clients, .* of one user is 3, its share of 6 \(max_connections\)"):
+        with pytest.raises(
+            ServerBusy, match=r"user 'anna' has 3 clients, .* of one user is 3, its share of 6 \(max_connections\)"
+        ):
             as_user(server, "anna")
         clients.enter_context(as_user(server, "berta"))
 
