@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Final
 
 from penstock.errors import OwnerStopped
+from penstock.ports import copied_socket
 
 __all__ = ["OwnerWatch", "answer_of", "peer_of"]
 
@@ -98,6 +99,6 @@ class OwnerWatch:
 def _shut_down(service: str) -> None:
     """Shut down all connections of this process to a socket."""
     for name in os.listdir("/proc/self/fd"):
-        with suppress(OSError), socket.socket(fileno=os.dup(int(name))) as sock:  # only sockets are accepted
+        with suppress(OSError), copied_socket(int(name)) as sock:
             if sock.family == socket.AF_UNIX and sock.getpeername() == service:
                 sock.shutdown(socket.SHUT_RDWR)

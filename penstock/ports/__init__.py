@@ -8,6 +8,7 @@ interrupt the main thread.
 from penstock.ports._clock import Clock, Random, SystemClock, SystemRandom
 from penstock.ports._disk import Bytes, Disk, File, OsDisk, OsFile, map_file, owner_name, write_all
 from penstock.ports._interruption import interruptible, interruption_point, opened, uninterrupted
+from penstock.ports._sockets import copied_socket
 
 __all__ = [
     "Bytes",
@@ -19,6 +20,7 @@ __all__ = [
     "Random",
     "SystemClock",
     "SystemRandom",
+    "copied_socket",
     "interruptible",
     "interruption_point",
     "map_file",

@@ -27,6 +27,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, NamedTuple
 from urllib.parse import unquote
 
+from penstock.ports import copied_socket
+
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
     from contextlib import AbstractContextManager
@@ -263,7 +265,7 @@ class ConnectionWatch:
     def _connection(self, number: int, now: float) -> ObservedConnection | None:
         """Return the connection of a socket; None if it does not belong to the port."""
         try:
-            with socket.socket(fileno=os.dup(number)) as one:
+            with copied_socket(number) as one:
                 here, there = one.getsockname(), one.getpeername()
         except OSError:  # it listens, or is gone
             return None
@@ -274,7 +276,7 @@ class ConnectionWatch:
 def close_all(at: int | str) -> None:
     """Shut down all connections of a port, or of a socket that is a file."""
     for number, _, _ in _sockets():
-        with suppress(OSError), socket.socket(fileno=os.dup(number)) as one:
+        with suppress(OSError), copied_socket(number) as one:
             one.getpeername()  # a listening socket has none
             here = one.getsockname()
             if at == (here if one.family == socket.AF_UNIX else here[1]):
@@ -300,7 +302,7 @@ def _counts(one: socket.socket) -> ByteCounts:
 
 def _close(number: int, cookie: bytes) -> None:
     """Shut a connection down, unless it is gone already."""
-    with suppress(OSError), socket.socket(fileno=os.dup(number)) as one:
+    with suppress(OSError), copied_socket(number) as one:
         if one.getsockopt(socket.SOL_SOCKET, _SO_COOKIE, 8) == cookie:
             one.shutdown(socket.SHUT_RDWR)
 

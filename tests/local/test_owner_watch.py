@@ -101,3 +101,13 @@ def test_a_stopped_owner_that_is_killed_is_followed_by_another(folder: Path) -> 
             os.kill(owner, signal.SIGKILL)
             client.tail(STREAM)
         assert owner_of(folder) != owner
+
+
+def test_connections_are_shut_down_without_copies_of_other_files() -> None:
+    """The copy of a pipe would keep its reader waiting for ever, and that of a lock would hold it."""
+    reading, writing = os.pipe()
+    _owner_watch._shut_down("/a/socket/of/no/service")
+    os.close(writing)
+    os.set_blocking(reading, False)
+    assert os.read(reading, 1) == b"", "the pipe is at its end"
+    os.close(reading)
