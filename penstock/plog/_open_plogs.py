@@ -97,7 +97,7 @@ class OpenPlog:
         self.removed = self.forgotten = False
         self.dirty = False  # the journal has records that may not be in the file
         self.changes = 0  # the records submitted to the journal
-        self.pins = 0
+        self.pins = 0  # checkpoints that sync the file without the lock
 
     def goes_direct(self, size: int, direct_size_min: int) -> bool:
         """Return whether an append of this size is written into the file at once, and not into the journal."""
@@ -127,7 +127,7 @@ class OpenPlog:
             with self.lock:
                 self.pins -= 1
                 self.dirty = self.changes > change  # later records are in the next generation of the journal
-                if not was_open and self.is_idle:
+                if self.forgotten or (not was_open and self.is_idle):
                     self.close_file()
 
     def open_file(self) -> File:
@@ -176,8 +176,8 @@ class OpenPlog:
             self.removed = True
 
     def close_file(self) -> None:
-        """Close the file, if it is open."""
-        if self.file is not None:
+        """Close the file, if it is open; one that a checkpoint is syncing is closed by the checkpoint."""
+        if self.file is not None and self.pins == 0:
             self.file.close()
             self.file = None
 

@@ -209,5 +209,7 @@ def plant(tmp_path: Path) -> Path:
         with group.reader("screen") as reader:
             assert reader.read_next_event(timeout=0) is not None
         group.checkpoint("friday")
-    Users.open(tmp_path / "penstock-data" / "users.json").add("anna", "secret")
+    users = Users.open(tmp_path / "penstock-data" / "users.json")
+    users.add("anna", "secret")
+    users.grant("anna", "read", "plant/*")
     return tmp_path

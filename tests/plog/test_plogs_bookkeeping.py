@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import threading
+from contextlib import suppress
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -15,7 +17,6 @@ from penstock.testing import Fault, FaultyDisk, MemoryDisk
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from pathlib import Path
 
     from penstock.plog._journal import Ticket
     from penstock.ports import Disk, File
@@ -103,6 +104,40 @@ def test_two_that_delete_a_plog_at_once_do_not_stop_the_store(monkeypatch: pytes
     monkeypatch.undo()
     assert plogs.append(other, 20_000, b"goes on") == 20_007
     plogs.close()
+
+
+def test_plog_deleted_while_a_checkpoint_syncs_it_does_not_stop_the_store(tmp_path: Path) -> None:
+    """The checkpoint syncs without the plog's lock: its descriptor must not be closed, or be another file's by then."""
+    disk = WatchedDisk(tmp_path)
+    with small_plogs(disk) as plogs:
+        plog_id, other = plogs.create(size=1000), plogs.create(size=30_000)
+        plogs.append(plog_id, 0, b"dirty")
+        syncing, deleted = threading.Event(), threading.Event()
+
+        def stop_in_the_checkpoint() -> None:
+            if threading.current_thread().name == "penstock-checkpoint":
+                syncing.set()
+                assert deleted.wait(10)
+
+        disk.before_datasync = stop_in_the_checkpoint
+        for number in range(9):  # fill the journal, so that it changes files
+            plogs.append(other, 900 * number, bytes(900))
+        assert syncing.wait(10)
+        plogs.delete(plog_id)
+        deleted.set()
+        assert plogs.append(other, 8100, b"goes on") == 8107
+        with pytest.raises(NoSuchPlog):
+            plogs.info(plog_id)
+    assert not any(plog_id.uid in name for name in open_files())
+
+
+def open_files() -> list[str]:
+    """Return the names of the files that this process has open."""
+    names = []
+    for entry in Path("/proc/self/fd").iterdir():
+        with suppress(FileNotFoundError):  # that of the listing itself
+            names.append(str(entry.readlink()))
+    return names
 
 
 def test_a_file_that_cannot_be_written_fails_only_who_uses_it() -> None:
