@@ -151,18 +151,21 @@ def _joined(session: Session, group: str, reader_id: str, claim: Claim | None, t
         if session.owner is not None:
             store.groups.claim(group, session.owner)
 
-    try:
-        return found.join(
-            lambda membership: ClientReader(session, membership, reader_id, token), claim, joined=open_and_claim
-        )
-    except ReaderInUse:
-        coordinator = store.groups.at_work.get(group)
-        older = None if coordinator is None else coordinator.readers.get(reader_id)
-        if isinstance(older, ClientReader) and older.is_open_in(session, token):
-            return older
-        if not (isinstance(older, ClientReader) and older.end_if_left_behind(token)):
-            raise
-        return _joined(session, group, reader_id, claim, token)
+    older: object = None
+    while True:
+        try:
+            return found.join(
+                lambda membership: ClientReader(session, membership, reader_id, token), claim, joined=open_and_claim
+            )
+        except ReaderInUse:
+            coordinator, before = store.groups.at_work.get(group), older
+            older = None if coordinator is None else coordinator.readers.get(reader_id)
+            if not isinstance(older, ClientReader):
+                raise
+            if older.is_open_in(session, token):
+                return older
+            if older is before or not older.end_if_left_behind(token):  # before: its end did not take it out
+                raise
 
 
 def _sync(session: Session, number: int, places: Any, told: str | None, passing: bool) -> Any:  # noqa: ANN401
@@ -269,7 +272,11 @@ def _lanes(session: Session, number: int) -> list[Any]:
 
 def _last(session: Session, number: int, segment: int, place: float) -> int:
     writer = _writer(session, number)
-    return session.store.segments.get(writer.stream, segment).last_of(writer.identity, place)
+    try:
+        return session.store.segments.get(writer.stream, segment).last_of(writer.identity, place)
+    except KeyError:
+        gone = f"there is no segment {segment} of stream {writer.stream} any more: open the writer again"
+        raise BadArgument(gone) from None
 
 
 def _find(session: Session, number: int, blocks: list[list[Any]]) -> list[int | None]:

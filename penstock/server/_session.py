@@ -146,6 +146,10 @@ class Session:
             raise why.with_traceback(None)
         return thing
 
+    def has(self, number: int) -> bool:
+        """Whether something is open under a number."""
+        return number in self._open
+
     def drop(self, number: int, why: PenstockError | None = None) -> None:
         """Remove what is open under a number; later calls to it raise ``why``."""
         with self._lock:

@@ -158,26 +158,32 @@ def _event(session: Session, transaction: str, number: int) -> _OpenEvent:
 
 def commit(session: Session, transaction: str, timestamp: int | None, events: list[int]) -> list[EventPointer | None]:
     """Commit; return where those events are whose clients want to know, if they are of this session."""
+    found = _events(session, transaction, events)
     _open(session, transaction).commit(timestamp)
-    found = [_place_of(session, number) for number in events]
-    for number in events:
+    for number in found:
         session.drop(number)
-    return found
+    return [_place_of(found.get(number)) for number in events]
 
 
-def _place_of(session: Session, number: int) -> EventPointer | None:
+def _place_of(event: _OpenEvent | None) -> EventPointer | None:
     """Return where an event is; None if it was prepared before the owner of the store changed."""
     try:
-        return session.get(number, _OpenEvent).output.pointer  # type: ignore[no-any-return]
+        return None if event is None else event.output.pointer
     except BadArgument:
         return None
 
 
 def abort(session: Session, transaction: str, events: list[int]) -> None:
     """Abort, and remove the events whose clients wait for their places."""
+    found = _events(session, transaction, events)
     _open(session, transaction).abort()
-    for number in events:
+    for number in found:
         session.drop(number)
+
+
+def _events(session: Session, transaction: str, numbers: list[int]) -> dict[int, _OpenEvent]:
+    """Return the events of a transaction that are open in this session; one that was prepared may have others."""
+    return {number: _event(session, transaction, number) for number in numbers if session.has(number)}
 
 
 def _open(session: Session, transaction: str) -> LocalTransaction | PreparedTransaction | EndedTransaction:
