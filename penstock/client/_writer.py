@@ -93,9 +93,9 @@ class _RemoteLane:
         """Have a block ready to be sent."""
         return self._host.put(self._segment_id, header, parts)
 
-    def last_of(self, writer: bytes, place: float) -> int:
+    def last_of(self, writer: bytes, place: float, *, durable: int) -> int:
         """Return the number up to which a writer's events with this key are here; 0 if there are none."""
-        del writer
+        del writer, durable  # the server knows both
         return int(self._host.call(lambda number: writers.Last(number, self._segment_id, place)))
 
 

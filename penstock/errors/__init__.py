@@ -41,7 +41,8 @@
     │   ├── CasConflict, LeaseHeld, LeaseLost, NoSuchCluster, ClusterExists, CpoUnavailable
     └── StreamError                a stream, a writer, a reader or a group refused the call; nothing was changed
         ├── NoSuchStream, StreamExists, StreamSealed, StreamNotSealed, WrongCut, DataTruncated
-        ├── NoSuchEvent, EventTooLarge, NotDecodable, EventMalformed, WriterFenced, WriterFailed
+        ├── NoSuchEvent, EventTooLarge, NotDecodable, EventMalformed
+        ├── WriterFenced, WriterForgotten, WriterFailed
         ├── EventClosed (ValueError), EventAborted
         ├── NoSuchTransaction, TransactionEnded, TransactionPrepared (TransactionEnded), CommitUnfinished
         ├── NotPrepared, TooManyPrepared
@@ -132,6 +133,7 @@ from penstock.errors._stream import (
     TransactionPrepared,
     WriterFailed,
     WriterFenced,
+    WriterForgotten,
     WrongCut,
 )
 
@@ -212,6 +214,7 @@ __all__ = [
     "UsersCorrupt",
     "WriterFailed",
     "WriterFenced",
+    "WriterForgotten",
     "WrongCut",
     "WrongOffset",
     "WrongPosition",

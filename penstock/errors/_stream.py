@@ -31,6 +31,7 @@ __all__ = [
     "TransactionPrepared",
     "WriterFailed",
     "WriterFenced",
+    "WriterForgotten",
     "WrongCut",
 ]
 
@@ -135,6 +136,18 @@ class WriterFenced(StreamError):
             "use one writer for each id"
         )
         self.stream, self.writer_id = stream, writer_id
+
+
+class WriterForgotten(StreamError):
+    """The store no longer knows exactly which events were written under this writer id."""
+
+    def __init__(self, *, durable: int | None, highest: int) -> None:
+        known = "none is known to be durable" if durable is None else f"those up to number {durable} are durable"
+        super().__init__(
+            "the stream had too many writer ids, and no longer knows which events it has of this one: "
+            f"{known}, those up to number {highest} may be; read the stream to see which, then use another writer id"
+        )
+        self.durable, self.highest = durable, highest
 
 
 class WriterFailed(StreamError):

@@ -240,6 +240,7 @@ def _open_writer(  # noqa: PLR0917 - as they are sent
             identity,
             token,
             notes_time=notes_time,
+            durable_before=min(numbers, default=0),
             highest_before=max(numbers, default=0),
         )
 
@@ -273,10 +274,11 @@ def _lanes(session: Session, number: int) -> list[Any]:
 def _last(session: Session, number: int, segment: int, place: float) -> int:
     writer = _writer(session, number)
     try:
-        return session.store.segments.get(writer.stream, segment).last_of(writer.identity, place)
+        found = session.store.segments.get(writer.stream, segment)
     except KeyError:
         gone = f"there is no segment {segment} of stream {writer.stream} any more: open the writer again"
         raise BadArgument(gone) from None
+    return found.last_of(writer.identity, place, durable=writer.durable_before)
 
 
 def _find(session: Session, number: int, blocks: list[list[Any]]) -> list[int | None]:

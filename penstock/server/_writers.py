@@ -52,11 +52,13 @@ class ClientWriter:
         token: str,
         *,
         notes_time: bool,
+        durable_before: int,
         highest_before: int,
     ) -> None:
         self.stream, self.writer_id, self.identity, self.token = stream, writer_id, identity, token
         self.notes_time: Final = notes_time
-        self.highest_before: Final = highest_before  # the highest number of its id when it was opened
+        self.durable_before: Final = durable_before  # all numbers of its id up to here were durable when it was opened
+        self.highest_before: Final = highest_before  # the highest number of its id then
         self.stream_uid: Final = session.store.catalog.stream(stream).uid
         self._session, self._store = session, session.store
         self._lock = threading.Lock()  # held while blocks are appended

@@ -183,3 +183,28 @@ def test_an_id_that_is_no_name_belongs_to_nobody(server: Server) -> None:
         ):
             with pytest.raises(BadArgument):
                 store.connection.call(call)
+
+
+def test_a_user_who_makes_up_ids_doubles_nothing_of_others_when_segments_are_merged(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each id has an entry in each segment, and the merged one has places for a few: they were those of berta alone."""
+    monkeypatch.setattr("penstock.stream.segment._writer_table.ENTRIES_MAX", 20)
+
+    def write_keyed(store: Store, writer_id: str) -> None:
+        with store.writer(STREAM, writer_id) as writer:
+            for number in range(40):
+                writer.write_event(b"%s %d" % (writer_id.encode(), number), key=str(number), number=number)
+
+    with serving(folder) as server, as_user(server, "boss") as boss:
+        boss.scale_stream(STREAM, [0], [(0.0, 0.25), (0.25, 0.5), (0.5, 0.75), (0.75, 1.0)])
+        with as_user(server, "anna") as mine, as_user(server, "berta") as theirs:
+            write_keyed(mine, "boiler")
+            for number in range(12):
+                write_keyed(theirs, f"made-up-{number}")
+            boss.scale_stream(STREAM, [1, 2, 3, 4], [(0.0, 1.0)])
+            write_keyed(mine, "boiler")
+    with serving(folder) as server, as_user(server, "anna") as mine:
+        write_keyed(mine, "boiler")
+    events = [event for event in events_in(folder) if event.startswith(b"boiler")]
+    assert sorted(events) == sorted(b"boiler %d" % number for number in range(40))

@@ -7,6 +7,7 @@ events cover the key space [0, 1) without overlap; so do the segments of any cut
 from __future__ import annotations
 
 from bisect import bisect_right
+from collections import OrderedDict
 from copy import copy
 from dataclasses import dataclass
 from itertools import pairwise
@@ -127,7 +128,7 @@ class StreamState:
         self.consumers: dict[str, ConsumerMoved] = {}
         self.writers: dict[str, WriterMarked] = {}  # those that note time, with the last mark on record
         self.last_batches: dict[str, LastBatch] = {}  # of transactions committed together, by writer; last used last
-        self.owners: dict[str, str] = {}  # the users that writer ids belong to; last opened last
+        self.owners: OrderedDict[str, str] = OrderedDict()  # the users that writer ids belong to; last opened last
         self.scaled_ms = 0
         self._add_segments(even_ranges(created.segments))
         self.head = dict.fromkeys(self.segments, 0)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from penstock.errors import StreamSealed
-from penstock.stream.segment import durable_number, highest_number
+from penstock.stream.segment import check_exact, durable_number, highest_number
 from penstock.stream.transaction import TransactionLogs
 from penstock.stream.write import OpenLane, Pump
 
@@ -63,8 +63,12 @@ class LocalWriterHost:
         return self._catalog.keeps_keys(stream)
 
     def numbers_of(self, stream: str, writer: bytes) -> tuple[int, int]:
-        """Return the number up to which all events of a writer are durable, and the highest it has used."""
+        """Return the number up to which all events of a writer are durable, and the highest it has used.
+
+        ``WriterForgotten`` if it is not known exactly which of its events are there.
+        """
         tables = self._writer_tables(stream)
+        check_exact(writer, tables)
         return durable_number(writer, tables), highest_number(writer, tables)
 
     def _writer_tables(self, name: str) -> list[WriterTable]:

@@ -46,7 +46,7 @@ class WriterIds:
                 if dropped is not None:
                     self._forget(state, dropped)
             elif owner == user:
-                state.owners[writer_id] = state.owners.pop(writer_id)  # last opened last
+                state.owners.move_to_end(writer_id)  # last opened last
             return owner or user
 
     def _least_used(self, state: StreamState) -> str:
@@ -56,5 +56,6 @@ class WriterIds:
         return next((writer for writer in ids if not self._writers.is_open(state.uid, writer)), ids[0])
 
     def _forget(self, state: StreamState, writer_id: str) -> None:
-        for segment in state.current:
-            self._segments.get(state.name, segment.segment_id).forget_writer(writer_hash(writer_id))
+        before = {old for segment in state.current for old in segment.predecessors} & state.segments.keys()
+        for segment_id in {segment.segment_id for segment in state.current} | before:
+            self._segments.get(state.name, segment_id).forget_writer(writer_hash(writer_id))

@@ -18,14 +18,13 @@ from penstock.stream.segment._readable import (
     scan,
 )
 from penstock.stream.segment._segment import PendingBlock, Segment
+from penstock.stream.segment._segment_writers import TABLE_EVERY_BLOCKS, NumbersTaken, SegmentEnded
 from penstock.stream.segment._segments import Cuts, Segments
 from penstock.stream.segment._writer_table import (
     ENTRIES_MAX,
-    TABLE_EVERY_BLOCKS,
-    NumbersTaken,
-    SegmentEnded,
     WriterTable,
     anonymous_hash,
+    check_exact,
     durable_number,
     highest_number,
     inherit,
@@ -55,6 +54,7 @@ __all__ = [
     "anonymous_hash",
     "block_at",
     "carried_by",
+    "check_exact",
     "durable_number",
     "highest_number",
     "inherit",

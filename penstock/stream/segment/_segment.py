@@ -3,7 +3,7 @@
 What was acknowledged is ``tail`` bytes long; a reader sees that and nothing beyond. While a commit is only half there,
 the segment is frozen: the tail stays where it is, although blocks still come.
 
-``_segment_log`` has the log below it, ``_writer_table`` what writers have written here, ``_readable`` finds where
+``_segment_log`` has the log below it, ``_segment_writers`` what writers have written here, ``_readable`` finds where
 events begin.
 """
 
@@ -19,7 +19,8 @@ from penstock.errors import PenstockError
 from penstock.stream.format import SpliceLabel, StreamBlockHeader, read_block, read_header, without_keys
 from penstock.stream.segment._readable import READ_SIZE, event_border, is_border
 from penstock.stream.segment._segment_log import Lookup, SegmentLog
-from penstock.stream.segment._writer_table import SegmentEnded, SegmentWriters, find_block
+from penstock.stream.segment._segment_writers import SegmentEnded, SegmentWriters, find_block
+from penstock.stream.segment._writer_table import no_owners
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
     from penstock.ports import Bytes, Clock
     from penstock.stream.format import AnyBlock
     from penstock.stream.segment._readable import WakeUp
-    from penstock.stream.segment._writer_table import WriterTable
+    from penstock.stream.segment._writer_table import Owners, WriterTable
 
 __all__ = ["PendingBlock", "Segment"]
 
@@ -63,7 +64,7 @@ class PendingBlock(msgspec.Struct, eq=False):
 
 
 class Segment:
-    """One segment; see the module. ``inherit`` returns the table of writers that it begins with."""
+    """One segment. ``inherit`` returns the table of writers that it begins with, ``owners`` whose they are."""
 
     def __init__(
         self,
@@ -74,13 +75,14 @@ class Segment:
         end: int | None,
         inherit: Callable[[], WriterTable],
         clock: Clock,
+        owners: Owners = no_owners,
         sizes: PlogSizes | None = None,
         keeps_keys: bool = True,
         head: tuple[int, int] = (0, 0),
     ) -> None:
         self.where, self._clock, self._keeps_keys = where, clock, keeps_keys
         self._log = SegmentLog(manager, log_name, where=where, sizes=sizes)
-        self._writers = SegmentWriters(self._log, inherit)
+        self._writers = SegmentWriters(self._log, inherit, owners)
         self._lookup = Lookup(self._log, head)
         self._lock = threading.Lock()
         self._last: PendingLogAppend | None = None
@@ -89,8 +91,7 @@ class Segment:
         self._last_ms = -1  # when the last block was appended; -1: not known yet
         self._is_frozen = False
         self.ended = end is not None
-        self.events = 0  # appended since the store was opened; what automatic scaling goes by
-        self.bytes = 0
+        self.events = self.bytes = 0  # appended since the store was opened; what automatic scaling goes by
         self.tail = end if end is not None else self._log.length
 
     def configure(self, sizes: PlogSizes, *, keeps_keys: bool) -> None:
@@ -294,9 +295,9 @@ class Segment:
         with self._lock:
             self.ended = False
 
-    def last_of(self, writer: bytes, place: float) -> int:
-        """Return the number up to which a writer's events with this key are here; 0 if there are none."""
-        return self.writers().last(writer, place)
+    def last_of(self, writer: bytes, place: float, *, durable: int) -> int:
+        """Return the number up to which a writer's events with this key are here; see :meth:`WriterTable.last`."""
+        return self.writers().last(writer, place, durable=durable)
 
     def forget_writer(self, writer: bytes) -> None:
         """Give the place of a writer that never comes again to others."""

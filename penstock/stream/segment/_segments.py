@@ -16,7 +16,7 @@ from penstock.model import EventPointer, StreamCut, check_kind
 from penstock.stream.catalog import advance
 from penstock.stream.segment._logs import plog_sizes, segment_log
 from penstock.stream.segment._segment import Segment
-from penstock.stream.segment._writer_table import inherit
+from penstock.stream.segment._writer_table import inherit, writer_hash
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -74,6 +74,7 @@ class Segments:
                     where=f"segment {segment.segment_id} of stream {state.name}",
                     end=segment.end,
                     inherit=lambda: self._inherited(state, segment),
+                    owners=partial(_owners, state),
                     clock=self._clock,
                     sizes=plog_sizes(state, self._manager.partition.sizes),
                     keeps_keys=state.config.keep_keys,
@@ -87,7 +88,8 @@ class Segments:
         for older in self._without_table(state, before):  # oldest first: none has to go far back for its own
             older.writers()
         handed = [(old, *self.opened(state, old).hand_on()) for old in before]
-        table = inherit(((old.low, old.high, found) for old, found, _, _ in handed), low=segment.low, high=segment.high)
+        tables = ((old.low, old.high, found) for old, found, _, _ in handed)
+        table = inherit(tables, low=segment.low, high=segment.high, owners=partial(_owners, state))
         table.blocks_behind = sum(blocks for _, _, blocks, _ in handed)
         table.bytes_behind = sum(size for _, _, _, size in handed)
         return table
@@ -130,6 +132,11 @@ class Segments:
         """Return the segments that were used since the store was opened, by stream uid and segment."""
         with self._lock:
             return dict(self._open)
+
+
+def _owners(state: StreamState) -> dict[bytes, str]:
+    """Return the users that writers belong to; the caller holds a segment, and so cannot take the catalog's lock."""
+    return {writer_hash(writer_id): user for writer_id, user in state.owners.copy().items()}
 
 
 class Cuts:

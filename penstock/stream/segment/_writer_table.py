@@ -17,69 +17,73 @@ in four billion does.
 A segment that follows others inherits their tables, each for its part of the key space: an event is there already if
 its number is not above what the predecessor of *its* part had. It would not do to take the larger figure for all,
 because the other predecessor may lack that event.
+
+After a merge, a writer can have as many entries as there were segments. If that is more than the table holds, those of
+a writer are joined to one. That loses nothing where all of its numbers are known to be durable. Elsewhere the entry is
+inexact: it says which numbers are durable, and which is the highest. The numbers between may be there or not, and the
+writer is refused, because neither answer would be right. Only a writer whose id belongs to no user is ever dropped.
 """
 
 from __future__ import annotations
 
+import heapq
 import struct
 from dataclasses import dataclass, field, replace
 from hashlib import blake2b
+from itertools import islice
 from operator import itemgetter
 from typing import TYPE_CHECKING, Final
 
-from penstock.errors import StreamCorrupt
+from penstock.errors import StreamCorrupt, WriterForgotten
 from penstock.plog import APPEND_SIZE_MAX
 from penstock.stream.format import (
     BLOCK_HEADER_SIZE,
-    CHUNK,
     NO_WRITER,
     WRITERS,
     StreamBlockHeader,
-    block_digest,
-    read_header,
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-    from penstock.stream.segment._segment_log import SegmentLog
+    Owners = Callable[[], Mapping[bytes, str]]
+    """Returns the users that writers belong to; asked for only when a table is full."""
 
 __all__ = [
     "ANONYMOUS_MAX",
     "ENTRIES_MAX",
-    "TABLE_EVERY_BLOCKS",
-    "TABLE_EVERY_BYTES",
     "Inherited",
-    "NumbersTaken",
-    "SegmentEnded",
-    "SegmentWriters",
     "WriterEntry",
     "WriterTable",
     "anonymous_hash",
+    "check_exact",
     "durable_number",
-    "find_block",
     "highest_number",
     "inherit",
+    "no_owners",
     "writer_hash",
 ]
 
-ENTRIES_MAX: Final = 16_384  # the writer that was silent for longest is forgotten first
+ENTRIES_MAX: Final = 16_384  # of writers without an owner, the one that was silent for longest is forgotten first
 ANONYMOUS_MAX: Final = 2_048  # the same, of writers without an id
 _ANONYMOUS: Final = b"anon"
+_FORGOTTEN_AT_ONCE: Final = 256  # writers: to ask for the owners of all takes as long as many blocks
+_INEXACT: Final = 0xFFFF  # in place of the number of segments, which is never as high
 _OWN: Final = struct.Struct(">16sQQQH6x")
 _INHERITED: Final = struct.Struct(">16sQQQH6xdd")
 assert (_OWN.size, _INHERITED.size) == (48, 64), "on disk since format 1: a new size needs a new kind"
 _SIZE_MAX: Final = ENTRIES_MAX * (_OWN.size + _INHERITED.size) + ANONYMOUS_MAX * _OWN.size
 assert BLOCK_HEADER_SIZE + _SIZE_MAX <= APPEND_SIZE_MAX, "a table is one append"
-TABLE_EVERY_BYTES: Final = 8 << 20
-TABLE_EVERY_BLOCKS: Final = 4096
-_SEGMENT_AS_BLOCKS: Final = 512  # to go back to another segment takes as long as to read so many blocks
-_FIRST_LOOK: Final = 256 << 10  # how far back the last table is looked for at first
 
 
 def writer_hash(writer_id: str) -> bytes:
     """Return how blocks name a writer."""
     return blake2b(writer_id.encode(), digest_size=len(NO_WRITER)).digest()
+
+
+def no_owners() -> Mapping[bytes, str]:
+    """Return that no writer belongs to a user, as in a folder without a server."""
+    return {}
 
 
 def anonymous_hash(secret: str) -> bytes:
@@ -109,6 +113,11 @@ class Inherited:
     low: float
     high: float
 
+    @property
+    def is_exact(self) -> bool:
+        """Whether all numbers up to the last are there, those of this part of the key space."""
+        return self.flush_segments != _INEXACT
+
 
 @dataclass(slots=True)
 class WriterTable:
@@ -124,7 +133,7 @@ class WriterTable:
     blocks_behind: int = 0
     bytes_behind: int = 0
 
-    def note(self, header: StreamBlockHeader) -> None:
+    def note(self, header: StreamBlockHeader, owners: Owners = no_owners) -> None:
         """Take in a block; one whose events have no numbers changes nothing.
 
         A block without events that says how far the numbers are durable may come behind higher numbers, of a flush that
@@ -140,7 +149,7 @@ class WriterTable:
             entry = WriterEntry(header.last_number, header.flush_last, header.durable_floor, header.flush_segments)
         entries[header.writer] = entry
         if len(entries) > most:
-            del entries[next(iter(entries))]
+            _forget_silent(entries, owners() if entries is self.own else {})
 
     def _place(self, writer: bytes) -> tuple[dict[bytes, WriterEntry], int]:
         """Return the entries among which a writer is, and how many there may be."""
@@ -158,19 +167,22 @@ class WriterTable:
     def forget(self, writer: bytes) -> None:
         """Give the place of a writer that never comes again to others."""
         self._place(writer)[0].pop(writer, None)
+        self.inherited = [one for one in self.inherited if one.writer != writer]
 
-    def last(self, writer: bytes, position: float | None) -> int:
+    def last(self, writer: bytes, position: float | None, *, durable: int = 0) -> int:
         """Return the number up to which the writer's events with this key are here; 0 if there are none.
 
-        Without a key it is what the writer wrote to this segment itself.
+        Without a key it is what the writer wrote to this segment itself. The caller may know up to where everything is
+        ``durable``; ``WriterForgotten`` if it is not known exactly what is here above that.
         """
         entry = self.get(writer)
-        before = (
-            one.last_number
-            for one in self.inherited
-            if position is not None and one.low <= position < one.high and one.writer == writer
-        )
-        return max(entry.last_number if entry else 0, *before, 0)
+        last = entry.last_number if entry else 0
+        for one in self.inherited:
+            if position is not None and one.low <= position < one.high and one.writer == writer:
+                if not one.is_exact and one.last_number > max(last, durable):
+                    raise _forgotten([one])
+                last = max(last, one.last_number)
+        return last
 
     def pack(self, time_ms: int, events: int) -> bytes:
         """Return the block that holds the table, behind so many events of its segment."""
@@ -201,7 +213,17 @@ class WriterTable:
         return table
 
 
-def inherit(predecessors: Iterable[tuple[float, float, WriterTable]], *, low: float, high: float) -> WriterTable:
+def _forget_silent(entries: dict[bytes, WriterEntry], owners: Mapping[bytes, str]) -> None:
+    """Drop the writers without an owner that were silent for longest; if all have one, then any."""
+    at_once = min(_FORGOTTEN_AT_ONCE, 1 + len(entries) // 64)
+    silent = list(islice((writer for writer in entries if writer not in owners), at_once))
+    for writer in silent or list(islice(entries, 1)):
+        del entries[writer]
+
+
+def inherit(
+    predecessors: Iterable[tuple[float, float, WriterTable]], *, low: float, high: float, owners: Owners = no_owners
+) -> WriterTable:
     """Return the table that a segment with this key range begins with."""
     found: list[tuple[int, Inherited]] = []
     for one_low, one_high, table in predecessors:
@@ -209,7 +231,65 @@ def inherit(predecessors: Iterable[tuple[float, float, WriterTable]], *, low: fl
         cut = (replace(one, low=max(low, one.low), high=min(high, one.high)) for one in reversed(entries))
         found += enumerate(one for one in cut if one.low < one.high)
     found.sort(key=itemgetter(0), reverse=True)  # of each predecessor, the writer that wrote last is last
-    return WriterTable(inherited=[one for _, one in found[-ENTRIES_MAX:]])
+    inherited = [one for _, one in found]
+    return WriterTable(inherited=inherited if len(inherited) <= ENTRIES_MAX else _fitted(inherited, owners()))
+
+
+def _fitted(inherited: Sequence[Inherited], owners: Mapping[bytes, str]) -> list[Inherited]:
+    """Return no more entries than a table holds, in the same order: joined, and those of some writers dropped."""
+    entries: dict[bytes, list[Inherited]] = {}  # by writer; the one that wrote last is first
+    for one in reversed(inherited):
+        entries.setdefault(one.writer, []).append(one)
+    joined = {writer: _joined(of_writer) for writer, of_writer in entries.items()}
+    entries |= {writer: [one] for writer, one in joined.items() if one.is_exact}
+    too_many = sum(map(len, entries.values())) - ENTRIES_MAX
+    for writer in _most_greedy_first(entries, owners):
+        if too_many <= 0:
+            break
+        too_many -= len(entries[writer]) - 1
+        entries[writer] = [joined[writer]]
+    silent = (writer for writer in reversed(entries) if writer not in owners)
+    for writer in list(islice(silent, max(too_many, 0))):
+        del entries[writer]
+    return [one for of_writer in reversed(entries.values()) for one in reversed(of_writer)]
+
+
+def _joined(entries: Sequence[Inherited]) -> Inherited:
+    """Return one entry for all of a writer: exact if all that it wrote is durable, so that it is there everywhere."""
+    last, durable = max(one.last_number for one in entries), _durable(entries)
+    return Inherited(
+        entries[0].writer,
+        last,
+        max(_highest(entries), durable),
+        durable,
+        0 if last <= durable else _INEXACT,
+        min(one.low for one in entries),
+        max(one.high for one in entries),
+    )
+
+
+def _most_greedy_first(entries: Mapping[bytes, Sequence[Inherited]], owners: Mapping[bytes, str]) -> Iterator[bytes]:
+    """Return the writers with several entries: always one of the user that has most, silent for longest.
+
+    What is returned is taken to have one entry from then on. Writers without an owner count as those of one user.
+    """
+    of_user: dict[str, list[bytes]] = {}
+    sizes: dict[str, int] = {}
+    for writer, of_writer in entries.items():
+        user = owners.get(writer, "")
+        sizes[user] = sizes.get(user, 0) + len(of_writer)
+        if len(of_writer) > 1:
+            of_user.setdefault(user, []).append(writer)
+    heap = [(-sizes[user], user) for user in of_user]
+    heapq.heapify(heap)
+    while heap:
+        size, user = heap[0]
+        writer = of_user[user].pop()
+        yield writer
+        if of_user[user]:
+            heapq.heapreplace(heap, (size + len(entries[writer]) - 1, user))
+        else:
+            heapq.heappop(heap)
 
 
 def _still_needed(table: WriterTable) -> Iterator[Inherited]:
@@ -231,9 +311,13 @@ def durable_number(writer: bytes, tables: Iterable[WriterTable]) -> int:
     A flush that went to several segments counts as a whole once every one of them has its part; a part that several
     segments inherited counts once.
     """
+    return _durable(_entries(writer, tables))
+
+
+def _durable(entries: Iterable[WriterEntry | Inherited]) -> int:
     best = 0
     there: dict[tuple[int, int], set[int]] = {}  # by flush: the last number of each part, which no other part has
-    for entry in _entries(writer, tables):
+    for entry in entries:
         best = max(best, entry.durable_floor)
         if entry.flush_segments:
             there.setdefault((entry.flush_last, entry.flush_segments), set()).add(entry.last_number)
@@ -246,7 +330,25 @@ def highest_number(writer: bytes, tables: Iterable[WriterTable]) -> int:
     A writer that sends such a flush again must not store the number of its segments: with a block of the first attempt,
     the flush could seem to be complete.
     """
-    return max((max(entry.last_number, entry.flush_last) for entry in _entries(writer, tables)), default=0)
+    return _highest(_entries(writer, tables))
+
+
+def _highest(entries: Iterable[WriterEntry | Inherited]) -> int:
+    return max((max(entry.last_number, entry.flush_last) for entry in entries), default=0)
+
+
+def check_exact(writer: bytes, tables: Iterable[WriterTable]) -> None:
+    """Refuse a writer of which it is not known any more which of its events above the durable ones are there."""
+    entries = list(_entries(writer, tables))
+    durable = _durable(entries)
+    if any(isinstance(one, Inherited) and not one.is_exact and one.last_number > durable for one in entries):
+        raise _forgotten(entries)
+
+
+def _forgotten(entries: Sequence[WriterEntry | Inherited]) -> WriterForgotten:
+    """Return the error about a writer with these entries; numbers as callers see them are lower by one."""
+    durable = _durable(entries)
+    return WriterForgotten(durable=durable - 1 if durable else None, highest=_highest(entries) - 1)
 
 
 def _entries(writer: bytes, tables: Iterable[WriterTable]) -> Iterator[WriterEntry | Inherited]:
@@ -255,107 +357,3 @@ def _entries(writer: bytes, tables: Iterable[WriterTable]) -> Iterator[WriterEnt
         if entry is not None:
             yield entry
         yield from (one for one in table.inherited if one.writer == writer)
-
-
-class SegmentEnded(Exception):
-    """The segment takes no more blocks; its successors do."""
-
-
-class NumbersTaken(Exception):
-    """There are other events under the numbers of a block: its writer was not the only one with its id."""
-
-
-class SegmentWriters:
-    """The table of writers of one segment; ``table`` is None until it is read, and after an append failed.
-
-    ``stored_at`` is where the last stored table is, -1 if there is none; ``is_far`` whether that is too far away to be
-    found quickly. ``inherit`` returns the table that the segment begins with. The caller of each method holds the
-    segment.
-    """
-
-    def __init__(self, log: SegmentLog, inherit: Callable[[], WriterTable]) -> None:
-        self._log, self._inherit = log, inherit
-        self.table: WriterTable | None = None
-        self.stored_at = -1
-        self.is_far = False
-        self._bytes_since = self._blocks_since = 0  # since the last stored table
-
-    def note(self, header: StreamBlockHeader | None, *, blocks: int, size: int) -> None:
-        """Take in a block of a writer, and count what was appended."""
-        if header is not None:
-            assert self.table is not None, "it is read before a block is appended"
-            self.table.note(header)
-        self._count(self._blocks_since + blocks, self._bytes_since + size)
-
-    def _count(self, blocks: int, size: int) -> None:
-        """Set what lies behind the last stored table."""
-        self._blocks_since, self._bytes_since = blocks, size
-        self.is_far = size > TABLE_EVERY_BYTES or blocks > TABLE_EVERY_BLOCKS
-
-    def pack(self, time_ms: int, events: int) -> bytes:
-        """Return the block that stores the table, behind so many events of the segment."""
-        assert self.table is not None, "only a table that is known is stored"
-        self._count(0, 0)
-        return self.table.pack(time_ms, events)
-
-    def behind(self) -> tuple[int, int]:
-        """Return how many blocks and bytes a successor has to read to know this table."""
-        return self._blocks_since + _SEGMENT_AS_BLOCKS, self._bytes_since
-
-    def read(self) -> int:
-        """Read the last stored table, or inherit one, and take in the blocks behind it; return where those end."""
-        table, headers, end = self._find()
-        if table is None:
-            table = self._inherit()
-            self.note(None, blocks=table.blocks_behind, size=table.bytes_behind)
-        for header in reversed(headers):
-            table.note(header)
-        self.table = table
-        return end
-
-    def is_stored(self) -> tuple[bool, int]:
-        """Return whether the segment has a stored table, and where its last durable block ends."""
-        table, _, end = self._find()
-        return table is not None, end
-
-    def _find(self) -> tuple[WriterTable | None, list[StreamBlockHeader], int]:
-        """Find the last stored table, reading backwards; return it, the headers behind it, last first, and the end."""
-        log, where = self._log.opened, self._log.where
-        low = end = 0 if log is None else log.length
-        look, headers = _FIRST_LOOK, list[StreamBlockHeader]()
-        table, self.stored_at = None, -1
-        while log is not None and low > log.start and table is None:
-            blocks = list(log.blocks(max(log.start, low - look), low))
-            low, look = blocks[0][0], 2 * look
-            for start, view in reversed(blocks):
-                header = read_header(view, where=where, start=start)
-                if header.kind == WRITERS:
-                    table, self.stored_at = WriterTable.unpack(header, view, where=where, start=start), start
-                    break
-                if header.kind == CHUNK and header.durable_floor:
-                    low = start - header.durable_floor  # where the large event begins: what lies between is all chunks
-                    break
-                headers.append(header)
-        self._count(len(headers), end - max(self.stored_at, 0))
-        return table, headers, end
-
-
-def find_block(segment_log: SegmentLog, writer: bytes, *, last: int, count: int, digest: bytes) -> int | None:
-    """Return where a block of a writer is, by the number of its last event and its digest; None if it is not here.
-
-    ``NumbersTaken`` if there are other events under its numbers.
-    """
-    log = segment_log.opened
-    end = 0 if log is None else log.length
-    while log is not None and end > log.start:
-        blocks = list(log.blocks(max(log.start, end - _FIRST_LOOK), end))
-        for start, view in reversed(blocks):
-            header = read_header(view, where=segment_log.where, start=start)
-            if header.writer == writer and header.last_number <= last:
-                if header.last_number == last and block_digest(header, view[BLOCK_HEADER_SIZE:]) == digest:
-                    return start
-                if header.last_number > last - count:
-                    raise NumbersTaken
-                return None
-        end = blocks[0][0]
-    return None

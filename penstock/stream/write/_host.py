@@ -53,8 +53,11 @@ class WritableSegment(Protocol):
     def submit(self, header: StreamBlockHeader, *parts: Bytes) -> Pending:
         """Append a block without waiting; ``SegmentEnded`` if there are successors to write to."""
 
-    def last_of(self, writer: bytes, place: float) -> int:
-        """Return the number up to which a writer's events with this key are here; 0 if there are none."""
+    def last_of(self, writer: bytes, place: float, *, durable: int) -> int:
+        """Return the number up to which a writer's events with this key are here; 0 if there are none.
+
+        The caller knows that everything up to ``durable`` is; ``WriterForgotten`` if not enough is known of the rest.
+        """
 
 
 class OpenLane(NamedTuple):

@@ -148,7 +148,7 @@ class Numbers:
         position = numbered_position(key, wanted)
         lane = lanes.at(position)
         self.are_given, self._last = True, wanted
-        is_there = wanted <= self.resume and wanted <= lane.segment.last_of(self.writer, position)
+        is_there = wanted <= self.resume and wanted <= lane.segment.last_of(self.writer, position, durable=self.floor)
         return wanted, position, None if is_there else lane
 
     def give(self, loads: Iterable[Load]) -> int:

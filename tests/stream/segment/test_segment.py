@@ -17,7 +17,8 @@ from penstock.stream.format._block import BLOCK_HEADER_SIZE, WRITERS, Block, Str
 from penstock.stream.segment import SegmentEnded
 from penstock.stream.segment._readable import WakeUp
 from penstock.stream.segment._segment import Segment
-from penstock.stream.segment._writer_table import TABLE_EVERY_BLOCKS, TABLE_EVERY_BYTES, WriterTable, writer_hash
+from penstock.stream.segment._segment_writers import TABLE_EVERY_BLOCKS, TABLE_EVERY_BYTES
+from penstock.stream.segment._writer_table import WriterTable, writer_hash
 from penstock.testing import Fault, FaultyDisk, ManualClock, MemoryDisk
 
 if TYPE_CHECKING:

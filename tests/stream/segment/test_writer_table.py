@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass, field
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.errors import StreamCorrupt
+from penstock.errors import StreamCorrupt, WriterForgotten
 from penstock.plog import APPEND_SIZE_MAX
 from penstock.stream.format._block import BLOCK_HEADER_SIZE, NO_WRITER, WRITERS, StreamBlockHeader, read_header
 from penstock.stream.segment._writer_table import (
@@ -20,6 +21,7 @@ from penstock.stream.segment._writer_table import (
     WriterEntry,
     WriterTable,
     anonymous_hash,
+    check_exact,
     durable_number,
     highest_number,
     inherit,
@@ -140,16 +142,26 @@ def test_who_was_silent_for_longest_is_forgotten_first() -> None:
     table = table_of(*(block(number.to_bytes(16), 1) for number in range(1, ENTRIES_MAX + 1)))
     table.note(block((1).to_bytes(16), 2))
     table.note(block(W1, 1))
-    assert len(table.own) == ENTRIES_MAX
+    assert len(table.own) <= ENTRIES_MAX
     assert table.last((1).to_bytes(16), None) == 2
     assert table.last((2).to_bytes(16), None) == 0
+    assert table.last((1000).to_bytes(16), None) == table.last(W1, None) == 1
+
+
+def test_a_writer_with_an_owner_is_not_forgotten_for_others() -> None:
+    """A user who makes up ids, or a program in the folder, would have what another sends again stored twice."""
+    table = table_of(block(W1, 7))
+    for number in range(1, 2 * ENTRIES_MAX):
+        table.note(block(number.to_bytes(16), 1), lambda: {W1: "anna"})
+    assert len(table.own) <= ENTRIES_MAX
+    assert table.last(W1, 0.5) == 7
 
 
 def test_writers_without_an_id_push_out_no_writer_with_one() -> None:
     """Else any client could have the numbers of another forgotten, and what that one sends again stored twice."""
     table = table_of(block(W1, 7), *(block(anonymous_hash(str(number)), 1) for number in range(ENTRIES_MAX + 100)))
     assert table.last(W1, 0.5) == 7
-    assert len(table.anonymous) == ANONYMOUS_MAX
+    assert len(table.anonymous) <= ANONYMOUS_MAX
     assert table.get(anonymous_hash(str(ENTRIES_MAX + 99))) is not None
     found = unpacked(table.pack(time_ms=0, events=0))
     assert found == table
@@ -222,6 +234,56 @@ def test_a_merge_of_full_tables_forgets_who_was_silent_for_longest() -> None:
         assert (side << 64 | ENTRIES_MAX).to_bytes(16) in kept
         assert (side << 64 | 1).to_bytes(16) not in kept
     assert W1 not in kept
+
+
+QUARTERS: Final = [(0.0, 0.25), (0.25, 0.5), (0.5, 0.75), (0.75, 1.0)]
+
+
+def merged_quarters(*blocks: StreamBlockHeader, owners: dict[bytes, str], flood: int) -> WriterTable:
+    """Return the table of four segments that were merged: one of these blocks in each, and of so many other writers."""
+    tables = [table_of(one) for one in blocks]
+    for quarter, table in enumerate(tables):
+        for number in range(1, flood + 1):
+            table.note(block(number.to_bytes(16), 1 + quarter, whole=4, parts=0))
+    owners |= {number.to_bytes(16): "berta" for number in range(1, flood + 1)}
+    before = [(low, high, table) for (low, high), table in zip(QUARTERS, tables, strict=True)]
+    return inherit(before, low=0.0, high=1.0, owners=lambda: owners)
+
+
+@pytest.mark.parametrize("arrived", [4, 3])
+def test_a_user_who_makes_up_ids_pushes_nobody_out_of_a_merge(arrived: int) -> None:
+    """Each id had an entry per segment: 4,400 of them pushed out others, whose events were then stored twice."""
+    flush = [block(W1, 10 - quarter, whole=10, floor=4, parts=4) for quarter in range(arrived)]
+    missing = [block(W1, 4, whole=4, floor=4, parts=1)] * (4 - arrived)
+    merged = merged_quarters(*flush, *missing, owners={W1: "anna"}, flood=4400)
+    assert len(merged.inherited) <= ENTRIES_MAX
+    check_exact(W1, [merged])
+    assert durable_number(W1, [merged]) == (10 if arrived == 4 else 4)
+    assert (merged.last(W1, 0.8) >= 7) == (arrived == 4)
+    assert {one.writer for one in merged.inherited} >= {number.to_bytes(16) for number in range(1, 4401)}
+
+
+def test_a_writer_that_is_not_known_exactly_is_refused() -> None:
+    """It would store events twice, or take new ones for stored ones; the error says from where to look."""
+    merged = merged_quarters(*[block(W1, 1)] * 4, owners={W1: "anna"}, flood=4400)
+    silent = (1).to_bytes(16)
+    with pytest.raises(WriterForgotten, match="none is known to be durable, those up to number 3 may be"):
+        check_exact(silent, [merged])
+    with pytest.raises(WriterForgotten):
+        merged.last(silent, 0.1)
+    later = inherit([(0.0, 1.0, unpacked(merged.pack(0, 0)))], low=0.5, high=1.0)
+    with pytest.raises(WriterForgotten):
+        later.last(silent, 0.6)
+    merged.note(block(silent, 5, floor=5))
+    check_exact(silent, [merged])
+    assert merged.last(silent, 0.1) == 5
+
+
+def test_a_forgotten_writer_is_forgotten_with_what_was_inherited() -> None:
+    """Its id may be another user's now, whose events are not to be taken for those of the first."""
+    table = inherit([(0.0, 1.0, table_of(block(W1, 10), block(W2, 3)))], low=0.0, high=1.0)
+    table.forget(W1)
+    assert (table.last(W1, 0.5), table.last(W2, 0.5)) == (0, 3)
 
 
 # Which numbers are durable, over all segments
@@ -299,8 +361,10 @@ def test_one_part_in_two_halves_is_still_one() -> None:
 
 @dataclass
 class Model:
-    """Segments as sets of event numbers, with their tables, over a key space of ten keys."""
+    """Segments as sets of event numbers of a writer, with their tables, over a key space of ten keys."""
 
+    writer: bytes = W1
+    owners: dict[bytes, str] = field(default_factory=dict)
     ranges: list[tuple[float, float]] = field(default_factory=lambda: [(0.0, 0.5), (0.5, 1.0)])
     tables: list[WriterTable] = field(default_factory=lambda: [WriterTable(), WriterTable()])
     there: list[int] = field(default_factory=list)
@@ -311,19 +375,19 @@ class Model:
         for number in numbers:
             key = keys[number]
             index = next(index for index, (low, high) in enumerate(self.ranges) if low <= key < high)
-            if number > self.tables[index].last(W1, key):
+            if number > self.tables[index].last(self.writer, key, durable=floor):
                 parts.setdefault(index, []).append(number)
         whole = max((number for part in parts.values() for number in part), default=0)
-        is_new = whole > highest_number(W1, self.tables)
+        is_new = whole > highest_number(self.writer, self.tables)
         for index, part in list(parts.items())[:parts_kept]:
             self.there += part
-            header = block(W1, part[-1], whole=whole * is_new, floor=floor, parts=len(parts) * is_new)
-            self.tables[index].note(header)
+            header = block(self.writer, part[-1], whole=whole * is_new, floor=floor, parts=len(parts) * is_new)
+            self.tables[index].note(header, self._owners)
         if parts and not is_new and parts_kept >= len(parts):
             floor_block = StreamBlockHeader(
-                count=0, writer=W1, last_number=whole, flush_last=whole, durable_floor=whole
+                count=0, writer=self.writer, last_number=whole, flush_last=whole, durable_floor=whole
             )
-            self.tables[0].note(floor_block)
+            self.tables[0].note(floor_block, self._owners)
 
     def scale(self, chance: random.Random) -> None:
         index = chance.randrange(len(self.ranges))
@@ -334,8 +398,11 @@ class Model:
             middle = (low + high) / 2
             taken, new = 1, [(low, middle), (middle, high)]
         old = [(*self.ranges[place], self.tables[place]) for place in range(index, index + taken)]
-        self.tables[index : index + taken] = [inherit(old, low=a, high=b) for a, b in new]
+        self.tables[index : index + taken] = [inherit(old, low=a, high=b, owners=self._owners) for a, b in new]
         self.ranges[index : index + taken] = new
+
+    def _owners(self) -> dict[bytes, str]:
+        return self.owners
 
 
 @given(st.integers(0, 2**32))
@@ -353,3 +420,38 @@ def test_events_sent_again_from_the_durable_number_on_are_there_just_once(seed: 
             model.scale(chance)
     model.flush(list(range(durable_number(W1, model.tables) + 1, 41)), keys, floor=0, parts_kept=100)
     assert sorted(model.there) == list(range(1, 41))
+
+
+@given(st.integers(0, 2**32))
+def test_many_writers_that_send_again_find_everything_just_once_or_are_refused(seed: int) -> None:
+    """Neither other ids nor merges of full tables may double or lose an event without an error."""
+    chance = random.Random(seed)
+    first = Model(writer_hash("0"))
+    crowd = [first, *(replace(first, writer=writer_hash(str(number)), there=[]) for number in range(1, 6))]
+    first.owners |= {model.writer: chance.choice(["anna", "berta"]) for model in crowd}
+    keys = {number: chance.randrange(10) / 10 for number in range(1, 41)}
+    durable = dict.fromkeys(first.owners, 0)
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr("penstock.stream.segment._writer_table.ENTRIES_MAX", 8)
+        for _ in range(40):
+            model = chance.choice(crowd)
+            found = durable_number(model.writer, first.tables)
+            with suppress(WriterForgotten):
+                check_exact(model.writer, first.tables)
+                assert found >= durable[model.writer], "what was durable is remembered"
+                durable[model.writer] = found
+                last = chance.randint(found, min(found + 8, 40))
+                model.flush(list(range(found + 1, last + 1)), keys, floor=found, parts_kept=chance.randint(0, 4))
+            chance.choice(first.tables).note(block(chance.randbytes(16), 1), lambda: first.owners)
+            if chance.random() < 0.5:
+                first.scale(chance)
+            assert all(len(one) <= 8 for table in first.tables for one in (table.own, table.inherited))
+        for model in crowd:
+            found, expected = durable_number(model.writer, first.tables), set(range(1, 41))
+            try:
+                check_exact(model.writer, first.tables)
+                model.flush(list(range(found + 1, 41)), keys, floor=found, parts_kept=100)
+            except WriterForgotten as error:
+                expected = set(range(1, error.highest + 2)) & set(model.there)  # where it says to look
+            assert sorted(model.there) == sorted(expected)
+            assert set(range(1, found + 1)) <= expected
