@@ -39,11 +39,9 @@ from penstock.wire.operations import sessions, streams, writers
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from penstock.server._blocks import NewBlocks
     from penstock.server._permissions import Guard, Principal
     from penstock.server._quotas import QuotaUse
     from penstock.stream import Engine
-    from penstock.stream.segment import Segment
     from penstock.wire import ByteBudget
 
 __all__ = ["FlightService"]
@@ -250,7 +248,7 @@ class FlightService(flight.FlightServerBase):  # type: ignore[misc]
             is_cancelled=context.is_cancelled,
             inflight=limits.max_inflight_bytes,
             silent_s=limits.idle_timeout_s,
-            new_blocks=partial(self._new_blocks, context),
+            new_blocks=self._blocks_of.new,
         )
         try:
             with _errors_sent(session):
@@ -267,16 +265,6 @@ class FlightService(flight.FlightServerBase):  # type: ignore[misc]
                 session.run(writer.write_metadata)
         finally:
             self._end(session)
-
-    def _new_blocks(
-        self, context: flight.ServerCallContext, stream: str, segment: Segment, first: int, tail: int
-    ) -> NewBlocks:
-        """Return new blocks for a channel, unless its user may not read the stream any more."""
-        try:
-            may_read = principal_of(context).may("read", stream)
-        except PenstockError:  # who it is cannot be proved any more
-            may_read = False
-        return self._blocks_of.new(segment, first, tail) if may_read else []
 
     def _begin(self, session: Session) -> None:
         with self._lock:

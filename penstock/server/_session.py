@@ -2,8 +2,9 @@
 
 On the channel the server notifies the client when segments have grown, and of what a reader or a writer has to know.
 Any thread may notify; one thread sends. Of a segment only the fact that it has changed is queued, so a client that does
-not read its channel costs little. Every answer carries the number of notifications before it: a client that has
-received them knows everything that happened before the answer.
+not read its channel costs little. Of a stream that its user may not read now nothing is sent until it may. Every answer
+carries the number of notifications before it: a client that has received them knows everything that happened before
+the answer.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import math
 import secrets
 import threading
 from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Protocol, runtime_checkable
 
 from pyarrow import flight
@@ -57,7 +59,7 @@ class Session:
 
     What it has open counts in ``quotas`` for ``owner``, its user, which is None on a server without users.
     It may have ``inflight`` bytes under way. After half of ``silent_s`` without a call it is asked for one.
-    ``new_blocks`` returns the blocks between two places of a segment, if the client may read them.
+    ``new_blocks`` returns the blocks between two places of a segment.
     """
 
     def __init__(
@@ -70,7 +72,7 @@ class Session:
         is_cancelled: Callable[[], bool],
         inflight: float = math.inf,
         silent_s: float = math.inf,
-        new_blocks: Callable[[str, Segment, int, int], NewBlocks] = lambda *_: [],
+        new_blocks: Callable[[Segment, int, int], NewBlocks] = lambda *_: [],
     ) -> None:
         self.id: Final = secrets.token_hex(16)
         self.store, self.ask = store, ask
@@ -84,6 +86,7 @@ class Session:
         self._updates: dict[object, list[Any] | _Watch] = {}  # to be sent, by subject
         self._sent = self._promised = 0  # messages; so many were announced to the client by answers
         self._watched: dict[Key, _Watch] = {}
+        self._withheld: dict[Key, _Watch] = {}  # because their streams may not be read now
         self._open: dict[int, tuple[Any, str]] = {}  # with the kind that it counts as
         self._ended: dict[int, PenstockError] = {}
         self._last = secrets.randbits(48)  # so that what was open in another session is not found in this one
@@ -211,6 +214,7 @@ class Session:
         """End the notifications of a segment."""
         with self._lock:
             watch = self._watched.pop(key, None)
+            self._withheld.pop(key, None)
             if self._updates.get(key) is watch:
                 self._updates.pop(key, None)
         if watch is not None:
@@ -222,12 +226,36 @@ class Session:
         while not self.is_over:
             if not self._wake_up.wait(_LOOK_S) and self.is_gone():
                 return
+            self._readmit()
             with self._lock:
                 updates, self._updates = self._updates, {}
                 is_due = bool(updates) or self._promised > self._sent  # a promised one may have become needless
                 self._sent += is_due
             if is_due:
-                send(pack(list(_messages(updates.values()))))
+                send(pack(list(_messages(self._permitted(updates)))))
+
+    def _permitted(self, updates: dict[object, list[Any] | _Watch]) -> list[list[Any] | _Watch]:
+        """Return what may be sent; what is about streams that the user may not read is withheld until it may."""
+        may_read = self._may_read()
+        refused = {one.key: one for one in updates.values() if isinstance(one, _Watch) and not may_read(one.key[0])}
+        with self._lock:
+            self._withheld |= {key: watch for key, watch in refused.items() if self._watched.get(key) is watch}
+        return [one for key, one in updates.items() if key not in refused]
+
+    def _readmit(self) -> None:
+        """Queue again what was withheld and may be sent now."""
+        if self._withheld:
+            may_read = self._may_read()
+            with self._lock:
+                for key in [key for key in self._withheld if may_read(key[0])]:
+                    self._updates.setdefault(key, self._withheld.pop(key))
+
+    def _may_read(self) -> Callable[[str], bool]:
+        """Return which streams the user may read now."""
+        try:
+            return partial(self.principal.may, "read")
+        except PenstockError:  # who it is cannot be proved any more
+            return lambda _: False
 
     def is_gone(self) -> bool:
         """Whether the client is gone."""
@@ -279,7 +307,7 @@ class _Watch(WakeUp):
         if update is not None:
             first, self._sent_to = self._sent_to, update[1]
             if first is not None and first < update[1] <= first + room:
-                blocks, size = self._session.new_blocks(self.key[0], self.segment, first, update[1]), update[1] - first
+                blocks, size = self._session.new_blocks(self.segment, first, update[1]), update[1] - first
         return ["segment", *self.key, update, blocks], size
 
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
-from typing import TYPE_CHECKING, Final
+from contextlib import ExitStack, suppress
+from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 import pytest
@@ -13,6 +13,7 @@ import penstock
 from penstock.errors import NotAuthenticated, NotPermitted, PenstockError
 from penstock.server import Config, Server
 from penstock.server._users import USERS_FILE, Users
+from penstock.wire import PROTOCOL, pack, unpack
 from tests.local.owners import wait_until
 
 if TYPE_CHECKING:
@@ -129,6 +130,49 @@ def test_a_put_that_is_under_way_ends_with_the_permission(server: Server, users:
             writer.close()
         assert sum(map(len, other.read(STREAM))) == 1
     client.close()
+
+
+def test_notifications_of_a_stream_end_with_the_permission_and_come_again_with_it(server: Server, users: Users) -> None:
+    """They say how much is written to a stream, and when, which is for those who may read it."""
+    token = users.token("anna", 3600)
+    options = flight.FlightCallOptions(headers=[(b"authorization", f"Bearer {token}".encode())])
+    begin = flight.FlightDescriptor.for_command(pack(["session", PROTOCOL, None]))
+    with (
+        penstock.connect(server.address, user="root", password="secret") as other,
+        flight.connect(server.address.replace("penstock", "grpc")) as client,
+        ExitStack() as parts,
+    ):
+        other.create_stream("plant/public")
+        _writer, channel = client.do_exchange(begin, options)
+        parts.callback(channel.cancel)
+
+        def received() -> list[Any]:
+            return unpack(channel.read_chunk().app_metadata.to_pybytes())  # type: ignore[no-any-return]
+
+        def tail_in_notification_of(stream: str) -> int:
+            messages: list[Any] = []
+            while not messages or messages[-1][1] != stream:
+                messages += received()
+            assert {message[1] for message in messages} == {stream}
+            *_, (_, tail, _), blocks = messages[-1]
+            assert bool(blocks) == bool(tail)
+            return tail  # type: ignore[no-any-return]
+
+        def write(stream: str) -> int:
+            with other.writer(stream) as writer:
+                writer.write_event(b"event").result()
+            return other.stream(stream).tail.offsets[0]
+
+        session = received()[1]
+        for stream in (STREAM, "plant/public"):
+            list(client.do_action(flight.Action("watch", pack([session, [stream, 0]])), options))
+            assert tail_in_notification_of(stream) == 0
+        users.grant("anna", "read", "plant/public")
+        users.revoke("anna", "admin", "*")
+        tail = write(STREAM)
+        assert write("plant/public") == tail_in_notification_of("plant/public")
+        users.grant("anna", "read", STREAM)
+        assert tail_in_notification_of(STREAM) == tail
 
 
 def test_a_permission_that_is_revoked_ends_no_session(server: Server, users: Users) -> None:

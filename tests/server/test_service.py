@@ -28,7 +28,6 @@ from penstock.errors import (
 from penstock.model import EventPointer
 from penstock.server import Config, Server
 from penstock.server._users import USERS_FILE, Users
-from penstock.stream.segment import WakeUp
 from penstock.wire.operations import OPERATIONS, groups, readers, sessions, streams, transactions, writers
 from tests.server.following import Following, Seen
 from tests.server.samples import legal_call
@@ -338,29 +337,6 @@ def test_blocks_are_sent_to_nobody_who_may_not_read_them(guarded: tuple[Server, 
         users.revoke("admin", "read", "own/*")
         with pytest.raises(NotPermitted):
             store.fetch_event(pointer)
-
-
-def test_new_blocks_go_only_to_a_user_that_may_read_them_now(guarded: tuple[Server, Users]) -> None:
-    """They are sent without being asked for, so a grant that was revoked has to be noticed by the server itself."""
-    server, users = guarded
-    with as_user(server, "root") as root, as_user(server, "read") as store, root.writer(OWN) as writer:
-        segment, wake_up = store.watched_segment((OWN, 0)), WakeUp()
-        segment.watch(wake_up)
-
-        def is_sent() -> bool:
-            before = segment.tail
-            writer.write_event(b"event").result()
-            while segment.tail == before:
-                assert wake_up.wait(60)
-            return segment._newest.holds(before)
-
-        assert is_sent()
-        users.revoke("read", "read", "own/*")
-        assert not is_sent()
-        users.grant("read", "read", "own/*")
-        assert is_sent()
-        users.remove("read")
-        assert not is_sent()
 
 
 def test_a_refusal_is_in_the_words_of_the_user(guarded: tuple[Server, Users]) -> None:
