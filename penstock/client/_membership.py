@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from penstock.errors import PenstockError
     from penstock.model import TimeWindow
     from penstock.stream.catalog import Key
-    from penstock.stream.read import Reader
+    from penstock.stream.read import ReaderMember
     from penstock.wire import AttendGroup
     from penstock.wire.operations import Operation
 
@@ -55,12 +55,12 @@ class RemoteMembership:
         self._number = self._looked = 0  # on this channel, and at the last sync
         self._epoch: int | None = None
         self.streams: tuple[str, ...] = ()
-        self._reader: Reader | None = None
+        self._reader: ReaderMember | None = None
         self._reported: dict[Key, int] | None = None
         self._reported_at = time.monotonic()
         self._joined()
 
-    def take(self, reader: Reader) -> None:
+    def take(self, reader: ReaderMember) -> None:
         """Note which reader has the membership."""
         self._reader = reader
         self._store.add_membership(self._number, self)

@@ -26,7 +26,7 @@ from penstock.ports import SystemClock, uninterrupted
 from penstock.store import EVENT_SIZE_DEFAULT, Store
 from penstock.stream.read import event_at, file_at, read_part
 from penstock.stream.segment import WakeUp
-from penstock.stream.write import Pump, StreamWriter, check_writer
+from penstock.stream.write import ManagedWriter, Pump, StreamWriter, check_writer
 from penstock.wire import AskIfHere, AttendGroup, FenceWriter, MissEvents, NoteTime, SegmentChanged, StopReader
 from penstock.wire.operations import groups, sessions, streams
 
@@ -64,7 +64,7 @@ class RemoteStore(forks.Handle, Store):
         self.pump = Pump()
         self.memberships: dict[int, RemoteMembership] = {}
         self.hosts: dict[str, RemoteHost] = {}
-        self._writers: WeakSet[StreamWriter] = WeakSet()
+        self._writers: WeakSet[ManagedWriter] = WeakSet()
         self._watched: dict[Key, RemoteSegment] = {}
         self._watched_in: Channel | None = None
         self._lock = threading.Lock()
@@ -323,14 +323,12 @@ class RemoteStore(forks.Handle, Store):
         if automatically_note_time and writer_id is None:
             raise BadArgument("automatically_note_time needs a writer_id: time is kept under it")
         host = RemoteHost(self, name, writer_id, notes_time=automatically_note_time)
-        writer = StreamWriter(
-            host, name, writer_id, serializer, notes_time=automatically_note_time, identity=host.identity
-        )
+        writer = ManagedWriter(host, name, writer_id, notes_time=automatically_note_time, identity=host.identity)
         host.take(writer)
         self._writers.add(writer)
         for other in list(self.hosts.values()):
             other.fence_if_notified()
-        return writer
+        return StreamWriter(writer, serializer)
 
     def transactional_writer(
         self, name: str, writer_id: str | None = None, serializer: Serializer[Any] | None = None

@@ -20,9 +20,18 @@ from penstock import forks
 from penstock.client._retry import Retry
 from penstock.errors import BadArgument, NotPrepared, PenstockError, StoreClosed, StoreUnreachable, TransactionEnded
 from penstock.ports import SystemClock
+from penstock.store import OpenTransaction, TransactionalWriter
 from penstock.stream.format import Attributes, key_position, pack_positions
-from penstock.stream.transaction import EndedTransaction, as_event, check_ids, check_timestamp
-from penstock.stream.write import CHUNK_SIZE, EventOutputStream, LargeWrite, around_large, as_rows, check_events
+from penstock.stream.transaction import EndedTransaction, TransactionById, as_event, check_ids, check_timestamp
+from penstock.stream.write import (
+    CHUNK_SIZE,
+    EventOutputStream,
+    LargeWrite,
+    around_large,
+    as_rows,
+    check_events,
+    place_at,
+)
 from penstock.wire.operations import transactions
 
 if TYPE_CHECKING:
@@ -46,15 +55,14 @@ __all__ = ["RemoteTransaction", "RemoteTransactionalWriter"]
 _BUFFER_SIZE: Final = 256 << 10
 
 
-class RemoteTransaction:
-    """See :class:`penstock.store.Transaction`."""
+class RemoteTransaction(OpenTransaction):
+    """A transaction that another process has. :class:`penstock.OpenTransaction` describes the methods."""
 
     def __init__(
         self, store: RemoteStore, transaction: str, writer_id: str | None, serializer: Serializer[Any] | None
     ) -> None:
         forks.guard(self)
-        self.id: Final = transaction
-        self._store, self._writer_id = store, writer_id
+        self._id, self._store, self._writer_id = transaction, store, writer_id
         self._serialize = None if serializer is None else serializer.serialize
         self._lock = threading.RLock()
         self._events: list[bytes] = []
@@ -64,26 +72,27 @@ class RemoteTransaction:
         self._writing = 0
         self._is_prepared = False
         self._is_broken = False  # not all that was written may have been sent
-        self.lost: Final[deque[_OutgoingEvent]] = deque()  # events whose files were garbage collected
+        self._lost: Final[deque[_OutgoingEvent]] = deque()  # events whose files were garbage collected
         self._is_given_up = False
 
     def _call(self, call: Operation) -> Any:  # noqa: ANN401 - as the operation says
         return self._store.connection.call(call)
 
     @property
+    def id(self) -> str:
+        return self._id
+
+    @property
     def status(self) -> Status:
-        """Whether it is open, prepared, committed or aborted."""
         found: Status = self._call(transactions.Status(self.id))
         return found
 
     def ping(self) -> None:
-        """Let the lease begin anew."""
         self._call(transactions.Ping(self.id))
 
     def write_event(
         self, event: object, key: str | bytes | None = None, *, headers: GivenHeaders | None = None
     ) -> None:
-        """Add an event; readers see it after the commit."""
         data = as_event(event if self._serialize is None else self._serialize(event))
         attributes = Attributes.of(key, headers)
         if len(data) > CHUNK_SIZE:
@@ -115,7 +124,6 @@ class RemoteTransaction:
         keys: Iterable[str | bytes | None] | str | bytes | None = None,
         headers: Iterable[GivenHeaders | None] | None = None,
     ) -> None:
-        """Add many events: a list of bytes or an Arrow array, with a key for each, one for all, or none."""
         check_events(events)
         if self._serialize is not None:
             events = [self._serialize(event) for event in events]
@@ -157,7 +165,6 @@ class RemoteTransaction:
     def begin_write_event(
         self, key: str | bytes | None = None, *, headers: GivenHeaders | None = None
     ) -> EventOutputStream:
-        """Begin an event of any size, to be written as a file; closing it makes it part of the transaction."""
         attributes = Attributes.of(key, headers)
         return self._begin_at(key_position(self.id if key is None else key), attributes)
 
@@ -169,21 +176,20 @@ class RemoteTransaction:
             self._writing += 1
         return EventOutputStream(write, upload.finish, upload.abort, upload.abandon, check=self.ping)
 
-    def add_output(self, number: int, output: EventOutputStream | None) -> None:
+    def _add_output(self, number: int, output: EventOutputStream | None) -> None:
         """Note that an event was ended: it is part of the transaction, unless it was aborted."""
         with self._lock:
             self._writing -= 1
             if output is not None:
                 self._outputs[number] = output
 
-    def upload(self, call: Operation) -> Any:  # noqa: ANN401 - as the operation says
+    def _upload(self, call: Operation) -> Any:  # noqa: ANN401 - as the operation says
         """Call an operation about an event that is being sent, behind the small ones before it."""
         with self._lock:
             self._send()
             return self._call(call)
 
     def prepare(self) -> None:
-        """Let it outlive this process and the store's owner: it takes no more events, and is committed or aborted."""
         with self._lock:
             self._send_rest()
             self._call(transactions.Prepare(self.id))
@@ -198,7 +204,6 @@ class RemoteTransaction:
         self._send()
 
     def commit(self, timestamp: int | None = None) -> None:
-        """Make all events part of the stream at once; returns when they are durable and can be read."""
         check_timestamp(timestamp, self._writer_id)
         with self._lock:
             self._send_rest()
@@ -206,7 +211,7 @@ class RemoteTransaction:
             for number, pointer in zip(numbers, self._commit(timestamp, numbers), strict=True):
                 output = self._outputs.pop(number)
                 if pointer is not None:
-                    output.place_at(pointer)
+                    place_at(output, pointer)
 
     def _commit(self, timestamp: int | None, numbers: list[int]) -> list[EventPointer | None]:
         retry = Retry()
@@ -231,7 +236,6 @@ class RemoteTransaction:
             return None
 
     def abort(self) -> None:
-        """Drop all of it; aborting again does nothing."""
         self._is_given_up = True
         with self._lock:
             self._events, self._attributes, self._size = [], [], 0
@@ -241,8 +245,8 @@ class RemoteTransaction:
 
     def _drop_lost(self) -> None:
         """Drop events whose files were garbage collected."""
-        while self.lost:
-            self.lost.popleft().abort()
+        while self._lost:
+            self._lost.popleft().abort()
 
     def __enter__(self) -> Self:
         """Commit at the end of the block, or abort if it ends with an exception."""
@@ -280,7 +284,7 @@ class _OutgoingEvent:
         """Begin the event on the server."""
         key, headers = self._attributes
         sent = None if headers is None else list(headers)
-        self._number = self._transaction.upload(
+        self._number = self._transaction._upload(
             transactions.BeginEvent(self._transaction.id, self._position, key, sent)
         )
         return self
@@ -293,7 +297,7 @@ class _OutgoingEvent:
 
     def submit(self, *data: Bytes) -> _OutgoingEvent:
         """Send a chunk; its head is made on the server."""
-        self._transaction.upload(transactions.WriteChunk(self._transaction.id, self.number, bytes(data[-1])))
+        self._transaction._upload(transactions.WriteChunk(self._transaction.id, self.number, bytes(data[-1])))
         return self
 
     def result(self) -> int:
@@ -305,62 +309,61 @@ class _OutgoingEvent:
         event = write.finish()
         if event is not None:
             self.open().submit(event)
-        self._transaction.upload(transactions.EndEvent(self._transaction.id, self.number))
-        self._transaction.add_output(self.number, output)
+        self._transaction._upload(transactions.EndEvent(self._transaction.id, self.number))
+        self._transaction._add_output(self.number, output)
 
     def abort(self, output: EventOutputStream | None = None) -> None:
         """Drop the event; the transaction can still be committed."""
         del output
-        self._transaction.add_output(0, None)
+        self._transaction._add_output(0, None)
         if self._number is not None:
             with suppress(PenstockError):
-                self._transaction.upload(transactions.DropEvent(self._transaction.id, self._number))
+                self._transaction._upload(transactions.DropEvent(self._transaction.id, self._number))
 
     def abandon(self, write: LargeWrite) -> None:
         """Drop the event when the transaction is next called; this takes no lock."""
         del write
-        self._transaction.lost.append(self)
+        self._transaction._lost.append(self)
 
 
-class RemoteTransactionalWriter(forks.Handle):
-    """See :class:`penstock.store.TransactionalWriter`."""
+class RemoteTransactionalWriter(forks.Handle, TransactionalWriter):
+    """Begins transactions in another process. :class:`penstock.TransactionalWriter` describes the methods."""
 
     def __init__(
         self, store: RemoteStore, stream: str, writer_id: str | None, serializer: Serializer[Any] | None
     ) -> None:
         forks.guard(self)
-        self.stream, self.writer_id = stream, writer_id
+        self._stream, self._writer_id = stream, writer_id
         self._store, self._serializer = store, serializer
         self._closed = False
         uid: int = store.connection.call(transactions.OpenTransactions(stream, writer_id))
         self._of_stream = (stream, uid, writer_id)
 
+    @property
+    def stream(self) -> str:
+        return self._stream
+
+    @property
+    def writer_id(self) -> str | None:
+        return self._writer_id
+
     def begin(self, lease: float = 30.0) -> RemoteTransaction:
-        """Begin a transaction, which is aborted when no call pings it, or writes to it, for ``lease`` seconds."""
         if self._closed:
             raise StoreClosed(f"the transactional writer of stream {self.stream!r}")
         return self._of(self._store.connection.call(transactions.BeginTransaction(*self._of_stream, lease)))
 
-    def get(self, transaction: str) -> RemoteTransaction | EndedTransaction:
-        """Return a transaction by its id; of one that has ended, how."""
+    def get(self, transaction: str) -> RemoteTransaction | TransactionById:
         status = self._store.connection.call(transactions.Status(transaction))
-        return self._of(transaction) if status in {"open", "prepared"} else EndedTransaction(transaction, status)
+        if status in {"open", "prepared"}:
+            return self._of(transaction)
+        return TransactionById(EndedTransaction(transaction, status))
 
     @property
     def last_number(self) -> int | None:
-        """The highest number under which :meth:`commit_all` has committed with this writer id; None if none was.
-
-        It is not an event number like :attr:`StreamWriter.last_number`.
-        """
         found: int | None = self._store.connection.call(transactions.LastNumber(*self._of_stream))
         return found
 
     def commit_all(self, ids: Iterable[str], number: int | None = None, timestamp: int | None = None) -> bool:
-        """Commit prepared transactions of this stream as one: all their events can be read at once, in this order.
-
-        With a ``number`` that was there before, nothing is committed and False is returned; that may be the answer,
-        too, if the connection was lost while they were committed.
-        """
         ids = check_ids(ids, number, self.writer_id)
         check_timestamp(timestamp, self.writer_id)
         if self._closed:
@@ -387,7 +390,7 @@ class RemoteTransactionalWriter(forks.Handle):
         return RemoteTransaction(self._store, transaction, self.writer_id, self._serializer)
 
     def close(self) -> None:
-        """Note no more time under this id; open transactions end by their lease."""
+        """Begin no more transactions, and note no more time; open transactions end by their lease."""
         if not self._closed and self.writer_id is not None:
             self._store.connection.call(transactions.CloseTransactions(*self._of_stream[:2], self.writer_id))
         self._closed = True

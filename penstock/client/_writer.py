@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from penstock.model import EventPointer
     from penstock.ports import Bytes
     from penstock.stream.format import StreamBlockHeader
-    from penstock.stream.write import LargeWrite, Pump, StreamWriter
+    from penstock.stream.write import KnownWriter, LargeWrite, ManagedWriter, Pump
     from penstock.wire import NoteTime
     from penstock.wire.operations import Operation
 
@@ -118,7 +118,7 @@ class RemoteHost:
         self._channel: Channel | None = None
         self._is_fenced = False
         self._number = 0
-        self._writer: StreamWriter | None = None
+        self._writer: ManagedWriter | None = None
         self._found: list[Any] = []  # what a writer asks first, as it was when the server let it in
         self._put: Any = None
         self._acks: Any = None
@@ -136,7 +136,7 @@ class RemoteHost:
         """The thread that sends events which no caller waits for."""
         return self._store.pump
 
-    def take(self, writer: StreamWriter) -> None:
+    def take(self, writer: ManagedWriter) -> None:
         """Note whose host it is."""
         self._writer = writer
         self.fence_if_notified()
@@ -301,7 +301,7 @@ class RemoteHost:
         floor, highest = self._found[3]
         return floor, highest
 
-    def mark_behind(self, writer: StreamWriter, time: int) -> None:
+    def mark_behind(self, writer: KnownWriter, time: int) -> None:
         """Mark a time behind all that the writer has written."""
         assert writer.writer_id is not None, "only writers with an id note time"
         self.call(lambda number: writers.Mark(number, time))
@@ -313,7 +313,7 @@ class RemoteHost:
         """Return any place in the key space, for what has no key."""
         return secrets.randbits(32) / (1 << 32)
 
-    def forget_writer(self, writer: StreamWriter, *, for_good: bool) -> None:
+    def forget_writer(self, writer: KnownWriter, *, for_good: bool) -> None:
         """Note that the writer writes no more."""
         del writer
         self._store.hosts.pop(self._token, None)

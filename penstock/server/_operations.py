@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from penstock.server._session import Session
     from penstock.stream import LocalReaderGroup
     from penstock.stream.catalog import Key
+    from penstock.stream.group import Groups
 
 __all__ = ["HANDLERS"]
 
@@ -96,19 +97,19 @@ def _times(session: Session, stream: str, segment: int, first: int, last: int) -
 class _CheckpointWait:
     """A client that waits for a checkpoint."""
 
-    def __init__(self, group: LocalReaderGroup, name: str) -> None:
-        self._group, self._name = group, name
+    def __init__(self, groups: Groups, group: str, name: str) -> None:
+        self._groups, self._group, self._name = groups, group, name
 
     def abandon(self) -> None:
         """End the wait: the client is gone."""
-        self._group.drop_checkpoint(self._name)
+        self._groups.drop_checkpoint(self._group, self._name)
 
 
 def _checkpoint(session: Session, group: str, name: str, timeout: float | None) -> Any:  # noqa: ANN401
     found = session.store.reader_group(group)
     with session.store.catalog.lock:
         check_group(session, groups.TakeCheckpoint.operation, session.store.catalog.group(group))
-    number = session.keep(_CheckpointWait(found, name))
+    number = session.keep(_CheckpointWait(session.store.groups, group, name))
     try:
         return found.checkpoint(name, timeout)
     finally:
@@ -144,7 +145,6 @@ def _open_reader(  # noqa: PLR0917 - as they are sent
 
 def _joined(session: Session, group: str, reader_id: str, claim: Claim | None, token: str | None) -> ClientReader:
     store = session.store
-    found = store.groups.get(group, partial(check_new_reader, session, readers.OpenReader.operation))
 
     def open_and_claim(reader: ClientReader) -> None:
         reader.open()
@@ -154,8 +154,12 @@ def _joined(session: Session, group: str, reader_id: str, claim: Claim | None, t
     older: object = None
     while True:
         try:
-            return found.join(
-                lambda membership: ClientReader(session, membership, reader_id, token), claim, joined=open_and_claim
+            return store.groups.join(
+                group,
+                lambda membership: ClientReader(session, membership, reader_id, token),
+                claim,
+                admit=partial(check_new_reader, session, readers.OpenReader.operation),
+                joined=open_and_claim,
             )
         except ReaderInUse:
             coordinator, before = store.groups.at_work.get(group), older

@@ -52,7 +52,7 @@ def open_writer(session: Session, stream: str, writer_id: str | None) -> int:
     """Return the number of the stream, which goes with all that its writer asks for: another may get the name."""
     check_writer(writer_id, None)
     check_writer_id(session, stream, writer_id)
-    return session.store.transactional_writer(stream, writer_id).stream_uid
+    return session.store.catalog.open_stream(stream).uid
 
 
 def begin(session: Session, stream: str, uid: int, writer_id: str | None, lease: float) -> str:

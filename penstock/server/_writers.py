@@ -23,7 +23,7 @@ from penstock.stream.format import (
     split_parts,
 )
 from penstock.stream.segment import NumbersTaken, SegmentEnded
-from penstock.stream.write import EventOutputStream, LargeWrite
+from penstock.stream.write import EventOutputStream, LargeWrite, place_at
 from penstock.wire import APPENDS, BLOCKS_MAX, ENDED, LEFT_SIZE, SmallBlock, cell, pack_error, pack_plain
 
 if TYPE_CHECKING:
@@ -309,7 +309,7 @@ class LargeUpload:
     def _place(self, write: LargeWrite, output: EventOutputStream) -> None:
         assert self._end is not None, "it is closed by a commit only"
         write.finish()
-        output.place_at(self._logs.commit_large(write, *self._end))
+        place_at(output, self._logs.commit_large(write, *self._end))
 
     def abandon(self) -> None:
         """Forget it: the client has dropped it, or is gone."""

@@ -12,16 +12,15 @@ from penstock import store
 from penstock.client import RemoteStore
 from penstock.client._group import RemoteGroup
 from penstock.client._transaction import RemoteTransaction, RemoteTransactionalWriter
-from penstock.stream import Engine, LocalReaderGroup, LocalTransaction, LocalTransactionalWriter, PreparedTransaction
+from penstock.stream import Engine, LocalReaderGroup, LocalTransactionalWriter
+from penstock.stream.transaction import BegunTransaction, TransactionById
 
 if TYPE_CHECKING:  # mypy proves that arguments and results fit, too
-    from penstock.stream.transaction import EndedTransaction
-
     _stores: tuple[type[store.Store], ...] = (Engine, RemoteStore)
     _groups: tuple[type[store.ReaderGroup], ...] = (LocalReaderGroup, RemoteGroup)
     _writers: tuple[type[store.TransactionalWriter], ...] = (LocalTransactionalWriter, RemoteTransactionalWriter)
-    _begun: tuple[type[store.OpenTransaction], ...] = (LocalTransaction, RemoteTransaction)
-    _by_id: tuple[type[store.Transaction], ...] = (PreparedTransaction, EndedTransaction)
+    _begun: tuple[type[store.OpenTransaction], ...] = (BegunTransaction, RemoteTransaction)
+    _by_id: tuple[type[store.Transaction], ...] = (TransactionById,)
 
 PAIRS = [
     (store.Store, Engine),
@@ -30,7 +29,7 @@ PAIRS = [
     (store.ReaderGroup, RemoteGroup),
     (store.TransactionalWriter, LocalTransactionalWriter),
     (store.TransactionalWriter, RemoteTransactionalWriter),
-    (store.OpenTransaction, LocalTransaction),
+    (store.OpenTransaction, BegunTransaction),
     (store.OpenTransaction, RemoteTransaction),
 ]
 

@@ -88,7 +88,7 @@ class Life:
         self.reopen(full=False)
         self.check()
         self.write()
-        assert not self.writer or self.writer.is_sound, "it writes again"
+        assert not self.writer or self.writer._open.is_sound, "it writes again"
         self.stack.close()
 
     # What the disk does
@@ -139,7 +139,7 @@ class Life:
         events = self.events(self.dice.randrange(1, 6))
 
         def write() -> None:
-            if self.writer is None or not self.writer.is_sound:
+            if self.writer is None or not self.writer._open.is_sound:
                 self.writer = self.store.writer(STREAM, "w")
             for key, number in events:
                 self.unsure.add((key, number))
@@ -243,7 +243,7 @@ class Life:
 
     def note(self) -> None:
         """Note a time."""
-        if self.writer is not None and self.writer.is_sound:
+        if self.writer is not None and self.writer._open.is_sound:
             with suppress(PenstockError):
                 self.writer.note_time(int(self.clock.now() * 1000))
                 self.writer.flush()

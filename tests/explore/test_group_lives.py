@@ -24,7 +24,7 @@ from penstock.ports import OsDisk, OsFile
 from penstock.stream import Engine
 from penstock.stream.group import _groups
 from penstock.stream.group._coordinator import REMOTE_READERS_AWAITED_S
-from penstock.stream.read._reader import READER_LEASE_S
+from penstock.stream.read import READER_LEASE_S
 from penstock.stream.segment._readable import WakeUp
 from penstock.testing import ManualClock, SeededRandom
 from tests.explore.group_model import GroupModel, Stream, Track
@@ -315,9 +315,9 @@ class Life:
         group._begin_checkpoint(name, wake_up)  # as checkpoint() does, which waits: a life has just one thread
         self.notice_gone()
         places = self.model.snapshot()
-        while group._is_under_way(name):
+        while group._groups.is_under_way(group.name, name):
             for reader in sorted(self.readers):
-                if group._is_under_way(name) and reader in self.readers:
+                if group._groups.is_under_way(group.name, name) and reader in self.readers:
                     self.come_to(name, reader, arrived, places)
         group._end_checkpoint(name, wake_up)
         self.checkpoints[name] = places

@@ -89,7 +89,7 @@ def test_a_read_does_not_wait_for_a_catalog_that_waits_for_the_disk(slow: Slow, 
         assert read(timeout=0) is None
         with slow.disk.stalled():
             changing = slow.pool.submit(slow.store.create_stream, "plant/other")
-            reader._attention = True  # as if its group had notified it
+            reader._member.attend()  # as if its group had notified it
             assert slow.pool.submit(read, timeout=0.1).result(SECONDS_MAX) is None
             assert not changing.done()
         changing.result(SECONDS_MAX)

@@ -25,7 +25,7 @@ from penstock.stream.read import StreamReads
 from penstock.stream.segment import CATALOG_LOG, Cuts, Logs, Segments
 from penstock.stream.time import CutFinder, Watermarks, WriterMarks
 from penstock.stream.transaction import Commits, LocalTransactionalWriter, Transactions
-from penstock.stream.write import StreamWriter, Writers, check_writer
+from penstock.stream.write import ManagedWriter, StreamWriter, Writers, check_writer
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -278,8 +278,8 @@ class Engine(forks.Handle, Store):
         self.catalog.open_stream(name)
         if automatically_note_time and writer_id is None:
             raise BadArgument("automatically_note_time needs a writer_id: time is kept under it")
-        make = partial(StreamWriter, self.host, name, writer_id, serializer, notes_time=automatically_note_time)
-        return self.writers.admit(name, writer_id, make)
+        make = partial(ManagedWriter, self.host, name, writer_id, notes_time=automatically_note_time)
+        return StreamWriter(self.writers.admit(name, writer_id, make), serializer)
 
     def transactional_writer(
         self, name: str, writer_id: str | None = None, serializer: Serializer[Any] | None = None

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from penstock.stream.segment import Segments, WriterTable
     from penstock.stream.time import WriterMarks
     from penstock.stream.transaction import Transactions
-    from penstock.stream.write import KnownWriter, StreamWriter, Writers
+    from penstock.stream.write import KnownWriter, Writers
 
 __all__ = ["LocalWriterHost"]
 
@@ -81,7 +81,7 @@ class LocalWriterHost:
             segments = [self._segments.get(name, segment) for segment in sorted(wanted & state.segments.keys())]
         return [segment.writers() for segment in segments]
 
-    def mark_behind(self, writer: StreamWriter, time: int) -> None:
+    def mark_behind(self, writer: KnownWriter, time: int) -> None:
         """Mark a time behind all that a writer has written."""
         assert writer.writer_id is not None, "only writers with an id note time"
         self._marks.note_behind(writer.stream, writer.stream_uid, writer.writer_id, time)

@@ -6,7 +6,7 @@ import threading
 import time
 from concurrent.futures import Future
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final
 
 from penstock.deadlines import ANSWER_SLACK_S
 from penstock.errors import (
@@ -30,15 +30,14 @@ from penstock.model import (
     check_whole,
 )
 from penstock.ports import uninterrupted
-from penstock.store import CHECKPOINT_TIMEOUT_S, EVENT_SIZE_DEFAULT
+from penstock.store import CHECKPOINT_TIMEOUT_S, EVENT_SIZE_DEFAULT, ReaderGroup
 from penstock.stream.catalog import lost_segments
 from penstock.stream.format import (
     GroupDeleted,
     GroupReset,
 )
 from penstock.stream.group._coordinator import let_go
-from penstock.stream.group._membership import LocalMembership
-from penstock.stream.read import Reader, first_with_events
+from penstock.stream.read import Reader, ReaderMember, first_with_events
 from penstock.stream.segment import WakeUp
 
 if TYPE_CHECKING:
@@ -47,20 +46,16 @@ if TYPE_CHECKING:
     from penstock.model import TimeWindow
     from penstock.stream.catalog import GroupState, Key
     from penstock.stream.format import Places
-    from penstock.stream.group._coordinator import Claim, Coordinator
     from penstock.stream.group._groups import GroupPlace, Groups
-    from penstock.stream.read import Member
     from penstock.stream.segment import Segment
     from penstock.stream.serializers import Serializer
 
 
 __all__ = ["LocalReaderGroup"]
 
-AnyMember = TypeVar("AnyMember", bound="Member")
 
-
-class LocalReaderGroup:
-    """A reader group; get one from :meth:`penstock.Store.create_reader_group` or ``reader_group``.
+class LocalReaderGroup(ReaderGroup):
+    """A group of a store in this process. :class:`penstock.ReaderGroup` describes the methods.
 
     ``admit`` raises why a caller may not change it.
     """
@@ -69,23 +64,24 @@ class LocalReaderGroup:
         self._groups: Final = groups
         self._admit: Final = admit
         self._catalog: Final = groups.catalog
-        self.name: Final = name
+        self._name: Final = name
         guard(self)
 
     @property
+    def name(self) -> str:
+        return self._name
+
+    @property
     def streams(self) -> tuple[str, ...]:
-        """The streams that the group reads."""
         return tuple(self._catalog.group(self.name).streams)
 
     @property
     def position(self) -> tuple[StreamCut, ...]:
-        """The position of the group: a cut of each stream."""
         with self._catalog.lock:
             return _as_cuts(self._groups.coordinator(self.name).places_now(returned=True))
 
     @property
     def checkpoints(self) -> dict[str, Checkpoint]:
-        """The last checkpoints, oldest first, by name."""
         with self._catalog.lock:
             kept = self._catalog.group(self.name).checkpoints
             return {name: Checkpoint(name, self.name, _as_cuts(places)) for name, places in kept.items()}
@@ -96,60 +92,27 @@ class LocalReaderGroup:
         serializer: Serializer[Any] | None = None,
         max_event_size: int = EVENT_SIZE_DEFAULT,
     ) -> Reader:
-        """Open a reader; it replaces one of the same name whose process has ended."""
         check_name("reader", reader_id)
         if serializer is not None:
             check_method("serializer", serializer, "deserialize")
         check_whole("max_event_size", max_event_size, least=1)
-        return self.join(lambda membership: Reader(membership, reader_id, serializer, max_event_size))
-
-    def _admitted(self) -> Coordinator:
-        """Return the coordinator, for a change by a caller that is admitted and holds the catalog's lock."""
-        self._admit(self._catalog.group(self.name))
-        return self._groups.coordinator(self.name)
-
-    @uninterrupted
-    def join(
-        self,
-        make: Callable[[LocalMembership], AnyMember],
-        claim: Claim | None = None,
-        *,
-        joined: Callable[[AnyMember], object] = lambda _: None,
-    ) -> AnyMember:
-        """Let a new reader join the group, or one that was a member rejoin it.
-
-        ``joined`` is called with the reader while the catalog's lock is still held.
-        """
-        with self._catalog.lock:
-            coordinator = self._admitted()
-            silent = coordinator.expire(self._groups.clock.elapsed())
-            membership = LocalMembership(coordinator)
-            reader = make(membership)
-            membership.take(reader, claim)
-            joined(reader)
-        let_go(silent)
-        return reader
+        member = self._groups.join(self.name, lambda membership: ReaderMember(membership, reader_id), admit=self._admit)
+        return Reader(member, serializer, max_event_size)
 
     @property
     def finished(self) -> bool:
-        """Whether the group has read everything: up to its end, or to the end of its sealed streams."""
         with self._catalog.lock:
             return self._groups.coordinator(self.name).finished
 
     def readers(self) -> list[str]:
-        """Return the names of the readers."""
         with self._catalog.lock:
             return sorted(self._catalog.group(self.name).readers)
 
     @uninterrupted
     def reader_offline(self, reader_id: str, position: Position | None = None) -> None:
-        """End a reader that does not answer: others continue with its segments, from ``position`` if it is given.
-
-        Otherwise they go on from where it was last known to be. It is told at its next call.
-        """
         check_name("reader", reader_id)
         with self._catalog.lock:
-            coordinator = self._admitted()
+            coordinator = self._groups.admitted(self.name, self._admit)
             held = coordinator.state.readers.get(reader_id)
             if held is None:
                 raise NoSuchReader(self.name, reader_id)
@@ -180,11 +143,6 @@ class LocalReaderGroup:
             raise WrongCut(", ".join(self.streams), foreign[0], reason=f"group {self.name!r} does not read that stream")
 
     def checkpoint(self, name: str, timeout: float | None = CHECKPOINT_TIMEOUT_S) -> Checkpoint:
-        """Take a checkpoint: return the positions of all readers, once each has reached it.
-
-        Each gets it from ``read_next_event`` in place of an event, and has come to it when it asks for the next.
-        ``CheckpointFailed`` if that takes longer than ``timeout`` seconds.
-        """
         check_name("checkpoint", name)
         check_timeout("timeout", timeout)
         if timeout is None:
@@ -197,7 +155,7 @@ class LocalReaderGroup:
             raise CheckpointFailed(self.name, name, reason="the store did not answer in time") from None
         except BaseException:
             if not taken.done():
-                self.drop_checkpoint(name)
+                self._groups.drop_checkpoint(self.name, name)
             raise
 
     def _take_checkpoint(self, taken: Future[Checkpoint], name: str, timeout: float) -> None:
@@ -212,7 +170,7 @@ class LocalReaderGroup:
         missing: list[str] = []
         try:
             self._begin_checkpoint(name, wake_up)
-            while self._is_under_way(name):
+            while self._groups.is_under_way(self.name, name):
                 if not wake_up.wait(None if deadline is None else deadline - time.monotonic()):
                     break
         finally:
@@ -248,28 +206,9 @@ class LocalReaderGroup:
             return missing
 
     @uninterrupted
-    def drop_checkpoint(self, name: str) -> None:
-        """Drop a checkpoint that is under way; its caller stops waiting."""
-        with self._catalog.lock:
-            coordinator = self._groups.at_work.get(self.name)
-            if coordinator is not None and coordinator.waiter is not None and self._is_under_way(name):
-                waiter = coordinator.waiter
-                coordinator.end_checkpoint(name)
-                waiter.notify()
-
-    def _is_under_way(self, name: str) -> bool:
-        state = self._catalog.groups.get(self.name)
-        return state is not None and state.checkpoint == name
-
-    @uninterrupted
     def reset(self, to: GroupPlace | Position) -> None:
-        """Continue from a checkpoint, cuts, the head, a reader's position, or a time in milliseconds.
-
-        A stream without a cut stays where it is, and so does a segment that is not in the position. All readers are
-        ended, and are told so at their next call.
-        """
         with self._catalog.lock:
-            coordinator = self._admitted()
+            coordinator = self._groups.admitted(self.name, self._admit)
             state = coordinator.state
             if isinstance(to, Position):
                 coordinator.losses.skip(None)  # lost segments are in no position
@@ -299,13 +238,11 @@ class LocalReaderGroup:
         return cuts
 
     def current_time_window(self, stream: str | None = None) -> TimeWindow | None:
-        """Return the time window of the group in a stream, by default its only one; None if no writer noted time."""
         with self._catalog.lock:
             coordinator = self._groups.coordinator(self.name)
         return coordinator.time_window(stream)
 
     def lag(self) -> Lag:
-        """Return how far the group is behind the tail, or behind its end."""
         unread = self._unread()
         oldest = min((time_ms for *_, time_ms in unread), default=None)
         seconds = 0.0 if oldest is None else max(self._groups.clock.now() - oldest / 1000, 0.0)
@@ -346,9 +283,8 @@ class LocalReaderGroup:
 
     @uninterrupted
     def delete(self) -> None:
-        """Delete the group and end its readers."""
         with self._catalog.lock:
-            coordinator = self._admitted()
+            coordinator = self._groups.admitted(self.name, self._admit)
             self._catalog.commit(GroupDeleted(self.name))
             del self._groups.at_work[self.name]
             ended = coordinator.end_all(coordinator.offline("its group was deleted"))

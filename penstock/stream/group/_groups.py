@@ -10,13 +10,15 @@ from __future__ import annotations
 import logging
 import threading
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Final, Literal, TypeGuard
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeGuard, TypeVar
 
 from penstock.errors import BadArgument, GroupExists, WrongCut
 from penstock.model import Checkpoint, StreamCut, as_list, check_kind, check_name, check_stream_name, shown
+from penstock.ports import uninterrupted
 from penstock.stream.format import GroupClaimed, GroupCreated
-from penstock.stream.group._coordinator import Coordinator
+from penstock.stream.group._coordinator import Coordinator, let_go
 from penstock.stream.group._group import LocalReaderGroup
+from penstock.stream.group._membership import LocalMembership
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -24,6 +26,8 @@ if TYPE_CHECKING:
     from penstock.ports import Clock, Random
     from penstock.stream.catalog import Catalog, GroupState
     from penstock.stream.format import Places
+    from penstock.stream.group._coordinator import Claim
+    from penstock.stream.read import Member
     from penstock.stream.segment import Cuts, Segments
     from penstock.stream.time import CutFinder, Watermarks
 
@@ -32,6 +36,7 @@ if TYPE_CHECKING:
 
 __all__ = ["POSITIONS_EVERY_S", "Groups", "Positions", "is_time"]
 
+AnyMember = TypeVar("AnyMember", bound="Member")
 _STUCK_S: Final = 60.0  # a run that takes longer hangs, most likely at the disk
 POSITIONS_EVERY_S: Final = 0.4
 """With the time that a client takes to report, and a slow sync, a position is durable within a second."""
@@ -158,6 +163,50 @@ class Groups:
         self.catalog.check_open()
         self.catalog.group(name)
         return LocalReaderGroup(self, name, admit)
+
+    @uninterrupted
+    def join(
+        self,
+        name: str,
+        make: Callable[[LocalMembership], AnyMember],
+        claim: Claim | None = None,
+        *,
+        admit: Callable[[GroupState], object],
+        joined: Callable[[AnyMember], object] = lambda _: None,
+    ) -> AnyMember:
+        """Let a new reader join a group, or one that was a member rejoin it; ``admit`` as in :meth:`get`.
+
+        ``joined`` is called with the reader while the catalog's lock is still held.
+        """
+        with self.catalog.lock:
+            coordinator = self.admitted(name, admit)
+            silent = coordinator.expire(self.clock.elapsed())
+            membership = LocalMembership(coordinator)
+            reader = make(membership)
+            membership.take(reader, claim)
+            joined(reader)
+        let_go(silent)
+        return reader
+
+    def admitted(self, name: str, admit: Callable[[GroupState], object]) -> Coordinator:
+        """Return the coordinator, for a change by a caller that is admitted and holds the catalog's lock."""
+        admit(self.catalog.group(name))
+        return self.coordinator(name)
+
+    @uninterrupted
+    def drop_checkpoint(self, name: str, checkpoint: str) -> None:
+        """Drop a checkpoint of a group that is under way; its caller stops waiting."""
+        with self.catalog.lock:
+            coordinator = self.at_work.get(name)
+            if coordinator is not None and coordinator.waiter is not None and self.is_under_way(name, checkpoint):
+                waiter = coordinator.waiter
+                coordinator.end_checkpoint(checkpoint)
+                waiter.notify()
+
+    def is_under_way(self, name: str, checkpoint: str) -> bool:
+        """Whether the readers of a group are still on their way to a checkpoint."""
+        state = self.catalog.groups.get(name)
+        return state is not None and state.checkpoint == checkpoint
 
     def claim(self, name: str, user: str) -> None:
         """Let a group belong to a user of the server from now on, if it belonged to none."""

@@ -5,10 +5,12 @@ works where another process owns the store.
 """
 
 from penstock.stream.read._event_files import EventInputStream, event_at, event_ends, file_at
+from penstock.stream.read._event_read import EventRead
 from penstock.stream.read._held_segments import first_with_events
 from penstock.stream.read._membership import Assignment, Member, Membership
 from penstock.stream.read._next_cut import CutBudget, next_cut_through
-from penstock.stream.read._reader import READER_LEASE_S, EventRead, Reader
+from penstock.stream.read._reader import Reader
+from penstock.stream.read._reader_member import READER_LEASE_S, ReaderMember
 from penstock.stream.read._stream_reads import StreamReads, range_cuts, read_part
 
 __all__ = [
@@ -20,6 +22,7 @@ __all__ = [
     "Member",
     "Membership",
     "Reader",
+    "ReaderMember",
     "StreamReads",
     "event_at",
     "event_ends",

@@ -19,11 +19,12 @@ from penstock.ports import interruptible, uninterrupted
 from penstock.stream.read._batches import BatchReads
 from penstock.stream.read._event_files import file_of
 from penstock.stream.read._event_read import EventRead, Milestone, Page, Trail, guarded
-from penstock.stream.read._held_segments import UNREADABLE, HeldSegments, LossQueue
-from penstock.stream.segment import LargeBlock, WakeUp
+from penstock.stream.read._held_segments import UNREADABLE
+from penstock.stream.read._reader_member import READER_LEASE_S
+from penstock.stream.segment import LargeBlock
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterator
     from types import TracebackType
     from typing import Self
 
@@ -33,14 +34,13 @@ if TYPE_CHECKING:
     from penstock.stream.catalog import Key
     from penstock.stream.read._event_files import EventInputStream
     from penstock.stream.read._held_segments import Cursor
-    from penstock.stream.read._membership import Membership
+    from penstock.stream.read._reader_member import ReaderMember
     from penstock.stream.serializers import Serializer
 
-__all__ = ["BATCH_SIZE_DEFAULT", "READER_LEASE_S", "EventRead", "Reader"]
+__all__ = ["BATCH_SIZE_DEFAULT", "Reader"]
 
 T = TypeVar("T")
 
-READER_LEASE_S: Final = 30.0
 BATCH_SIZE_DEFAULT: Final = 8 << 20
 _RECORD_EVERY_S: Final = 1.0
 _LOOK_AROUND_EVERY_S: Final = READER_LEASE_S / 6  # how soon a waiting reader notices that another is silent
@@ -50,31 +50,20 @@ _MOVES_MAX: Final = 64
 class Reader:
     """Reads what its group gives it. Get one from :meth:`ReaderGroup.reader`; one thread at a time uses it."""
 
-    is_remote: Final = False
-
-    def __init__(
-        self, membership: Membership, reader_id: str, serializer: Serializer[Any] | None, max_event_size: int
-    ) -> None:
+    def __init__(self, member: ReaderMember, serializer: Serializer[Any] | None, max_event_size: int) -> None:
         forks.guard(self)
-        self.reader_id: Final = reader_id
-        self._membership, self._clock = membership, membership.clock
+        self.reader_id: Final = member.reader_id
+        self._member, self._membership, self._clock = member, member.membership, member.membership.clock
+        self._held = member.held
         self._deserialize = None if serializer is None else guarded(serializer.deserialize)
         self._event_size_max = max_event_size
-        self._wake_up = WakeUp()
-        self._attention = True
         self._reads: Iterator[EventRead] = iter(())
-        self._page: Page | None = None
-        self._held = HeldSegments(membership, self._wake_up)
         self._trail = Trail({})
-        self._losses = LossQueue(membership)
-        self._batches = BatchReads(membership, self._held, self._next_cursor, event_size_max=max_event_size)
+        self._batches = BatchReads(self._membership, self._held, self._next_cursor, event_size_max=max_event_size)
         self._told: str | None = None  # the checkpoint that was returned last
-        self.error: PenstockError | None = None  # why it reads no more
-        self._recorded = self._seen = self._clock.elapsed()
-        self._is_dirty = self._is_inside = False
+        self._recorded = self._clock.elapsed()
+        self._is_dirty = False
         self._is_returning = False  # what was taken is on its way to the caller
-        self._calls = 0
-        self._seen_pulse = (0, 0)
 
     # What users call
 
@@ -83,7 +72,7 @@ class Reader:
 
         After an error about one event the next call returns the next one.
         """
-        if not self._attention:
+        if not self._member.needs_sync:
             try:
                 for read in self._reads:  # no interrupt comes between taking an event and returning it, as with next()
                     return read
@@ -96,7 +85,7 @@ class Reader:
     @uninterrupted
     def _turn_back(self) -> None:
         """Return an event again whose serializer was interrupted."""
-        page = self._page
+        page = self._member.page
         if page is not None:
             page.cursor.advance(page.index - 1)
             self._close_page()
@@ -157,61 +146,9 @@ class Reader:
 
     @uninterrupted
     def _leave(self, *, returned: bool) -> None:
-        if self.error is None:
-            self._membership.leave(self.places(returned=returned))
-        self.let_go()
-
-    # What the group calls, from any thread
-
-    def attend(self) -> None:
-        """Look at the group before the next event."""
-        self._attention = True
-        self._wake_up.notify()
-
-    def stop(self, error: PenstockError) -> None:
-        """Read no more; ``error`` says why."""
-        self.error = error
-        self.attend()
-
-    def missed(self, lost: Mapping[Key, int]) -> dict[Key, int]:
-        """Return of segments that are gone those that it has not read to the end, and where it was."""
-        places, found = self.places(returned=True), {}
-        for key, recorded in lost.items():
-            cursor, place = self._held.cursors.get(key), places.get(key, recorded)
-            if cursor is None or place < cursor.limit:
-                found[key] = place
-        return found
-
-    def miss(self, error: PenstockError) -> None:
-        """Tell that something was truncated away, or deleted, before it was read."""
-        self._losses.add(error)
-        self.attend()
-
-    def let_go(self) -> None:
-        """Be woken by no segment any more."""
-        self._held.unwatch()
-
-    def places(self, *, returned: bool) -> dict[Key, int]:
-        """Return how far it has come, with what it returned last or without."""
-        page, places = self._page, self._held.places(returned=returned)
-        if page is not None and page.cursor.key in places:
-            index = page.index if returned else max(page.index - 1, page.counted)
-            places[page.cursor.key] = page.block.offset_of(index)
-        return places
-
-    def is_silent(self, now: float) -> bool:
-        """Whether it was not called for as long as the lease.
-
-        The call for an event that was ready leaves no time behind, only a trace: it may take two leases to notice.
-        """
-        pulse = self._pulse()
-        if self._is_inside or pulse != self._seen_pulse:
-            self._seen_pulse, self._seen = pulse, now
-        return now - self._seen > READER_LEASE_S
-
-    def _pulse(self) -> tuple[int, int]:
-        page = self._page
-        return self._calls, 0 if page is None else page.index
+        if self._member.error is None:
+            self._membership.leave(self._member.places(returned=returned))
+        self._member.let_go()
 
     # Reading
 
@@ -228,17 +165,15 @@ class Reader:
 
     @uninterrupted
     def _seen_alive(self, step: Callable[[float | None], T | None], deadline: float | None) -> T | None:
-        self._is_inside = True
+        self._member.is_called = True
         try:
             with within(deadline):
                 result = step(deadline)
         except DeadlineExceeded:
-            self._attention = True  # what the group was asked last is asked again
+            self._member.needs_sync = True  # what the group was asked last is asked again
             return None
         finally:
-            self._calls += 1
-            self._seen_pulse, self._seen = self._pulse(), self._clock.elapsed()
-            self._is_inside = False
+            self._member.note_call(self._clock.elapsed())
         self._is_returning = True
         return result
 
@@ -246,7 +181,7 @@ class Reader:
     def _go_back(self) -> None:
         """Return again what was taken since the last call, and the checkpoint, too."""
         self._close_page()
-        self._told, self._attention = None, True
+        self._told, self._member.needs_sync = None, True
         self._held.go_back()
 
     def _next_read(self, deadline: float | None) -> EventRead | None:
@@ -260,7 +195,7 @@ class Reader:
                 read = next(self._reads)
             if read is not None:
                 return read
-            if not self._attention and not self._wait(deadline):
+            if not self._member.needs_sync and not self._wait(deadline):
                 return None
 
     def _next_batch(self, deadline: float | None, max_bytes: int) -> pa.RecordBatch | None:
@@ -270,7 +205,7 @@ class Reader:
             batch = self._batches.next(max_bytes)
             if batch is not None:
                 return batch
-            if not self._attention and not self._wait(deadline):
+            if not self._member.needs_sync and not self._wait(deadline):
                 return None
 
     def _next_stream(self, deadline: float | None) -> EventInputStream | None:
@@ -280,7 +215,7 @@ class Reader:
             cursor = self._next_cursor()
             if cursor is not None:
                 return self._open_stream(cursor)
-            if not self._attention and not self._wait(deadline):
+            if not self._member.needs_sync and not self._wait(deadline):
                 return None
 
     def _open_stream(self, cursor: Cursor) -> EventInputStream:
@@ -290,8 +225,8 @@ class Reader:
         return file_of(block, index, EventPointer(*cursor.key, block.offset_of(index)))
 
     def _tell(self, checkpoint: str) -> EventRead:
-        self._told, self._attention = checkpoint, True
-        return EventRead(0, Milestone(checkpoint, Position.of(self.places(returned=True))), None)
+        self._told, self._member.needs_sync = checkpoint, True
+        return EventRead(0, Milestone(checkpoint, Position.of(self._member.places(returned=True))), None)
 
     def _next_cursor(self, *, first: bool = True) -> Cursor | None:
         """Return the next segment with something to read; None if there is none, or one is read to its end."""
@@ -316,10 +251,10 @@ class Reader:
             if isinstance(block, LargeBlock):
                 cursor.skip_unreadable(block)
             raise
-        self._page = page
+        self._member.page = page
 
     def _close_page(self) -> None:
-        self._page, self._reads = None, iter(())
+        self._member.page, self._reads = None, iter(())
 
     # Keeping in step with the group
 
@@ -334,18 +269,18 @@ class Reader:
             self._recorded = now
             self._record()
         self._check_online()
-        checkpoint = self._look_at_group(passing=passing) if self._attention else None
-        if self._losses:
+        checkpoint = self._look_at_group(passing=passing) if self._member.needs_sync else None
+        if self._member.losses:
             raise self._next_loss()
         return checkpoint
 
     @uninterrupted
     def _next_loss(self) -> PenstockError:
-        self._attention = True
-        return self._losses.next()
+        self._member.needs_sync = True
+        return self._member.losses.next()
 
     def _count_returned(self) -> None:
-        page = self._page
+        page = self._member.page
         if page is not None:
             index = page.index
             if index == page.stop:
@@ -358,9 +293,9 @@ class Reader:
             self._trail.moves.append((cursor.key, cursor.reached))
             held.put_last(cursor)  # only now it may be over
             self._is_dirty = True
-        held.touched = set() if self._page is None else {self._page.cursor}
+        held.touched = set() if self._member.page is None else {self._member.page.cursor}
         if len(self._trail.moves) > _MOVES_MAX + len(held.cursors):
-            self._trail = Trail(self.places(returned=True))
+            self._trail = Trail(self._member.places(returned=True))
 
     def _commit_returned(self, _: float | None) -> None:
         self._count_returned()
@@ -369,23 +304,25 @@ class Reader:
 
     @uninterrupted
     def _record(self, *, durable: bool = False) -> None:
-        if self.error is None:
-            self._membership.record(self.places(returned=True) if self._is_dirty or durable else None, durable=durable)
+        if self._member.error is None:
+            self._membership.record(
+                self._member.places(returned=True) if self._is_dirty or durable else None, durable=durable
+            )
             self._is_dirty = False
 
     def _check_online(self) -> None:
-        if self.error is not None:
-            self.let_go()
-            raise self.error.with_traceback(None)
+        if self._member.error is not None:
+            self._member.let_go()
+            raise self._member.error.with_traceback(None)
 
     @uninterrupted
     def _look_at_group(self, *, passing: bool) -> str | None:
         """Do what the group asks for: come to a checkpoint, give and take segments."""
-        self._attention = False  # first: what comes now is looked at, or raises the flag again
+        self._member.needs_sync = False  # first: what comes now is looked at, or raises the flag again
         try:
-            assignment = self._membership.sync(self.places(returned=True), told=self._told, passing=passing)
+            assignment = self._membership.sync(self._member.places(returned=True), told=self._told, passing=passing)
         except BaseException:
-            self._attention = True
+            self._member.needs_sync = True
             raise
         if assignment is None:
             return None
@@ -404,24 +341,24 @@ class Reader:
             self._remove_cursor(key)
         try:
             if not self._held.follow(held):
-                self._attention = True  # ask again: a segment was truncated away since
+                self._member.needs_sync = True  # ask again: a segment was truncated away since
         except PenstockError:
-            self._attention = True
+            self._member.needs_sync = True
             raise
-        self._trail = Trail(self.places(returned=True))
+        self._trail = Trail(self._member.places(returned=True))
 
     def _remove_cursor(self, key: Key) -> None:
         cursor = self._held.remove(key)
-        if self._page is not None and self._page.cursor is cursor:
+        if self._member.page is not None and self._member.page.cursor is cursor:
             self._close_page()
 
     @uninterrupted
     def _finish(self, cursor: Cursor) -> None:
         """Tell the group that a segment is read to its end, unless it is gone, and look what there is to read now."""
-        self._attention = True
+        self._member.needs_sync = True
         if cursor.head() is None:
             return
-        if self.error is None:
+        if self._member.error is None:
             try:
                 self._membership.finish_segment(cursor.key, cursor.place)
             except BaseException:
@@ -433,7 +370,7 @@ class Reader:
         """Wait until something happens; False if the time is over, or nothing more is to come."""
         if self._membership.finished:
             return False
-        if self._held.has_ready or self._attention:
+        if self._held.has_ready or self._member.needs_sync:
             return True  # something came meanwhile
         patience = [] if deadline is None else [deadline - time.monotonic()]
         if patience and patience[0] <= 0:
@@ -442,5 +379,5 @@ class Reader:
             patience.append(_RECORD_EVERY_S)
         if self._membership.has_company:
             patience.append(_LOOK_AROUND_EVERY_S)
-        interruptible(lambda: self._wake_up.wait(min(patience, default=None)))
+        interruptible(lambda: self._member.wake_up.wait(min(patience, default=None)))
         return True

@@ -1,6 +1,7 @@
 """Transactions: open, prepared, committed, and what a crash left of a commit."""
 
 from penstock.stream.transaction._commits import Commits
+from penstock.stream.transaction._handle import BegunTransaction, TransactionById
 from penstock.stream.transaction._prepared import (
     LEASE_MAX_S,
     EndedTransaction,
@@ -16,12 +17,14 @@ from penstock.stream.transaction._transactions import Transactions
 
 __all__ = [
     "LEASE_MAX_S",
+    "BegunTransaction",
     "Commits",
     "EndedTransaction",
     "LocalTransaction",
     "LocalTransactionalWriter",
     "PreparedTransaction",
     "Status",
+    "TransactionById",
     "TransactionLogs",
     "Transactions",
     "as_event",

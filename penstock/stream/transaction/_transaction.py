@@ -23,12 +23,19 @@ from penstock.stream.format import EXTENT, Attributes, StreamBlockHeader, key_po
 from penstock.stream.transaction._buffer import TransactionBuffer
 from penstock.stream.transaction._prepared import check_timestamp
 from penstock.stream.transaction._transaction_logs import TransactionLogs
-from penstock.stream.write import CHUNK_SIZE, EventOutputStream, LargeWrite, around_large, as_rows, check_events
+from penstock.stream.write import (
+    CHUNK_SIZE,
+    EventOutputStream,
+    LargeWrite,
+    around_large,
+    as_rows,
+    check_events,
+    place_at,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
-    from types import TracebackType
-    from typing import Any, Self
+    from typing import Any
 
     import numpy.typing as npt
 
@@ -45,7 +52,7 @@ _MEMORY_MAX: Final = 1 << 20  # of one that is open; a server has many of them
 
 
 class LocalTransaction:
-    """Events that are written together. Get one from :meth:`TransactionalWriter.begin`; threads may share it."""
+    """Events that are written together; threads may share it. Users have it through a ``BegunTransaction``."""
 
     def __init__(
         self,
@@ -304,7 +311,7 @@ class LocalTransaction:
             starts = self._transactions.commits.copy(self.stream, self.id, blocks)
         for segment, block in blocks.items():
             for output, offset in block.outputs:
-                output.place_at(EventPointer(self.stream, segment, starts[segment] + offset))
+                place_at(output, EventPointer(self.stream, segment, starts[segment] + offset))
 
     @uninterrupted
     def abort(self) -> None:
@@ -345,14 +352,8 @@ class LocalTransaction:
         if status != "open":
             raise TransactionEnded(self.id, reason=self._why)
 
-    def __enter__(self) -> Self:
-        """Commit at the end of the block, or abort if it ends with an exception."""
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        """Commit or abort; a prepared transaction is left as it is."""
+    def end_block(self, error: BaseException | None) -> None:
+        """Commit at the end of a ``with`` block, abort after an error; a prepared transaction is left as it is."""
         if error is not None:
             with suppress(PenstockError):
                 self.abort()

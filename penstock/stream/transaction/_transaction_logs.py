@@ -22,6 +22,7 @@ from penstock.stream.format import (
 )
 from penstock.stream.transaction._commits import LOGS_MAX
 from penstock.stream.transaction._roll import TransactionPart
+from penstock.stream.write import place_at
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -181,7 +182,7 @@ class TransactionLogs:
         by_part = dict(zip(used, places, strict=True))
         for part, offset, output in self._outputs:
             segment, start = by_part[part]
-            output.place_at(EventPointer(self._stream, segment, start + offset))
+            place_at(output, EventPointer(self._stream, segment, start + offset))
 
     def commit_large(
         self, write: LargeWrite, header: StreamBlockHeader, columns: bytes, position: float

@@ -9,6 +9,8 @@ from penstock import forks
 from penstock.errors import BadArgument, NoSuchStream, StoreClosed, TransactionEnded
 from penstock.model import as_list, check_kind, check_whole
 from penstock.ports import uninterrupted
+from penstock.store import TransactionalWriter
+from penstock.stream.transaction._handle import BegunTransaction, TransactionById
 from penstock.stream.transaction._prepared import check_lease, check_timestamp
 from penstock.stream.transaction._transaction import LocalTransaction
 
@@ -19,14 +21,13 @@ if TYPE_CHECKING:
     from penstock.stream.catalog import StreamState
     from penstock.stream.format import Prepared
     from penstock.stream.serializers import Serializer
-    from penstock.stream.transaction._prepared import EndedTransaction, PreparedTransaction
     from penstock.stream.transaction._transactions import Transactions
 
 __all__ = ["LocalTransactionalWriter", "check_ids"]
 
 
-class LocalTransactionalWriter(forks.Handle):
-    """Begins transactions; get one from :meth:`Store.transactional_writer`.
+class LocalTransactionalWriter(forks.Handle, TransactionalWriter):
+    """Begins transactions; get one from :meth:`Store.transactional_writer`, which describes its methods.
 
     It belongs to the stream with this ``uid``: if that is deleted, it refuses another stream of the same name. Its
     transactions belong to ``owner``, a user of the server.
@@ -43,18 +44,20 @@ class LocalTransactionalWriter(forks.Handle):
         owner: str | None = None,
     ) -> None:
         forks.guard(self)
-        self.stream, self.writer_id = stream, writer_id
+        self._stream, self._writer_id = stream, writer_id
         self._uid: Final = uid
         self._transactions, self._serializer, self._owner = transactions, serializer, owner
         self._closed = False
 
     @property
-    def stream_uid(self) -> int:
-        """The uid of its stream; another stream may get the name later."""
-        return self._uid
+    def stream(self) -> str:
+        return self._stream
 
-    def begin(self, lease: float = 30.0) -> LocalTransaction:
-        """Begin a transaction; it is aborted after ``lease`` seconds without a ping or a write."""
+    @property
+    def writer_id(self) -> str | None:
+        return self._writer_id
+
+    def begin(self, lease: float = 30.0) -> BegunTransaction:
         check_lease(lease)
         if self._closed:
             raise StoreClosed(f"the transactional writer of stream {self.stream!r}")
@@ -68,19 +71,13 @@ class LocalTransactionalWriter(forks.Handle):
             owner=self._owner,
         )
         self._transactions.add(transaction)
-        return transaction
+        return BegunTransaction(transaction)
 
-    def get(self, transaction: str) -> LocalTransaction | PreparedTransaction | EndedTransaction:
-        """Return a transaction by its id; one that has ended knows its outcome."""
-        return self._transactions.get(transaction)
+    def get(self, transaction: str) -> TransactionById:
+        return TransactionById(self._transactions.get(transaction))
 
     @property
     def last_number(self) -> int | None:
-        """The highest number under which :meth:`commit_all` has committed with this writer id; None if none was.
-
-        It survives restarts. It is no event number: those of :attr:`StreamWriter.last_number` are others, also under
-        the same id.
-        """
         if self.writer_id is None:
             return None
         with self._transactions.catalog.lock:
@@ -95,13 +92,6 @@ class LocalTransactionalWriter(forks.Handle):
 
     @uninterrupted
     def commit_all(self, ids: Iterable[str], number: int | None = None, timestamp: int | None = None) -> bool:
-        """Commit prepared transactions of this stream as one: all their events can be read at once, in this order.
-
-        A ``number``, higher with every call, is kept under the writer's id together with the events. If one as high was
-        there before, nothing is committed, these transactions are aborted, and False is returned; the time that was
-        given with that one is noted, if a crash came before. Otherwise all other transactions of this writer id are
-        aborted, open or prepared: they were left by attempts that failed.
-        """
         ids = check_ids(ids, number, self.writer_id)
         check_timestamp(timestamp, self.writer_id)
         if self._closed:
@@ -144,7 +134,7 @@ class LocalTransactionalWriter(forks.Handle):
         return found is not None and found.stream == self.stream
 
     def close(self) -> None:
-        """Begin no more transactions, and note no more time under this id; open ones continue until they end."""
+        """Begin no more transactions, and note no more time; open transactions end by their lease."""
         self._closed = True
         if self.writer_id is not None:
             self._transactions.marks.shut_down(self.stream, self._uid, self.writer_id)

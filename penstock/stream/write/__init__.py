@@ -17,7 +17,8 @@ from penstock.stream.write._batch import (
 )
 from penstock.stream.write._flush import Pump
 from penstock.stream.write._host import KnownWriter, OpenLane, Writers
-from penstock.stream.write._large_write import CHUNK_SIZE, EventOutputStream, LargeWrite
+from penstock.stream.write._large_write import CHUNK_SIZE, EventOutputStream, LargeWrite, place_at
+from penstock.stream.write._managed_writer import ManagedWriter
 from penstock.stream.write._writer import EVENT_SIZE_MAX, StreamWriter, check_writer
 
 __all__ = [
@@ -31,6 +32,7 @@ __all__ = [
     "EventRows",
     "KnownWriter",
     "LargeWrite",
+    "ManagedWriter",
     "OpenLane",
     "Pump",
     "StreamWriter",
@@ -42,5 +44,6 @@ __all__ = [
     "check_events",
     "check_writer",
     "concat_rows",
+    "place_at",
     "split",
 ]

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from penstock.stream.write._acks import Run
     from penstock.stream.write._host import Pending, WriterHost
     from penstock.stream.write._lanes import BlockPlan, Load
-    from penstock.stream.write._writer import StreamWriter
+    from penstock.stream.write._managed_writer import ManagedWriter
 
 __all__ = ["LINGER_S", "Flusher", "Pump"]
 
@@ -53,7 +53,7 @@ class Flusher:
     blocks of a writer without an id carry.
     """
 
-    def __init__(self, writer: StreamWriter, host: WriterHost, *, identity: bytes) -> None:
+    def __init__(self, writer: ManagedWriter, host: WriterHost, *, identity: bytes) -> None:
         self._writer, self._host = writer, host
         self.lanes = self._lanes = Lanes(self, host, writer.stream)
         self.numbers = self._numbers = Numbers.of(host, writer.stream, writer.writer_id, identity)

@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from penstock.stream.time import WriterMarks
     from penstock.stream.write._flush import Pump
     from penstock.stream.write._large_write import LargeWrite
-    from penstock.stream.write._writer import StreamWriter
 
 __all__ = [
     "KnownWriter",
@@ -162,7 +161,7 @@ class WriterHost(Protocol):
     def numbers_of(self, stream: str, writer: bytes) -> tuple[int, int]:
         """Return the number up to which all events of a writer are durable, and the highest it has used."""
 
-    def mark_behind(self, writer: StreamWriter, time: int) -> None:
+    def mark_behind(self, writer: KnownWriter, time: int) -> None:
         """Mark a time behind all that the writer has written."""
 
     def note_activity(self, stream: str, uid: int, writer_id: str | None) -> None:
@@ -174,7 +173,7 @@ class WriterHost(Protocol):
     def random_position(self) -> float:
         """Return a random position in the key space, for an event without a key."""
 
-    def forget_writer(self, writer: StreamWriter, *, for_good: bool) -> None:
+    def forget_writer(self, writer: KnownWriter, *, for_good: bool) -> None:
         """Note that a writer writes no more; watermarks do not wait for one that ends for good."""
 
 

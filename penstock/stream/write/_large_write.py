@@ -129,10 +129,6 @@ class EventOutputStream(io.RawIOBase):
     def _how(self) -> str:
         return self._ended or ("closed, and written at the end of its block" if self.closed else "still being written")
 
-    def place_at(self, pointer: EventPointer) -> None:
-        """Note where the event is."""
-        self._pointer = pointer
-
     def writable(self) -> bool:
         """Return True; an error once the event is closed."""
         self._check_open()
@@ -242,6 +238,11 @@ class EventOutputStream(io.RawIOBase):
         super().close()
 
 
+def place_at(output: EventOutputStream, pointer: EventPointer) -> None:
+    """Note where the event of a closed file is."""
+    output._pointer = pointer
+
+
 class LargeEvents:
     """Writes the large events of one writer."""
 
@@ -257,7 +258,8 @@ class LargeEvents:
 
         def commit(write: LargeWrite, output: EventOutputStream) -> None:
             event = write.finish()
-            output.place_at(self._commit(logs, write, attributes) if event is None else write_small(event, attributes))
+            pointer = self._commit(logs, write, attributes) if event is None else write_small(event, attributes)
+            place_at(output, pointer)
 
         write = LargeWrite(logs.new_large_log, self._host.clock)
         return EventOutputStream(write, commit, lambda _: logs.drop(), logs.abandon, check=self._flusher.check)

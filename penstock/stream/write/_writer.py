@@ -14,13 +14,12 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from penstock import forks
-from penstock.errors import BadArgument, PenstockError, StoreClosed, WriterFenced
+from penstock.errors import BadArgument, PenstockError
 from penstock.model import check_method, check_name, check_time
 from penstock.ports import uninterrupted
-from penstock.stream.format import NO_WRITER, Attributes, as_headers, headers_size, key_bytes
+from penstock.stream.format import Attributes, as_headers, headers_size, key_bytes
 from penstock.stream.write._acks import Ack, BatchAck, DoneAck, EventPointers, run_at
 from penstock.stream.write._batch import around_large, array_lengths, as_rows, check_events
-from penstock.stream.write._flush import Flusher
 from penstock.stream.write._lanes import NO_POSITION
 from penstock.stream.write._large_write import LargeEvents
 
@@ -36,9 +35,9 @@ if TYPE_CHECKING:
     from penstock.stream.serializers import Serializer
     from penstock.stream.write._acks import Run
     from penstock.stream.write._batch import EventRows
-    from penstock.stream.write._host import WriterHost
     from penstock.stream.write._lanes import Spread
     from penstock.stream.write._large_write import EventOutputStream
+    from penstock.stream.write._managed_writer import ManagedWriter
 
 __all__ = ["EVENT_SIZE_MAX", "StreamWriter", "check_writer"]
 
@@ -49,43 +48,21 @@ _BUFFER_SIZE: Final = 1 << 20  # the thread that reaches it flushes
 class StreamWriter:
     """Writes events to a stream; get one from :meth:`Store.writer`. Threads may share it."""
 
-    is_at_work: Final = True
-
-    def __init__(
-        self,
-        store: WriterHost,
-        stream: str,
-        writer_id: str | None,
-        serializer: Serializer[Any] | None,
-        *,
-        notes_time: bool = False,
-        identity: bytes = NO_WRITER,
-    ) -> None:
-        if writer_id is not None:
-            check_name("writer", writer_id)
+    def __init__(self, writer: ManagedWriter, serializer: Serializer[Any] | None) -> None:
         forks.guard(self)
-        self.stream, self.writer_id = stream, writer_id
-        self.notes_time: Final = notes_time  # by itself
-        self._host = store
+        self.stream: Final = writer.stream
+        self.writer_id: Final = writer.writer_id
+        self._open = writer
         self._serialize = None if serializer is None else serializer.serialize
-        self._flusher = Flusher(self, store, identity=identity)
-        self._lanes, self._numbers = self._flusher.lanes, self._flusher.numbers
-        self.stream_uid: Final = self._lanes.uid  # another stream may get the name later
-        self._large = LargeEvents(store, stream, self._lanes, self._numbers, self._flusher)
+        self._flusher, self._lanes, self._numbers = writer.flusher, writer.flusher.lanes, writer.flusher.numbers
+        self._large = LargeEvents(writer.host, self.stream, self._lanes, self._numbers, self._flusher)
         self._lock = self._flusher.lock
-        self._is_pumped = False  # the pump is going to flush
-        self._pumped_turn = 0  # the turn of the lanes when it last did
 
     @property
     def last_number(self) -> int | None:
         """The number up to which all events of this writer id are durable, over restarts; None if there are none."""
         floor = self._numbers.floor
         return floor - 1 if floor else None
-
-    @property
-    def is_sound(self) -> bool:
-        """Whether it still writes: it was not closed or fenced, and nothing failed."""
-        return self._flusher.trouble is None
 
     # One event
 
@@ -137,8 +114,8 @@ class StreamWriter:
                 run.headers.pop(len(events), None)
                 del run.keys[len(events) :]
                 raise
-        if not self._is_pumped:
-            self._call_pump()
+        if not self._open.is_pumped:
+            self._open.call_pump()
         elif waiting > _BUFFER_SIZE:
             self._flush_if_full()
         return ack
@@ -272,20 +249,10 @@ class StreamWriter:
         """
         if self.writer_id is None:
             raise BadArgument("noting time needs a writer_id: open the writer with one")
-        if self.notes_time:
+        if self._open.notes_time:
             raise BadArgument("this writer notes the time by itself: open it without automatically_note_time")
         check_time("time", time)
-        self._note_time(time)
-
-    def note_by_itself(self, time: int) -> None:
-        """Note a time, for a writer that does so by itself; a writer that has failed does nothing."""
-        with suppress(PenstockError):
-            self._note_time(time)
-
-    def _note_time(self, time: int) -> None:
-        self._flusher.note_time(time)
-        if not self._is_pumped:
-            self._call_pump()
+        self._open.note_time(time)
 
     # Flushing
 
@@ -298,72 +265,18 @@ class StreamWriter:
         """Flush if the buffer is full; otherwise the pump is going to."""
         if self._lanes.size > _BUFFER_SIZE:
             self._flush_if_full()
-        elif not self._is_pumped:
-            self._call_pump()
+        elif not self._open.is_pumped:
+            self._open.call_pump()
 
     def _flush_if_full(self) -> None:
         """Flush, unless another thread did meanwhile; so a full buffer holds back the thread that fills it."""
         self._flusher.holding(lambda: self._flusher.flush() if self._lanes.size > _BUFFER_SIZE else None)
 
-    @uninterrupted
-    def _call_pump(self) -> None:
-        """Let the pump flush, unless it is going to."""
-        if not self._is_pumped:
-            self._is_pumped = True
-            self._host.pump.add(self)
-
-    def pump(self) -> bool:
-        """Flush, unless another thread does; False if nothing was written since the last time."""
-        self._is_pumped = False  # first: an event that comes now is flushed here, or calls the pump again
-        flusher, lanes = self._flusher, self._lanes
-        if lanes.size and flusher.flush_lock.acquire(blocking=False):  # the pump's thread knows no interrupts
-            try:
-                flusher.flush()
-            finally:
-                flusher.flush_lock.release()
-        flusher.announce()
-        is_busy = lanes.size > 0 or lanes.turn != self._pumped_turn
-        self._pumped_turn = lanes.turn
-        if is_busy:
-            self._is_pumped = True
-        return is_busy
-
     # The end
-
-    def fence(self) -> None:
-        """Write no more, because another writer has this one's id now; what is under way becomes durable, or fails.
-
-        The pump calls the callbacks: the caller has locks that they may need.
-        """
-        with self._flusher.flush_lock:
-            self._fence()
-
-    @uninterrupted
-    def _fence(self) -> None:
-        self._flusher.fail(WriterFenced(self.stream, str(self.writer_id)))
-        self._call_pump()
 
     def close(self) -> None:
         """Make everything durable; write no more, nor note time. Closing again does nothing."""
-        self.end(for_good=True)
-
-    def end(self, *, for_good: bool) -> None:
-        """Make everything durable and write no more; watermarks wait for a writer that does not end for good."""
-        trouble = self._flusher.holding(lambda: self._end(for_good=for_good))
-        if trouble is not None:
-            raise trouble
-
-    @uninterrupted
-    def _end(self, *, for_good: bool) -> BaseException | None:
-        """Return what made an event fail, unless an earlier call did."""
-        flusher = self._flusher
-        if isinstance(flusher.trouble, StoreClosed):
-            return None
-        flusher.flush()
-        trouble = flusher.trouble
-        self._host.forget_writer(self, for_good=for_good and trouble is None)
-        flusher.trouble = StoreClosed(f"the writer of stream {self.stream!r}")
-        return trouble
+        self._open.end(for_good=True)
 
     def __enter__(self) -> Self:
         """Close at the end of the block."""

@@ -95,7 +95,7 @@ def test_two_writers_opened_at_once_under_one_id_are_opened_one_after_the_other(
         thread.start()
     for thread in threads:
         thread.join()
-    assert sum(writer.is_sound for writer in writers) == 1
+    assert sum(writer._open.is_sound for writer in writers) == 1
 
 
 def test_only_a_sealed_stream_is_deleted_under_a_group(store: Engine) -> None:

@@ -29,7 +29,7 @@ from penstock.errors import (
 )
 from penstock.model import EventPointer, StreamCut
 from penstock.server._writers import ClientWriter
-from penstock.stream.read._reader import READER_LEASE_S
+from penstock.stream.read import READER_LEASE_S
 from penstock.stream.transaction import LocalTransaction, LocalTransactionalWriter
 from penstock.wire import SmallBlock, pack_error, unpack_error
 from penstock.wire.operations import transactions

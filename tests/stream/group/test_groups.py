@@ -36,7 +36,7 @@ from penstock.stream.catalog._group_state import lost_segments
 from penstock.stream.format._block import StreamBlockHeader, pack_lengths
 from penstock.stream.group import _losses
 from penstock.stream.group._membership import LocalMembership
-from penstock.stream.read._reader import READER_LEASE_S
+from penstock.stream.read import READER_LEASE_S
 from penstock.testing import ManualClock
 from tests.stream.harness import embedded_only, inside, is_embedded
 
@@ -447,7 +447,7 @@ def first_is_inside(reader: Reader) -> None:
         return original(reader_id, places)
 
     membership._coordinator.rebalance = rebalance  # type: ignore[method-assign]
-    reader.attend()
+    reader._member.attend()
     assert reached.wait(SECONDS_MAX)
     membership._coordinator.rebalance = original  # type: ignore[method-assign]
 

@@ -373,9 +373,9 @@ def test_what_a_reader_has_read_is_not_told_as_lost_because_another_looks_first(
     )  # it is not time yet
     group = new_group(store, segments=2)
     with group.reader("r1") as first, group.reader("r2") as second:
-        while [len(reader.places(returned=True)) for reader in (first, second)] != [1, 1]:
+        while [len(reader._member.places(returned=True)) for reader in (first, second)] != [1, 1]:
             assert rest(first) + rest(second) == []
-        [(_, of_first)] = first.places(returned=True)
+        [(_, of_first)] = first._member.places(returned=True)
         put(store, b"a", segment=of_first)
         put(store, b"b", segment=1 - of_first)
         if is_read:

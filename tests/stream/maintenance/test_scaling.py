@@ -364,7 +364,7 @@ def test_scaling_again_and_again_does_not_starve_a_writer(monkeypatch: pytest.Mo
             return loads
 
         monkeypatch.setattr(_flush, "place_again", place_and_scale)
-        monkeypatch.setattr(writer, "_call_pump", lambda: None)
+        monkeypatch.setattr(writer._open, "call_pump", lambda: None)
         ack = writer.write_event(b"x" * 100)
         scale()
         writer.flush()
@@ -379,7 +379,7 @@ def test_events_that_a_scale_moves_hold_back_who_writes_more(monkeypatch: pytest
     with open_store("memory:") as store:
         store.create_stream("a/b")
         writer, send = store.writer("a/b"), Flusher._send
-        monkeypatch.setattr(writer, "_call_pump", lambda: None)
+        monkeypatch.setattr(writer._open, "call_pump", lambda: None)
         sizes: list[int] = []
 
         def write_and_send(self: Flusher, *args: Any, **options: Any) -> Any:  # noqa: ANN401

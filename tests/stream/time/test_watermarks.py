@@ -714,7 +714,7 @@ def test_after_a_restart_time_waits_for_the_writers_that_were_open(folder: Path,
         timed = Timed(store, clock)
         slow, fast = timed.begin(10), store.writer(STREAM, "fast")
         note(fast, 100)
-        assert slow.is_sound
+        assert slow._open.is_sound
     with open_timed(folder, clock) as store:
         timed = Timed(store, clock)
         timed.run_pass(3)

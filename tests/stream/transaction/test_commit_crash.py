@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from penstock.stream import Engine
     from penstock.stream.format._block import StreamBlockHeader
     from penstock.stream.segment._segment import PendingBlock
-    from penstock.stream.transaction._transaction import LocalTransaction
+    from penstock.stream.transaction import BegunTransaction
     from penstock.testing import CrashState
     from penstock.testing._faulty import Call
 
@@ -127,7 +127,7 @@ class Life:
 
         self._step(name, commit)
 
-    def _begin(self, name: str) -> LocalTransaction:
+    def _begin(self, name: str) -> BegunTransaction:
         transaction = self._store.transactional_writer(STREAM).begin()
         self._note(Begun(name, transaction.id))
         for event in EVENTS[name]:

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from penstock.stream import Engine
     from penstock.stream.format._block import StreamBlockHeader
     from penstock.stream.segment._segment import PendingBlock
-    from penstock.stream.transaction._transaction import LocalTransaction
+    from penstock.stream.transaction import BegunTransaction
 
 KINDS = {"one block": (1, 20), "two blocks": (2, 20), "logs": (2, 2 * SMALL_CHUNK)}
 """How a transaction is committed: by how many segments it has, and how large its events are."""
@@ -46,7 +46,7 @@ def cpo() -> Iterator[Cpo]:
         yield oracle
 
 
-def begun(store: Engine, size: int, stream: str = STREAM) -> tuple[LocalTransaction, list[bytes]]:
+def begun(store: Engine, size: int, stream: str = STREAM) -> tuple[BegunTransaction, list[bytes]]:
     """Return a transaction with events in all segments, and those."""
     transaction = store.transactional_writer(stream).begin()
     events = [b"%d:" % number + bytes(size) for number in range(8)]
@@ -175,7 +175,7 @@ class Stop(Exception):
 
 def stopped_commit(
     store: Engine, size: int, patch: pytest.MonkeyPatch, error: BaseException | None = None
-) -> tuple[LocalTransaction, list[bytes]]:
+) -> tuple[BegunTransaction, list[bytes]]:
     """Let a commit come so far that it is on record, and half of it is there if that is possible."""
     error = error or Stop()
     transaction, events = begun(store, size)

@@ -59,7 +59,7 @@ if TYPE_CHECKING:
     from penstock.cpo import Cpo
     from penstock.stream import Engine
     from penstock.stream.format import Record
-    from penstock.stream.transaction import LocalTransaction, LocalTransactionalWriter
+    from penstock.stream.transaction import BegunTransaction, LocalTransactionalWriter
     from penstock.testing import ManualClock
 
 OTHER: Final = "plant/other"
@@ -92,7 +92,7 @@ def events_for(name: str, kind: str = "small") -> list[bytes]:
     return [f"{name} {key}:".encode() + bytes(KINDS[kind]) for key in KEYS]
 
 
-def written(writer: LocalTransactionalWriter, name: str, kind: str = "small") -> LocalTransaction:
+def written(writer: LocalTransactionalWriter, name: str, kind: str = "small") -> BegunTransaction:
     """Return an open transaction with an event under each key."""
     transaction = writer.begin()
     transaction.write_batch(events_for(name, kind), keys=KEYS)
@@ -200,7 +200,7 @@ def test_the_end_of_the_block_leaves_a_prepared_transaction_to_others(store: Eng
     assert given_up.status == "aborted"
 
 
-def prepare_and_go_on(transaction: LocalTransaction) -> None:
+def prepare_and_go_on(transaction: BegunTransaction) -> None:
     transaction.prepare()
     transaction.write_event(b"too late")
 
@@ -579,7 +579,7 @@ def test_prepared_transactions_survive_the_store(disk: MemoryDisk, cpo: Cpo, kin
         writer = query(store)
         assert names_of(store) == {}
         assert [status_of(writer, one) for one in (*ids, left)] == ["prepared"] * 4
-        assert isinstance(writer.get(ids[0]), PreparedTransaction)
+        assert isinstance(writer.get(ids[0])._transaction, PreparedTransaction)
         for gone in (aborted, still_open.id):
             with pytest.raises(NoSuchTransaction):
                 writer.get(gone)

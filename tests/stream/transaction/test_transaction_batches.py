@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from penstock.stream import Engine
-    from penstock.stream.transaction._transaction import LocalTransaction
+    from penstock.stream.transaction import BegunTransaction
 
 MIB: Final = 1 << 20
 EVENTS: Final = [b"event %d" % number for number in range(40)]
@@ -40,7 +40,7 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
     make_limits_small(monkeypatch)
 
 
-def begin(store: Engine) -> LocalTransaction:
+def begin(store: Engine) -> BegunTransaction:
     return store.transactional_writer(STREAM).begin()
 
 
@@ -211,7 +211,7 @@ def test_no_event_of_a_batch_is_touched_by_itself(store: Engine) -> None:
     def add(count: int) -> int:
         transaction = begin(inside(store))
         lengths, places = np.full(count, 10, ">u4"), key_positions(kinds * (count // 50))
-        found = calls_of(lambda: transaction.add_rows(EventRows(array_of(lengths, bytes(10 * count))), places))
+        found = calls_of(lambda: transaction._begun.add_rows(EventRows(array_of(lengths, bytes(10 * count))), places))
         transaction.commit()
         return found
 

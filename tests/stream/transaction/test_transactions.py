@@ -55,7 +55,7 @@ if TYPE_CHECKING:
 
     from penstock.cpo import Cpo
     from penstock.stream import Engine, LocalTransactionalWriter, StreamWriter
-    from penstock.stream.transaction._transaction import LocalTransaction
+    from penstock.stream.transaction import BegunTransaction
     from penstock.testing import ManualClock
     from penstock.testing._faulty import Call
 
@@ -81,15 +81,15 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
     make_limits_small(monkeypatch)
 
 
-def begin(store: Engine, lease: float = 30.0) -> LocalTransaction:
+def begin(store: Engine, lease: float = 30.0) -> BegunTransaction:
     return store.transactional_writer(STREAM).begin(lease)
 
 
-def status_of(transaction: LocalTransaction) -> str:
+def status_of(transaction: BegunTransaction) -> str:
     return transaction.status
 
 
-def fill(transaction: LocalTransaction, kind: str, *, count: int = 8, keys: int = 8) -> list[bytes]:
+def fill(transaction: BegunTransaction, kind: str, *, count: int = 8, keys: int = 8) -> list[bytes]:
     """Write events of a kind under several keys; return them."""
     events = [b"%d:" % number + bytes(KINDS[kind] - 2) for number in range(count)]
     for number, event in enumerate(events):
@@ -359,7 +359,7 @@ def test_a_transaction_that_is_aborted_was_never_there_and_its_room_is_freed(
     assert not leftovers(manager, disk)
 
 
-def too_late(transaction: LocalTransaction) -> list[Callable[[], object]]:
+def too_late(transaction: BegunTransaction) -> list[Callable[[], object]]:
     """Return what cannot be done with a transaction that has ended."""
     return [
         transaction.commit,
@@ -564,7 +564,7 @@ def test_a_transaction_is_found_by_its_id(disk: MemoryDisk, cpo: Cpo, kind: str)
         committed, aborted, left = writer.begin(), writer.begin(), writer.begin()
         for transaction in (committed, aborted, left):
             fill(transaction, kind)
-        assert writer.get(committed.id) is committed
+        assert writer.get(committed.id)._transaction is committed._transaction
         committed.commit()
         aborted.abort()
         for ended, status in ((committed, "committed"), (aborted, "aborted")):
@@ -704,7 +704,7 @@ class ScaledStream:
 
     def __init__(self, store: Engine, data: st.DataObject) -> None:
         self._store, self._data = store, data
-        self._open: list[tuple[LocalTransaction, list[bytes]]] = []
+        self._open: list[tuple[BegunTransaction, list[bytes]]] = []
         self._numbers = iter(range(10_000))
         self.expected: list[bytes] = []
 
@@ -1191,5 +1191,5 @@ def test_very_small_events_do_not_wait_in_memory_for_long(store: Engine, how: st
                 transaction.write_event(b"%d" % number)
             else:
                 transaction.write_batch([b"%d" % number])
-            assert transaction._buffer.memory <= 1 << 20
+            assert transaction._begun._buffer.memory <= 1 << 20
     assert sum(map(len, store.read(STREAM))) == (20_000 if how == "events" else 2_000)

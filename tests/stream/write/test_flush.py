@@ -52,14 +52,14 @@ def test_a_writer_in_use_wakes_it_once(store: Engine, monkeypatch: pytest.Monkey
     monkeypatch.setattr(Pump, "add", lambda _, writer: asked.append(writer))
     with store.writer(STREAM) as writer:
         alone = writer.write_event(b"alone")
-        assert writer.pump()
+        assert writer._open.pump()
         assert alone.done()
         writer.write_event(b"waited for").result()
-        assert writer.pump(), "something was written since"
-        assert asked == [writer]
-        assert not writer.pump()
+        assert writer._open.pump(), "something was written since"
+        assert asked == [writer._open]
+        assert not writer._open.pump()
         writer.write_event(b"later").result()
-        assert asked == [writer, writer]
+        assert asked == [writer._open, writer._open]
 
 
 def test_nothing_that_a_callback_raises_ends_it(store: Engine, caplog: pytest.LogCaptureFixture) -> None:
