@@ -26,6 +26,7 @@
     ├── BadConfig (BadArgument)    a setting of the server is invalid; the error names its source and its key
     ├── AddressUnusable            the server cannot listen at this address
     ├── CertificateUnusable        a certificate or its key is missing, damaged, expired or not ours
+    ├── UsersUnreadable            the file of users cannot be read
     ├── CorruptData                stored bytes fail their check
     │   ├── PlogCorrupt
     │   ├── JournalCorrupt
@@ -105,6 +106,7 @@ from penstock.errors._store import (
     StoreLocked,
     StreamCorrupt,
     UsersCorrupt,
+    UsersUnreadable,
 )
 from penstock.errors._stream import (
     CheckpointFailed,
@@ -212,6 +214,7 @@ __all__ = [
     "TransactionPrepared",
     "UserExists",
     "UsersCorrupt",
+    "UsersUnreadable",
     "WriterFailed",
     "WriterFenced",
     "WriterForgotten",

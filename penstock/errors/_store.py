@@ -20,6 +20,7 @@ __all__ = [
     "StoreLocked",
     "StreamCorrupt",
     "UsersCorrupt",
+    "UsersUnreadable",
 ]
 
 
@@ -129,6 +130,14 @@ class CpoCorrupt(CorruptData):
 
 class StreamCorrupt(CorruptData):
     """A segment, or the catalog of streams, holds bytes that no version of Penstock writes."""
+
+
+class UsersUnreadable(PenstockError):
+    """The file of users is there, and cannot be read: its permissions, or something that is no file in its place."""
+
+    def __init__(self, path: str, *, reason: str) -> None:
+        super().__init__(f"cannot read {path}: {reason}; make it a file that the user of the server may read")
+        self.path, self.reason = path, reason
 
 
 class UsersCorrupt(CorruptData):

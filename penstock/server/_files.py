@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
+import stat
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Final
 
@@ -13,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-__all__ = ["LOCK_FILE", "alone_in", "replace_file"]
+__all__ = ["LOCK_FILE", "alone_in", "read_file", "replace_file"]
 
 LOCK_FILE: Final = "server.lock"
 _FLAGS: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
@@ -33,6 +35,18 @@ def alone_in(folder: Path) -> Iterator[None]:
     try:
         fcntl.flock(fd, fcntl.LOCK_EX)
         yield
+    finally:
+        os.close(fd)
+
+
+def read_file(path: Path, *, size: int) -> bytes:
+    """Return what a file holds, up to ``size``; ``OSError`` for a pipe or a device, which might never end."""
+    fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    try:
+        if not stat.S_ISREG(os.fstat(fd).st_mode):
+            raise OSError(errno.EINVAL, "it is not a regular file", str(path))
+        with os.fdopen(fd, "rb", closefd=False) as file:
+            return file.read(size)
     finally:
         os.close(fd)
 

@@ -11,7 +11,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final, TypeVar
 from urllib.parse import unquote
 
-from penstock.errors import LoginsBusy, NotAuthenticated, ServerBusy, UsersCorrupt
+from penstock.errors import LoginsBusy, NotAuthenticated, ServerBusy, UsersCorrupt, UsersUnreadable
 from penstock.ports import SystemClock
 from penstock.server._login_queue import Failures, LoginQueue, Origin
 
@@ -59,13 +59,13 @@ class Logins:
         return self._checked(lambda: self._users.current(self._log_in(header, peer, waits=False)))
 
     def _checked(self, check: Callable[[], T]) -> T:
-        """Return what a check returns; if the file of users is damaged, the log says where it is, and no client learns.
+        """Return what a check returns; without a sound file of users, the log says where it is, and no client learns.
 
         A client may try again, because an administrator can repair the file while the server runs.
         """
         try:
             result = check()
-        except UsersCorrupt as error:
+        except (UsersCorrupt, UsersUnreadable) as error:
             if self._damage != str(error):
                 _logger.warning("credentials cannot be checked", extra={"reason": str(error)})
             self._damage = str(error)

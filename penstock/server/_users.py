@@ -28,10 +28,11 @@ from penstock.errors import (
     NotAuthenticated,
     UserExists,
     UsersCorrupt,
+    UsersUnreadable,
 )
 from penstock.model import check_kind, check_name, check_positive, check_stream_name, shown
 from penstock.ports import SystemClock
-from penstock.server._files import alone_in, replace_file
+from penstock.server._files import alone_in, read_file, replace_file
 from penstock.wire.operations import Permission
 
 if TYPE_CHECKING:
@@ -369,20 +370,22 @@ class Users:
         except FileNotFoundError:
             return None
         except OSError as error:
-            raise self._damaged(error.strerror or str(error)) from error
+            raise self._unreadable(error) from error
         return status.st_ino, status.st_mtime_ns, status.st_size
 
     def _read(self) -> _Content:
         try:
-            with self._path.open("rb") as file:
-                data = file.read(_FILE_SIZE_MAX + 1)
+            data = read_file(self._path, size=_FILE_SIZE_MAX + 1)
             if len(data) > _FILE_SIZE_MAX:
                 raise self._damaged(f"it is larger than {_FILE_SIZE_MAX} bytes")
             return msgspec.json.decode(data, type=_Content)
         except OSError as error:
-            raise self._damaged(error.strerror or str(error)) from error
+            raise self._unreadable(error) from error
         except (msgspec.MsgspecError, UnicodeDecodeError) as error:
             raise self._damaged(str(error)) from error
+
+    def _unreadable(self, error: OSError) -> UsersUnreadable:
+        return UsersUnreadable(str(self._path), reason=error.strerror or str(error))
 
     def _damaged(self, reason: str) -> UsersCorrupt:
         return UsersCorrupt(str(self._path), offset=None, reason=reason)

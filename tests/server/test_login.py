@@ -177,6 +177,12 @@ def test_a_damaged_file_of_users_is_for_the_log_and_not_for_clients(
         assert str(tmp_path) not in str(refused.value)
     logged = [record for record in caplog.records if record.getMessage() == "credentials cannot be checked"]
     assert [str(path) in record.reason for record in logged] == [True], "once"  # type: ignore[attr-defined]
+    path.unlink()
+    path.mkdir()
+    for check in checks:
+        with pytest.raises(ServerBusy, match="credentials cannot be checked now"):
+            check()
+    path.rmdir()
     path.write_bytes(good)
     assert principal().name == logins.check(header, HERE).name == "bert"
 

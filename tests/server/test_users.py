@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import argon2
@@ -20,14 +21,14 @@ from penstock.errors import (
     PenstockError,
     UserExists,
     UsersCorrupt,
+    UsersUnreadable,
 )
 from penstock.server import _users
 from penstock.server._users import Grant, User, Users
 from penstock.testing import ManualClock
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
+    from collections.abc import Callable, Iterator
 
     from penstock.wire.operations import Permission
 
@@ -423,14 +424,30 @@ def test_endless_file_is_not_read_to_its_end(path: Path, users: Users, monkeypat
     assert users.log_in("anna", "secret").name == "anna"
 
 
-def test_file_that_cannot_be_read_is_an_error_that_names_it(tmp_path: Path) -> None:
-    """A folder in its place, or a file in the place of its folder."""
-    tmp_path.joinpath("users.json").mkdir()
-    with pytest.raises(UsersCorrupt, match=r"users.json is damaged: Is a directory"):
-        Users.open(tmp_path / "users.json")
+@pytest.mark.parametrize("put", [Path.mkdir, os.mkfifo, lambda path: path.symlink_to("/dev/zero")])
+def test_what_is_not_a_file_is_not_read_for_one(path: Path, users: Users, put: Callable[[Path], None]) -> None:
+    """A pipe kept every call waiting, and the server from ending; a device would fill the memory."""
+    assert len(list(users)) == 1
+    path.unlink()
+    put(path)
+    for call in (lambda: users.log_in("anna", "secret"), lambda: Users.open(path)):
+        with pytest.raises(UsersUnreadable, match=r"users\.json: it is not a regular file; make it a file"):
+            call()
+
+
+def test_a_file_that_cannot_be_read_is_not_called_damaged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """There is nothing to restore from a backup: its permissions are wrong, or those of its folder."""
     tmp_path.joinpath("data").touch()
-    with pytest.raises(UsersCorrupt, match="Not a directory"):
+    with pytest.raises(UsersUnreadable, match="Not a directory"):
         Users.open(tmp_path / "data" / "users.json")
+    tmp_path.joinpath("users.json").touch()
+
+    def refuse(*_: object) -> int:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(os, "open", refuse)  # permissions would not keep root out
+    with pytest.raises(UsersUnreadable, match=r"users\.json: Permission denied"):
+        Users.open(tmp_path / "users.json")
 
 
 @pytest.fixture
