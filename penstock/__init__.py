@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from penstock.stream import (
         Ack,
         BatchAck,
+        DoneAck,
         Engine,
         EventInputStream,
         EventOutputStream,
@@ -60,6 +61,7 @@ __all__ = [
     "BySize",
     "ByTime",
     "Checkpoint",
+    "DoneAck",
     "EventInputStream",
     "EventOutputStream",
     "EventPointer",

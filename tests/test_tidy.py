@@ -135,6 +135,29 @@ def test_every_public_name_exists() -> None:
         assert not missing, f"{module_info.name}: {missing}"
 
 
+def test_every_name_that_a_package_exports_is_used_outside_of_it() -> None:
+    """An export is a promise; one that no other package asks for only makes the package harder to change."""
+    sources = [file.read_text() for folder in ("penstock", "tests", "bench") for file in python_files(folder)]
+    imported = {name for source in sources for node in ast.walk(ast.parse(source)) for name in _imported(node)}
+    used = {name for source in sources for name in re.findall(r"\w+\.\w+", source)}
+    documented = {"penstock", "penstock.errors"}  # whose names users import
+    unused = [
+        f"{package.name}.{name}"
+        for package in pkgutil.walk_packages(penstock.__path__, "penstock.")
+        if package.ispkg and package.name not in documented
+        for name in getattr(importlib.import_module(package.name), "__all__", [])
+        if f"{package.name}.{name}" not in imported and f"{package.name.rpartition('.')[2]}.{name}" not in used
+    ]
+    assert not unused, "\n".join(unused)
+
+
+def test_every_name_at_the_top_is_documented() -> None:
+    """Users annotate their code with these names, and look up in one place what each of them is."""
+    page = (ROOT / "docs" / "streams.md").read_text()
+    names = {name for name in penstock.__all__ if name[0].isupper()}
+    assert {name for name in names if f"`{name}`" not in page} == {"Store"}, "which has a sentence of its own"
+
+
 def test_every_error_is_in_the_tree() -> None:
     """Users look up in one docstring what to catch; an error defined elsewhere would not be found there."""
     for module_info in pkgutil.walk_packages(penstock.__path__, "penstock."):

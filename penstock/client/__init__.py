@@ -1,7 +1,6 @@
 """The store over the wire: the same streams, writers and readers, of a store that another process has open."""
 
 from penstock.client._address import ServerFinder
-from penstock.client._group import RemoteGroup
 from penstock.client._store import RemoteStore
 
-__all__ = ["RemoteGroup", "RemoteStore", "ServerFinder"]
+__all__ = ["RemoteStore", "ServerFinder"]

@@ -12,6 +12,6 @@ the engine and a location, and returns the running service.
 
 from penstock.local._finder import open_shared
 from penstock.local._folder import raise_file_limit
-from penstock.local._owner_socket import Serve, open_owned
+from penstock.local._owner_socket import open_owned
 
-__all__ = ["Serve", "open_owned", "open_shared", "raise_file_limit"]
+__all__ = ["open_owned", "open_shared", "raise_file_limit"]

@@ -1,8 +1,8 @@
 """Streams: segments, writers, readers, groups, scaling, retention.
 
 :class:`Engine` is all of them over one partition of logs. What decides is pure: the states of streams and groups
-take records in (`_stream_state`, `_group_state`), where to cut, when to scale and what time it is are functions
-(`_retention`, `_scaling`, `_marks`); segments, writers and readers do the work.
+take records in (`catalog`), where to cut, when to scale and what time it is are functions (`maintenance`, `time`);
+segments, writers and readers do the work.
 """
 
 from penstock.stream.engine import Engine
@@ -10,7 +10,6 @@ from penstock.stream.format import READ_SCHEMA
 from penstock.stream.group import LocalReaderGroup
 from penstock.stream.maintenance import MAINTENANCE_INTERVAL_S
 from penstock.stream.read import EventInputStream, EventRead, Reader
-from penstock.stream.time import MarkStatus
 from penstock.stream.transaction import LocalTransaction, LocalTransactionalWriter, PreparedTransaction
 from penstock.stream.write import EVENT_SIZE_MAX, Ack, BatchAck, DoneAck, EventOutputStream, EventPointers, StreamWriter
 
@@ -29,7 +28,6 @@ __all__ = [
     "LocalReaderGroup",
     "LocalTransaction",
     "LocalTransactionalWriter",
-    "MarkStatus",
     "PreparedTransaction",
     "Reader",
     "StreamWriter",

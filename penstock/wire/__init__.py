@@ -14,7 +14,7 @@ from penstock.wire._access_probe import (
     probe_name,
 )
 from penstock.wire._byte_budget import ByteBudget
-from penstock.wire._newest import NEWEST_SIZE, Newest
+from penstock.wire._newest import Newest
 from penstock.wire._server_messages import (
     Acknowledgement,
     Answer,
@@ -61,7 +61,6 @@ __all__ = [
     "CHALLENGE_SIZE",
     "ENDED",
     "LEFT_SIZE",
-    "NEWEST_SIZE",
     "NOT_BEGUN",
     "PLOGS_FOLDER",
     "PROTOCOL",

@@ -69,7 +69,6 @@ from penstock.stream.format._group_records import (
     SegmentsTaken,
 )
 from penstock.stream.format._keys import (
-    check_position,
     key_bytes,
     key_position,
     key_positions,
@@ -197,7 +196,6 @@ __all__ = [
     "block_digest",
     "check_arrow",
     "check_columns",
-    "check_position",
     "decode_records",
     "encode_checked",
     "encode_records",

@@ -8,15 +8,13 @@ from penstock.stream.read._event_files import EventInputStream, event_at, event_
 from penstock.stream.read._event_read import EventRead
 from penstock.stream.read._held_segments import first_with_events
 from penstock.stream.read._membership import Assignment, Member, Membership
-from penstock.stream.read._next_cut import CutBudget, next_cut_through
 from penstock.stream.read._reader import Reader
 from penstock.stream.read._reader_member import READER_LEASE_S, ReaderMember
-from penstock.stream.read._stream_reads import StreamReads, range_cuts, read_part
+from penstock.stream.read._stream_reads import StreamReads, read_part
 
 __all__ = [
     "READER_LEASE_S",
     "Assignment",
-    "CutBudget",
     "EventInputStream",
     "EventRead",
     "Member",
@@ -28,7 +26,5 @@ __all__ = [
     "event_ends",
     "file_at",
     "first_with_events",
-    "next_cut_through",
-    "range_cuts",
     "read_part",
 ]

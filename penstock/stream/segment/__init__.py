@@ -5,7 +5,7 @@ another process implements it, too.
 """
 
 from penstock.stream.segment._large_event import FRAME_SIZE, LargeBlock, LargeEvent, carried_by
-from penstock.stream.segment._logs import CATALOG_LOG, PLOGS_KEPT, Logs, plog_sizes, segment_log, watermark_log
+from penstock.stream.segment._logs import CATALOG_LOG, PLOGS_KEPT, Logs, watermark_log
 from penstock.stream.segment._readable import (
     READ_SIZE,
     ReadableSegment,
@@ -27,7 +27,6 @@ from penstock.stream.segment._writer_table import (
     check_exact,
     durable_number,
     highest_number,
-    inherit,
     writer_hash,
 )
 
@@ -57,13 +56,10 @@ __all__ = [
     "check_exact",
     "durable_number",
     "highest_number",
-    "inherit",
     "is_border",
     "is_reader_place",
     "large_event",
-    "plog_sizes",
     "scan",
-    "segment_log",
     "watermark_log",
     "writer_hash",
 ]

@@ -4,7 +4,7 @@ A mark is a writer's promise that everything up to a time is written. A watermar
 ``CutFinder`` turns a time into a cut.
 """
 
-from penstock.stream.time._marks import MarkStatus, bound_of
+from penstock.stream.time._marks import bound_of
 from penstock.stream.time._watermark_times import NO_TIMES, Steps, WatermarkTimes, times_column
 from penstock.stream.time._watermarks import CutFinder, Watermarks
 from penstock.stream.time._writer_marks import WriterMarks
@@ -12,7 +12,6 @@ from penstock.stream.time._writer_marks import WriterMarks
 __all__ = [
     "NO_TIMES",
     "CutFinder",
-    "MarkStatus",
     "Steps",
     "WatermarkTimes",
     "Watermarks",

@@ -3,11 +3,9 @@
 from penstock.stream.transaction._commits import Commits
 from penstock.stream.transaction._handle import BegunTransaction, TransactionById
 from penstock.stream.transaction._prepared import (
-    LEASE_MAX_S,
     EndedTransaction,
     PreparedTransaction,
     Status,
-    check_lease,
     check_timestamp,
 )
 from penstock.stream.transaction._transaction import LocalTransaction, as_event
@@ -16,7 +14,6 @@ from penstock.stream.transaction._transactional_writer import LocalTransactional
 from penstock.stream.transaction._transactions import Transactions
 
 __all__ = [
-    "LEASE_MAX_S",
     "BegunTransaction",
     "Commits",
     "EndedTransaction",
@@ -29,6 +26,5 @@ __all__ = [
     "Transactions",
     "as_event",
     "check_ids",
-    "check_lease",
     "check_timestamp",
 ]
