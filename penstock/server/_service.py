@@ -382,8 +382,9 @@ def _with_errors(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 
 def _size(chunk: flight.FlightStreamChunk) -> int:
+    """Return the size of a message: of its buffers, because nbytes reads offsets where an array has none."""
     batch, metadata = chunk.data, chunk.app_metadata
-    return (0 if batch is None else batch.nbytes) + (0 if metadata is None else metadata.size)
+    return (0 if batch is None else batch.get_total_buffer_size()) + (0 if metadata is None else metadata.size)
 
 
 def _understood(data: bytes | memoryview | None, form: Any, size_max: float = math.inf) -> Any:  # noqa: ANN401

@@ -163,6 +163,43 @@ def test_keys_of_a_dictionary_and_views_are_welcome(server: tuple[int, int], sto
     assert batch["event"].to_pylist() == batch["key"].to_pylist() == [b"abc", b"defg"]
 
 
+KINDS: Final = (pa.binary(), pa.string(), pa.large_binary(), pa.large_string(), pa.binary_view(), pa.string_view())
+
+
+def nothing(kind: pa.DataType) -> pa.Array:
+    """Return an array of no values that has no offsets."""
+    return pa.Array.from_buffers(kind, 0, [None, pa.py_buffer(b""), pa.py_buffer(b"")])
+
+
+def empty_maps(count: int) -> pa.Array:
+    """Return maps that are empty, and whose keys and items have no offsets."""
+    key, item = MAPS.type.key_field, MAPS.type.item_field
+    pairs = pa.StructArray.from_arrays([nothing(pa.string()), nothing(pa.binary())], fields=[key, item])
+    bounds = pa.py_buffer(words(*[0] * (count + 1)) if count else b"")
+    return pa.Array.from_buffers(MAPS.type, count, [None, bounds], children=[pairs])
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=str)
+def test_a_batch_without_rows_and_without_offsets_is_nothing_written(
+    server: tuple[int, int], store: RemoteStore, kind: pa.DataType
+) -> None:
+    """Arrow permits that an array of no values has no offsets; the server looked for them, and crashed."""
+    put_plainly(server[0], {"event": nothing(kind)})
+    put_plainly(server[0], {"event": nothing(kind), "key": nothing(kind), "headers": empty_maps(0)})
+    assert store.stream(STREAM).size_bytes == 0
+
+
+def test_arrays_without_values_and_offsets_inside_of_others_are_welcome(
+    server: tuple[int, int], store: RemoteStore
+) -> None:
+    """Where all maps of a batch are empty, their keys are such an array, and so is a dictionary that is not used."""
+    keys = pa.DictionaryArray.from_arrays(pa.array([None, None], pa.int32()), nothing(pa.binary()))
+    put_plainly(server[0], {"event": TWO, "key": keys, "headers": empty_maps(2), "other": empty_maps(2)})
+    (batch,) = store.read(STREAM)
+    assert batch["event"].to_pylist() == TWO.to_pylist()
+    assert batch["key"].null_count == batch["headers"].null_count == 2
+
+
 # Blocks, as Penstock's own client sends them
 
 

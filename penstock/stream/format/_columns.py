@@ -45,6 +45,7 @@ __all__ = [
     "Columns",
     "GivenHeaders",
     "Headers",
+    "array_bounds",
     "as_headers",
     "check_columns",
     "header_sizes",
@@ -194,7 +195,7 @@ def _map_column(headers: pa.Array | pa.ChunkedArray) -> pa.MapArray:
 
 def header_sizes(headers: pa.MapArray) -> npt.NDArray[np.int64]:
     """Return how many bytes the headers of each event take in a block, without the word that counts them."""
-    bounds = _list_bounds(headers)
+    bounds = array_bounds(headers)
     each = np.zeros(int(bounds[-1]) + 1, np.int64)
     np.cumsum(_lengths(headers.keys)[: bounds[-1]] + _lengths(headers.items)[: bounds[-1]] + 2 * _WORD, out=each[1:])
     sizes: npt.NDArray[np.int64] = np.diff(each[bounds])
@@ -233,7 +234,7 @@ def pack_key_list(keys: Sequence[bytes | None]) -> list[Bytes]:
 
 
 def _pack_headers(headers: pa.MapArray) -> list[Bytes]:
-    bounds = _list_bounds(headers)
+    bounds = array_bounds(headers)
     names, values = (one[int(bounds[0]) : int(bounds[-1])] for one in (headers.keys, headers.items))
     counts = np.diff(bounds).astype(">u4")
     words = (counts, *(_lengths(one).astype(">u4") for one in (names, values)))
@@ -326,11 +327,8 @@ def _bitmap(valid: npt.NDArray[np.bool_]) -> pa.Buffer:
     return pa.py_buffer(np.packbits(valid, bitorder="little"))
 
 
-def _list_bounds(headers: pa.MapArray) -> npt.NDArray[np.int32]:
-    return np.frombuffer(headers.buffers()[1], np.int32, len(headers) + 1, _WORD * headers.offset)
-
-
-def _bounds(array: pa.Array) -> npt.NDArray[np.int32]:
+def array_bounds(array: pa.BinaryArray | pa.MapArray) -> npt.NDArray[np.int32]:
+    """Return where each value of an array begins and ends; one without values may have no offsets, as Arrow permits."""
     buffer = array.buffers()[1]
     if buffer is None or not buffer.size:
         return np.zeros(1, np.int32)
@@ -338,10 +336,10 @@ def _bounds(array: pa.Array) -> npt.NDArray[np.int32]:
 
 
 def _lengths(array: pa.Array) -> npt.NDArray[np.int64]:
-    lengths: npt.NDArray[np.int64] = np.diff(_bounds(array)).astype(np.int64)
+    lengths: npt.NDArray[np.int64] = np.diff(array_bounds(array)).astype(np.int64)
     return lengths
 
 
 def _bytes_of(array: pa.Array) -> memoryview:
-    bounds, data = _bounds(array), array.buffers()[2]
+    bounds, data = array_bounds(array), array.buffers()[2]
     return memoryview(b"" if data is None else data)[int(bounds[0]) : int(bounds[-1])]

@@ -15,6 +15,7 @@ from penstock.stream.format import (
     HEADERS_TYPE,
     WORDS_SIZE,
     Attributes,
+    array_bounds,
     check_arrow,
     header_sizes,
     headers_column,
@@ -223,13 +224,13 @@ def cut_points(ends: npt.NDArray[np.int64], *, size: int) -> list[int]:
 
 def array_lengths(array: pa.BinaryArray) -> npt.NDArray[np.int32]:
     """Return how long each event is."""
-    bounds = _bounds(array)
+    bounds = array_bounds(array)
     return bounds[1:] - bounds[:-1]
 
 
 def array_data(array: pa.BinaryArray) -> memoryview:
     """Return the bytes of all events, one after another, without a copy."""
-    bounds, data = _bounds(array), array.buffers()[2]
+    bounds, data = array_bounds(array), array.buffers()[2]
     return memoryview(b"" if data is None else data)[int(bounds[0]) : int(bounds[-1])]
 
 
@@ -238,7 +239,3 @@ def array_of(lengths: npt.NDArray[np.integer], data: bytes) -> pa.BinaryArray:
     bounds = np.zeros(len(lengths) + 1, np.int32)
     np.cumsum(lengths, out=bounds[1:])
     return pa.Array.from_buffers(pa.binary(), len(lengths), [None, pa.py_buffer(bounds), pa.py_buffer(data)])
-
-
-def _bounds(array: pa.BinaryArray) -> npt.NDArray[np.int32]:
-    return np.frombuffer(array.buffers()[1], np.int32, len(array) + 1, 4 * array.offset)

@@ -107,6 +107,17 @@ def test_a_batch_is_its_events(store: Engine, kind: str) -> None:
     assert len(pointers) == len(events)
 
 
+def test_an_array_without_values_needs_no_offsets(store: Engine) -> None:
+    """Arrow permits it, and others make such arrays."""
+    store.create_stream(STREAM)
+    nothing = pa.Array.from_buffers(pa.binary(), 0, [None, None, pa.py_buffer(b"")])
+    with store.writer(STREAM) as writer, store.transactional_writer(STREAM).begin() as transaction:
+        assert len(writer.write_batch(nothing).result()) == 0
+        assert len(writer.write_batch(nothing, nothing).result()) == 0
+        transaction.write_batch(nothing, nothing)
+    assert all_events(store) == []
+
+
 @pytest.mark.parametrize("size", [10, 3000])
 def test_a_batch_with_keys_goes_where_its_keys_belong(store: Engine, size: int) -> None:
     """Small and large batches take different ways; a key's events must meet on both."""
