@@ -90,7 +90,10 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
         """Refuse values out of range, and settings that contradict each other, or what a server is."""
         for key, value in msgspec.structs.asdict(self).items():
             _converted(_PROGRAM, key, value, strict=True)
-        _check_together(self)
+        try:
+            _check_together(self)
+        except _Contradiction as error:
+            raise error.at(dict.fromkeys(_KINDS, _PROGRAM)) from error
 
     @property
     def is_local(self) -> bool:
@@ -135,8 +138,10 @@ def load_config(
             values[key], places[key] = _converted(where, key, value, strict=True), where
     try:
         return Config(**values)
-    except _Contradiction as error:
-        raise error.at(places) from None
+    except BadConfig as error:
+        contradiction = error.__cause__
+        assert isinstance(contradiction, _Contradiction), "each value by itself was checked"
+        raise contradiction.at(places) from None
 
 
 def _read(path: Path | None) -> dict[str, Any]:
@@ -177,18 +182,18 @@ def _in_words(error: msgspec.ValidationError) -> str:
     return str(error).replace("`", "").replace("Expected", "it is").split(" - at")[0]
 
 
-class _Contradiction(BadConfig):
+class _Contradiction(Exception):
     """Settings that do not go together; of ``keys``, the first that was given is wrong, or else the last.
 
     A setting that the reason names with a $ is spelled as the one that is wrong.
     """
 
     def __init__(self, *keys: str, reason: str) -> None:
-        super().__init__(_PROGRAM, keys[-1], reason=reason.replace("$", ""))
+        super().__init__(reason)
         self._keys, self._reason = keys, reason
 
     def at(self, places: Mapping[str, str]) -> BadConfig:
-        """Return the error with the place where the setting was given."""
+        """Return the error of the tree, with the place where the setting was given."""
         key = next((key for key in self._keys if key in places), self._keys[-1])
         where = places.get(key, "defaults")
         told = re.sub(r"\$(\w+)", lambda name: _spelled(name[1], where), self._reason)

@@ -203,8 +203,9 @@ def test_contradiction_is_told(flags: dict[str, object], key: str) -> None:
 )
 def test_settings_of_a_program_are_checked_as_well(settings: dict[str, Any]) -> None:
     """A server that a program starts was open to everybody on the network, without users, if the program said so."""
-    with pytest.raises(BadConfig, match=r"^Config: \w+: "):
+    with pytest.raises(BadConfig, match=r"^Config: \w+: ") as refused:
         Config(**settings)
+    assert refused.type is BadConfig, "the error of the tree, and no other"
 
 
 @pytest.mark.parametrize(
