@@ -23,12 +23,12 @@ if TYPE_CHECKING:
         EventPointer,
         Lag,
         NextCut,
-        Place,
         Position,
         SegmentRange,
         StreamConfig,
         StreamCut,
         StreamInfo,
+        StreamPosition,
         TimeWindow,
         Watermark,
     )
@@ -80,7 +80,7 @@ class Store(Protocol):
     def delete_stream(self, name: str) -> None:
         """Delete a sealed stream and its events."""
 
-    def truncate_stream(self, name: str, cut: Place) -> StreamInfo:
+    def truncate_stream(self, name: str, cut: StreamPosition) -> StreamInfo:
         """Move the head of a stream to ``cut``; the events before it are deleted, and their plogs are freed."""
 
     def maintain(self) -> None:
@@ -89,7 +89,7 @@ class Store(Protocol):
     # Consumers, for retention by consumption
 
     def register_consumer(
-        self, name: str, consumer: str, cut: Place | None = None, *, lease_s: float | None = None
+        self, name: str, consumer: str, cut: StreamPosition | None = None, *, lease_s: float | None = None
     ) -> None:
         """Record that a consumer needs no event before ``cut``, by default the head of the stream.
 
@@ -102,7 +102,7 @@ class Store(Protocol):
     def consumers(self, name: str) -> dict[str, StreamCut]:
         """Return the registered consumers of a stream, and the cut of each."""
 
-    # Places and time
+    # Positions and time
 
     def head(self, name: str) -> StreamCut:
         """Return where the stream begins."""
@@ -149,14 +149,14 @@ class Store(Protocol):
     def read(
         self,
         name: str,
-        start: Place | None = None,
-        end: Place | None = None,
+        start: StreamPosition | None = None,
+        end: StreamPosition | None = None,
         *,
         max_event_size: int = EVENT_SIZE_DEFAULT,
     ) -> Iterator[pa.RecordBatch]:
-        """Return the events from one place to another, by default from head to tail, as Arrow batches.
+        """Return the events from one position to another, by default from head to tail, as Arrow batches.
 
-        A place is a cut, or a time at which events were appended: a datetime, or milliseconds since 1970.
+        A position is a cut, or a time at which events were appended: a datetime, or milliseconds since 1970.
         Columns are event, key, timestamp, headers, segment_id, offset and mark_time. The events of a segment come in
         order, and behind those of its predecessors. The end is fixed when this is called. Events above
         ``max_event_size`` are null; read them with :meth:`fetch_event_as_stream`.
@@ -168,8 +168,8 @@ class Store(Protocol):
     def segment_ranges(
         self,
         name: str,
-        start: Place | None = None,
-        end: Place | None = None,
+        start: StreamPosition | None = None,
+        end: StreamPosition | None = None,
         approx_bytes: int | None = None,
     ) -> list[SegmentRange]:
         """Return ranges for parallel readers: whole segments, or parts of about ``approx_bytes``."""
@@ -216,14 +216,14 @@ class Store(Protocol):
         self,
         name: str,
         streams: Sequence[str],
-        start: Place | Sequence[StreamCut] | None = None,
-        end: Place | Sequence[StreamCut] | None = None,
+        start: StreamPosition | Sequence[StreamCut] | None = None,
+        end: StreamPosition | Sequence[StreamCut] | None = None,
         *,
         exist_ok: bool = False,
     ) -> ReaderGroup:
         """Create a group of readers that share the segments of some streams.
 
-        It reads each stream from a place, the head by default, up to ``end``, if there is one. With ``exist_ok``, an
+        It reads each stream from a position, the head by default, up to ``end``, if there is one. With ``exist_ok``, an
         existing group stays as it is; ``GroupExists`` if it has other streams, or was created with another start or
         end. Times are not compared.
         """

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from penstock.client._connection import Channel, Finder
     from penstock.client._membership import RemoteMembership
     from penstock.client._segment import SegmentUpdate
-    from penstock.model import NextCut, Place, StreamConfig, StreamCut, StreamInfo, TimeWindow, Watermark
+    from penstock.model import NextCut, StreamConfig, StreamCut, StreamInfo, StreamPosition, TimeWindow, Watermark
     from penstock.ports import Clock
     from penstock.stream.catalog import Key
     from penstock.stream.read import EventInputStream
@@ -107,7 +107,7 @@ class RemoteStore(forks.Handle, Store):
     def delete_stream(self, name: str) -> None:
         self._call(streams.DeleteStream(name))
 
-    def truncate_stream(self, name: str, cut: Place) -> StreamInfo:
+    def truncate_stream(self, name: str, cut: StreamPosition) -> StreamInfo:
         return self._call(streams.TruncateStream(name, _sendable("cut", cut)))  # type: ignore[no-any-return]
 
     def maintain(self) -> None:
@@ -154,8 +154,8 @@ class RemoteStore(forks.Handle, Store):
     def read(
         self,
         name: str,
-        start: Place | None = None,
-        end: Place | None = None,
+        start: StreamPosition | None = None,
+        end: StreamPosition | None = None,
         *,
         max_event_size: int = EVENT_SIZE_DEFAULT,
     ) -> Iterator[pa.RecordBatch]:
@@ -173,8 +173,8 @@ class RemoteStore(forks.Handle, Store):
     def segment_ranges(
         self,
         name: str,
-        start: Place | None = None,
-        end: Place | None = None,
+        start: StreamPosition | None = None,
+        end: StreamPosition | None = None,
         approx_bytes: int | None = None,
     ) -> list[SegmentRange]:
         first, last = _sendable("start", start), _sendable("end", end)
@@ -199,7 +199,7 @@ class RemoteStore(forks.Handle, Store):
         check_kind("pointer", pointer, EventPointer)
         update = self._call(streams.SegmentAt(pointer))
         if update is None:  # it was there a moment ago
-            raise DataTruncated(pointer, head="a later place")
+            raise DataTruncated(pointer, head="a later position")
         return RemoteSegment(self.connection, (pointer.stream, pointer.segment_id), _as_update(update))
 
     # Readers
@@ -342,8 +342,8 @@ class RemoteStore(forks.Handle, Store):
         self,
         name: str,
         streams: Sequence[str],
-        start: Place | Sequence[StreamCut] | None = None,
-        end: Place | Sequence[StreamCut] | None = None,
+        start: StreamPosition | Sequence[StreamCut] | None = None,
+        end: StreamPosition | Sequence[StreamCut] | None = None,
         *,
         exist_ok: bool = False,
     ) -> RemoteGroup:
@@ -359,7 +359,7 @@ class RemoteStore(forks.Handle, Store):
         return list(self._call(groups.ListGroups()))
 
     def register_consumer(
-        self, name: str, consumer: str, cut: Place | None = None, *, lease_s: float | None = None
+        self, name: str, consumer: str, cut: StreamPosition | None = None, *, lease_s: float | None = None
     ) -> None:
         self._call(streams.RegisterConsumer(name, consumer, _sendable("cut", cut), lease_s))
 

@@ -1,4 +1,4 @@
-"""Places in a stream: the pointer to an event, the cut across all segments, the position of a reader; times; plog ids.
+"""Positions in a stream: the pointer to an event, the cut across all segments, where a reader is; times; plog ids.
 
 Times are whole milliseconds as writers note them, since 1970 unless the writers of a stream count from another start.
 """
@@ -33,11 +33,11 @@ __all__ = [
     "TIME_MAX",
     "EventPointer",
     "NextCut",
-    "Place",
     "PlogId",
     "Position",
     "SegmentRange",
     "StreamCut",
+    "StreamPosition",
     "TimeWindow",
     "Watermark",
     "as_time",
@@ -93,7 +93,7 @@ class PlogId(msgspec.Struct, frozen=True, order=True, cache_hash=True):
 
 @dataclass(frozen=True, slots=True, order=True)
 class EventPointer:
-    """The place of an event. ``str()`` gives ``scope/name:segment@offset``, :meth:`parse` reads it."""
+    """The position of an event. ``str()`` gives ``scope/name:segment@offset``, :meth:`parse` reads it."""
 
     stream: _StreamName
     segment_id: int
@@ -119,7 +119,7 @@ class EventPointer:
 
 @dataclass(frozen=True, slots=True)
 class StreamCut:
-    """A place in every part of a stream's key space: a set of segments that covers it, and an offset in each.
+    """A position in every part of a stream's key space: a set of segments that covers it, and an offset in each.
 
     ``str()`` gives ``scope/name:segment@offset,segment@offset``, :meth:`parse` reads it.
     """
@@ -245,7 +245,7 @@ def _parse(text: object, kind: str) -> tuple[str, tuple[tuple[int, int], ...]]:
     return stream, tuple(pairs)
 
 
-Place = StreamCut | datetime | int | Literal["head", "tail"]
+StreamPosition = StreamCut | datetime | int | Literal["head", "tail"]
 """A cut, a time at which events were appended, or the head or the tail of the stream."""
 
 

@@ -76,7 +76,7 @@ def test_pointer_is_no_place_in_a_stream_of_several_segments(call: Call, command
     call("group", "create", "dash", "a/b")
     result = call(*command.split(), "a/b:0@0")
     assert (result.code, len(result.err.splitlines())) == (1, 1)
-    reason = "a place needs every segment once, as in a/b:0@0,1@0; give such a cut, a time, head or tail"
+    reason = "a cut needs every segment once, as in a/b:0@0,1@0; give such a cut, a time, head or tail"
     assert result.err == f"penstock: invalid cut a/b:0@0 of stream 'a/b': {reason}\n"
 
 

@@ -55,7 +55,10 @@ def test_a_group_starts_at_any_place(place: Any) -> None:  # noqa: ANN401 - each
         (streams.Head("x" * 512), "invalid name 'x*'?[.]{3} of head: use a stream name"),
         (streams.Scale("a/b", [0], [(math.nan, 1.0)]), r"invalid ranges .* of scale_stream: use pairs like \(0.0, 0.5"),
         (groups.Reset("g", "noon"), "invalid to 'noon' of group.reset: use a Checkpoint"),  # type: ignore[arg-type]
-        (readers.RecordPlaces(1, [("a/b", 0, -5)], True), "invalid places .* of reader.record: use a list of places"),
+        (
+            readers.RecordPlaces(1, [("a/b", 0, -5)], True),
+            "invalid places .* of reader.record: use a list of",
+        ),
         (writers.Mark(1, 1 << 50), "invalid time 1125899906842624 of writer.mark: use whole milliseconds from 0"),
         (transactions.BeginTransaction("a/b", 1, None, math.inf), "invalid lease inf of transactions.begin: use"),
         (sessions.BeginSession(1, 5), "invalid before 5 of session: use .* or None"),  # type: ignore[arg-type]

@@ -277,7 +277,7 @@ class StreamState:
             raise WrongCut(
                 self.name,
                 cut,
-                reason=f"a place needs every segment once, as in {StreamCut.of(self.name, self.head)}; "
+                reason=f"a cut needs every segment once, as in {StreamCut.of(self.name, self.head)}; "
                 "give such a cut, a time, head or tail",
             )
         early = self.before(cut.offsets) & cut.offsets.keys()

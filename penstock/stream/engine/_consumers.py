@@ -11,7 +11,7 @@ from penstock.stream.format import ConsumerMoved
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from penstock.model import Place
+    from penstock.model import StreamPosition
     from penstock.ports import Clock
     from penstock.stream.catalog import Catalog
     from penstock.stream.segment import Cuts
@@ -33,7 +33,7 @@ class Consumers:
         self,
         stream: str,
         consumer: str,
-        cut: Place | None = None,
+        cut: StreamPosition | None = None,
         *,
         lease_s: float | None = None,
         user: str | None = None,

@@ -38,11 +38,11 @@ if TYPE_CHECKING:
     from penstock.model import (
         EventPointer,
         NextCut,
-        Place,
         SegmentRange,
         StreamConfig,
         StreamCut,
         StreamInfo,
+        StreamPosition,
         TimeWindow,
         Watermark,
     )
@@ -164,11 +164,11 @@ class Engine(forks.Handle, Store):
     def delete_stream(self, name: str) -> None:
         self.stream_changes.delete(name)
 
-    def truncate_stream(self, name: str, cut: Place) -> StreamInfo:
+    def truncate_stream(self, name: str, cut: StreamPosition) -> StreamInfo:
         return self.stream_changes.truncate(name, cut)
 
     def register_consumer(
-        self, name: str, consumer: str, cut: Place | None = None, *, lease_s: float | None = None
+        self, name: str, consumer: str, cut: StreamPosition | None = None, *, lease_s: float | None = None
     ) -> None:
         self.registered.register(name, consumer, cut, lease_s=lease_s)
 
@@ -223,8 +223,8 @@ class Engine(forks.Handle, Store):
     def read(
         self,
         name: str,
-        start: Place | None = None,
-        end: Place | None = None,
+        start: StreamPosition | None = None,
+        end: StreamPosition | None = None,
         *,
         max_event_size: int = EVENT_SIZE_DEFAULT,
     ) -> Iterator[pa.RecordBatch]:
@@ -236,8 +236,8 @@ class Engine(forks.Handle, Store):
     def segment_ranges(
         self,
         name: str,
-        start: Place | None = None,
-        end: Place | None = None,
+        start: StreamPosition | None = None,
+        end: StreamPosition | None = None,
         approx_bytes: int | None = None,
     ) -> list[SegmentRange]:
         return self.reads.ranges(name, start, end, approx_bytes)
@@ -293,8 +293,8 @@ class Engine(forks.Handle, Store):
         self,
         name: str,
         streams: Sequence[str],
-        start: Place | Sequence[StreamCut] | None = None,
-        end: Place | Sequence[StreamCut] | None = None,
+        start: StreamPosition | Sequence[StreamCut] | None = None,
+        end: StreamPosition | Sequence[StreamCut] | None = None,
         *,
         exist_ok: bool = False,
     ) -> LocalReaderGroup:

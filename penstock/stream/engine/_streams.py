@@ -42,7 +42,7 @@ from penstock.stream.format import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-    from penstock.model import Place, StreamInfo
+    from penstock.model import StreamInfo, StreamPosition
     from penstock.ports import Clock
     from penstock.stream.catalog import Catalog, StreamState
     from penstock.stream.group import Groups
@@ -197,7 +197,7 @@ class Streams:
             self._groups.lose_stream(name)
 
     @uninterrupted
-    def truncate(self, name: str, cut: Place) -> StreamInfo:
+    def truncate(self, name: str, cut: StreamPosition) -> StreamInfo:
         """Delete everything before ``cut``, and free the plogs there."""
         with self._catalog.lock:
             state = self._catalog.open_stream(name)

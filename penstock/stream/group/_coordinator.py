@@ -171,7 +171,7 @@ class Coordinator:
             return
         if place < state.head.get(key[1], 0) or self._is_place(key, place):
             return
-        raise BadArgument(f"invalid place {place}: no event of segment {key[1]} of {key[0]} begins or ends there")
+        raise BadArgument(f"invalid position {place}: no event of segment {key[1]} of {key[0]} begins or ends there")
 
     @property
     def is_waiting(self) -> bool:

@@ -115,7 +115,7 @@ class EventInputStream(io.RawIOBase):
         return b"".join(parts)
 
     def seek(self, offset: int, whence: int = io.SEEK_SET, /) -> int:
-        """Go to any place of the event, at no cost."""
+        """Go to any position in the event, at no cost."""
         self._check_open()
         offset = index(offset)
         base = {io.SEEK_SET: 0, io.SEEK_CUR: self._offset, io.SEEK_END: self.size}.get(whence)

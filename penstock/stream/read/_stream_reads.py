@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
-    from penstock.model import Place
+    from penstock.model import StreamPosition
     from penstock.stream.catalog import Catalog, StreamState
     from penstock.stream.format import AnyBlock
     from penstock.stream.read._batches import Slice
@@ -74,7 +74,7 @@ def _page(segment: ReadableSegment, part: SegmentRange, offset: int) -> Iterator
 
 
 def _truncated(part: SegmentRange, offset: int) -> DataTruncated:
-    return DataTruncated(EventPointer(part.stream, part.segment_id, offset), head="a later place")
+    return DataTruncated(EventPointer(part.stream, part.segment_id, offset), head="a later position")
 
 
 def _slices(block: Block, part: SegmentRange, offset: int) -> list[Slice]:
@@ -142,7 +142,7 @@ class StreamReads:
         return self._watermarks.times(self._catalog.open_stream(name), segment_id)
 
     def read(
-        self, name: str, start: Place | None, end: Place | None, *, max_event_size: int
+        self, name: str, start: StreamPosition | None, end: StreamPosition | None, *, max_event_size: int
     ) -> Iterator[pa.RecordBatch]:
         """Return the events from one place to another, as Arrow batches."""
         check_whole("max_event_size", max_event_size, least=1)
@@ -156,7 +156,9 @@ class StreamReads:
         segment = self._cuts.segment_at(EventPointer(part.stream, part.segment_id, part.start))
         return read_part(segment, part, self.times(part.stream, part.segment_id), max_event_size=max_event_size)
 
-    def ranges(self, name: str, start: Place | None, end: Place | None, approx_bytes: int | None) -> list[SegmentRange]:
+    def ranges(
+        self, name: str, start: StreamPosition | None, end: StreamPosition | None, approx_bytes: int | None
+    ) -> list[SegmentRange]:
         """Return what parallel readers may read: parts of segments of about ``approx_bytes``, or whole ones."""
         if approx_bytes is not None:
             check_whole("approx_bytes", approx_bytes, least=1)
@@ -170,7 +172,7 @@ class StreamReads:
                     self._finder.find("end", name, end)  # which raises if that is gone, too
 
     def _ranges(
-        self, name: str, start: Place | None, end: Place | None, approx_bytes: int | None
+        self, name: str, start: StreamPosition | None, end: StreamPosition | None, approx_bytes: int | None
     ) -> list[SegmentRange]:
         with self._catalog.lock:
             state = self._catalog.open_stream(name)

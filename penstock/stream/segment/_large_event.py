@@ -101,7 +101,7 @@ class LargeEvent:
         try:
             return next(self._segment.blocks(place, size=1), None)
         except (BadArgument, LogError, PlogError) as error:
-            raise DataTruncated(self.pointer, head="a later place") from error
+            raise DataTruncated(self.pointer, head="a later position") from error
 
     def _chunk(self, number: int) -> Chunk | None:
         """Return a chunk by its number; None if the event does not have so many."""
@@ -125,9 +125,9 @@ class LargeEvent:
         try:
             blocks = list(self._segment.blocks(place, end=self.end, size=_READ_AHEAD))
         except (BadArgument, LogError, PlogError) as error:
-            raise DataTruncated(self.pointer, head="a later place") from error
+            raise DataTruncated(self.pointer, head="a later position") from error
         if not blocks:
-            raise DataTruncated(self.pointer, head="a later place")
+            raise DataTruncated(self.pointer, head="a later position")
         for expected, block in enumerate(blocks, number):
             if not self._has(block, expected) or block.partial != (block.end < self.end):
                 raise self._corrupt(block.start, f"it is not chunk {expected} of the large event at {self.start}")

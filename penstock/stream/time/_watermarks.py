@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
 
     from penstock.log import PendingLogAppend
-    from penstock.model import Place, TimeWindow
+    from penstock.model import StreamPosition, TimeWindow
     from penstock.ports import Clock
     from penstock.stream.catalog import Catalog, StreamState
     from penstock.stream.segment import Cuts, Logs
@@ -238,7 +238,7 @@ class CutFinder:
     def __init__(self, catalog: Catalog, cuts: Cuts, watermarks: Watermarks) -> None:
         self._catalog, self._cuts, self._watermarks = catalog, cuts, watermarks
 
-    def find(self, what: str, name: str, place: Place) -> StreamCut:
+    def find(self, what: str, name: str, place: StreamPosition) -> StreamCut:
         """Return a place of a stream as a cut: a time is where what was appended then, or later, begins."""
         if isinstance(place, StreamCut):
             self._cuts.check(place, stream=name)

@@ -123,7 +123,7 @@ class EventOutputStream(io.RawIOBase):
     def pointer(self) -> EventPointer:
         """Where the event is; an error before that is known."""
         if self._pointer is None:
-            raise BadArgument(f"the event has no place yet: it is {self._how()}")
+            raise BadArgument(f"the event has no pointer yet: it is {self._how()}")
         return self._pointer
 
     def _how(self) -> str:

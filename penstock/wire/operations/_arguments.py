@@ -100,7 +100,7 @@ Place = Annotated[
 ]
 Places = Annotated[
     list[tuple[StreamName, Number, Number]],
-    Meta(max_length=_LIST_MAX, description="a list of places: a stream, a segment and an offset"),
+    Meta(max_length=_LIST_MAX, description="a list of positions: a stream, a segment and an offset"),
 ]
 
 
@@ -141,4 +141,4 @@ def as_group_place(kind: type, value: Any) -> Any:  # noqa: ANN401 - a hook of m
     try:
         return value if isinstance(value, Checkpoint | Position) else msgspec.convert(value, _Cuts)
     except msgspec.ValidationError as error:
-        raise ValueError("not a place of a group") from error
+        raise ValueError("not a position of a group") from error

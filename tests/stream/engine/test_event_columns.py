@@ -20,7 +20,7 @@ from tests.stream.harness import STREAM, inside
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from penstock.model import Place
+    from penstock.model import StreamPosition
     from penstock.stream import Engine
 
 Row = tuple[bytes | None, bytes | None, dict[str, bytes]]
@@ -295,7 +295,7 @@ def test_every_place_is_accepted_to_truncate_and_to_register(store: Engine, cloc
             clock.advance(3600)
     now_ms = int(clock.now() * 1000)
     moment = datetime.fromtimestamp(now_ms / 1000, UTC)
-    places: list[tuple[Place, StreamCut]] = [
+    places: list[tuple[StreamPosition, StreamCut]] = [
         ("head", cuts[0]),
         (cuts[1], cuts[1]),
         (moment - timedelta(hours=2), cuts[2]),

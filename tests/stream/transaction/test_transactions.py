@@ -231,7 +231,7 @@ def test_events_written_as_files_have_a_pointer_once_the_transaction_is_committe
             with transaction.begin_write_event(f"key-{number}") as out:
                 out.write(b"%d:" % number + bytes(KINDS[kind] - 2))
             written[out] = b"%d:" % number + bytes(KINDS[kind] - 2)
-            with pytest.raises(BadArgument, match="no place yet: it is closed"):
+            with pytest.raises(BadArgument, match="no pointer yet: it is closed"):
                 _ = out.pointer
     assert all(store.fetch_event(out.pointer) == event for out, event in written.items())
 
