@@ -299,7 +299,7 @@ def test_a_handler_that_is_set_within_a_step_stays() -> None:
 
 
 @pytest.mark.usefixtures("ctrl_c")
-def test_what_was_opened_for_nobody_is_closed() -> None:
+def test_what_was_opened_and_not_returned_is_closed() -> None:
     """The interrupt comes when it is open, and whoever wanted it never gets it."""
     closed: list[str] = []
 

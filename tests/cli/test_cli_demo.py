@@ -49,7 +49,9 @@ def parts_of(page: str) -> tuple[list[ET.Element], list[ET.Element], list[str]]:
     return list(kept), list(late), [line.attrib["points"] for line in picture.findall("polyline")]
 
 
-def test_a_folder_of_somebody_else_stays_as_it_is(call: Call, here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_folder_that_is_not_of_the_demo_stays_as_it_is(
+    call: Call, here: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The demo empties its folder; it must be sure that it is its own, and says so before anything is started."""
     monkeypatch.setattr(spark, "local_session", None)
     (here / "mine").mkdir()

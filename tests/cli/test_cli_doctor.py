@@ -130,7 +130,7 @@ def test_wrong_settings_of_a_server_are_a_warning(call: Call, tmp_path: Path) ->
     assert "server ports" not in checks
 
 
-def test_port_that_somebody_has_is_a_warning(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_port_in_use_is_a_warning(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
     """It may be the server itself."""
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]

@@ -83,7 +83,7 @@ def test_windows_are_added_up_by_the_writers_time(call: Call, here: Path) -> Non
     ]  # fmt: skip
 
 
-def test_windows_that_nobody_closes_are_told_of(call: Call, plant: Path) -> None:
+def test_windows_that_no_watermark_closes_are_reported(call: Call, plant: Path) -> None:
     """Or somebody would look for rows where none can be."""
     result = call(*WINDOWS, "mark_time", "--table", str(plant / "t"))
     assert (result.code, result.out) == (0, "windows of plant/readings: 4 events in 1 batch\n")

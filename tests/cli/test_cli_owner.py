@@ -52,7 +52,7 @@ def tail(folder: Path, environment: dict[str, str]) -> Iterator[subprocess.Popen
         process.kill()
 
 
-def test_ctrl_z_on_a_command_stops_nobody_else(folder: Path, tail: subprocess.Popen[bytes]) -> None:
+def test_ctrl_z_on_a_command_does_not_stop_others(folder: Path, tail: subprocess.Popen[bytes]) -> None:
     """A user who looks at a stream and presses Ctrl-Z must not stop its writers."""
     os.killpg(tail.pid, signal.SIGSTOP)
     with open_client(folder) as store, store.writer(STREAM) as writer:

@@ -26,7 +26,7 @@ def test_the_first_lease_has_epoch_one_and_ends_on_time(cpo: Cpo) -> None:
     assert cpo.lease("folder") == lease
 
 
-def test_a_name_nobody_asked_for_has_no_lease(cpo: Cpo) -> None:
+def test_a_name_that_was_never_acquired_has_no_lease(cpo: Cpo) -> None:
     """Looking must not create."""
     assert cpo.lease("folder") is None
 
@@ -94,7 +94,7 @@ def test_a_lease_can_be_renewed_from_any_copy_of_it(cpo: Cpo) -> None:
     assert cpo.renew(lease, seconds=30).expires == 1_030.0
 
 
-def test_a_lease_that_ran_out_cannot_be_renewed_even_if_nobody_took_it(cpo: Cpo, clock: ManualClock) -> None:
+def test_a_lease_that_ran_out_cannot_be_renewed_even_if_it_was_not_taken(cpo: Cpo, clock: ManualClock) -> None:
     """Somebody may be taking it this moment: the way back is to acquire, with a new epoch."""
     lease = cpo.acquire("folder", "one", seconds=10)
     clock.advance(10)
@@ -126,7 +126,7 @@ def test_releasing_twice_is_harmless(cpo: Cpo) -> None:
 
 
 def test_releasing_a_lost_lease_leaves_the_new_owners_alone(cpo: Cpo, clock: ManualClock) -> None:
-    """A slow former owner that shuts down must not open the door to a third."""
+    """A slow former owner that shuts down must not let a third one own it."""
     lost = cpo.acquire("folder", "one", seconds=10)
     clock.advance(11)
     held = cpo.acquire("folder", "two", seconds=10)
@@ -140,7 +140,7 @@ def test_releasing_what_never_was_is_harmless(cpo: Cpo) -> None:
     assert cpo.lease("folder") is None
 
 
-def test_a_clock_set_back_takes_the_lease_from_nobody(cpo: Cpo, clock: ManualClock) -> None:
+def test_a_clock_set_back_does_not_take_the_lease_from_its_holder(cpo: Cpo, clock: ManualClock) -> None:
     """Time decides how long a dead owner blocks; it must not decide who is right."""
     lease = cpo.acquire("folder", "one", seconds=10)
     clock.advance(-500)

@@ -53,7 +53,7 @@ class Life:
 
     def __init__(self, dice: Random, folder: Path, *, over_the_wire: bool = False) -> None:
         self.dice, self.folder, self.is_remote = dice, folder, over_the_wire
-        self.door = ExitStack()  # to the store, for readers
+        self.opened = ExitStack()  # to the store, for readers
         self.clock = ManualClock()
         self.model = GroupModel()
         self.tags: dict[str, str] = {}  # of the streams that are there, by name
@@ -99,12 +99,12 @@ class Life:
         """Return the group as readers have it, in this process or over the wire."""
         if not self.is_remote:
             return self.store.reader_group("g")
-        self.outside = self.door.enter_context(over_the_wire(self.store, self.clock))
+        self.outside = self.opened.enter_context(over_the_wire(self.store, self.clock))
         group: LocalReaderGroup = self.outside.reader_group("g")
         return group
 
     def close(self) -> None:
-        self.door.close()
+        self.opened.close()
         self.store.close()
 
     # Streams
@@ -457,15 +457,15 @@ class Life:
         assert not missing, f"nobody was told that {missing} were deleted"
 
 
-@pytest.mark.parametrize("door", ["in this process", "over the wire"])
+@pytest.mark.parametrize("where", ["in this process", "over the wire"])
 def test_lives_of_a_group_leave_nothing_out_and_read_nothing_twice(
-    lives: Lives, door: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    lives: Lives, where: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Whatever happens to readers, streams and the process: per key in order, and what is lost is told."""
     monkeypatch.setattr(_groups, "POSITIONS_EVERY_S", 3600.0)  # so that a life is told by its seed
     for kind, name in ((OsFile, "datasync"), (OsDisk, "sync")):  # a process that is killed leaves what it has written
         monkeypatch.setattr(kind, name, lambda _: None)
-    is_remote = door == "over the wire"
+    is_remote = where == "over the wire"
     for number, dice in enumerate(lives(sampled=5, explored=200) if is_remote else lives(sampled=20, explored=1000)):
         folder = tmp_path / str(number)
         life = Life(dice, folder, over_the_wire=is_remote)

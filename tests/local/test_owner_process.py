@@ -89,7 +89,7 @@ def test_a_folder_without_a_store_is_told_of(tmp_path: Path) -> None:
     assert not list(tmp_path.iterdir())
 
 
-def test_a_folder_that_nobody_uses_is_left(tmp_path: Path) -> None:
+def test_a_folder_without_clients_is_left(tmp_path: Path) -> None:
     """An owner process without clients does not hold others up."""
     with own(tmp_path) as process:
         assert process.wait(30) == 0

@@ -114,7 +114,9 @@ def test_two_stores_of_one_process_share_a_folder(tmp_path: Path) -> None:
         assert events_of(second) == [b"event"]
 
 
-def test_the_door_opens_again_when_there_are_files_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_owner_socket_accepts_again_when_there_are_files_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Too many may be open for a moment; and whoever owns the folder for days could never be reached again."""
     accept, failed = socket.socket.accept, threading.Event()
 
@@ -138,7 +140,7 @@ def test_who_wants_to_be_alone_is_told_who_is_there(owner: Process, tmp_path: Pa
         penstock.connect(tmp_path / "data", exclusive=True)
 
 
-def test_nobody_is_let_in_to_who_is_alone(tmp_path: Path) -> None:
+def test_an_exclusive_owner_accepts_no_clients(tmp_path: Path) -> None:
     """They are told who that is, at once."""
     with (
         penstock.connect(tmp_path / "data", exclusive=True),
@@ -200,7 +202,9 @@ def test_a_store_that_was_removed_is_not_made_anew(tmp_path: Path, monkeypatch: 
         assert second.stream(STREAM).name == STREAM
 
 
-def test_nobody_else_reaches_the_sockets_not_even_for_a_moment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_other_users_do_not_reach_the_sockets_not_even_for_a_moment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """What gRPC makes is for everybody, and listens before anything could be done about it."""
     folder, seen = tmp_path / "data", []
 

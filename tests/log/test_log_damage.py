@@ -284,7 +284,7 @@ def test_an_oracle_named_from_where_one_stands_is_found_from_anywhere(
 
 
 @pytest.mark.parametrize("data", [b"no record", encode_records([Drop("no such log")])], ids=["foreign", "out of place"])
-def test_a_metadata_plog_with_what_nobody_writes_is_named(data: bytes, cpo: Cpo) -> None:
+def test_a_metadata_plog_with_records_that_cannot_be_is_named(data: bytes, cpo: Cpo) -> None:
     """All checksums are good, so only the records themselves tell; and somebody has to know which file to look at."""
     with FilePlogs(MemoryDisk()) as plogs:
         plog_id = plogs.create(size=1000)

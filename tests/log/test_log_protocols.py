@@ -482,7 +482,7 @@ def test_a_small_record_goes_through_after_a_larger_one_found_no_room_for_a_new_
             assert "short" not in contents(manager)
 
 
-def test_a_metadata_log_that_somebody_else_writes_is_fenced_not_merely_at_a_wrong_offset() -> None:
+def test_a_metadata_log_that_another_owner_writes_is_fenced_not_merely_at_a_wrong_offset() -> None:
     """WrongOffset invites to try again at another offset; a partition with another owner must stop."""
     with new_world() as world:
         partition = start(world)

@@ -275,7 +275,7 @@ def test_an_append_that_is_acknowledged_while_another_one_is_fenced_off_stays(
     assert reopened(manager, cpo) == {"log": b"abcd"}
 
 
-def test_a_plog_that_somebody_else_sealed_fences_every_append_to_it(
+def test_a_plog_that_another_owner_sealed_fences_every_append_to_it(
     plogs: GatedPlogs, manager: MetadataManager, pool: ThreadPoolExecutor
 ) -> None:
     """The process that sealed it may own the log now: to go on as if nothing had happened would be a second owner."""
@@ -290,7 +290,7 @@ def test_a_plog_that_somebody_else_sealed_fences_every_append_to_it(
     assert content(log) == b"a"
 
 
-def test_a_seal_by_somebody_else_during_a_switch_fences_all_who_wait(
+def test_a_seal_by_another_owner_during_a_switch_fences_all_waiting_appends(
     plogs: GatedPlogs, log: LogStream, manager: MetadataManager, cpo: Cpo, pool: ThreadPoolExecutor
 ) -> None:
     """The old plog ends elsewhere than this writer believed, so what it put behind is not the log's next byte."""
@@ -321,7 +321,7 @@ def test_the_next_plog_is_there_before_it_is_needed(
         settle(manager)
 
 
-def test_a_disk_that_is_too_full_to_pre_allocate_stops_nobody_yet(
+def test_a_disk_that_is_too_full_to_pre_allocate_stops_no_append_yet(
     plogs: GatedPlogs, manager: MetadataManager, cpo: Cpo
 ) -> None:
     """Room is needed only at the switch; by then somebody may have made some."""

@@ -125,7 +125,7 @@ def test_head_cut_off_inside_the_identity_has_none() -> None:
 
 
 def test_state_of_another_plog_is_refused() -> None:
-    """A head written to the wrong file must not seal a stranger."""
+    """A head written to the wrong file must not seal another plog."""
     assert State.unpack(KEY[::-1], head(b"", STATE)) is None
 
 
@@ -137,7 +137,7 @@ def test_file_of_another_cluster_or_group_does_not_match(cluster: str, group: st
     assert not names_match(PlogId(cluster, group, UID.hex()), head(IDENTITY))
 
 
-def test_plog_is_unborn_while_nobody_was_told_of_it() -> None:
+def test_plog_is_unborn_until_its_creation_was_acknowledged() -> None:
     """Such a file may be begun again; one with another name, a seal or any state but new may not."""
     new = memoryview(pack_new_head(PLOG_ID, size=0x1234, birth=BIRTH))
     assert is_unborn(PLOG_ID, new)

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from penstock.testing._memory import MemoryFile
 
 MIB: Final = 1 << 20
-STRANGER: Final = PlogId("local", "main", "0" * 32)
+UNKNOWN: Final = PlogId("local", "main", "0" * 32)
 
 
 def content(plogs: Plogs, plog_id: PlogId) -> bytes:
@@ -137,14 +137,14 @@ def operations(plogs: Plogs, plog_id: PlogId) -> dict[str, Callable[[], object]]
     }
 
 
-@pytest.mark.parametrize("name", list(operations(open_plogs("memory:"), STRANGER)))
+@pytest.mark.parametrize("name", list(operations(open_plogs("memory:"), UNKNOWN)))
 def test_unknown_plog_is_refused_by_every_operation(plogs: Plogs, name: str) -> None:
     """The check comes first: what else is wrong with a call to a plog that is gone does not matter."""
     plogs.create(size=10)
-    with pytest.raises(NoSuchPlog, match=str(STRANGER)) as caught:
-        operations(plogs, STRANGER)[name]()
-    assert caught.value.plog_id == STRANGER
-    assert plogs.create(plog_id=STRANGER, size=10) == STRANGER
+    with pytest.raises(NoSuchPlog, match=str(UNKNOWN)) as caught:
+        operations(plogs, UNKNOWN)[name]()
+    assert caught.value.plog_id == UNKNOWN
+    assert plogs.create(plog_id=UNKNOWN, size=10) == UNKNOWN
 
 
 # Append
@@ -523,7 +523,7 @@ def test_store_used_after_close_says_so(plogs: Plogs) -> None:
     """Not a bad file descriptor, and above all not a write into somebody else's file."""
     plog_id = plogs.create(size=100)
     plogs.close()
-    for call in (*operations(plogs, plog_id).values(), *operations(plogs, STRANGER).values()):
+    for call in (*operations(plogs, plog_id).values(), *operations(plogs, UNKNOWN).values()):
         with pytest.raises(StoreClosed, match="closed"):
             call()
     with pytest.raises(StoreClosed):

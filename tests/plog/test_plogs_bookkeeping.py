@@ -184,7 +184,7 @@ def test_plogs_that_cannot_be_forgotten_yet_are_not_tried_by_every_call(monkeypa
     plogs.close()
 
 
-def test_appends_that_nobody_waits_for_do_not_keep_all_other_files_open() -> None:
+def test_appends_without_a_waiting_caller_do_not_keep_all_other_files_open() -> None:
     """Files with an append under way stay open; those behind them in the line must be closed all the same."""
     with small_plogs(MemoryDisk()) as plogs:
         for _ in range(8):

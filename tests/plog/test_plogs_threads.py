@@ -534,7 +534,7 @@ def interrupted_appends(monkeypatch: pytest.MonkeyPatch, step: int) -> bool:
 
 
 @pytest.mark.usefixtures("hasty_switches")
-def test_interrupt_at_any_step_leaves_nobody_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_interrupt_at_any_step_leaves_no_thread_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
     """What a debugger or a real-time signal raises is not held back; it may hit who leads, or who is about to."""
     struck = [step for step in range(1, 60) if interrupted_appends(monkeypatch, step)]
     assert len(struck) > 20, struck

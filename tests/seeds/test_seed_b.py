@@ -189,7 +189,7 @@ def test_a_noted_time_is_seen_by_readers_and_one_that_goes_back_is_not(timed: Ti
     assert timed.store.watermark(STREAM) == timed.store.watermarks(STREAM)[-1]
 
 
-def test_nobody_has_to_note_time_and_then_there_is_none(timed: Timed) -> None:
+def test_writers_need_not_note_time_and_then_there_is_none(timed: Timed) -> None:
     """Readers get None, whatever was written."""
     with timed.store.writer(STREAM, "w") as writer:
         write(writer, b"event")

@@ -59,7 +59,7 @@ def assert_serves(server: Server) -> None:
         pytest.param(HTTP2_PREFACE + os.urandom(4096), id="noise behind a good beginning"),
     ],
 )
-def test_garbage_harms_nobody_else(server: Server, garbage: bytes) -> None:
+def test_garbage_does_not_harm_other_clients(server: Server, garbage: bytes) -> None:
     """The client that sends it is disconnected, or waited for, and costs a connection."""
     with socket.create_connection(("127.0.0.1", server.port), timeout=5) as one:
         with suppress(OSError):
@@ -78,7 +78,7 @@ def test_a_call_without_a_descriptor_is_refused(server: Server, caplog: pytest.L
     assert_serves(server)
 
 
-def test_very_many_idle_connections_keep_nobody_out(server: Server) -> None:
+def test_very_many_idle_connections_do_not_keep_clients_out(server: Server) -> None:
     """Each is a file of the process, and no more."""
     count = min(2000, resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 4)
     with ExitStack() as idle:
@@ -88,7 +88,7 @@ def test_very_many_idle_connections_keep_nobody_out(server: Server) -> None:
     assert_serves(server)
 
 
-def test_a_client_that_stops_reading_holds_nobody_up(server: Server) -> None:
+def test_a_client_that_stops_reading_does_not_hold_up_others(server: Server) -> None:
     """What it asked for waits where it is, in the files."""
     with flight.connect(f"grpc://127.0.0.1:{server.port}") as lazy:
         readers = [lazy.do_get(flight.Ticket(b'{"stream": "plant/readings"}')) for _ in range(5)]

@@ -51,7 +51,7 @@ def test_who_reads_much_is_forgiven_its_window_updates() -> None:
     assert (connection.kept, connection.last) == (0, 5)
 
 
-def test_reading_answers_makes_nobody_known() -> None:
+def test_reading_answers_does_not_make_a_client_known() -> None:
     """Refusals are answers, too."""
     connection = unauthenticated("a")
     connection.note(ByteCounts(received=100, acked=1_000_000), 0, 0, 5)

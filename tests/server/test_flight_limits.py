@@ -107,7 +107,7 @@ def test_a_message_without_end_is_broken_off(folder: Path) -> None:
             assert store.streams() == []
 
 
-def test_a_client_that_sends_what_nobody_reads_is_hung_up_on(folder: Path) -> None:
+def test_a_client_that_sends_where_the_server_does_not_read_is_disconnected(folder: Path) -> None:
     """A channel is for listening, and nobody reads what is sent there: of many of them gRPC would keep gigabytes."""
     batch = pa.record_batch({"event": pa.array([bytes(MIB)])})
     with server_apart(folder, **SMALL) as (port, pid), flight.connect(f"grpc://127.0.0.1:{port}") as client:

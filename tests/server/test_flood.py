@@ -74,7 +74,7 @@ class Flood:
             yield "Basic " + base64.b64encode(said.encode()).decode()
 
 
-def test_a_flood_of_wrong_passwords_holds_up_nobody(folder: Path) -> None:
+def test_a_flood_of_wrong_passwords_does_not_hold_up_other_clients(folder: Path) -> None:
     """Users that are remembered, or have a token, go on at once; one that comes anew waits for those before it."""
     token = Users.open(folder / USERS_FILE).token("bert", 600)
     with server_apart(folder) as (port, pid):

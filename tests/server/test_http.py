@@ -209,17 +209,17 @@ def test_handshake_of_tls_has_to_come_in_time(serve: Callable[..., HttpServer], 
             connection.request("GET", "/healthz")
             assert connection.getresponse().read()
             assert connection.sock is not None
-            with connect(server) as guest:
-                assert not received(guest), "which takes as long as a handshake may take"
+            with connect(server) as client:
+                assert not received(client), "which takes as long as a handshake may take"
 
 
-def test_handshakes_of_tls_keep_nobody_out(serve: Callable[..., HttpServer], tmp_path: Path) -> None:
+def test_unfinished_tls_handshakes_do_not_keep_clients_out(serve: Callable[..., HttpServer], tmp_path: Path) -> None:
     """Those that were begun first go when there are too many."""
     own = own_certificate(tmp_path, ["localhost"], clock=SystemClock())
     server = serve(certificate=own, max_connections=8)
     with ExitStack() as stack:
-        guests = [stack.enter_context(connect(server)) for _ in range(20)]
-        assert not received(guests[0])
+        clients = [stack.enter_context(connect(server)) for _ in range(20)]
+        assert not received(clients[0])
 
 
 def test_port_in_use_is_told(serve: Callable[..., HttpServer]) -> None:
@@ -229,7 +229,7 @@ def test_port_in_use_is_told(serve: Callable[..., HttpServer]) -> None:
         serve(http_port=port)
 
 
-def test_host_of_somebody_else_is_told() -> None:
+def test_host_of_another_server_is_told() -> None:
     """A name may not be known, an address not be ours."""
     for host in ("192.0.2.1", "no.such.host.invalid"):
         with pytest.raises(AddressUnusable, match=host):
@@ -252,13 +252,13 @@ def test_host_of_somebody_else_is_told() -> None:
         b"GET / HTTP/1.1\r\n" + b"x: y\r\n" * 50_000,
     ],
 )
-def test_garbage_disturbs_nobody(serve: Callable[..., HttpServer], garbage: bytes) -> None:
+def test_garbage_does_not_disturb_other_clients(serve: Callable[..., HttpServer], garbage: bytes) -> None:
     """It is answered with an error, or not at all."""
     server = serve(header_timeout_s=0.2)
-    with connect(server) as guest:
+    with connect(server) as client:
         try:
-            guest.sendall(garbage)
-            answer = guest.recv(100)
+            client.sendall(garbage)
+            answer = client.recv(100)
         except ConnectionError:
             answer = b""
         assert not answer or answer.split()[1][:1] == b"4"
@@ -268,40 +268,40 @@ def test_garbage_disturbs_nobody(serve: Callable[..., HttpServer], garbage: byte
 @pytest.mark.parametrize("begun", [b"", b"GET /healthz HT", b"GET /healthz HTTP/1.1\r\nHost: x\r\n"])
 def test_head_that_does_not_come_in_time_ends_the_connection(serve: Callable[..., HttpServer], begun: bytes) -> None:
     """Whether it was begun or not."""
-    with connect(serve(header_timeout_s=0.05)) as guest:
-        guest.sendall(begun)
-        assert not received(guest)
+    with connect(serve(header_timeout_s=0.05)) as client:
+        client.sendall(begun)
+        assert not received(client)
 
 
-def received(guest: socket.socket) -> bytes:
+def received(client: socket.socket) -> bytes:
     """What comes before the connection ends."""
     try:
-        return b"".join(iter(lambda: guest.recv(1000), b""))
+        return b"".join(iter(lambda: client.recv(1000), b""))
     except ConnectionResetError:
         return b""
 
 
 def test_head_that_comes_bit_by_bit_gets_no_more_time(serve: Callable[..., HttpServer]) -> None:
     """The time runs from the first byte, not from the last."""
-    with connect(serve(header_timeout_s=0.2)) as guest, suppress(ConnectionError):
-        guest.settimeout(0.01)
+    with connect(serve(header_timeout_s=0.2)) as client, suppress(ConnectionError):
+        client.settimeout(0.01)
         while True:
-            guest.sendall(b"G")
+            client.sendall(b"G")
             with suppress(TimeoutError):
-                assert not guest.recv(100)
+                assert not client.recv(100)
                 break
 
 
 def test_second_request_has_to_come_in_time_as_well(serve: Callable[..., HttpServer]) -> None:
     """A connection that was good once is not good for ever."""
-    with connect(serve(header_timeout_s=0.2)) as guest:
-        guest.sendall(b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n")
-        response = HTTPResponse(guest)
+    with connect(serve(header_timeout_s=0.2)) as client:
+        client.sendall(b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n")
+        response = HTTPResponse(client)
         response.begin()
         assert response.status == 200
         response.read()
-        guest.sendall(b"GET /he")
-        assert not received(guest)
+        client.sendall(b"GET /he")
+        assert not received(client)
 
 
 def test_connection_stays_for_the_next_request(serve: Callable[..., HttpServer]) -> None:
@@ -316,17 +316,17 @@ def test_connection_stays_for_the_next_request(serve: Callable[..., HttpServer])
                 assert not received(other), "which takes as long as a head may take"
 
 
-def test_silent_connections_keep_nobody_out(serve: Callable[..., HttpServer]) -> None:
+def test_silent_connections_do_not_keep_clients_out(serve: Callable[..., HttpServer]) -> None:
     """The one that was silent for longest goes when there are too many."""
     server = serve(max_connections=8)
     with ExitStack() as stack:
-        guests = [stack.enter_context(connect(server)) for _ in range(40)]
+        clients = [stack.enter_context(connect(server)) for _ in range(40)]
         assert get(server, "/healthz")[0] == 200
         assert server.connections() <= 8
-        assert not received(guests[0])
+        assert not received(clients[0])
 
 
-def test_connections_that_were_good_once_keep_nobody_out_either(serve: Callable[..., HttpServer]) -> None:
+def test_connections_that_were_good_once_do_not_keep_clients_out_either(serve: Callable[..., HttpServer]) -> None:
     """They are silent, too."""
     server = serve(max_connections=4)
     with ExitStack() as stack:
@@ -344,24 +344,24 @@ ENDLESS = b"POST /healthz HTTP/1.1\r\nHost: x\r\nContent-Length: 1000000\r\n\r\n
 
 def not_read(server: HttpServer) -> socket.socket:
     """Return a connection on which very much was asked for, and nothing is read."""
-    guest = connect(server)
-    guest.setblocking(False)
+    client = connect(server)
+    client.setblocking(False)
     with suppress(BlockingIOError):
         while True:
-            guest.send(b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n" * 50)
-    return guest
+            client.send(b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n" * 50)
+    return client
 
 
 def endless(server: HttpServer) -> socket.socket:
     """Return a connection with a request that has no end."""
-    guest = connect(server)
-    guest.sendall(ENDLESS)
-    assert guest.recv(12) == b"HTTP/1.1 405"
-    return guest
+    client = connect(server)
+    client.sendall(ENDLESS)
+    assert client.recv(12) == b"HTTP/1.1 405"
+    return client
 
 
 @pytest.mark.parametrize("kind", [endless, not_read])
-def test_requests_without_end_keep_nobody_out(
+def test_requests_without_end_do_not_keep_clients_out(
     serve: Callable[..., HttpServer], kind: Callable[[HttpServer], socket.socket]
 ) -> None:
     """Neither without their bodies, nor when nobody reads the answers: or anybody could hide how the server is."""
@@ -378,15 +378,15 @@ def test_request_has_to_come_to_its_end_in_time(
     serve: Callable[..., HttpServer], kind: Callable[[HttpServer], socket.socket]
 ) -> None:
     """However much is sent meanwhile."""
-    with kind(serve(idle_timeout_s=0.2)) as guest, pytest.raises(ConnectionError):
-        send_without_end(guest)
+    with kind(serve(idle_timeout_s=0.2)) as client, pytest.raises(ConnectionError):
+        send_without_end(client)
 
 
-def send_without_end(guest: socket.socket) -> None:
-    guest.settimeout(0.01)
+def send_without_end(client: socket.socket) -> None:
+    client.settimeout(0.01)
     while True:
         with suppress(TimeoutError):
-            guest.sendall(b"x")
+            client.sendall(b"x")
 
 
 def test_two_thousand_idle_sockets_are_nothing(serve: Callable[..., HttpServer]) -> None:
@@ -402,7 +402,7 @@ def test_two_thousand_idle_sockets_are_nothing(serve: Callable[..., HttpServer])
 def test_shutdown_ends_who_only_sits_there(serve: Callable[..., HttpServer]) -> None:
     """No client can keep the server from ending."""
     server = serve()
-    with connect(server) as guest:
+    with connect(server) as client:
         assert get(server, "/healthz")[0] == 200
         server.shutdown()
-        assert not received(guest)
+        assert not received(client)

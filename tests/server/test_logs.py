@@ -35,7 +35,7 @@ def test_plain_line_has_everything() -> None:
 
 
 @pytest.mark.parametrize("form", ["plain", "json"])
-def test_nobody_can_forge_a_line(form: str) -> None:
+def test_a_client_cannot_forge_a_line(form: str) -> None:
     """A user's name may hold a line end, and what looks like a line of ours behind it."""
     file = io.StringIO()
     with logging_to(file, "json" if form == "json" else "plain", LINES_MAX):

@@ -110,7 +110,7 @@ def test_a_store_that_was_opened_to_others_stays_so(tmp_path: Path) -> None:
     assert modes(folder)["plogs/LOCK"] == 0o600
 
 
-def test_nobody_keeps_users_from_being_changed_by_holding_the_folder(tmp_path: Path) -> None:
+def test_a_process_that_locks_the_folder_does_not_keep_users_from_being_changed(tmp_path: Path) -> None:
     """A folder can be locked by everybody who may list it; our lock is a file that is ours."""
     folder = tmp_path / "data"
     folder.mkdir(mode=0o755)

@@ -233,7 +233,7 @@ def test_what_another_has_read_meanwhile_is_not_read_again(
 
 
 @pytest.mark.parametrize("place", [0, 57, 1 << 40], ids=["behind", "inside", "beyond"])
-def test_a_place_where_nobody_can_be_is_not_believed(
+def test_a_position_where_no_reader_can_be_is_not_believed(
     world: World, both: tuple[RemoteReader, RemoteReader], place: int
 ) -> None:
     """The places of a group are cuts of its streams, whatever a client sends."""

@@ -320,7 +320,7 @@ def test_lists_tell_only_of_what_may_be_read(guarded: tuple[Server, Users], role
         assert store.reader_groups() == (["own"] if readable else [])
 
 
-def test_blocks_are_sent_to_nobody_who_may_not_read_them(guarded: tuple[Server, Users]) -> None:
+def test_blocks_are_not_sent_to_users_who_may_not_read_them(guarded: tuple[Server, Users]) -> None:
     """Nor appended by who may not write."""
     server, users = guarded
     with as_user(server, "admin") as store:

@@ -65,7 +65,7 @@ def test_a_client_is_asked_once_before_it_is_given_up(session: Session, clock: M
     assert session.is_silent()
 
 
-def test_a_clock_that_is_set_ends_nobody_and_keeps_nobody(session: Session, clock: ManualClock) -> None:
+def test_a_clock_that_is_set_neither_ends_nor_keeps_a_session(session: Session, clock: ManualClock) -> None:
     """Machines are set right by hours when they find out what time it is."""
     clock.set_forward(3600)
     assert not session.is_silent()

@@ -95,7 +95,7 @@ def test_another_authority_signs_anew(tmp_path: Path, own: Certificate) -> None:
     shake_hands(again, "localhost")
 
 
-def test_nobody_else_reads_our_key(own: Certificate) -> None:
+def test_other_users_cannot_read_the_key(own: Certificate) -> None:
     """A process that has it can pretend to be the server."""
     assert own.key_path.stat().st_mode & 0o777 == 0o600
     assert own.cert_path.stat().st_mode & 0o777 == 0o644

@@ -172,7 +172,7 @@ def test_a_user_who_makes_up_ids_pushes_out_its_own(folder: Path, monkeypatch: p
         theirs.writer(STREAM, "boiler")
 
 
-def test_an_id_that_is_no_name_belongs_to_nobody(server: Server) -> None:
+def test_an_id_that_is_no_name_has_no_owner(server: Server) -> None:
     """What cannot be opened is not recorded either."""
     with as_user(server, "anna") as store:
         uid = store.connection.call(transactions.OpenTransactions(STREAM, None))

@@ -195,7 +195,7 @@ def test_stale_bytes_may_be_those_of_a_replaced_file() -> None:
     assert b"replaced" in found(disk)
 
 
-def test_hole_that_nobody_wrote_reads_zeros() -> None:
+def test_hole_that_was_never_written_reads_zeros() -> None:
     """Only blocks that were asked for can be stale; a hole has no block."""
     disk = disk_with(f=b"")
     disk.open("f").pwritev([b"n"], 3)

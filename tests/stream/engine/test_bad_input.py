@@ -1,4 +1,4 @@
-"""Bad input: every door refuses what it cannot take, before anything is changed, and says which argument it was."""
+"""Bad input: every call refuses what it cannot take, before anything is changed, and says which argument it was."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ CUTS_OF_NONE = [
 ]  # no cuts are as good as None, an int is a time
 
 
-class Doors:
+class Opened:
     """A store with a stream, a writer, a group and a reader, to be spoken to wrongly."""
 
     def __init__(self, store: Engine) -> None:
@@ -77,7 +77,7 @@ class Doors:
         return store.streams(), groups, group.readers(), group.checkpoints, consumers, self.writer.last_number
 
 
-DOORS: list[tuple[str, Callable[[Doors, Any], object], str, Sequence[object]]] = [
+CALLS: list[tuple[str, Callable[[Opened, Any], object], str, Sequence[object]]] = [
     ("create_stream name", lambda d, bad: d.store.create_stream(bad), "stream name", NO_NAMES),
     ("create_stream segments", lambda d, bad: d.store.create_stream("a/b", bad), "segments", [*NO_COUNTS, 10_001]),
     ("create_stream config", lambda d, bad: d.store.create_stream("a/b", config=bad), "config", NO_OBJECTS),
@@ -221,17 +221,17 @@ DOORS: list[tuple[str, Callable[[Doors, Any], object], str, Sequence[object]]] =
 ]
 
 
-@pytest.mark.parametrize(("door", "argument", "bads"), [row[1:] for row in DOORS], ids=[row[0] for row in DOORS])
+@pytest.mark.parametrize(("call", "argument", "bads"), [row[1:] for row in CALLS], ids=[row[0] for row in CALLS])
 def test_bad_input_is_refused_by_name_and_changes_nothing(
-    store: Engine, door: Callable[[Doors, Any], object], argument: str, bads: Sequence[object]
+    store: Engine, call: Callable[[Opened, Any], object], argument: str, bads: Sequence[object]
 ) -> None:
     """The caller sees which argument it was; an error from deep inside would be about our code, not theirs."""
-    doors = Doors(store)
-    before = doors.state()
+    opened = Opened(store)
+    before = opened.state()
     for bad in bads:
         with pytest.raises(BadArgument, match=argument) as caught:
-            door(doors, bad)
+            call(opened, bad)
         assert len(str(caught.value)) < 1000
-    assert doors.state() == before
-    assert doors.writer.write_event(b"goes on", number=1).result(30.0) is not None
-    assert [doors.reader.read_next_event(30.0).event for _ in range(2)] == [b"event", b"goes on"]
+    assert opened.state() == before
+    assert opened.writer.write_event(b"goes on", number=1).result(30.0) is not None
+    assert [opened.reader.read_next_event(30.0).event for _ in range(2)] == [b"event", b"goes on"]

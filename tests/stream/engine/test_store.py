@@ -93,7 +93,7 @@ def test_a_bad_number_of_segments_is_refused(store: Engine, segments: int) -> No
         store.create_stream(STREAM, segments=segments)
 
 
-def test_segments_come_from_the_scaling_if_nobody_says_how_many(store: Engine) -> None:
+def test_segments_come_from_the_scaling_if_their_number_is_not_given(store: Engine) -> None:
     """Saying it twice, and differently, is a mistake."""
     fixed = StreamConfig(scaling=Fixed(3))
     assert len(store.create_stream("a/fixed", config=fixed).segments) == 3
@@ -129,7 +129,7 @@ def test_a_bad_configuration_is_refused(make: object) -> None:
 
 
 def test_an_unknown_stream_is_told_by_name(store: Engine) -> None:
-    """Every door says the same."""
+    """Every call says the same."""
     cut = StreamCut.parse("no/such:0@0")
     for call in (
         lambda: store.stream("no/such"),
@@ -359,7 +359,7 @@ def test_a_cut_that_is_not_the_streams_is_refused(store: Engine) -> None:
 
 
 def test_truncating_frees_plogs_and_is_not_undone(store: Engine) -> None:
-    """What lies before the head is gone for every door, and says so."""
+    """What lies before the head is gone for every call, and says so."""
     store.create_stream(STREAM)
     with store.writer(STREAM) as writer:
         pointers = [writer.write_event(bytes(3000)).result() for _ in range(60)]
@@ -435,7 +435,7 @@ def test_a_folder_has_one_owner(folder: Path) -> None:
 
 
 def test_a_closed_store_is_closed(store: Engine) -> None:
-    """Every door says so, and closing again is harmless."""
+    """Every call says so, and closing again is harmless."""
     store.create_stream(STREAM)
     writer = store.writer(STREAM)
     store.close()

@@ -126,7 +126,7 @@ def test_the_name_of_a_reader_whose_client_is_gone_is_free_at_once(wire: Served)
     other.reader_group("g").reader("r").close()
 
 
-def test_a_checkpoint_that_nobody_waits_for_any_more_is_dropped(wire: Served, pool: ThreadPoolExecutor) -> None:
+def test_a_checkpoint_whose_caller_is_gone_is_dropped(wire: Served, pool: ThreadPoolExecutor) -> None:
     """Otherwise there could never be another one."""
     client = wire.connect()
     group = client.create_reader_group("g", [STREAM])
@@ -440,7 +440,7 @@ def test_a_slow_reader_is_not_silent_because_it_says_that_it_is_there(wire: Serv
             slow.read_next_event(timeout=0)
 
 
-def test_segments_that_nobody_reads_any_more_are_not_told_of(wire: Served) -> None:
+def test_segments_without_readers_are_not_watched_any_more(wire: Served) -> None:
     """A client that reads for years does not hear of every segment there ever was."""
     client = wire.connect()
     reader = client.create_reader_group("g", [STREAM]).reader("r")

@@ -32,9 +32,9 @@ READS: Final[dict[str, Callable[[Reader], object]]] = {
 
 
 @contextmanager
-def stores(folder: Path, door: str) -> Iterator[tuple[Engine, Engine]]:
+def stores(folder: Path, process: str) -> Iterator[tuple[Engine, Engine]]:
     """A store in a folder as its owner has it, and as who reads does."""
-    with open_store(folder) as owner, nullcontext(owner) if door == "owner" else over_the_wire(owner) as store:
+    with open_store(folder) as owner, nullcontext(owner) if process == "owner" else over_the_wire(owner) as store:
         yield owner, store
 
 
@@ -46,13 +46,13 @@ def wait_until(condition: Callable[[], bool]) -> None:
         time.sleep(0.01)
 
 
-@pytest.mark.parametrize("door", ["owner", "client"])
+@pytest.mark.parametrize("process", ["owner", "client"])
 @pytest.mark.parametrize("way", READS)
-def test_positions_become_durable_while_nobody_calls_the_reader_and_nothing_else_is_written(
-    folder: Path, way: str, door: str
+def test_positions_become_durable_while_the_reader_is_not_called_and_nothing_else_is_written(
+    folder: Path, way: str, process: str
 ) -> None:
     """When the process is killed, the events before the one that it works on are not read again."""
-    with stores(folder, door) as (owner, store):
+    with stores(folder, process) as (owner, store):
         group = new_group(store)
         put(owner, b"a", b"b", b"c", b"d")
         reader = group.reader("r")
@@ -66,14 +66,14 @@ def test_positions_become_durable_while_nobody_calls_the_reader_and_nothing_else
                 assert rest(other) == [b"c", b"d"]
 
 
-@pytest.mark.parametrize("door", ["owner", "client"])
+@pytest.mark.parametrize("process", ["owner", "client"])
 @pytest.mark.parametrize("way", READS)
 def test_what_a_reader_commits_is_durable_at_once_with_what_it_returned_last(
-    folder: Path, way: str, door: str, monkeypatch: pytest.MonkeyPatch
+    folder: Path, way: str, process: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A program that has processed an event commits it, and does not get it again, however the process ends."""
     monkeypatch.setattr(_groups, "POSITIONS_EVERY_S", 3600.0)
-    with stores(folder, door) as (owner, store):
+    with stores(folder, process) as (owner, store):
         group = new_group(store)
         put(owner, b"a", b"b", b"c", b"d")
         reader = group.reader("r")

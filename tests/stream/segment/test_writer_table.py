@@ -68,7 +68,7 @@ def unpacked(data: bytes) -> WriterTable:
 
 
 def test_a_writer_is_named_by_a_hash_that_never_changes() -> None:
-    """It stands in every block; another one would make every writer a stranger."""
+    """It stands in every block; another one would make every writer unknown."""
     assert writer_hash("w1").hex() == "87e637370b4957ecd43efe7fd11db6c0"
     assert len(writer_hash("x" * 255)) == len(NO_WRITER)
 
@@ -251,7 +251,7 @@ def merged_quarters(*blocks: StreamBlockHeader, owners: dict[bytes, str], flood:
 
 
 @pytest.mark.parametrize("arrived", [4, 3])
-def test_a_user_who_makes_up_ids_pushes_nobody_out_of_a_merge(arrived: int) -> None:
+def test_a_user_who_makes_up_ids_pushes_no_other_writer_out_of_a_merge(arrived: int) -> None:
     """Each id had an entry per segment: 4,400 of them pushed out others, whose events were then stored twice."""
     flush = [block(W1, 10 - quarter, whole=10, floor=4, parts=4) for quarter in range(arrived)]
     missing = [block(W1, 4, whole=4, floor=4, parts=1)] * (4 - arrived)
@@ -312,7 +312,7 @@ def test_a_part_of_several_blocks_counts_with_its_last() -> None:
     assert durable_number(W1, [table]) == 10
 
 
-def test_a_writer_that_nobody_knows_has_no_durable_number() -> None:
+def test_an_unknown_writer_has_no_durable_number() -> None:
     """It begins from the beginning."""
     assert durable_number(W1, []) == durable_number(W1, [table_of(block(W2, 9))]) == 0
 

@@ -117,7 +117,7 @@ def test_one_writer_that_says_nothing_new_holds_up_all_others(time: int) -> None
     assert judged({"a": mark(11), "slow": mark(time)}) == (set(), set())
 
 
-def test_a_writer_that_was_shut_down_holds_up_nobody() -> None:
+def test_a_writer_that_was_shut_down_does_not_hold_up_time() -> None:
     """It writes no more, so there is nothing to wait for."""
     assert judged({"a": mark(11), "gone": mark(10, is_open=False)}) == ({"gone"}, {"a"})
 
@@ -217,7 +217,7 @@ def test_the_bound_of_cuts_is_their_highest_at_every_point_of_the_key_space(hist
     history.state.check_cut(as_cut(bound))
 
 
-def test_what_nobody_named_is_completed_by_the_latest_epoch_there_is() -> None:
+def test_key_ranges_without_a_position_are_completed_by_the_latest_epoch_there_is() -> None:
     """Half a writer's position is in a successor: then all that came before the other half was passed as well."""
     history = new_history()
     history.scale([0], HALVES)
@@ -225,7 +225,7 @@ def test_what_nobody_named_is_completed_by_the_latest_epoch_there_is() -> None:
     assert bound_of(history.state, [mark(1, {1: 5}), mark(1, {0: 3})], None) == {1: 5, 2: 0}
 
 
-def test_what_nobody_named_is_completed_by_the_last_watermark_first() -> None:
+def test_key_ranges_without_a_position_are_completed_by_the_last_watermark_first() -> None:
     """It is further than the beginning of the segment."""
     history = new_history(2)
     assert bound_of(history.state, [mark(1, {0: 5})], {0: 1, 1: 7}) == {0: 5, 1: 7}

@@ -199,7 +199,7 @@ def test_truncating_changes_no_time_of_what_is_left(history: History, data: Data
 # Windows
 
 
-def test_there_is_no_window_where_nobody_gave_time() -> None:
+def test_there_is_no_window_where_no_writer_noted_time() -> None:
     """None, so that it cannot be taken for a time."""
     state = new_history().state
     with mark_log() as log:

@@ -128,7 +128,7 @@ def test_a_position_in_what_was_truncated_away_is_no_mistake(timed: Timed) -> No
     assert store.watermarks(STREAM) == [Watermark(10, 10, store.head(STREAM))]
 
 
-def test_a_mark_that_nobody_could_give_is_an_error(store: Engine) -> None:
+def test_a_mark_that_no_writer_could_give_is_an_error(store: Engine) -> None:
     """Not one of a status, because no writer would send it."""
     for time in BAD_TIMES:
         with pytest.raises(BadArgument, match="time"):
@@ -1242,7 +1242,7 @@ def test_a_writer_that_writes_is_not_silent(timed: Timed, act: Callable[[Timed],
     assert timed.lowers() == [10, 11, 24]
 
 
-def test_a_clock_that_is_set_forward_makes_nobody_silent(timed: Timed) -> None:
+def test_a_clock_that_is_set_forward_does_not_make_a_writer_silent(timed: Timed) -> None:
     """No time has passed: who was heard a moment ago is waited for."""
     writer = timed.begin(10)
     note(timed.store.writer(STREAM, "v"), 11)

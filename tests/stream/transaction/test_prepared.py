@@ -241,9 +241,7 @@ def test_a_transaction_without_events_may_be_prepared(store: Engine) -> None:
     assert alone.status == "committed"
 
 
-def test_a_prepared_transaction_that_nobody_ends_is_aborted_when_its_lease_is_over(
-    store: Engine, clock: ManualClock
-) -> None:
+def test_a_prepared_transaction_is_aborted_when_its_lease_is_over(store: Engine, clock: ManualClock) -> None:
     """The lease begins with the preparation, for the last time: what drivers that are gone have left goes by itself."""
     store.create_stream(STREAM)
     writer = query(store)
@@ -812,7 +810,7 @@ def test_a_commit_that_the_disk_interrupts_is_on_record_with_its_number(cpo: Cpo
         assert not transaction_logs(manager)
 
 
-def test_a_transaction_of_which_nobody_knows_whether_it_is_prepared_keeps_its_logs(
+def test_a_transaction_that_may_be_prepared_keeps_its_logs(
     disk: MemoryDisk, cpo: Cpo, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The record may be durable although the disk said otherwise; then whoever opens the store finds all of it."""

@@ -467,7 +467,7 @@ def test_events_that_were_aborted_leave_nothing_behind(disk: MemoryDisk, cpo: Cp
 @pytest.mark.usefixtures("small")
 @pytest.mark.parametrize("is_swept", [True, False])
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_transaction_that_nobody_pings_is_aborted(
+def test_a_transaction_without_pings_is_aborted(
     clock: ManualClock, disk: MemoryDisk, cpo: Cpo, kind: str, is_swept: bool
 ) -> None:
     """Its writer may have died; and one that comes too late is refused, whether maintenance has run or not."""

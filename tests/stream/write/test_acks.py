@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 SECONDS_MAX = 30.0
 
 
-def test_a_callback_that_fails_harms_nobody_else(store: Engine, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_callback_that_fails_does_not_harm_others(store: Engine, caplog: pytest.LogCaptureFixture) -> None:
     """It is logged; the thread that sends off what nobody waits for goes on, for all writers."""
     store.create_stream(STREAM)
     done = threading.Event()

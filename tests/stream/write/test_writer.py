@@ -58,7 +58,7 @@ def test_an_acknowledgement_gives_the_place_of_its_event(store: Engine) -> None:
         assert store.fetch_event(pointer) == f"event {number}".encode()
 
 
-def test_nothing_is_acknowledged_before_somebody_sends_it_off_and_then_all_of_it(store: Engine) -> None:
+def test_nothing_is_acknowledged_before_a_flush_and_then_all_of_it(store: Engine) -> None:
     """TransactionBuffer for one event sends off all that were written before it, so one sync serves them all."""
     store.create_stream(STREAM)
     with store.writer(STREAM) as writer:
@@ -67,7 +67,7 @@ def test_nothing_is_acknowledged_before_somebody_sends_it_off_and_then_all_of_it
         assert first.done()
 
 
-def test_the_pump_sends_off_what_nobody_waits_for(store: Engine) -> None:
+def test_the_pump_flushes_events_without_a_waiting_caller(store: Engine) -> None:
     """An event that was written is on its way, though the writer neither waits nor flushes."""
     store.create_stream(STREAM)
     done = threading.Event()
