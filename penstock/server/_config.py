@@ -83,6 +83,12 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     max_segments: Annotated[Count, Meta(description="The maximum number of segments of all streams.")] = 100_000
     max_groups: Annotated[Count, Meta(description="The maximum number of reader groups.")] = 10_000
     max_consumers: Annotated[Count, Meta(description="The maximum number of registered consumers.")] = 10_000
+    max_password_checks: Annotated[
+        int, Meta(ge=1, le=1_000, description="The maximum number of passwords checked at once, each with 64 MiB.")
+    ] = 2
+    max_waiting_logins: Annotated[
+        Count, Meta(description="The maximum number of logins that wait for the check; each has a thread.")
+    ] = 256
     max_log_lines: Annotated[Count, Meta(description="The maximum number of log lines of one kind in a minute.")] = 120
     log_format: Annotated[Literal["plain", "json"], Meta(description="The format of log lines.")] = "plain"
 

@@ -32,14 +32,22 @@ _logger: Final = logging.getLogger("penstock.server")
 class Logins:
     """Logs users in, by the header that they send and the connection on which they send it.
 
-    Failed logins are logged, counted and slowed down; see ``_login_queue``. ``sleep`` waits for so many seconds.
+    ``checks`` passwords are checked at once, and ``waiting`` logins wait. Failed logins are logged, counted and slowed
+    down; see ``_login_queue``. A wrong token slows nothing down: it takes no time to check, nobody can guess one, and a
+    program that has an old one may be an honest one. ``sleep`` waits for so many seconds.
     """
 
     def __init__(
-        self, users: Users, *, clock: Clock | None = None, sleep: Callable[[float], object] = time.sleep
+        self,
+        users: Users,
+        *,
+        checks: int = 2,
+        waiting: int = 256,
+        clock: Clock | None = None,
+        sleep: Callable[[float], object] = time.sleep,
     ) -> None:
         self._users, self._sleep = users, sleep
-        self._queue = LoginQueue()
+        self._queue = LoginQueue(checks=checks, waiting=waiting)
         self._failures = Failures(clock or SystemClock())
         self._damage: str | None = None  # of the file of users, which was logged
         self.refused = 0  # logins that were not checked, because too many waited
@@ -102,8 +110,10 @@ class Logins:
         return login
 
     def _note_failure(self, name: str | None, origin: Origin, error: NotAuthenticated) -> float:
-        self._queue.note_failed(origin.peer)
-        delay_s, count = self._failures.note(origin.network)
+        is_token = name is None
+        if not is_token:
+            self._queue.note_failed(origin.peer)
+        delay_s, count = self._failures.note(origin.network, slows=not is_token)
         if count:
             user = "(token)" if name is None else name if self._users.has(name) else "(unknown)"  # it may be a password
             said = {"address": origin.network, "user": user, "failures": count, "reason": str(error)}

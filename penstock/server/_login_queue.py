@@ -1,6 +1,6 @@
 """The order in which passwords are checked, and what it costs an address to send wrong ones.
 
-A check takes 64 MiB and a tenth of a second, so two run at a time, for all clients. The others wait, and addresses take
+A check takes 64 MiB and a tenth of a second, so few run at a time, for all clients. The others wait, and addresses take
 turns: an address from which a flood comes delays another by a check or two. Of one address, connections on which no
 login has failed take turns with those on which one has; and a user that has logged in from there before has a turn of
 its own. Of those that wait for the same turns, the newest and the oldest alternate: a user that comes behind many
@@ -31,9 +31,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Failures", "LoginQueue", "Origin"]
 
-CHECKS_AT_ONCE: Final = 2
-WAITING_MAX: Final = 256
-WAITING_OF_NETWORK_MAX: Final = 64
+SHARE_OF_NETWORK: Final = 0.25  # of those that may wait
 WAITING_OF_KNOWN_MAX: Final = 4  # of a user that has logged in from its network before
 REMEMBERED_MAX: Final = 10_000  # networks with failures, connections with failures, users with their networks
 FAILURES_FREE: Final = 5  # a user may mistype
@@ -69,11 +67,12 @@ class _Lane:
 
 
 class LoginQueue:
-    """The logins that are checked, and those that wait; see the module."""
+    """The logins that are checked, and those that wait, so many at once; see the module."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, checks: int, waiting: int) -> None:
         self._lock = threading.Lock()
-        self._free = CHECKS_AT_ONCE
+        self._free = checks
+        self._waiting_max, self._waiting_of_network_max = waiting, max(1, int(waiting * SHARE_OF_NETWORK))
         self._turns: list[tuple[int, int, _Lane]] = []  # a heap: for each login that waits a turn of its lane
         self._arrivals = count()
         self._lanes: dict[_Key, _Lane] = {}
@@ -122,7 +121,7 @@ class LoginQueue:
         known, fresh, failed = ("known", network, name), ("fresh", network), ("failed", network)
         if self.is_known(network, name) and self._places_of(known) < WAITING_OF_KNOWN_MAX:
             return known
-        if self._places_of(fresh, failed) >= WAITING_OF_NETWORK_MAX or self._places >= WAITING_MAX:
+        if self._places_of(fresh, failed) >= self._waiting_of_network_max or self._places >= self._waiting_max:
             raise LoginsBusy
         return failed if peer in self._failed else fresh
 
@@ -180,12 +179,15 @@ class Failures:
         self._lines, self._lines_since = 0, clock.elapsed()
         self.total = 0
 
-    def note(self, network: str) -> tuple[float, int]:
-        """Count a failed login; return how long to wait with the answer, and how many to log now, if any."""
+    def note(self, network: str, *, slows: bool = True) -> tuple[float, int]:
+        """Count a failed login; return how long to wait with the answer, and how many to log now, if any.
+
+        One that does not slow its network down is logged and counted with the others.
+        """
         with self._lock:
             self.total += 1
             now, before = self._clock.elapsed(), self._failed.pop(network, _Failed(0.0, 0.0, float("-inf"), 0))
-            number = self._left(before, now) + 1
+            number = self._left(before, now) + slows
             is_logged = now - before.logged_at >= LINES_EVERY_S and self._may_log(now)
             unlogged = before.unlogged + 1
             logged_at = now if is_logged else before.logged_at

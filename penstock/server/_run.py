@@ -179,4 +179,4 @@ def _logins(config: Config, folder: Path) -> Logins | None:
     users = Users.open(folder / USERS_FILE)
     if not list(users):
         _logger.warning("there are no users yet, so every call is refused: add one with penstock user add")
-    return Logins(users)
+    return Logins(users, checks=config.max_password_checks, waiting=config.max_waiting_logins)

@@ -71,7 +71,9 @@ def test_every_setting_can_be_given_everywhere() -> None:
         "max_segments": 19,
         "max_groups": 20,
         "max_consumers": 21,
-        "max_log_lines": 22,
+        "max_password_checks": 22,
+        "max_waiting_logins": 23,
+        "max_log_lines": 24,
         "log_format": "json",
     }
     assert list(given) == list(Config.__struct_fields__)

@@ -14,7 +14,8 @@ from pyarrow import flight
 
 import penstock
 from penstock.client._address import _Identification
-from penstock.server._login_queue import FAILURES_FREE, WAITING_OF_NETWORK_MAX
+from penstock.server import Config
+from penstock.server._login_queue import FAILURES_FREE, SHARE_OF_NETWORK
 from penstock.server._users import USERS_FILE, Users
 from tests.local.owners import wait_until
 from tests.server.apart import server_apart, threads_of
@@ -88,7 +89,7 @@ def test_a_flood_of_wrong_passwords_does_not_hold_up_other_clients(folder: Path)
                         writer.write_event(b"%d" % number).result()
                 with penstock.connect(address, token=token) as bert:
                     assert sum(map(len, bert.read(STREAM))) == 50
-                assert threads_of(pid) - quiet < FLOODERS + WAITING_OF_NETWORK_MAX
+                assert threads_of(pid) - quiet < FLOODERS + SHARE_OF_NETWORK * Config().max_waiting_logins
                 before = flood.answers.total()
                 with penstock.connect(address, user="bert", password="right") as bert:
                     assert [info.name for info in bert.streams()] == [STREAM]

@@ -15,11 +15,9 @@ from penstock.errors import LoginsBusy, NotAuthenticated, PenstockError, ServerB
 from penstock.server import _login_queue
 from penstock.server._login import Logins, network_of
 from penstock.server._login_queue import (
-    CHECKS_AT_ONCE,
     DELAY_MAX_S,
     FAILURES_FREE,
     FORGIVEN_EVERY_S,
-    WAITING_OF_NETWORK_MAX,
     Failures,
     LoginQueue,
     Origin,
@@ -187,6 +185,20 @@ def test_a_damaged_file_of_users_is_for_the_log_and_not_for_clients(
     assert principal().name == logins.check(header, HERE).name == "bert"
 
 
+@pytest.mark.parametrize("is_known", [True, False])
+def test_old_tokens_slow_nobody_down(logins: Logins, users: Users, waits: list[float], is_known: bool) -> None:
+    """A program with a token that has expired tries again and again, and others at its address did nothing wrong."""
+    token = users.token("anna", 1e-9)
+    if not is_known:
+        users.revoke_tokens("anna")
+    for _ in range(5 * FAILURES_FREE):
+        assert outcome(logins, f"Bearer {token}") == "NotAuthenticated"
+    assert logins.check(basic(b"bert:secret"), HERE).name == "bert", "no address is refused for it"
+    assert outcome(logins, WRONG) == "NotAuthenticated"
+    assert waits == []
+    assert logins.failed == 5 * FAILURES_FREE + 1, "they are counted, and logged"
+
+
 def test_a_missing_header_is_no_failed_login(logins: Logins) -> None:
     """A client that does not know yet that it needs one sends none."""
     assert outcome(logins, None) == "NotAuthenticated"
@@ -287,9 +299,8 @@ class Crowd:
 
 
 @pytest.fixture
-def queue(monkeypatch: pytest.MonkeyPatch) -> LoginQueue:
-    monkeypatch.setattr(_login_queue, "CHECKS_AT_ONCE", 1)
-    return LoginQueue()
+def queue() -> LoginQueue:
+    return LoginQueue(checks=1, waiting=100)
 
 
 def test_networks_take_turns(queue: LoginQueue) -> None:
@@ -325,10 +336,10 @@ def test_a_connection_on_which_no_login_has_failed_does_not_wait_for_those_on_wh
     crowd.end()
 
 
-def test_few_of_one_network_wait_and_others_do(queue: LoginQueue, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_few_of_one_network_wait_and_others_do(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each login that waits has a thread. Beyond so many they are refused unchecked."""
-    monkeypatch.setattr(_login_queue, "WAITING_OF_NETWORK_MAX", 8)
-    monkeypatch.setattr(_login_queue, "WAITING_MAX", 10)
+    monkeypatch.setattr(_login_queue, "SHARE_OF_NETWORK", 0.8)
+    queue = LoginQueue(checks=1, waiting=10)
     crowd = Crowd(queue)
     queue.note_failed("guessing")
     for peer in ["guessing", "fresh"] * 5:
@@ -347,7 +358,7 @@ def test_a_user_that_has_logged_in_from_a_network_has_a_turn_of_its_own_there(
     crowd = Crowd(queue)
     queue.note_known("here ", "bert")
     queue.note_known("here ", "anna")
-    for _ in range(WAITING_OF_NETWORK_MAX):
+    for _ in range(25):
         crowd.come("here ")
     crowd.come("here ", "anna")
     crowd.come("here ", "bert")
@@ -356,10 +367,12 @@ def test_a_user_that_has_logged_in_from_a_network_has_a_turn_of_its_own_there(
     crowd.end()
 
 
-def test_few_passwords_are_checked_at_once(logins: Logins, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each takes 64 MiB: a thousand wrong ones must not take all the memory there is."""
+@pytest.mark.parametrize("checks", [1, 4])
+def test_few_passwords_are_checked_at_once(users: Users, monkeypatch: pytest.MonkeyPatch, checks: int) -> None:
+    """Each takes 64 MiB: a thousand wrong ones must not take all the memory. A large machine may check more."""
+    logins = Logins(users, checks=checks, sleep=lambda _: None)
     under_way, most, lock = 0, 0, threading.Lock()
-    meeting = threading.Barrier(CHECKS_AT_ONCE)
+    meeting = threading.Barrier(checks)
 
     def verify(*_: object) -> bool:
         nonlocal under_way, most
@@ -378,13 +391,13 @@ def test_few_passwords_are_checked_at_once(logins: Logins, monkeypatch: pytest.M
         thread.start()
     for thread in threads:
         thread.join()
-    assert most == CHECKS_AT_ONCE
+    assert most == checks
 
 
 def test_a_login_that_is_refused_unchecked_is_counted(logins: Logins, monkeypatch: pytest.MonkeyPatch) -> None:
     """It is no failure, and the client tries again; one that is remembered is not refused."""
     assert outcome(logins, RIGHT) == "anna"
-    monkeypatch.setattr(_login_queue, "WAITING_MAX", 0)
+    monkeypatch.setattr(logins._queue, "_waiting_max", 0)
     assert outcome(logins, basic(b"bert:secret")) == "LoginsBusy"
     assert outcome(logins, RIGHT) == "anna"
     assert (logins.refused, logins.failed) == (1, 0)
