@@ -162,12 +162,14 @@ def serve_folder(store: Engine, location: str) -> FlightService:
 
 
 def _check_folder(address: str | os.PathLike[str]) -> None:
-    """Refuse a file, and a URL or the host and port of a server, which would become the name of a new folder."""
-    from penstock.errors import BadArgument, FolderUnusable  # noqa: PLC0415
+    """Refuse a file, and what is meant as another kind of address and would become the name of a new folder."""
+    from penstock.errors import BadArgument  # noqa: PLC0415
+    from penstock.ports import check_no_file  # noqa: PLC0415
 
+    if str(address) == ":memory:":
+        raise BadArgument("invalid address ':memory:': use 'memory:' for a store in memory, or name a folder")
     path = Path(address)
-    if path.is_file():
-        raise FolderUnusable(str(address), reason="it is a file")
+    check_no_file(path)
     if str(address).startswith("file:"):
         raise BadArgument(f"invalid address {str(address)!r}: use the path of a folder, or penstock://host:port")
     if re.fullmatch(r"[\w.-]+:\d{1,5}", str(address)) and not path.exists():

@@ -8,6 +8,7 @@ import pytest
 
 import penstock
 from penstock.errors import BadArgument, FolderUnusable
+from penstock.plog import open_plogs
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -83,6 +84,20 @@ def test_a_file_is_not_taken_for_a_folder(tmp_path: Path) -> None:
     file.touch()
     with pytest.raises(FolderUnusable, match="it is a file"):
         penstock.connect(file)
+    with pytest.raises(FolderUnusable, match="it is a file"):
+        open_plogs(f"file:{file}")
+    with pytest.raises(FolderUnusable, match=f"{file} is a file"):
+        penstock.connect(file / "data")
+
+
+def test_the_address_of_sqlite_for_memory_is_not_taken_for_a_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A test that means memory would write into the folder in which it runs."""
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(BadArgument, match="use 'memory:' for a store in memory"):
+        penstock.connect(":memory:")
+    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize("address", ["", "http://localhost"])

@@ -11,6 +11,7 @@ from penstock.cli._output import fail
 from penstock.cli._values import is_time, parse_append_time
 from penstock.errors import BadArgument
 from penstock.model import shown
+from penstock.ports import check_no_file
 
 if TYPE_CHECKING:
     from penstock import Store
@@ -31,6 +32,7 @@ StoreOption = Annotated[
 def existing_store(address: str) -> Store:
     """Open an existing store; a command that only reads does not create one."""
     if _is_folder(address) and not _has_store(address):
+        check_no_file(address)
         fail(f"no store in {address}: name one with --store, or create one with penstock stream create")
     return new_store(address)
 
@@ -88,5 +90,5 @@ def parse_place(store: Store, stream: str, option: str, text: str) -> StreamCut:
     try:
         return StreamCut.parse(text)
     except BadArgument:
-        wanted = "head, tail, a cut like plant/readings:0@64, or a time like 2026-11-15T12:00"
+        wanted = "head, tail, a cut like plant/readings:0@64, a time like 2026-11-15T12:00, or an age like 10m"
         raise BadArgument(f"invalid {option} {shown(text)}: use {wanted}") from None

@@ -34,7 +34,7 @@ def doctor(
     """Check Python, packages, Java, the disk, limits and the settings of a server; exit with 1 if a check fails."""
     from penstock.cli._checks import check_machine
 
-    checks = check_machine(_existing_folder(store))
+    checks = [*_check_store(store), *check_machine(_existing_folder(store))]
     if as_json:
         typer.echo(json.dumps([dataclasses.asdict(check) for check in checks], indent=2))
     else:
@@ -43,9 +43,29 @@ def doctor(
         raise typer.Exit(1)
 
 
+def _check_store(store: str) -> "list[Check]":
+    """Return what is wrong with the address: a file, or a store whose disk is not checked here."""
+    from penstock.cli._check import Check
+    from penstock.errors import FolderUnusable
+    from penstock.ports import check_no_file
+
+    if _is_elsewhere(store):
+        fix = "run penstock doctor on the machine of the server; here, the disk of this folder is checked"
+        return [Check(name="store", status="warn", found=f"{store} is not a folder", fix=fix)]
+    try:
+        check_no_file(store)
+    except FolderUnusable as error:
+        return [Check(name="store", status="fail", found=f"{store}: {error.reason}", fix="name a folder with --store")]
+    return []
+
+
+def _is_elsewhere(store: str) -> bool:
+    return "://" in store or store == "memory:"
+
+
 def _existing_folder(store: str) -> Path:
     """Return the folder in which the store is, or would be created; the current one if a server has the store."""
-    path = Path() if "://" in store or store == "memory:" else Path(store).absolute()
+    path = Path() if _is_elsewhere(store) else Path(store).absolute()
     return next(folder for folder in (path, *path.parents) if folder.is_dir())
 
 

@@ -6,7 +6,7 @@ interrupt the main thread.
 """
 
 from penstock.ports._clock import Clock, Random, SystemClock, SystemRandom
-from penstock.ports._disk import Bytes, Disk, File, OsDisk, OsFile, map_file, owner_name, write_all
+from penstock.ports._disk import Bytes, Disk, File, OsDisk, OsFile, check_no_file, map_file, owner_name, write_all
 from penstock.ports._interruption import interruptible, interruption_point, opened, uninterrupted
 from penstock.ports._sockets import copied_socket
 
@@ -20,6 +20,7 @@ __all__ = [
     "Random",
     "SystemClock",
     "SystemRandom",
+    "check_no_file",
     "copied_socket",
     "interruptible",
     "interruption_point",

@@ -22,7 +22,7 @@ from penstock.errors import FolderUnusable, StoreLocked
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-__all__ = ["Bytes", "Disk", "File", "OsDisk", "OsFile", "map_file", "owner_name", "write_all"]
+__all__ = ["Bytes", "Disk", "File", "OsDisk", "OsFile", "check_no_file", "map_file", "owner_name", "write_all"]
 
 _IOVECS_MAX: Final = 1024  # the most that one pwritev takes on Linux and macOS
 Bytes = bytes | memoryview
@@ -202,6 +202,14 @@ def owner_name() -> str:
     return f"process {os.getpid()} on {socket.gethostname()}"
 
 
+def check_no_file(folder: Path | str) -> None:
+    """Refuse a path at which there is a file, or below which a folder would be."""
+    path = Path(folder).absolute()
+    there = next((one for one in (path, *path.parents) if os.path.lexists(one)), path.root)
+    if not os.path.isdir(there):
+        raise FolderUnusable(str(folder), reason="it is a file" if there == path else f"{there} is a file")
+
+
 class OsDisk:
     """A folder of the operating system, created if there is none, closed to other users.
 
@@ -211,6 +219,7 @@ class OsDisk:
     def __init__(self, folder: Path | str) -> None:
         self._folder = Path(folder).absolute()
         try:
+            check_no_file(folder)
             _make_folder(self._folder)
             self._folder_fd = os.open(self._folder, os.O_RDONLY | os.O_DIRECTORY)
         except (OSError, ValueError) as error:

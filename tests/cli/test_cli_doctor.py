@@ -175,3 +175,13 @@ def test_report_is_plain_lines_elsewhere(call: Call) -> None:
     assert [line.split("\t")[0] for line in lines] == NAMES
     assert all(len(line.split("\t")) == 4 for line in lines)
     assert lines[0].startswith("Python\tok\t3.")
+
+
+def test_an_address_that_is_no_folder_is_a_warning_and_a_file_fails(call: Call, tmp_path: Path) -> None:
+    """The disk of another folder was checked, without a word."""
+    far = call("doctor", "--json", "--store", "penstock://plant:7400")
+    assert (far.code, checks_in(far.out)["store"]["status"]) == (0, "warn")
+    file = tmp_path / "file"
+    file.touch()
+    wrong = call("doctor", "--json", "--store", str(file))
+    assert (wrong.code, checks_in(wrong.out)["store"]["found"]) == (1, f"{file}: it is a file")

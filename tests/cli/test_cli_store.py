@@ -91,3 +91,20 @@ def test_a_store_that_another_process_has_open_is_shared(call: Call, plant: Path
         assert call("stream", "ls").lines == ["plant/readings\tactive\t1\t4\t96"]
         assert call("write", "plant/readings", "readings.txt").code == 0
         assert sum(map(len, store.read("plant/readings"))) == 6
+
+
+@pytest.mark.parametrize("command", ["stream ls", "stream create a/b", "read a/b", "user ls", "maintain"])
+def test_a_file_in_place_of_the_folder_is_named_by_every_command(call: Call, tmp_path: Path, command: str) -> None:
+    """Some said that there is no store, or no folder, of that name."""
+    file = tmp_path / "file"
+    file.touch()
+    result = call(*command.split(), "--store", str(file))
+    assert (result.code, f"cannot use the folder {file}: it is a file" in result.err) == (1, True)
+
+
+def test_the_refusal_of_a_position_names_ages(call: Call, tmp_path: Path) -> None:
+    """An age is what is typed most, and what nothing but the help showed."""
+    store = str(tmp_path / "data")
+    assert call("stream", "create", "a/b", "--store", store).code == 0
+    result = call("read", "a/b", "--from", "yesterday", "--store", store)
+    assert (result.code, "or an age like 10m" in result.err) == (2, True)

@@ -10,6 +10,7 @@ import typer
 
 from penstock.cli._output import fail
 from penstock.errors import BadArgument
+from penstock.ports import check_no_file
 
 if TYPE_CHECKING:
     from penstock.server import Users
@@ -43,6 +44,7 @@ def open_users(store: str) -> Users:
 
     if "://" in store or store == "memory:":
         raise BadArgument(f"{store} is not a folder: change users on the machine that has the store")
+    check_no_file(store)
     if not Path(store).is_dir():
         fail(f"no folder {store}: name the store's folder with --store, or create it with penstock stream create")
     return Users.open(Path(store) / USERS_FILE)

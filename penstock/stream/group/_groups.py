@@ -278,14 +278,20 @@ def _difference(
 ) -> str | None:
     """Return what a group has other than it was asked for."""
     if sorted(group.streams) != sorted(names):
-        return "other streams"
+        return f"other streams than {shown(names)}"  # which ones, only users who may read them are told
     if start is not None and not is_time(start) and not _has_cuts(group.starts, _cut_list("start", start)):
-        return "another start"
+        return f"another start, {_cuts_shown(group.starts)}"
     if end is None and any(group.ends.values()):
-        return "an end"
+        return f"an end, {_cuts_shown(group.ends)}"
     if end is not None and not is_time(end) and not _has_cuts(group.ends, _cut_list("end", end)):
-        return "another end"
+        return f"another end, {_cuts_shown(group.ends)}"
     return None
+
+
+def _cuts_shown(places: Places) -> str:
+    """Return cuts as messages show them."""
+    cuts = [str(StreamCut.of(stream, offsets)) for stream, offsets in places.items() if offsets]
+    return shown(cuts) if cuts else "none"
 
 
 def _has_cuts(known: Places, cuts: Iterable[StreamCut]) -> bool:
