@@ -47,7 +47,10 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     host: Annotated[Text, Meta(description="The name or address to listen on.")] = "127.0.0.1"
     # PENS on a telephone
     port: Annotated[Port, Meta(description="The port of Arrow Flight; 0 selects a free port.")] = 7367
-    http_port: Annotated[Port, Meta(description="The port of health and metrics.")] = 7368
+    http_port: Annotated[Port, Meta(description="The port of health, metrics and FutoIn.")] = 7368
+    futoin_stream: Annotated[Text, Meta(title="STREAM", description="The stream that is served at /futoin.")] = (
+        "futoin/events"
+    )
     tls: Annotated[bool | None, Meta(description="Use TLS. Default: on, except on a loopback host.")] = None
     # None: our own, which is made in the store's folder
     tls_cert: Annotated[Text | None, Meta(title="FILE", description="A certificate instead of the generated one.")] = (

@@ -1,4 +1,4 @@
-"""The HTTP port: health and metrics.
+"""The HTTP port: health, metrics, and FutoIn.
 
 It is bounded everywhere: settings of uvicorn bound the size of a head and the time between two requests, and
 :mod:`penstock.server._http_connections` the connections, and how long a head and a whole request may take.
@@ -28,8 +28,10 @@ if TYPE_CHECKING:
 
     from prometheus_client import CollectorRegistry
     from starlette.requests import Request
+    from starlette.routing import BaseRoute
 
     from penstock.server._config import Config
+    from penstock.server._futoin import FutoinPort
     from penstock.server._health import Health
     from penstock.server._login import Logins
     from penstock.server._permissions import Principal
@@ -38,10 +40,13 @@ if TYPE_CHECKING:
 __all__ = ["HttpServer", "new_app"]
 
 _HEAD_SIZE_MAX: Final = 64 << 10
+_WEBSOCKET_MESSAGE_MAX: Final = 64 << 10
 _SCRAPES_AT_ONCE: Final = 4  # checking passwords takes threads for long; health has to have some
 
 
-def new_app(health: Health, registry: CollectorRegistry, logins: Logins | None) -> Starlette:
+def new_app(
+    health: Health, registry: CollectorRegistry, logins: Logins | None, futoin: FutoinPort | None = None
+) -> Starlette:
     """Return the application; with ``logins``, figures and details are for users who may read the streams."""
     at_once = threading.BoundedSemaphore(_SCRAPES_AT_ONCE)
 
@@ -59,7 +64,10 @@ def new_app(health: Health, registry: CollectorRegistry, logins: Logins | None) 
 
         return figures(ANONYMOUS) if logins is None else _logged_in(logins, at_once, request, figures, busy=_busy)
 
-    return Starlette(routes=[Route("/healthz", healthz), Route("/metrics", metrics)])
+    routes: list[BaseRoute] = [Route("/healthz", healthz), Route("/metrics", metrics)]
+    if futoin is None:
+        return Starlette(routes=routes)
+    return Starlette(routes=[*routes, *futoin.routes], lifespan=futoin.lifespan)
 
 
 def _health_of(health: Health, user: Principal | None) -> Response:
@@ -135,8 +143,10 @@ class HttpServer:
         return uvicorn.Config(
             app,
             http=self._connections.protocol,
-            ws="none",
-            lifespan="off",
+            ws=self._connections.websocket,
+            ws_max_size=_WEBSOCKET_MESSAGE_MAX,
+            ws_per_message_deflate=False,  # a small message could become a large one
+            lifespan="auto",
             loop="asyncio",
             log_config=None,
             access_log=False,

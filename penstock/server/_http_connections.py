@@ -15,11 +15,13 @@ from typing import TYPE_CHECKING, Any, Final, cast
 
 import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol
+from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 
 from penstock.server._connections import ConnectionWatch
 
 if TYPE_CHECKING:
     import asyncio
+    from collections.abc import Iterator
 
     from penstock.server._config import Config
     from penstock.server._limits import Limits
@@ -34,12 +36,18 @@ class ConnectionTable:
         self.config: Final = config
         self.silent: Final[dict[_Connection, asyncio.TimerHandle | None]] = {}  # None: uvicorn's own timer runs
         self.busy: Final[dict[_Connection, asyncio.TimerHandle | None]] = {}
+        self.websockets: Final[dict[_WebSocket, None]] = {}
         self._watch: ConnectionWatch | None = None
 
     @property
     def protocol(self) -> type[H11Protocol]:
         """The factory that uvicorn calls for each new connection."""
         return cast("type[H11Protocol]", partial(_Connection, self))
+
+    @property
+    def websocket(self) -> type[WebSocketsSansIOProtocol]:
+        """The factory that uvicorn calls for a connection that becomes a WebSocket."""
+        return cast("type[WebSocketsSansIOProtocol]", partial(_WebSocket, self))
 
     def watch(self, port: int, limits: Limits) -> ConnectionWatch:
         """Watch the connections that are not here yet: with TLS, a handshake may take long before one is."""
@@ -54,12 +62,12 @@ class ConnectionTable:
             self._watch.note("tcp:{}:{}".format(*peer), 0)
         connection.wait_for_head()
         if len(self) > self.config.max_connections:
-            others = (one for one in chain(self.silent, self.busy) if one is not connection)
-            next(others, connection).abort()
+            rest: Iterator[_Connection | _WebSocket] = chain(self.silent, self.busy, self.websockets)
+            next((other for other in rest if other is not connection), connection).abort()
 
     def __len__(self) -> int:
         """Return the number of open connections."""
-        return len(self.silent) + len(self.busy)
+        return len(self.silent) + len(self.busy) + len(self.websockets)
 
 
 class _Connection(H11Protocol):
@@ -88,6 +96,11 @@ class _Connection(H11Protocol):
         elif not self.cycle.response_complete:  # another request has come meanwhile
             self._wait_for_end()
 
+    def handle_websocket_upgrade(self, event: h11.Request) -> None:
+        """Leave the connection to a WebSocket, which has timers of its own."""
+        self._stop_waiting()
+        super().handle_websocket_upgrade(event)
+
     def connection_lost(self, exc: Exception | None) -> None:
         self._stop_waiting()
         super().connection_lost(exc)
@@ -113,3 +126,24 @@ class _Connection(H11Protocol):
         for timer in (self._table.silent.pop(self, None), self._table.busy.pop(self, None)):
             if timer is not None:
                 timer.cancel()
+
+
+class _WebSocket(WebSocketsSansIOProtocol):
+    """A connection that has become a WebSocket; uvicorn's pings notice a peer that is gone."""
+
+    def __init__(self, table: ConnectionTable, **given: Any) -> None:  # noqa: ANN401 - what uvicorn gives
+        super().__init__(**given)
+        self._table = table
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        self._table.websockets[self] = None
+        super().connection_made(transport)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._table.websockets.pop(self, None)
+        super().connection_lost(exc)
+
+    def abort(self) -> None:
+        """Close the connection at once."""
+        self._table.websockets.pop(self, None)
+        self.transport.abort()

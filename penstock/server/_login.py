@@ -57,9 +57,12 @@ class Logins:
         """The number of logins that failed."""
         return self._failures.total
 
-    def __call__(self, header: str | None, peer: str) -> Callable[[], User]:
-        """Return a function that returns the user as it is at that moment; ``NotAuthenticated`` once it is not."""
-        login = self._checked(partial(self._log_in, header, peer, waits=True))
+    def __call__(self, header: str | None, peer: str, *, waits: bool = True) -> Callable[[], User]:
+        """Return a function that returns the user as it is at that moment; ``NotAuthenticated`` once it is not.
+
+        Unless it ``waits`` after a failure, a network that has to wait is refused meanwhile.
+        """
+        login = self._checked(partial(self._log_in, header, peer, waits=waits))
         return partial(self._checked, partial(self._users.current, login))
 
     def check(self, header: str | None, peer: str) -> User:

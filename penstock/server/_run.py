@@ -123,7 +123,8 @@ class Server:
         self._parts.__exit__(kind, error, trace)
 
     def _start(self, parts: ExitStack) -> None:
-        from penstock.server._health import Health  # noqa: PLC0415 - heavy, as are those below
+        from penstock.server._futoin import FutoinPort  # noqa: PLC0415 - heavy, as are those below
+        from penstock.server._health import Health  # noqa: PLC0415
         from penstock.server._http import HttpServer, new_app  # noqa: PLC0415
         from penstock.server._metrics import new_registry  # noqa: PLC0415
         from penstock.server._service import FlightService  # noqa: PLC0415
@@ -143,7 +144,8 @@ class Server:
         parts.callback(watch.end)
         connections = {"flight": service.connections, "http": http.connections}
         registry = new_registry(store, connections, service.quotas, health, logins)
-        http.start(new_app(health, registry, logins))
+        futoin = FutoinPort(store, logins, stream=config.futoin_stream, first_message_s=config.header_timeout_s)
+        http.start(new_app(health, registry, logins, futoin))
         self.port, self.http_port = service.port, http.port
 
 

@@ -1,0 +1,96 @@
+"""Adding events: durable before their ids are returned, with one sync for many.
+
+The event loop writes without waiting; acknowledgements come from threads of the store, and go back to the loop
+together.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from contextlib import suppress
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Final
+
+from penstock.errors import PenstockError, WriterFailed
+from penstock.events._event import pack_event
+from penstock.stream.format import LENGTH_SIZE
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from penstock.stream import Engine, StreamWriter
+
+__all__ = ["Adder"]
+
+_UNDER_WAY_MAX: Final = 512 << 10  # bytes; below the buffer of a writer, so that writing never waits
+
+
+class Adder:
+    """Adds events to the streams of a store, for one event loop."""
+
+    def __init__(self, store: Engine, *, now: Callable[[], float]) -> None:
+        self._store, self._now = store, now
+        self._loop = asyncio.get_running_loop()
+        self._writers: dict[str, StreamWriter] = {}
+        self._done: deque[asyncio.Future[None]] = deque()
+        self._is_called = False
+        self._under_way = 0
+        self._has_room = asyncio.Event()
+        self._has_room.set()
+
+    async def add(self, stream: str, kind: str, data: object) -> str:
+        """Return the id of a new event once it is durable."""
+        event = pack_event(kind, data, self._time())
+        while self._under_way > _UNDER_WAY_MAX:
+            self._has_room.clear()
+            await self._has_room.wait()
+        ack = self._writer(stream).write_event(event, kind)
+        done: asyncio.Future[None] = self._loop.create_future()
+        self._under_way += len(event)
+        ack.add_done_callback(lambda _: self._call(done))
+        try:
+            await done
+            pointer = ack.result(0)
+        except WriterFailed:
+            self._drop(stream)
+            raise
+        finally:
+            self._under_way -= len(event)
+            self._has_room.set()
+        assert pointer is not None, "only numbered events have no place"
+        return str(pointer.offset + LENGTH_SIZE + len(event))
+
+    def close(self) -> None:
+        """Close the writers."""
+        for stream in list(self._writers):
+            self._drop(stream)
+
+    def _time(self) -> str:
+        return datetime.fromtimestamp(int(self._now()), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+    def _writer(self, stream: str) -> StreamWriter:
+        writer = self._writers.get(stream)
+        if writer is None or not writer.is_sound:
+            writer = self._writers[stream] = self._store.writer(stream)
+        return writer
+
+    def _drop(self, stream: str) -> None:
+        writer = self._writers.pop(stream, None)
+        if writer is not None:
+            with suppress(PenstockError):  # every event that failed has told its caller
+                writer.close()
+
+    def _call(self, done: asyncio.Future[None]) -> None:
+        """Let the event loop know that an event is durable, or failed; many wake it once."""
+        self._done.append(done)
+        if not self._is_called and not self._loop.is_closed():
+            self._is_called = True
+            self._loop.call_soon_threadsafe(self._call_all)
+
+    def _call_all(self) -> None:
+        self._is_called = False  # first: what comes now calls again, or is done here
+        while self._done:
+            done = self._done.popleft()
+            if not done.done():
+                done.set_result(None)

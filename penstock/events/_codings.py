@@ -1,0 +1,79 @@
+"""The three codings of FutoIn messages: JSON, MessagePack and CBOR.
+
+A message shows its coding by how it begins: JSON with ``{``, the others with four letters of their name. Whatever a
+message holds can be written as JSON: NaN, infinity, byte strings and lone surrogates are refused, because event data is
+stored as JSON, and read by peers of every coding.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+import cbor2
+import msgspec
+
+from penstock.events._errors import invalid
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+__all__ = ["CBOR", "CODINGS", "JSON", "MSGPACK", "Coding", "coding_of", "to_json"]
+
+_decode_json: Final = msgspec.json.Decoder().decode
+_encode_json: Final = msgspec.json.Encoder().encode
+_decode_msgpack: Final = msgspec.msgpack.Decoder().decode
+_encode_msgpack: Final = msgspec.msgpack.Encoder().encode
+_UNDECODABLE: Final = (ValueError, TypeError, RecursionError, cbor2.CBORDecodeError, EOFError, OverflowError)
+
+
+class Coding(NamedTuple):
+    """How messages of one coding begin, what HTTP calls them, and how they become values and back."""
+
+    name: str
+    prefix: bytes
+    content_type: str
+    load: Callable[[bytes], Any]
+    dump: Callable[[Any], bytes]
+
+    def decode(self, message: bytes) -> Any:  # noqa: ANN401 - any JSON value
+        """Return the value of a message; ``InvalidRequest`` if it is malformed, or not a JSON value."""
+        try:
+            value = self.load(message[len(self.prefix) :])
+            if self.prefix:
+                to_json(value)
+        except _UNDECODABLE as error:
+            raise invalid(f"the message is not valid {self.name}: {error}") from None
+        return value
+
+    def encode(self, value: object) -> bytes:
+        """Return a message; ``value`` is made of JSON values."""
+        return self.prefix + self.dump(value)
+
+
+def to_json(value: object) -> bytes:
+    """Return a decoded value as JSON; ``ValueError`` or ``TypeError`` if it is not a JSON value."""
+    try:
+        return json.dumps(value, allow_nan=False, ensure_ascii=False, separators=(",", ":")).encode()
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
+
+
+def _load_cbor(data: bytes) -> Any:  # noqa: ANN401 - any JSON value
+    stream = io.BytesIO(data)
+    value = cbor2.load(stream)
+    if stream.tell() != len(data):
+        raise ValueError("bytes follow the value")
+    return value
+
+
+JSON: Final = Coding("JSON", b"", "application/futoin+json", _decode_json, _encode_json)
+MSGPACK: Final = Coding("MessagePack", b"MPCK", "application/futoin+msgpack", _decode_msgpack, _encode_msgpack)
+CBOR: Final = Coding("CBOR", b"CBOR", "application/futoin+cbor", _load_cbor, cbor2.dumps)
+CODINGS: Final = (MSGPACK, CBOR, JSON)
+
+
+def coding_of(message: bytes) -> Coding:
+    """Return the coding of a message; JSON if it shows none."""
+    return next(coding for coding in CODINGS if message.startswith(coding.prefix))

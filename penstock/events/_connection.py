@@ -1,0 +1,222 @@
+"""A connection of a FutoIn peer: messages in, answers and pushed events out; WebSocket and HTTP are its transports."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+from functools import partial
+from itertools import count
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
+
+from penstock.errors import PenstockError
+from penstock.events._codings import JSON, Coding, coding_of
+from penstock.events._errors import ERROR_NAMES, FutoinError, invalid
+from penstock.events._functions import (
+    LARGE_MESSAGE,
+    SMALL_MESSAGE,
+    Call,
+    ReadyToReceive,
+    Request,
+    call_of,
+    request_of,
+)
+from penstock.events._push import Receiver, push
+from penstock.events._service import error_of
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Mapping
+
+    from penstock.events._push import Part
+    from penstock.events._service import Caller, Service
+
+__all__ = ["Authenticate", "Closed", "Connection", "answer_http"]
+
+_CALLS_MAX: Final = 1_000  # under way on one connection
+_ANSWER_S: Final = 30.0  # a receiver that takes longer is gone
+_AROUND: Final = 160  # bytes of a message around its events
+_decode_json: Final = JSON.decode
+
+
+class Authenticate(Protocol):
+    """Checks credentials: the ``sec`` of a message, and the message itself, which it may sign."""
+
+    async def __call__(self, sec: str | None, message: Mapping[str, Any]) -> Caller:
+        """Return the caller; ``NotAuthenticated`` if the credentials are wrong or missing."""
+
+
+class Closed(Exception):
+    """The peer broke the protocol, or does not answer: its connection has to be closed."""
+
+
+class _Target(NamedTuple):
+    """How a receiver wants its messages: as it asked for them itself."""
+
+    minor: int
+    coding: Coding
+    is_text: bool
+    is_live: bool
+
+
+class Connection:
+    """A WebSocket. ``send`` sends one message, as text if its last argument is True."""
+
+    def __init__(
+        self,
+        service: Service,
+        stream: str,
+        authenticate: Authenticate,
+        send: Callable[[bytes, bool], Awaitable[None]],
+        *,
+        answer_s: float = _ANSWER_S,
+    ) -> None:
+        self._service, self._stream, self._authenticate = service, stream, authenticate
+        self._send, self._answer_s = send, answer_s
+        self._slots = asyncio.Semaphore(_CALLS_MAX)
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._pushing: asyncio.Task[None] | None = None
+        self._numbers = count(1)
+        self._asked: dict[str, asyncio.Future[bool]] = {}
+        self.broken: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    async def receive(self, data: bytes, *, is_text: bool) -> None:
+        """Take a message; wait only while too many calls are under way."""
+        coding = coding_of(data)
+        try:
+            message = coding.decode(data)
+            if not isinstance(message, dict):
+                raise invalid("a message is a map")
+        except FutoinError as error:
+            await self._send(coding.encode(_error(error, None)), is_text)
+            return
+        if "f" not in message:
+            self._answered(message)
+            return
+        await self._slots.acquire()
+        task = asyncio.create_task(self._serve(message, coding, is_text=is_text))
+        self._tasks.add(task)
+        task.add_done_callback(self._ended)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        self._slots.release()
+        if not task.cancelled() and task.exception() is not None:
+            self._break()
+
+    async def _serve(self, message: dict[str, Any], coding: Coding, *, is_text: bool) -> None:
+        rid = message.get("rid")
+        rid = rid if isinstance(rid, str) else None
+        limit = SMALL_MESSAGE
+        try:
+            request = request_of(message, needs_rid=True)
+            call = call_of(request)
+            limit = call.answer_size_max
+            caller = await self._authenticate(request.sec, message)
+            answer = {"r": await self._call(call, caller, coding, is_text=is_text), "rid": rid}
+        except Exception as error:  # noqa: BLE001 - whatever it is, the peer gets an answer
+            answer = _error(error_of(error), rid)
+        await self._send(_encoded(coding, answer, limit), is_text)
+
+    async def _call(self, call: Call, caller: Caller, coding: Coding, *, is_text: bool) -> object:
+        if not isinstance(call.parameters, ReadyToReceive):
+            return await self._service.call(call, caller, self._stream)
+        wanted = call.parameters
+        consumer, position = await self._service.start_of(caller, self._stream, wanted.component)
+        feed = self._service.feed(self._stream)
+        receiver = Receiver(
+            send=partial(self._push, _Target(call.minor, coding, is_text, is_live=consumer is None)),
+            taken=None
+            if consumer is None
+            else partial(self._service.registrations.advance, consumer, self._service.log(self._stream)),
+            want=None if wanted.want is None else frozenset(wanted.want),
+            accepts=self._service.accepted_by(caller),
+            size_max=(LARGE_MESSAGE if call.minor >= 1 else SMALL_MESSAGE) - _AROUND,
+        )
+        await self._stop_pushing()
+        self._pushing = asyncio.create_task(push(feed, receiver, position))
+        self._pushing.add_done_callback(self._pushing_ended)
+        return True
+
+    def _pushing_ended(self, task: asyncio.Task[None]) -> None:
+        if not task.cancelled() and task.exception() is not None:
+            self._break()
+
+    def _break(self) -> None:
+        if not self.broken.done():
+            self.broken.set_result(None)
+
+    async def _push(self, to: _Target, number: int, part: Part) -> bool:
+        """Push a group; return whether the receiver took it. ``Closed`` if it does not answer."""
+        rid = f"S{next(self._numbers)}"
+        function = f"futoin.evt.receiver:1.{to.minor}:onEvents"
+        asked = self._asked[rid] = asyncio.get_running_loop().create_future()
+        try:
+            if to.coding is JSON:
+                message = b'{"f":"%s","p":{"seq":%d,"events":%s},"rid":"%s"}' % (
+                    function.encode(),
+                    number,
+                    part.encoded,
+                    rid.encode(),
+                )
+            else:
+                parameters = {"seq": number, "events": _decode_json(part.encoded)}
+                message = to.coding.encode({"f": function, "p": parameters, "rid": rid})
+            await self._send(message, to.is_text)
+            async with asyncio.timeout(self._answer_s):
+                return await asked or to.is_live
+        except TimeoutError:
+            raise Closed from None
+        finally:
+            del self._asked[rid]
+
+    def _answered(self, message: dict[str, Any]) -> None:
+        """Take the answer to a push; one that nobody waits for is not an error."""
+        rid = message.get("rid")
+        asked = self._asked.get(rid) if isinstance(rid, str) else None
+        if asked is not None and not asked.done():
+            asked.set_result(message.get("r") is True)
+
+    async def _stop_pushing(self) -> None:
+        if self._pushing is not None:
+            self._pushing.cancel()
+            with suppress(asyncio.CancelledError, BaseExceptionGroup, PenstockError, Closed):
+                await self._pushing
+
+    async def close(self) -> None:
+        """End what is under way."""
+        for task in self._tasks:
+            task.cancel()
+        await self._stop_pushing()
+
+
+async def answer_http(service: Service, stream: str, authenticate: Authenticate, body: bytes) -> tuple[bytes, Coding]:
+    """Return the answer to a request that came by HTTP, in the coding of the request."""
+    coding, limit = coding_of(body), SMALL_MESSAGE
+    try:
+        message = coding.decode(body)
+        request: Request = request_of(message)
+        call = call_of(request)
+        limit = call.answer_size_max
+        caller = await authenticate(request.sec, message)
+        answer: dict[str, object] = {"r": await service.call(call, caller, stream)}
+        if request.rid is not None:
+            answer["rid"] = request.rid
+    except Exception as error:  # noqa: BLE001 - whatever it is, the peer gets an answer
+        answer = _error(error_of(error), None)
+    encoded = _encoded(coding, answer, limit)
+    return encoded, coding_of(encoded)
+
+
+def _error(error: FutoinError, rid: str | None) -> dict[str, object]:
+    assert error.name in ERROR_NAMES, "a reference client knows no others"
+    answer: dict[str, object] = {"e": error.name, "edesc": error.reason[:1000]}
+    return answer if rid is None else answer | {"rid": rid}
+
+
+def _encoded(coding: Coding, answer: dict[str, Any], size_max: int) -> bytes:
+    """Return an answer in its coding; in JSON, which every peer reads, if it is too large in the other."""
+    encoded = JSON.encode(answer)
+    if coding is not JSON:
+        other = coding.encode(_decode_json(encoded))
+        encoded = other if len(other) <= size_max else encoded
+    assert len(encoded) <= size_max, "answers are made to fit"
+    return encoded

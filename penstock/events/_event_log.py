@@ -1,0 +1,100 @@
+"""The events of one stream, by their FutoIn ids.
+
+The id of an event is the place just after it, so reading on behind an id is a seek, however long the stream is. A
+stream that is read so has one segment: ids of several segments would not be one order.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from penstock.errors import DataTruncated
+from penstock.events._errors import invalid
+from penstock.events._event import WireEvent, unpack_events
+from penstock.events._functions import EVENTS_MAX
+from penstock.model import StreamCut
+from penstock.stream.format import Chunk
+from penstock.stream.read import event_ends
+from penstock.stream.segment import block_at
+
+if TYPE_CHECKING:
+    from penstock.stream import Engine
+    from penstock.stream.segment import Segment
+
+__all__ = ["PAGE_SIZE", "EventLog", "Page"]
+
+PAGE_SIZE: Final = 1 << 20
+
+
+class Page(NamedTuple):
+    """Some events in order; all events behind the id ``start`` and up to ``end`` were looked at."""
+
+    start: int
+    end: int
+    events: list[WireEvent]
+
+    def behind(self, event_id: int) -> Page:
+        """Return what of the page lies behind an id."""
+        if event_id <= self.start:
+            return self
+        return Page(event_id, self.end, [event for event in self.events if int(event.id) > event_id])
+
+
+class EventLog:
+    """Reads a stream by ids. Events that are not of FutoIn are passed over."""
+
+    def __init__(self, store: Engine, stream: str) -> None:
+        if store.tail(stream).offsets.keys() != {0}:
+            raise invalid(f"stream {stream} has several segments: FutoIn ids need a stream with one, never scaled")
+        self._store, self.stream = store, stream
+
+    @property
+    def segment(self) -> Segment:
+        """The only segment of the stream."""
+        return self._store.segments.get(self.stream, 0)
+
+    @property
+    def head(self) -> int:
+        """The place where the stream begins: every kept event has a higher id."""
+        return self._store.head(self.stream).offsets[0]
+
+    @property
+    def tail(self) -> int:
+        """The place where the stream ends: no event has a higher id."""
+        return self.segment.tail
+
+    def cut(self, event_id: int) -> StreamCut:
+        """Return the cut behind an event, or before an event that an id points into."""
+        return StreamCut.of(self.stream, {0: self._border(min(event_id, self.tail))})
+
+    def page(self, after: int, *, events_max: int = EVENTS_MAX) -> Page:
+        """Return the next events behind an id; the page is empty, and ends where it starts, at the tail."""
+        while True:
+            try:
+                return self._page(after, self.cut(max(after, self.head)), events_max)
+            except DataTruncated:
+                continue  # the head has moved on meanwhile
+
+    def _page(self, after: int, first: StreamCut, events_max: int) -> Page:
+        end = self._store.next_cut(self.stream, first, max_bytes=PAGE_SIZE, max_events=events_max).cut
+        batches = list(self._store.read(self.stream, first, end))
+        place = max(after, end.offsets[0])
+        if not batches:
+            return Page(after, place, [])
+        table = pa.concat_batches(batches)
+        events = table["event"]
+        ids = event_ends(table["offset"], pc.binary_length(events).cast(pa.int64()))
+        unpacked = unpack_events(ids.to_pylist(), events.to_pylist())
+        return Page(after, place, [event for event in unpacked if event is not None and int(event.id) > after])
+
+    def _border(self, place: int) -> int:
+        """Return where the event begins that a place lies within; the place itself if it lies between two."""
+        segment = self.segment
+        if segment.is_border(place):
+            return place
+        block = block_at(segment, place)
+        assert block is not None, "only the tail is behind every block, and it is a border"
+        return segment.event_border(block.start) if isinstance(block, Chunk) else block.start

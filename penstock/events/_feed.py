@@ -1,0 +1,137 @@
+"""The newest events of a stream, read once for all who are pushed them.
+
+A receiver goes on behind an id. While that lies within the pages kept here, receivers share those; one that is further
+behind reads pages by itself until it has caught up. There is no second queue, so nothing is lost between the past and
+the present.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import OrderedDict, deque
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+from penstock.stream.segment import WakeUp
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from concurrent.futures import Executor
+
+    from penstock.events._event import WireEvent
+    from penstock.events._event_log import EventLog, Page
+
+__all__ = ["Feed", "Group"]
+
+_KEPT: Final = 16  # pages
+_OLD_KEPT: Final = 8  # pages of the past, which receivers that start together share
+_ENCODINGS_MAX: Final = 16  # of one group
+_DELAY_S: Final = 0.005  # events of so long come together
+_encode: Final = msgspec.json.Encoder().encode
+
+
+class Group:
+    """A page of events, and how they look when they are sent, by the types that a receiver wants."""
+
+    __slots__ = ("_encodings", "page")
+
+    def __init__(self, page: Page) -> None:
+        self.page = page
+        self._encodings: OrderedDict[tuple[object, int], tuple[list[WireEvent], bytes]] = OrderedDict()
+
+    def wanted(self, want: frozenset[str] | None, after: int) -> tuple[list[WireEvent], bytes]:
+        """Return the events of these types behind an id, and their JSON; it is made once for all receivers."""
+        key = want, max(after, self.page.start)
+        found = self._encodings.get(key)
+        if found is None:
+            page = self.page.behind(after)
+            events = page.events if want is None else [event for event in page.events if event.type in want]
+            found = self._encodings[key] = events, _encode(events)
+            if len(self._encodings) > _ENCODINGS_MAX:
+                self._encodings.popitem(last=False)
+        return found
+
+
+class Feed:
+    """Follows one stream. All calls come from one event loop; pages are read by ``executor``."""
+
+    def __init__(self, log: EventLog, executor: Executor) -> None:
+        self.log, self._executor = log, executor
+        self._loop = asyncio.get_running_loop()
+        self._groups: deque[Group] = deque(maxlen=_KEPT)
+        self._old: OrderedDict[int, asyncio.Future[Group]] = OrderedDict()
+        self._grown = asyncio.Event()
+        self._reading: asyncio.Task[None] | None = None
+        self._wake_up = _LoopWakeUp(self._loop, self._grown.set)
+        self._segment = log.segment
+        self._segment.watch(self._wake_up)
+        self.end = log.tail  # all events up to here are in the groups, or were there before the feed
+
+    @property
+    def start(self) -> int:
+        """The id behind which the groups begin."""
+        return self._groups[0].page.start if self._groups else self.end
+
+    def close(self) -> None:
+        """Follow the stream no more."""
+        self._segment.unwatch(self._wake_up)
+        if self._reading is not None:
+            self._reading.cancel()
+
+    async def after(self, event_id: int) -> Group:
+        """Return the next group behind an id; wait until there is one."""
+        while event_id >= self.end:
+            if self._reading is None or self._reading.done():
+                self._reading = self._loop.create_task(self._read_on())
+            await asyncio.shield(self._reading)
+        if event_id < self.start:
+            return await self._past(event_id)
+        return next(group for group in self._groups if group.page.end > event_id)
+
+    async def _read_on(self) -> None:
+        """Wait for new events, and add them as a group."""
+        while self._segment.tail <= self.end:
+            self._grown.clear()
+            if self._segment.tail <= self.end:
+                await self._grown.wait()
+        await asyncio.sleep(_DELAY_S)
+        page = await self._page(self.end)
+        self._groups.append(Group(page))
+        self.end = page.end
+
+    async def _past(self, event_id: int) -> Group:
+        """Return a group of events that are not kept here; receivers that ask for the same one share it."""
+        found = self._old.get(event_id)
+        if found is None:
+            found = self._old[event_id] = asyncio.ensure_future(self._read_past(event_id))
+            found.add_done_callback(partial(self._drop_failed, event_id))
+            if len(self._old) > _OLD_KEPT:
+                self._old.popitem(last=False)
+        return await asyncio.shield(found)
+
+    def _drop_failed(self, event_id: int, done: asyncio.Future[Group]) -> None:
+        if done.cancelled() or done.exception() is not None:
+            self._old.pop(event_id, None)
+
+    async def _read_past(self, event_id: int) -> Group:
+        return Group(await self._page(event_id))
+
+    async def _page(self, event_id: int) -> Page:
+        return await self._loop.run_in_executor(self._executor, self.log.page, event_id)
+
+
+class _LoopWakeUp(WakeUp):
+    """Calls something in an event loop when it is notified."""
+
+    __slots__ = ("_call", "_loop")
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, call: Callable[[], object]) -> None:
+        super().__init__()
+        self._loop, self._call = loop, call
+
+    def notify(self) -> None:
+        """Call it soon; an event loop that has ended needs it no more."""
+        if not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(self._call)

@@ -1,0 +1,151 @@
+"""The functions of FTN18 that a server offers: their parameters, and how large their messages may be.
+
+The version is part of every call; nothing is negotiated. A server of 1.1 answers calls of 1.0, too.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any, Final, NamedTuple
+
+import msgspec
+
+from penstock.events._errors import FutoinError, invalid
+from penstock.events._event import Component, EventId, EventType  # noqa: TC001 - msgspec looks them up
+
+__all__ = [
+    "EVENTS_MAX",
+    "LARGE_MESSAGE",
+    "LIVE",
+    "SMALL_MESSAGE",
+    "AddEvent",
+    "Call",
+    "Ping",
+    "PollEvents",
+    "ReadyToReceive",
+    "RegisterConsumer",
+    "Request",
+    "call_of",
+    "request_of",
+]
+
+SMALL_MESSAGE: Final = 65_536
+LARGE_MESSAGE: Final = 8 << 20
+EVENTS_MAX: Final = 1_000
+LIVE: Final = "LIVE"
+_MINOR: Final = 1
+_CALL: Final = re.compile(r"([a-z][a-z0-9]*(?:\.[a-z0-9]+)+):([0-9]{1,4})\.([0-9]{1,4}):([A-Za-z][A-Za-z0-9]*)")
+
+
+class _Parameters(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    pass
+
+
+class Ping(_Parameters, frozen=True):
+    """Whether the server is there."""
+
+    echo: int
+
+
+class AddEvent(_Parameters, frozen=True):
+    """Add an event; the answer, its id, means that it is durable."""
+
+    type: EventType
+    data: Any
+
+
+class RegisterConsumer(_Parameters, frozen=True):
+    """Keep events until this component has read them."""
+
+    component: Component
+
+
+class PollEvents(_Parameters, frozen=True):
+    """Return the events behind an id; without an id, behind those that were delivered."""
+
+    component: Component
+    last_id: EventId | None = None
+    want: list[EventType] | None = None
+
+
+class ReadyToReceive(_Parameters, frozen=True):
+    """Push events from now on."""
+
+    component: Component
+    want: list[EventType] | None = None
+
+
+_PING: Final[dict[str, type[_Parameters]]] = {"ping": Ping}
+_POLL: Final = _PING | {"registerConsumer": RegisterConsumer, "pollEvents": PollEvents}
+_INTERFACES: Final = {
+    "futoin.ping": _PING,
+    "futoin.evt.gen": _PING | {"addEvent": AddEvent},
+    "futoin.evt.poll": _POLL,
+    "futoin.evt.push": _POLL | {"readyToReceive": ReadyToReceive},
+}
+
+
+class Request(NamedTuple):
+    """A message to the server, its call not looked at yet."""
+
+    function: str
+    parameters: object
+    rid: str | None
+    sec: str | None
+    wants_answer: bool
+
+
+class Call(NamedTuple):
+    """A function that is called, and its parameters."""
+
+    interface: str
+    minor: int
+    parameters: Ping | AddEvent | RegisterConsumer | PollEvents | ReadyToReceive
+
+    @property
+    def answer_size_max(self) -> int:
+        """The bytes that the client takes as an answer."""
+        is_large = self.interface == "futoin.evt.poll" and self.minor >= 1 and isinstance(self.parameters, PollEvents)
+        return LARGE_MESSAGE if is_large else SMALL_MESSAGE
+
+
+class _Message(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    f: str
+    p: dict[str, Any] = {}
+    rid: str | None = None
+    sec: str | None = None
+    obf: str | None = None
+    forcersp: bool = False
+
+
+def request_of(message: object, *, needs_rid: bool = False) -> Request:
+    """Return the request that a message holds; ``InvalidRequest`` for missing, unknown and wrong fields."""
+    try:
+        found = msgspec.convert(message, _Message)
+    except msgspec.ValidationError as error:
+        raise invalid(f"the message is not a request: {error}") from None
+    if needs_rid and found.rid is None:
+        raise invalid("a message on a WebSocket needs a rid")
+    return Request(found.f, found.p, found.rid, found.sec, found.forcersp)
+
+
+def call_of(request: Request) -> Call:
+    """Return which function is called; the error that the specification has for what is not there or not right."""
+    parsed = _CALL.fullmatch(request.function)
+    if parsed is None:
+        raise invalid("f is not of the form interface:version:function")
+    interface, major, minor, function = parsed.groups()
+    functions = _INTERFACES.get(interface)
+    if functions is None:
+        raise FutoinError("UnknownInterface", f"there is no interface {interface}: there are {', '.join(_INTERFACES)}")
+    newest = 0 if interface == "futoin.ping" else _MINOR
+    if major != "1" or int(minor) > newest:
+        raise FutoinError("NotSupportedVersion", f"{interface} is served in the versions 1.0 to 1.{newest}")
+    kind = functions.get(function)
+    if kind is None:
+        raise invalid(f"{interface} has no function {function}: it has {', '.join(functions)}")
+    try:
+        parameters: Any = msgspec.convert(request.parameters, kind)
+    except msgspec.ValidationError as error:
+        raise invalid(f"wrong parameters of {function}: {error}") from None
+    return Call(interface, int(minor), parameters)

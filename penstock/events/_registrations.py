@@ -1,0 +1,90 @@
+"""Registered consumers: which events each has got.
+
+A registration is a consumer of its stream, so retention by consumption waits for it.
+Positions are kept here and written to the store about once a second: after a crash, a consumer gets the last events
+again, and none is lost.
+"""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from penstock.errors import NoSuchStream, PenstockError
+from penstock.events._errors import FutoinError
+from penstock.events._functions import LIVE
+
+if TYPE_CHECKING:
+    from penstock.events._event_log import EventLog
+    from penstock.stream import Engine
+
+__all__ = ["PREFIX", "Consumer", "Registrations"]
+
+PREFIX: Final = "futoin."
+
+
+class Consumer(NamedTuple):
+    """A component of a user, as a consumer of a stream."""
+
+    stream: str
+    user: str
+    component: str
+    owner: str | None  # None on a server without users
+
+    @property
+    def name(self) -> str:
+        """The name of the stream's consumer; a component has no dot, so names are unique."""
+        return f"{PREFIX}{self.user}.{self.component}"
+
+
+class Registrations:
+    """The positions of consumers; threads may share it."""
+
+    def __init__(self, store: Engine) -> None:
+        self._store = store
+        self._lock = threading.Lock()
+        self._moved: dict[Consumer, tuple[EventLog, int]] = {}  # not stored yet
+
+    def register(self, consumer: Consumer) -> None:
+        """Register a consumer, from the oldest kept event on; one that is registered stays where it is."""
+        if consumer.component == LIVE:
+            raise FutoinError("LiveNotAllowed", "LIVE is the component of live delivery: it cannot be registered")
+        with self._lock:
+            if self._stored(consumer) is None:
+                self._store.registered.register(consumer.stream, consumer.name, user=consumer.owner)
+
+    def position(self, consumer: Consumer) -> int:
+        """Return the id behind which a consumer goes on; ``NotRegistered`` if it is not registered."""
+        with self._lock:
+            stored = self._stored(consumer)
+            if stored is None:
+                self._moved.pop(consumer, None)
+                raise FutoinError(
+                    "NotRegistered", f"{consumer.user} has registered no component {consumer.component} here"
+                )
+            return max(stored, self._moved[consumer][1]) if consumer in self._moved else stored
+
+    def advance(self, consumer: Consumer, log: EventLog, event_id: int) -> None:
+        """Note that a consumer has got all events up to an id; a position never goes back."""
+        with self._lock:
+            before = self._moved[consumer][1] if consumer in self._moved else 0
+            self._moved[consumer] = log, max(before, event_id)
+
+    def store_positions(self) -> None:
+        """Write the positions that have changed to the store."""
+        with self._lock:
+            for consumer, (log, event_id) in list(self._moved.items()):
+                try:
+                    stored = self._stored(consumer)
+                    if stored is not None and stored < event_id:
+                        self._store.registered.register(
+                            consumer.stream, consumer.name, log.cut(event_id), user=consumer.owner
+                        )
+                except PenstockError as error:
+                    if not isinstance(error, NoSuchStream):
+                        raise
+                del self._moved[consumer]
+
+    def _stored(self, consumer: Consumer) -> int | None:
+        cut = self._store.consumers(consumer.stream).get(consumer.name)
+        return None if cut is None else cut.offsets.get(0, 0)

@@ -1,0 +1,241 @@
+"""What a server does when a function of FTN18 is called: for every connection the same, whatever its transport."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, TypeVar
+
+from penstock.errors import NoSuchStream, NotAuthenticated, NotPermitted, PenstockError
+from penstock.events._adding import Adder
+from penstock.events._errors import FutoinError, invalid
+from penstock.events._event_log import EventLog
+from penstock.events._feed import Feed
+from penstock.events._functions import (
+    EVENTS_MAX,
+    LIVE,
+    AddEvent,
+    Call,
+    Ping,
+    PollEvents,
+    ReadyToReceive,
+    RegisterConsumer,
+)
+from penstock.events._registrations import Consumer, Registrations
+from penstock.model import ByConsumption, Fixed, StreamConfig
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from penstock.events._event import WireEvent
+    from penstock.stream import Engine
+
+__all__ = ["Caller", "Principal", "Service", "error_of"]
+
+T = TypeVar("T")
+_THREADS: Final = 4
+_STORE_S: Final = 1.0  # how often positions are stored
+_SCAN_MAX: Final = 16 << 20  # bytes that one poll looks at
+_AROUND: Final = 128  # bytes of an answer around its events
+_logger: Final = logging.getLogger("penstock.events")
+
+
+class Principal(Protocol):
+    """A user of the server, or the anonymous one."""
+
+    @property
+    def name(self) -> str:
+        """Its name."""
+
+    def may(self, permission: Any, stream: str) -> bool:  # noqa: ANN401 - the server knows which there are
+        """Whether it has a permission for a stream."""
+
+
+class Caller(NamedTuple):
+    """A user who calls; ``owner`` is the name that what it registers belongs to, None on a server without users."""
+
+    principal: Principal
+    owner: str | None
+    is_secure: bool
+
+    def check(self, permission: str, stream: str) -> None:
+        """Refuse a caller without the permission."""
+        if not self.principal.may(permission, stream):
+            raise FutoinError("SecurityError", f"{self.principal.name} lacks the permission {permission} for {stream}")
+
+
+class Service:
+    """The functions of FTN18 on the streams of a store; all calls come from one event loop.
+
+    ``own_stream`` is created when it is first used by a caller who may; other streams have to exist. ``accepts``
+    decides whether a user may get an event: it is called with the user's name and the event.
+    """
+
+    def __init__(
+        self, store: Engine, *, own_stream: str, accepts: Callable[[str, WireEvent], bool] | None = None
+    ) -> None:
+        self._store, self._own_stream, self._accepts = store, own_stream, accepts
+        self._loop = asyncio.get_running_loop()
+        self._threads = ThreadPoolExecutor(_THREADS, "penstock-futoin")
+        self._adder = Adder(store, now=store.clock.now)
+        self.registrations: Final = Registrations(store)
+        self._feeds: dict[str, Feed] = {}
+        self._logs: dict[str, tuple[int, EventLog]] = {}
+        self._storing = self._loop.create_task(self._store_positions())
+
+    async def run(self, call: Callable[..., T], *given: object) -> T:
+        """Call something that may take long in a thread."""
+        return await self._loop.run_in_executor(self._threads, call, *given)
+
+    async def call(self, call: Call, caller: Caller, stream: str) -> object:
+        """Return what a function returns; the functions of pushing need a connection, see :meth:`receiver`."""
+        match call.parameters:
+            case Ping(echo):
+                return {"echo": echo}
+            case AddEvent(type=kind, data=data):
+                caller.check("write", stream)
+                if not caller.is_secure:
+                    raise FutoinError("SecurityError", "events are added over TLS, or on the same machine only")
+                await self._ensure_stream(caller, stream)
+                return await self._adder.add(stream, kind, data)
+            case RegisterConsumer(component):
+                caller.check("consume", stream)
+                await self._ensure_stream(caller, stream)
+                await self.run(self.registrations.register, self._consumer(caller, stream, component))
+                return True
+            case PollEvents() as parameters:
+                return await self._poll(parameters, caller, stream, call.answer_size_max - _AROUND)
+            case ReadyToReceive():
+                raise FutoinError("InvalidRequest", "readyToReceive needs a WebSocket, on which events can be pushed")
+        raise AssertionError("every function is served")
+
+    async def _ensure_stream(self, caller: Caller, stream: str) -> None:
+        """Create the service's own stream if it does not exist, and look whether a stream can be used."""
+        is_missing = stream == self._own_stream and stream not in self._store.catalog.streams
+        if is_missing and caller.principal.may("admin", stream):
+            config = StreamConfig(scaling=Fixed(1), retention=ByConsumption())
+            await self.run(partial(self._store.create_stream, stream, config=config, exist_ok=True))
+        self.log(stream)
+
+    def log(self, stream: str) -> EventLog:
+        """Return the events of a stream; ``InvalidRequest`` if there is no such stream, or it has several segments."""
+        try:
+            uid = self._store.catalog.open_stream(stream).uid
+        except PenstockError as error:
+            raise invalid(str(error)) from None
+        known, log = self._logs.get(stream, (None, None))
+        if log is None or known != uid:
+            log = EventLog(self._store, stream)
+            self._logs[stream] = uid, log
+        return log
+
+    def feed(self, stream: str) -> Feed:
+        """Return the newest events of a stream, which all receivers share."""
+        log, found = self.log(stream), self._feeds.get(stream)
+        if found is None or found.log is not log:
+            if found is not None:
+                found.close()
+            found = self._feeds[stream] = Feed(log, self._threads)
+        return found
+
+    def _consumer(self, caller: Caller, stream: str, component: str) -> Consumer:
+        return Consumer(stream, caller.principal.name, component, caller.owner)
+
+    async def start_of(self, caller: Caller, stream: str, component: str) -> tuple[Consumer | None, int]:
+        """Return the consumer that is to be pushed events, None for a live one, and behind which id it goes on."""
+        if component == LIVE:
+            caller.check("read", stream)
+            return None, self.feed(stream).end
+        caller.check("consume", stream)
+        self.log(stream)
+        consumer = self._consumer(caller, stream, component)
+        return consumer, await self.run(self.registrations.position, consumer)
+
+    def accepted_by(self, caller: Caller) -> Callable[[WireEvent], bool] | None:
+        """Return the filter of a user, None if there is none."""
+        return None if self._accepts is None else partial(self._accepts, caller.principal.name)
+
+    async def _poll(self, parameters: PollEvents, caller: Caller, stream: str, size_max: int) -> list[WireEvent]:
+        consumer = None
+        caller.check("read" if parameters.component == LIVE else "consume", stream)
+        if parameters.component != LIVE:
+            consumer = self._consumer(caller, stream, parameters.component)
+        want = None if parameters.want is None else frozenset(parameters.want)
+        select = partial(_select, want=want, accepts=self.accepted_by(caller), size_max=size_max)
+        return await self.run(self._poll_now, self.log(stream), consumer, int(parameters.last_id or 0), select)
+
+    def _poll_now(
+        self, log: EventLog, consumer: Consumer | None, after: int, select: Callable[..., Selected]
+    ) -> list[WireEvent]:
+        """Return the next events; a consumer has got those before ``after``, and those that were left out."""
+        after = min(after, log.tail)
+        if consumer is None:
+            return select(log, after)[0]
+        after = max(after, self.registrations.position(consumer))
+        events, end = select(log, after)
+        self.registrations.advance(consumer, log, after if events else end)
+        return events
+
+    async def _store_positions(self) -> None:
+        while True:
+            await asyncio.sleep(_STORE_S)
+            try:
+                await self.run(self.registrations.store_positions)
+            except PenstockError as error:  # they stay in memory until the disk has space again
+                _logger.warning("positions of consumers were not stored", extra={"reason": str(error)})
+
+    async def close(self) -> None:
+        """Store the positions; write and push no more."""
+        self._storing.cancel()
+        for feed in self._feeds.values():
+            feed.close()
+        with suppress(PenstockError):
+            await self.run(self.registrations.store_positions)
+        await self.run(self._adder.close)
+        self._threads.shutdown(wait=False)
+
+
+def error_of(error: BaseException) -> FutoinError:
+    """Return what a client is told of an error: of those that are none of its business, nothing."""
+    if isinstance(error, FutoinError):
+        return error
+    if isinstance(error, NotAuthenticated | NotPermitted):
+        return FutoinError("SecurityError", str(error))
+    if isinstance(error, NoSuchStream):
+        return invalid(str(error))
+    if isinstance(error, PenstockError):
+        return FutoinError("InternalError", str(error))
+    _logger.error("a call of FutoIn failed", exc_info=error)
+    return FutoinError("InternalError", "the server failed: its log says why")
+
+
+Selected = tuple["list[WireEvent]", int]
+"""Events, and the id up to which all were looked at."""
+
+
+def _select(
+    log: EventLog,
+    after: int,
+    *,
+    want: frozenset[str] | None,
+    accepts: Callable[[WireEvent], bool] | None,
+    size_max: int,
+) -> Selected:
+    """Return the events behind an id for which an answer has space."""
+    events: list[WireEvent] = []
+    first, size = after, 0
+    while len(events) < EVENTS_MAX and after - first < _SCAN_MAX:
+        page = log.page(after, events_max=EVENTS_MAX - len(events))
+        for event in page.events:
+            if (want is None or event.type in want) and (accepts is None or accepts(event)):
+                size += event.size()
+                if size > size_max:
+                    return events, int(events[-1].id)
+                events.append(event)
+        if page.end == after:
+            break
+        after = page.end
+    return events, after

@@ -1,0 +1,159 @@
+"""FutoIn on the HTTP port: calls by POST and over WebSockets, at ``/futoin`` and at ``/futoin/<scope>/<stream>``."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import ipaddress
+from contextlib import asynccontextmanager, suppress
+from typing import TYPE_CHECKING, Any, Final
+
+from starlette.requests import ClientDisconnect
+from starlette.responses import Response
+from starlette.routing import Route, WebSocketRoute
+from starlette.websockets import WebSocketDisconnect
+
+from penstock.errors import BadArgument, NotAuthenticated
+from penstock.events import Caller, Connection, Service, answer_http
+from penstock.model import check_stream_name
+from penstock.server._permissions import ANONYMOUS
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable, Mapping
+
+    from starlette.applications import Starlette
+    from starlette.requests import HTTPConnection, Request
+    from starlette.routing import BaseRoute
+    from starlette.websockets import WebSocket
+
+    from penstock.server._login import Logins
+    from penstock.server._permissions import Principal
+    from penstock.stream import Engine
+
+__all__ = ["FutoinPort"]
+
+_MESSAGE_MAX: Final = 65_536
+_CLOSE_PROTOCOL: Final = 1002
+_CLOSE_POLICY: Final = 1008
+
+
+class FutoinPort:
+    """The routes of FutoIn, for one store; ``stream`` is the one at ``/futoin`` itself."""
+
+    def __init__(self, store: Engine, logins: Logins | None, *, stream: str, first_message_s: float) -> None:
+        self._store, self._logins, self._stream = store, logins, stream
+        self._first_message_s = first_message_s
+        self._service: Service | None = None
+        paths = ("/futoin", "/futoin/", "/futoin/{scope}/{name}", "/futoin/{scope}/{name}/")
+        self.routes: Final[list[BaseRoute]] = [
+            *(Route(path, self._post, methods=["POST"]) for path in paths),
+            *(WebSocketRoute(path, self._websocket) for path in paths),
+        ]
+
+    @asynccontextmanager
+    async def lifespan(self, _: Starlette) -> AsyncIterator[None]:
+        """Serve for as long as the application lives."""
+        self._service = Service(self._store, own_stream=self._stream)
+        try:
+            yield
+        finally:
+            await self._service.close()
+
+    @property
+    def service(self) -> Service:
+        """The service of the running application."""
+        assert self._service is not None, "the application has started"
+        return self._service
+
+    async def _post(self, request: Request) -> Response:
+        stream = self._stream_of(request)
+        if stream is None:
+            return Response("no such stream", 404)
+        body = bytearray()
+        try:
+            async for part in request.stream():
+                body += part
+                if len(body) > _MESSAGE_MAX:
+                    return Response(f"a message has at most {_MESSAGE_MAX} bytes", 413, {"Connection": "close"})
+        except ClientDisconnect:
+            return Response(status_code=400)
+        answer, coding = await answer_http(self.service, stream, self._authenticator(request), bytes(body))
+        return Response(answer, media_type=coding.content_type)
+
+    async def _websocket(self, socket: WebSocket) -> None:
+        stream = self._stream_of(socket)
+        if stream is None:
+            await socket.close(_CLOSE_POLICY)
+            return
+        await socket.accept()
+
+        async def send(message: bytes, is_text: bool) -> None:
+            if is_text:
+                await socket.send_text(message.decode())
+            else:
+                await socket.send_bytes(message)
+
+        connection = Connection(self.service, stream, self._authenticator(socket), send)
+        receiving = asyncio.create_task(self._receive(socket, connection))
+        try:
+            await asyncio.wait([receiving, connection.broken], return_when=asyncio.FIRST_COMPLETED)
+            if not receiving.done():
+                with suppress(RuntimeError, OSError):
+                    await socket.close(_CLOSE_PROTOCOL)
+        finally:
+            receiving.cancel()
+            await connection.close()
+            with suppress(asyncio.CancelledError, WebSocketDisconnect, TimeoutError):
+                await receiving
+
+    async def _receive(self, socket: WebSocket, connection: Connection) -> None:
+        """Take messages until the peer is gone; the first has to come soon."""
+        async with asyncio.timeout(self._first_message_s):
+            message = await socket.receive()
+        while message["type"] == "websocket.receive":
+            text = message.get("text")
+            data: bytes = message["bytes"] if text is None else text.encode()
+            await connection.receive(data, is_text=text is not None)
+            message = await socket.receive()
+
+    def _stream_of(self, connection: HTTPConnection) -> str | None:
+        """Return the stream that the path names; None if it is not the name of one."""
+        given = connection.path_params
+        name = f"{given['scope']}/{given['name']}" if given else self._stream
+        try:
+            check_stream_name(name)
+        except BadArgument:
+            return None
+        return name
+
+    def _authenticator(self, connection: HTTPConnection) -> _Authenticator:
+        host, port = connection.client or ("", 0)
+        is_secure = connection.url.scheme in {"https", "wss"} or _is_loopback(host)
+        return _Authenticator(self._logins, f"http:[{host}]:{port}", is_secure=is_secure)
+
+
+class _Authenticator:
+    """Checks the credentials in messages of one connection; the last password that was right is not checked again."""
+
+    def __init__(self, logins: Logins | None, peer: str, *, is_secure: bool) -> None:
+        self._logins, self._peer, self._is_secure = logins, peer, is_secure
+        self._last: tuple[str, Callable[[], Principal]] | None = None
+
+    async def __call__(self, sec: str | None, message: Mapping[str, Any]) -> Caller:
+        """Return the caller; ``NotAuthenticated`` if the credentials are missing or wrong."""
+        if self._logins is None:
+            return Caller(ANONYMOUS, None, self._is_secure)
+        if sec is None:
+            raise NotAuthenticated("authentication required: send user:password as sec")
+        if self._last is None or self._last[0] != sec:
+            header = f"Basic {base64.b64encode(sec.encode()).decode()}"
+            self._last = sec, await asyncio.to_thread(self._logins, header, self._peer, waits=False)
+        user = self._last[1]()
+        return Caller(user, user.name, self._is_secure)
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
