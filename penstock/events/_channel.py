@@ -1,0 +1,195 @@
+"""A WebSocket to a FutoIn server, as Python programs use it: calls in both directions, told apart by their ids."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import ssl
+from contextlib import suppress
+from itertools import count
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+import msgspec
+from websockets.asyncio.client import connect
+from websockets.exceptions import InvalidHandshake, InvalidURI, WebSocketException
+
+from penstock.errors import BadArgument, ServerError, StoreUnreachable
+from penstock.events._codings import JSON
+from penstock.events._errors import ERROR_NAMES, FutoinError
+from penstock.events._functions import LARGE_MESSAGE
+from penstock.events._mac import mac_of
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+    from typing import Self
+
+    from websockets.asyncio.client import ClientConnection
+
+__all__ = ["Channel", "Endpoint"]
+
+T = TypeVar("T")
+_CONNECT_S: Final = 10.0
+
+
+class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
+    """Where a server is, and who calls: with a password, with a key that signs messages, or as nobody.
+
+    ``mac_key`` is in base64, as ``penstock user mac-key`` prints it. ``tls_ca`` is the file of a certificate to trust.
+    """
+
+    url: str
+    user: str | None = None
+    password: str | None = None
+    mac_key: str | None = None
+    tls_ca: str | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse what cannot work before anything is sent."""
+        if not self.url.startswith(("ws://", "wss://")):
+            raise BadArgument(f"invalid address {self.url!r}: use ws://host:port/futoin/scope/stream, or wss://")
+        if (self.user is None) != (self.password is None and self.mac_key is None):
+            raise BadArgument("credentials are a user and a password, or a user and a mac_key")
+        if self.user is not None and ":" in self.user:
+            raise BadArgument(f"invalid user {self.user!r}: FutoIn has no way to send a name with a colon")
+        if self.mac_key is not None:
+            try:
+                base64.b64decode(self.mac_key, validate=True)
+            except ValueError:
+                raise BadArgument("invalid mac_key: it is not base64") from None
+
+    def signed(self, message: dict[str, Any]) -> dict[str, Any]:
+        """Return a message with its credentials."""
+        if self.mac_key is not None:
+            code = base64.b64encode(mac_of(message, base64.b64decode(self.mac_key), "sha256")).decode()
+            return message | {"sec": f"-smac:{self.user}:HS256:{code}"}
+        return message if self.user is None else message | {"sec": f"{self.user}:{self.password}"}
+
+    def context(self) -> ssl.SSLContext | None:
+        """Return how TLS is checked; None without TLS."""
+        return ssl.create_default_context(cafile=self.tls_ca) if self.url.startswith("wss://") else None
+
+
+class _Answer(msgspec.Struct, frozen=True):
+    rid: str
+    r: Any = msgspec.UNSET
+    e: str | None = None
+    edesc: str | None = None
+
+
+class Channel:
+    """An open WebSocket. ``called`` answers the calls of the server."""
+
+    def __init__(
+        self,
+        endpoint: Endpoint,
+        socket: ClientConnection,
+        called: Callable[[str, object], Awaitable[object]],
+    ) -> None:
+        self._endpoint, self._socket, self._called = endpoint, socket, called
+        self._numbers = count(1)
+        self._asked: dict[str, asyncio.Future[object]] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._receiving = asyncio.create_task(self._receive())
+
+    @classmethod
+    async def open(cls, endpoint: Endpoint, *, called: Callable[[str, object], Awaitable[object]]) -> Self:
+        """Connect; ``StoreUnreachable`` if that is not possible."""
+        try:
+            socket = await connect(
+                endpoint.url,
+                ssl=endpoint.context(),
+                compression=None,
+                max_size=LARGE_MESSAGE,
+                open_timeout=_CONNECT_S,
+            )
+        except (OSError, TimeoutError, InvalidHandshake, InvalidURI) as error:
+            raise StoreUnreachable(endpoint.url, reason=str(error) or type(error).__name__) from error
+        return cls(endpoint, socket, called)
+
+    async def call(self, function: str, parameters: dict[str, Any], result: type[T]) -> T:
+        """Call a function of the server, and return its result; ``FutoinError`` if the server refuses it."""
+        rid = f"C{next(self._numbers)}"
+        message = self._endpoint.signed({"f": function, "p": parameters, "rid": rid})
+        asked = self._asked[rid] = asyncio.get_running_loop().create_future()
+        try:
+            if self.is_lost:
+                raise self._lost()
+            await self._send(message)
+            found = await asked
+        finally:
+            del self._asked[rid]
+        try:
+            return msgspec.convert(found, result)
+        except msgspec.ValidationError as error:
+            raise ServerError(f"the answer to {function} is not as FutoIn defines it: {error}") from None
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether the connection is over."""
+        return self._receiving.done()
+
+    async def wait_closed(self) -> None:
+        """Return when the connection is lost."""
+        await asyncio.wait([self._receiving])
+
+    async def finish(self) -> None:
+        """Wait for the calls of the server that are being answered."""
+        if self._tasks:
+            await asyncio.wait(self._tasks)
+
+    async def close(self) -> None:
+        """Close the connection; calls under way fail."""
+        await self._socket.close()
+        for task in self._tasks:
+            task.cancel()
+        with suppress(asyncio.CancelledError):
+            await self._receiving
+
+    def _lost(self) -> StoreUnreachable:
+        return StoreUnreachable(self._endpoint.url, reason="the connection was lost")
+
+    async def _send(self, message: dict[str, Any]) -> None:
+        try:
+            await self._socket.send(JSON.encode(message), text=True)
+        except (WebSocketException, OSError):
+            raise self._lost() from None
+
+    async def _receive(self) -> None:
+        try:
+            async for data in self._socket:
+                self._take(data.encode() if isinstance(data, str) else data)
+        except (WebSocketException, OSError, FutoinError, msgspec.ValidationError):
+            await self._socket.close()
+        finally:
+            for asked in self._asked.values():
+                if not asked.done():
+                    asked.set_exception(self._lost())
+
+    def _take(self, data: bytes) -> None:
+        message = JSON.decode(data)
+        if isinstance(message, dict) and "f" in message:
+            task = asyncio.create_task(self._answer(message))
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+            return
+        answer = msgspec.convert(message, _Answer)
+        asked = self._asked.get(answer.rid)
+        if asked is None or asked.done():
+            return
+        if answer.e is None:
+            asked.set_result(None if answer.r is msgspec.UNSET else answer.r)
+        elif answer.e in ERROR_NAMES:
+            asked.set_exception(FutoinError(answer.e, answer.edesc or "the server gave no reason"))  # type: ignore[arg-type]
+        else:
+            asked.set_exception(ServerError(f"{answer.e}: {answer.edesc}"))
+
+    async def _answer(self, message: dict[str, Any]) -> None:
+        """Answer a call of the server."""
+        try:
+            answer: dict[str, Any] = {"r": await self._called(str(message["f"]), message.get("p"))}
+        except FutoinError as error:
+            answer = {"e": error.name, "edesc": error.reason}
+        except Exception as error:  # noqa: BLE001 - the handler's own: the server sends the events again
+            answer = {"e": "InternalError", "edesc": f"{type(error).__name__}: {error}"[:1000]}
+        with suppress(StoreUnreachable):
+            await self._send(answer | {"rid": message.get("rid")})

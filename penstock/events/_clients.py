@@ -1,0 +1,113 @@
+"""Clients of FutoIn event streams: adding events, and polling them. They work with every server of FTN18.
+
+A client connects at its first call, and again after a lost connection.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+from penstock.errors import BadArgument
+from penstock.events._channel import Channel, Endpoint
+from penstock.events._errors import FutoinError
+from penstock.events._event import Event
+from penstock.events._functions import EVENTS_MAX
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Sequence
+    from types import TracebackType
+    from typing import Self
+
+__all__ = ["Client", "Generator", "PollClient"]
+
+T = TypeVar("T")
+_SHORTEST_S: Final = 0.05
+_LONGEST_S: Final = 5.0
+
+
+class Client:
+    """A connection to one event stream, opened when it is needed."""
+
+    def __init__(self, url: str, **credentials: str | None) -> None:
+        self._endpoint = Endpoint(url=url, **credentials)
+        self._channel: Channel | None = None
+        self._opening = asyncio.Lock()
+
+    async def ping(self, echo: int = 1) -> int:
+        """Return the same number from the server."""
+        result = await self._call("futoin.ping:1.0:ping", {"echo": echo}, dict[str, int])
+        return result["echo"]
+
+    async def close(self) -> None:
+        """Close the connection."""
+        if self._channel is not None:
+            await self._channel.close()
+
+    async def __aenter__(self) -> Self:
+        """Close the connection at the end of the block."""
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Close the connection."""
+        await self.close()
+
+    async def _call(self, function: str, parameters: dict[str, Any], result: type[T]) -> T:
+        async with self._opening:
+            if self._channel is None or self._channel.is_lost:
+                self._channel = await Channel.open(self._endpoint, called=_serve_nothing)
+        return await self._channel.call(function, parameters, result)
+
+
+class Generator(Client):
+    """Adds events to a stream."""
+
+    async def add_event(self, kind: str, data: object) -> int:
+        """Add an event, and return its id once the event is durable. Many calls may be under way at once."""
+        return int(await self._call("futoin.evt.gen:1.1:addEvent", {"type": kind, "data": data}, str))
+
+
+class PollClient(Client):
+    """Polls the events of a stream as one component of the user."""
+
+    def __init__(
+        self, url: str, component: str, *, want: Sequence[str] | None = None, **credentials: str | None
+    ) -> None:
+        if isinstance(want, str):
+            raise BadArgument(f"invalid want {want!r}: use a list of event types")
+        super().__init__(url, **credentials)
+        self._component, self._want = component, None if want is None else list(want)
+
+    async def register(self) -> None:
+        """Register the component: the server keeps events until it has got them. Doing so again changes nothing."""
+        await self._call("futoin.evt.poll:1.1:registerConsumer", {"component": self._component}, bool)
+
+    async def poll(self, last_id: int | None = None) -> list[Event]:
+        """Return the next events, in order, at most 1,000; those up to ``last_id`` are acknowledged by this."""
+        parameters = {
+            "component": self._component,
+            "last_id": None if last_id is None else str(last_id),
+            "want": self._want,
+        }
+        return await self._call("futoin.evt.poll:1.1:pollEvents", parameters, list[Event])
+
+    async def events(self, last_id: int | None = None) -> AsyncIterator[Event]:
+        """Yield events for ever; an event is acknowledged with the poll after the loop has asked for the next one.
+
+        While few events come, polls become rarer, up to one in five seconds.
+        """
+        delay_s = _SHORTEST_S
+        while True:
+            found = await self.poll(last_id)
+            for event in found:
+                yield event
+                last_id = int(event.id)
+            if len(found) < EVENTS_MAX // 2:
+                await asyncio.sleep(delay_s)
+            delay_s = _SHORTEST_S if found else min(2 * delay_s, _LONGEST_S)
+
+
+async def _serve_nothing(function: str, _: object) -> object:
+    raise FutoinError("UnknownInterface", f"there is no function {function} here")

@@ -1,0 +1,235 @@
+"""Receivers of pushed events: in order and each once, or live.
+
+A server numbers the groups of events that it pushes on a connection from 0, and may push several before the first is
+answered. A reliable receiver processes them in this order, and answers a group when it is processed; it stores the id
+of the last event then, so that events which come again after a lost connection are known.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import logging
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Final, Protocol
+
+import msgspec
+from msgspec import Meta
+
+from penstock.errors import BadArgument, CorruptData, StoreUnreachable
+from penstock.events._channel import Channel, Endpoint
+from penstock.events._errors import FutoinError, invalid
+from penstock.events._event import Event  # noqa: TC001 - msgspec looks it up
+from penstock.events._functions import EVENTS_MAX, LIVE
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Sequence
+
+__all__ = ["LiveReceiver", "PositionFile", "PushClient", "ReliableReceiver"]
+
+_RETRY_S: Final = (0.1, 10.0)  # the first delay before the next connection, and the longest
+_GROUPS_MAX: Final = 64  # that wait for their turn
+_ON_EVENTS: Final = ("futoin.evt.receiver:1.0:onEvents", "futoin.evt.receiver:1.1:onEvents")
+_logger: Final = logging.getLogger("penstock.events")
+
+
+class _OnEvents(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    seq: Annotated[int, Meta(ge=0)]
+    events: Annotated[list[Event], Meta(max_length=EVENTS_MAX)]
+
+
+class Position(Protocol):
+    """Where a receiver keeps the id of the last event that it has processed."""
+
+    def load(self) -> int:
+        """Return the id, 0 if there is none."""
+
+    def store(self, event_id: int) -> None:
+        """Make an id durable."""
+
+
+class PositionFile:
+    """A position in a file, replaced as a whole and synced."""
+
+    def __init__(self, path: Path | str) -> None:
+        self._path = Path(path)
+
+    def load(self) -> int:
+        """Return the id, 0 if there is no file."""
+        try:
+            text = self._path.read_text("ascii").strip()
+        except FileNotFoundError:
+            return 0
+        except UnicodeDecodeError:
+            text = ""
+        if not text.isdecimal():
+            raise CorruptData(str(self._path), offset=0, reason="it holds no event id")
+        return int(text)
+
+    def store(self, event_id: int) -> None:
+        """Make an id durable."""
+        new = self._path.with_name(f"{self._path.name}.new")
+        with new.open("w", encoding="ascii") as file:
+            file.write(f"{event_id}\n")
+            file.flush()
+            os.fdatasync(file.fileno())
+        new.replace(self._path)
+        folder = os.open(self._path.parent, os.O_RDONLY)
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)
+
+
+class PushClient:
+    """Has events pushed to it over one connection after the other, and gives each group to a function.
+
+    ``lost`` is called when a connection is over: the groups of the next one are numbered from 0 again.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        component: str,
+        handle: Callable[[int, list[Event]], Awaitable[None]],
+        *,
+        want: Sequence[str] | None = None,
+        lost: Callable[[], object] = lambda: None,
+        **credentials: str | None,
+    ) -> None:
+        if isinstance(want, str):
+            raise BadArgument(f"invalid want {want!r}: use a list of event types")
+        self._endpoint = Endpoint(url=url, **credentials)
+        self._component, self._want = component, None if want is None else list(want)
+        self._handle, self._lost = handle, lost
+
+    async def run(self) -> None:
+        """Receive until cancelled; connect again after a lost connection. ``FutoinError`` if the server refuses."""
+        delay_s, longest_s = _RETRY_S
+        while True:
+            try:
+                await self._run_once()
+                delay_s = _RETRY_S[0]
+            except StoreUnreachable as error:
+                _logger.info("the event stream is out of reach", extra={"reason": str(error)})
+            await asyncio.sleep(delay_s)
+            delay_s = min(2 * delay_s, longest_s)
+
+    async def _run_once(self) -> None:
+        channel = await Channel.open(self._endpoint, called=self._called)
+        try:
+            push = "futoin.evt.push:1.1:"
+            if self._component != LIVE:
+                await channel.call(f"{push}registerConsumer", {"component": self._component}, bool)
+            wanted = {"component": self._component, "want": self._want}
+            await channel.call(f"{push}readyToReceive", wanted, bool)
+            await channel.wait_closed()
+            self._lost()
+            await channel.finish()
+        finally:
+            await channel.close()
+
+    async def _called(self, function: str, parameters: object) -> object:
+        if function not in _ON_EVENTS:
+            raise FutoinError("UnknownInterface", f"there is no function {function} here")
+        try:
+            pushed = msgspec.convert(parameters, _OnEvents)
+        except msgspec.ValidationError as error:
+            raise invalid(str(error)) from None
+        await self._handle(pushed.seq, pushed.events)
+        return True
+
+
+class LiveReceiver:
+    """Gives live events to a function; under load some are left out, which ``missed`` counts, in groups."""
+
+    def __init__(
+        self,
+        url: str,
+        handle: Callable[[list[Event]], Awaitable[None] | None],
+        *,
+        want: Sequence[str] | None = None,
+        **credentials: str | None,
+    ) -> None:
+        self._handle, self._next = handle, 0
+        self.missed = 0
+        self._client = PushClient(url, LIVE, self._take, want=want, lost=self._restart, **credentials)
+
+    async def run(self) -> None:
+        """Receive until cancelled."""
+        await self._client.run()
+
+    def _restart(self) -> None:
+        self._next = 0
+
+    async def _take(self, number: int, events: list[Event]) -> None:
+        self.missed += max(number - self._next, 0)
+        self._next = number + 1
+        await _called(self._handle, events)
+
+
+class ReliableReceiver:
+    """Gives all events to a function, in order, each once.
+
+    What the function raises is answered to the server, which sends the events again. ``position`` keeps the last
+    processed id over restarts; without it, events may come again after a restart.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        component: str,
+        handle: Callable[[list[Event]], Awaitable[None] | None],
+        *,
+        position: Position | None = None,
+        want: Sequence[str] | None = None,
+        **credentials: str | None,
+    ) -> None:
+        if component == LIVE:
+            raise BadArgument("LIVE is the component of live delivery: use LiveReceiver")
+        self._handle, self._position = handle, position
+        self.last_id = 0 if position is None else position.load()
+        self._next, self._turns = 0, dict[int, asyncio.Future[None]]()
+        self._processing = asyncio.Lock()  # a group of a lost connection may still be at work
+        self._client = PushClient(url, component, self._take, want=want, lost=self._restart, **credentials)
+
+    async def run(self) -> None:
+        """Receive until cancelled."""
+        await self._client.run()
+
+    def _restart(self) -> None:
+        self._next = 0
+        for turn in self._turns.values():
+            turn.cancel()
+        self._turns.clear()
+
+    async def _take(self, number: int, events: list[Event]) -> None:
+        if number > self._next:
+            await self._turn(number)
+        async with self._processing:
+            await self._process([event for event in events if int(event.id) > self.last_id])
+        if number == self._next:
+            self._next += 1
+            turn = self._turns.pop(self._next, None)
+            if turn is not None and not turn.done():
+                turn.set_result(None)
+
+    async def _process(self, events: list[Event]) -> None:
+        if events:
+            await _called(self._handle, events)
+            self.last_id = int(events[-1].id)
+            if self._position is not None:
+                await asyncio.to_thread(self._position.store, self.last_id)
+
+    async def _turn(self, number: int) -> None:
+        if len(self._turns) >= _GROUPS_MAX:
+            raise FutoinError("InternalError", f"more than {_GROUPS_MAX} groups wait for one before them")
+        turn = self._turns[number] = asyncio.get_running_loop().create_future()
+        await turn
+
+
+async def _called(handle: Callable[[list[Event]], Awaitable[None] | None], events: list[Event]) -> None:
+    done = handle(events)
+    if inspect.isawaitable(done):
+        await done
