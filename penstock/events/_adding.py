@@ -36,18 +36,19 @@ class Adder:
         self._done: deque[asyncio.Future[None]] = deque()
         self._is_called = False
         self._under_way = 0
-        self._has_room = asyncio.Event()
-        self._has_room.set()
+        self._has_space = asyncio.Event()
+        self._turn = asyncio.Lock()  # events are written in the order in which they came
 
     async def add(self, stream: str, kind: str, data: object) -> str:
         """Return the id of a new event once it is durable."""
         event = pack_event(kind, data, self._time())
-        while self._under_way > _UNDER_WAY_MAX:
-            self._has_room.clear()
-            await self._has_room.wait()
-        ack = self._writer(stream).write_event(event, kind)
+        async with self._turn:
+            while self._under_way > _UNDER_WAY_MAX:
+                self._has_space.clear()
+                await self._has_space.wait()
+            ack = self._writer(stream).write_event(event, kind)
+            self._under_way += len(event)
         done: asyncio.Future[None] = self._loop.create_future()
-        self._under_way += len(event)
         ack.add_done_callback(lambda _: self._call(done))
         try:
             await done
@@ -57,7 +58,7 @@ class Adder:
             raise
         finally:
             self._under_way -= len(event)
-            self._has_room.set()
+            self._has_space.set()
         assert pointer is not None, "only numbered events have no place"
         return str(pointer.offset + LENGTH_SIZE + len(event))
 

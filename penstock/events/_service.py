@@ -80,6 +80,7 @@ class Service:
         self._store, self._own_stream, self._accepts = store, own_stream, accepts
         self._loop = asyncio.get_running_loop()
         self._threads = ThreadPoolExecutor(_THREADS, "penstock-futoin")
+        self._creating = asyncio.Lock()
         self._adder = Adder(store, now=store.clock.now)
         self.registrations: Final = Registrations(store)
         self._feeds: dict[str, Feed] = {}
@@ -114,10 +115,11 @@ class Service:
 
     async def _ensure_stream(self, caller: Caller, stream: str) -> None:
         """Create the service's own stream if it does not exist, and look whether a stream can be used."""
-        is_missing = stream == self._own_stream and stream not in self._store.catalog.streams
-        if is_missing and caller.principal.may("admin", stream):
-            config = StreamConfig(scaling=Fixed(1), retention=ByConsumption())
-            await self.run(partial(self._store.create_stream, stream, config=config, exist_ok=True))
+        async with self._creating:
+            is_missing = stream == self._own_stream and stream not in self._store.catalog.streams
+            if is_missing and caller.principal.may("admin", stream):
+                config = StreamConfig(scaling=Fixed(1), retention=ByConsumption())
+                await self.run(partial(self._store.create_stream, stream, config=config, exist_ok=True))
         self.log(stream)
 
     def log(self, stream: str) -> EventLog:

@@ -138,6 +138,7 @@ class _Authenticator:
     def __init__(self, logins: Logins | None, peer: str, *, is_secure: bool) -> None:
         self._logins, self._peer, self._is_secure = logins, peer, is_secure
         self._last: tuple[str, Callable[[], Principal]] | None = None
+        self._turn = asyncio.Lock()  # calls go on in the order in which they came
 
     async def __call__(self, sec: str | None, message: Mapping[str, Any]) -> Caller:
         """Return the caller; ``NotAuthenticated`` if the credentials are missing or wrong."""
@@ -145,10 +146,11 @@ class _Authenticator:
             return Caller(ANONYMOUS, None, self._is_secure)
         if sec is None:
             raise NotAuthenticated("authentication required: send user:password as sec")
-        if self._last is None or self._last[0] != sec:
-            header = f"Basic {base64.b64encode(sec.encode()).decode()}"
-            self._last = sec, await asyncio.to_thread(self._logins, header, self._peer, waits=False)
-        user = self._last[1]()
+        async with self._turn:
+            if self._last is None or self._last[0] != sec:
+                header = f"Basic {base64.b64encode(sec.encode()).decode()}"
+                self._last = sec, await asyncio.to_thread(self._logins, header, self._peer, waits=False)
+            user = self._last[1]()
         return Caller(user, user.name, self._is_secure)
 
 
