@@ -1,0 +1,192 @@
+"""Events that belong to a database transaction: they are added to a stream if it commits, and only then.
+
+:func:`add_xfer_event` writes an event into a table of the caller's own database, inside the caller's transaction.
+:class:`OutboxRelay` moves committed rows to a stream: exactly once, in the order of the commits, also after a crash.
+
+On PostgreSQL a row gets its position when its transaction commits, by a deferred trigger, under a lock that ends with
+the commit. So positions become visible in the order of the commits, and transactions wait for each other only while
+they commit. On SQLite transactions that write come one after the other anyway. The relay writes with the position as the
+event's number, which a stream takes once.
+"""
+
+from __future__ import annotations
+
+import re
+from contextlib import suppress
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, Final, Self
+
+import sqlalchemy as sa
+from msgspec import ValidationError, convert
+
+from penstock.errors import BadArgument, WriterFenced
+from penstock.events._codings import to_json
+from penstock.events._errors import FutoinError
+from penstock.events._event import EventType, pack_event
+
+if TYPE_CHECKING:
+    import threading
+    from collections.abc import Callable, Sequence
+
+    from penstock.store import Store
+
+__all__ = ["OutboxRelay", "add_xfer_event", "create_outbox"]
+
+TABLE: Final = "evt_outbox"
+_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,47}")
+_BATCH: Final = 1_000  # rows that are moved at once
+_LONGEST_S: Final = 5.0
+_SHORTEST_S: Final = 0.05
+_STEP_S: Final = 0.5  # how soon a relay ends that waits for PostgreSQL
+
+
+def add_xfer_event(connection: sa.Connection, type: str, data: object, table: str = TABLE) -> None:  # noqa: A002
+    """Add an event within the caller's transaction; it reaches the stream after the commit, or never.
+
+    ``data`` is any JSON value. The table is made by :func:`create_outbox`.
+    """
+    try:
+        convert(type, EventType)
+        event = pack_event(type, data, _now())
+        to_json(data)
+    except (ValidationError, FutoinError, TypeError, ValueError) as error:
+        raise BadArgument(f"invalid event: {error}") from None
+    connection.execute(sa.insert(_table(table)).values(event=event.decode()))
+
+
+def create_outbox(connection: sa.Connection, table: str = TABLE) -> None:
+    """Create the table of events to be moved, and on PostgreSQL its trigger; nothing is done if it exists."""
+    known = _table(table)
+    if sa.inspect(connection).has_table(table):
+        return
+    known.create(connection)
+    if connection.dialect.name == "postgresql":
+        for statement in _postgresql(table):
+            connection.execute(sa.text(statement))
+
+
+def _now() -> str:
+    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def _table(name: str) -> sa.Table:
+    if not _NAME.fullmatch(name):
+        raise BadArgument(f"invalid table name {name!r}: use letters, digits and '_', at most 48")
+    whole = sa.BigInteger().with_variant(sa.Integer(), "sqlite")  # which counts in this type only
+    return sa.Table(
+        name,
+        sa.MetaData(),
+        sa.Column("id", whole, sa.Identity(), primary_key=True),
+        sa.Column("position", sa.BigInteger(), unique=True),
+        sa.Column("event", sa.Text(), nullable=False),
+        sqlite_autoincrement=True,
+    )
+
+
+def _postgresql(table: str) -> tuple[str, ...]:
+    """Return what gives rows their positions: when they are committed, in the order of the commits."""
+    return (
+        f"CREATE SEQUENCE {table}_positions",
+        f"""
+        CREATE FUNCTION {table}_commit() RETURNS trigger LANGUAGE plpgsql AS $$
+        BEGIN
+            PERFORM pg_advisory_xact_lock(hashtext('{table}'), TG_RELID::integer);
+            UPDATE {table} SET position = nextval('{table}_positions') WHERE id = NEW.id;
+            PERFORM pg_notify('{table}', '');
+            RETURN NULL;
+        END $$""",
+        f"""
+        CREATE CONSTRAINT TRIGGER {table}_commit AFTER INSERT ON {table}
+        DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION {table}_commit()""",
+    )
+
+
+class OutboxRelay:
+    """Moves the committed rows of an outbox to a stream. Several may run: the newest one moves, the others end.
+
+    ``store`` is any store, ``engine`` the application's database. The relay is the writer ``outbox.<table>`` of the
+    stream; several databases that feed one stream need tables of different names.
+    """
+
+    def __init__(self, engine: sa.Engine, store: Store, stream: str, table: str = TABLE) -> None:
+        self._engine, self._table = engine, _table(table)
+        self._position = self._table.c.position if engine.dialect.name == "postgresql" else self._table.c.id
+        self._writer = store.writer(stream, writer_id=f"outbox.{table}")
+        self.moved = 0
+
+    def move(self) -> int:
+        """Move the rows that are there, at most 1,000, and return how many; rows are deleted once they are durable."""
+        with self._engine.connect() as connection:
+            wanted = sa.select(self._position, self._table.c.event).where(self._position.is_not(None))
+            rows: Sequence[Any] = connection.execute(wanted.order_by(self._position).limit(_BATCH)).all()
+        if not rows:
+            return 0
+        acks = [self._writer.write_event(event.encode(), _type_of(event), number=place) for place, event in rows]
+        for ack in acks:
+            ack.result()
+        with self._engine.begin() as connection:
+            connection.execute(sa.delete(self._table).where(self._position <= rows[-1][0]))
+        self.moved += len(rows)
+        return len(rows)
+
+    def run(self, stop: threading.Event, *, moved: Callable[[int], object] = lambda _: None) -> None:
+        """Move rows until ``stop`` is set; PostgreSQL wakes the relay, on other databases it looks again and again."""
+        delay_s = _SHORTEST_S
+        with _Notifications.of(self._engine, self._table.name) as notifications:
+            while not stop.is_set():
+                count = self.move()
+                moved(count)
+                delay_s = _SHORTEST_S if count else min(2 * delay_s, _LONGEST_S)
+                if count < _BATCH:
+                    notifications.wait(stop, delay_s)
+
+    def close(self) -> None:
+        """Write no more; the engine and the store stay open."""
+        with suppress(WriterFenced):
+            self._writer.close()
+
+    def __enter__(self) -> Self:
+        """Close at the end of the block."""
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Close."""
+        self.close()
+
+
+def _type_of(event: str) -> str:
+    """Return the type of an event, which is its key, as of those that are added over the network."""
+    return event[9 : event.index('"', 9)]
+
+
+class _Notifications:
+    """Waits for the next rows: until PostgreSQL notifies, or just for a while."""
+
+    def __init__(self, connection: sa.Connection | None) -> None:
+        self._connection = connection
+
+    @classmethod
+    def of(cls, engine: sa.Engine, table: str) -> _Notifications:
+        """Listen, if the database and its driver can."""
+        if engine.dialect.name != "postgresql" or engine.dialect.driver != "psycopg":
+            return cls(None)
+        connection = engine.connect().execution_options(isolation_level="AUTOCOMMIT")
+        connection.execute(sa.text(f"LISTEN {table}"))
+        return cls(connection)
+
+    def wait(self, stop: threading.Event, seconds: float) -> None:
+        """Return when there may be new rows, at the latest after so many seconds, or soon after ``stop`` is set."""
+        if self._connection is None:
+            stop.wait(seconds)
+            return
+        driver: Any = self._connection.connection.driver_connection
+        for _ in range(max(1, int(_LONGEST_S / _STEP_S))):
+            if stop.is_set() or list(driver.notifies(timeout=_STEP_S, stop_after=1)):
+                return
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._connection is not None:
+            self._connection.close()
