@@ -5,8 +5,8 @@
 
 On PostgreSQL a row gets its position when its transaction commits, by a deferred trigger, under a lock that ends with
 the commit. So positions become visible in the order of the commits, and transactions wait for each other only while
-they commit. On SQLite transactions that write come one after the other anyway. The relay writes with the position as the
-event's number, which a stream takes once.
+they commit. On SQLite transactions that write come one after the other anyway. The relay writes with the position as
+the number of the event, which a stream takes once.
 """
 
 from __future__ import annotations
