@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 ROOT: Final = Path(__file__).parent.parent
 PROJECT: Final[dict[str, Any]] = tomllib.loads(ROOT.joinpath("pyproject.toml").read_text())["project"]
 OPTIONAL: Final = {  # folders that may use more than what is always installed
+    "penstock/events": {"events"},
     "penstock/server": {"server"},
     "penstock/spark": {"delta", "spark"},
     "penstock/cli": {"delta", "server", "spark"},

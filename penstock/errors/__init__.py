@@ -19,6 +19,7 @@
     │   ├── ServerBusy             the server is overloaded, also after several attempts
     │   ├── LimitReached           the server, or one user of it, has as much of something as a setting allows
     │   └── LoginsBusy             the server checks as many passwords at once as it can
+    ├── FutoinError                a call of FutoIn was refused or failed; its name is that of the specification
     ├── NotAuthenticated           the server does not accept the credentials
     ├── NotPermitted               the user lacks a permission
     ├── NoSuchUser, UserExists     the server has no such user, or already has one
@@ -78,6 +79,7 @@ from penstock.errors._server import (
     BadConfig,
     CertificateUnusable,
     ForkedNetwork,
+    FutoinError,
     LimitReached,
     LoginsBusy,
     NoSuchToken,
@@ -164,6 +166,7 @@ __all__ = [
     "ForkedHandle",
     "ForkedNetwork",
     "FormatUnknown",
+    "FutoinError",
     "GroupExists",
     "JobRunning",
     "JournalCorrupt",

@@ -9,6 +9,7 @@ __all__ = [
     "BadConfig",
     "CertificateUnusable",
     "ForkedNetwork",
+    "FutoinError",
     "LimitReached",
     "LoginsBusy",
     "NoSuchToken",
@@ -138,3 +139,11 @@ class CertificateUnusable(PenstockError):
     def __init__(self, path: str, *, reason: str) -> None:
         super().__init__(f"cannot serve with the certificate or key {path}: {reason}")
         self.path, self.reason = path, reason
+
+
+class FutoinError(PenstockError):
+    """A call of FutoIn was refused or failed; ``name`` is what the specification calls the error."""
+
+    def __init__(self, name: str, reason: str) -> None:
+        super().__init__(f"{name}: {reason}")
+        self.name, self.reason = name, reason

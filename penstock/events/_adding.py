@@ -12,7 +12,7 @@ from contextlib import suppress
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 
-from penstock.errors import PenstockError, WriterFailed
+from penstock.errors import PenstockError
 from penstock.events._event import pack_event
 from penstock.stream.format import LENGTH_SIZE
 
@@ -46,39 +46,40 @@ class Adder:
             while self._under_way > _UNDER_WAY_MAX:
                 self._has_space.clear()
                 await self._has_space.wait()
-            ack = self._writer(stream).write_event(event, kind)
+            writer = self._writer(stream)
             self._under_way += len(event)
-        done: asyncio.Future[None] = self._loop.create_future()
-        ack.add_done_callback(lambda _: self._call(done))
         try:
+            ack = writer.write_event(event, kind)
+            done: asyncio.Future[None] = self._loop.create_future()
+            ack.add_done_callback(lambda _: self._call(done))
             await done
             pointer = ack.result(0)
-        except WriterFailed:
-            self._drop(stream)
+        except PenstockError:
+            self._drop(stream, writer)  # the next event gets a writer that has not failed
             raise
         finally:
             self._under_way -= len(event)
             self._has_space.set()
-        assert pointer is not None, "only numbered events have no place"
+        assert pointer is not None, "only numbered events have no position"
         return str(pointer.offset + LENGTH_SIZE + len(event))
 
     def close(self) -> None:
         """Close the writers."""
-        for stream in list(self._writers):
-            self._drop(stream)
+        for stream, writer in list(self._writers.items()):
+            self._drop(stream, writer)
 
     def _time(self) -> str:
         return datetime.fromtimestamp(int(self._now()), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
     def _writer(self, stream: str) -> StreamWriter:
         writer = self._writers.get(stream)
-        if writer is None or not writer.is_sound:
+        if writer is None:
             writer = self._writers[stream] = self._store.writer(stream)
         return writer
 
-    def _drop(self, stream: str) -> None:
-        writer = self._writers.pop(stream, None)
-        if writer is not None:
+    def _drop(self, stream: str, writer: StreamWriter) -> None:
+        if self._writers.get(stream) is writer:
+            del self._writers[stream]
             with suppress(PenstockError):  # every event that failed has told its caller
                 writer.close()
 

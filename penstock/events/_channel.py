@@ -13,9 +13,9 @@ import msgspec
 from websockets.asyncio.client import connect
 from websockets.exceptions import InvalidHandshake, InvalidURI, WebSocketException
 
-from penstock.errors import BadArgument, ServerError, StoreUnreachable
+from penstock.errors import BadArgument, FutoinError, ServerError, StoreUnreachable
 from penstock.events._codings import JSON
-from penstock.events._errors import ERROR_NAMES, FutoinError
+from penstock.events._errors import ERROR_NAMES
 from penstock.events._functions import LARGE_MESSAGE
 from penstock.events._mac import mac_of
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from websockets.asyncio.client import ClientConnection
 
-__all__ = ["Channel", "Endpoint"]
+__all__ = ["Endpoint", "FutoinChannel"]
 
 T = TypeVar("T")
 _CONNECT_S: Final = 10.0
@@ -76,7 +76,7 @@ class _Answer(msgspec.Struct, frozen=True):
     edesc: str | None = None
 
 
-class Channel:
+class FutoinChannel:
     """An open WebSocket. ``called`` answers the calls of the server."""
 
     def __init__(
@@ -139,9 +139,13 @@ class Channel:
 
     async def close(self) -> None:
         """Close the connection; calls under way fail."""
-        await self._socket.close()
         for task in self._tasks:
             task.cancel()
+        try:
+            await self._socket.close()
+        except asyncio.CancelledError:
+            self._socket.transport.abort()  # there is no time to say goodbye
+            raise
         with suppress(asyncio.CancelledError):
             await self._receiving
 
@@ -179,7 +183,7 @@ class Channel:
         if answer.e is None:
             asked.set_result(None if answer.r is msgspec.UNSET else answer.r)
         elif answer.e in ERROR_NAMES:
-            asked.set_exception(FutoinError(answer.e, answer.edesc or "the server gave no reason"))  # type: ignore[arg-type]
+            asked.set_exception(FutoinError(answer.e, answer.edesc or "the server gave no reason"))
         else:
             asked.set_exception(ServerError(f"{answer.e}: {answer.edesc}"))
 

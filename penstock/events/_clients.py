@@ -8,9 +8,8 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from penstock.errors import BadArgument
-from penstock.events._channel import Channel, Endpoint
-from penstock.events._errors import FutoinError
+from penstock.errors import BadArgument, FutoinError
+from penstock.events._channel import Endpoint, FutoinChannel
 from penstock.events._event import Event
 from penstock.events._functions import EVENTS_MAX
 
@@ -31,7 +30,7 @@ class Client:
 
     def __init__(self, url: str, **credentials: str | None) -> None:
         self._endpoint = Endpoint(url=url, **credentials)
-        self._channel: Channel | None = None
+        self._channel: FutoinChannel | None = None
         self._opening = asyncio.Lock()
 
     async def ping(self, echo: int = 1) -> int:
@@ -57,7 +56,7 @@ class Client:
     async def _call(self, function: str, parameters: dict[str, Any], result: type[T]) -> T:
         async with self._opening:
             if self._channel is None or self._channel.is_lost:
-                self._channel = await Channel.open(self._endpoint, called=_serve_nothing)
+                self._channel = await FutoinChannel.open(self._endpoint, called=_serve_nothing)
         return await self._channel.call(function, parameters, result)
 
 

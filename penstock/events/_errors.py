@@ -1,32 +1,25 @@
-"""The errors of the FutoIn wire, which clients know by name; every other name would break a reference client."""
+"""The names of errors on the FutoIn wire: a reference client refuses every other name."""
 
 from __future__ import annotations
 
-from typing import Final, Literal, get_args
+from typing import Final
 
-from penstock.errors import PenstockError
+from penstock.errors import FutoinError
 
-__all__ = ["ERROR_NAMES", "ErrorName", "FutoinError", "invalid"]
+__all__ = ["ERROR_NAMES", "invalid"]
 
-ErrorName = Literal[
-    "NotRegistered",
-    "LiveNotAllowed",
-    "InvalidRequest",
-    "SecurityError",
-    "NotSupportedVersion",
-    "UnknownInterface",
-    "InternalError",
-    "CommError",
-]
-ERROR_NAMES: Final[tuple[str, ...]] = get_args(ErrorName)
-
-
-class FutoinError(PenstockError):
-    """A call of FutoIn was refused or failed; ``name`` is what the specification calls the error."""
-
-    def __init__(self, name: ErrorName, reason: str) -> None:
-        super().__init__(f"{name}: {reason}")
-        self.name, self.reason = name, reason
+ERROR_NAMES: Final = frozenset(
+    {
+        "NotRegistered",
+        "LiveNotAllowed",
+        "InvalidRequest",
+        "SecurityError",
+        "NotSupportedVersion",
+        "UnknownInterface",
+        "InternalError",
+        "CommError",
+    }
+)
 
 
 def invalid(reason: str) -> FutoinError:

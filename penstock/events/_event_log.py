@@ -24,23 +24,23 @@ if TYPE_CHECKING:
     from penstock.stream import Engine
     from penstock.stream.segment import Segment
 
-__all__ = ["PAGE_SIZE", "EventLog", "Page"]
+__all__ = ["PAGE_SIZE", "EventLog", "EventPage"]
 
 PAGE_SIZE: Final = 1 << 20
 
 
-class Page(NamedTuple):
+class EventPage(NamedTuple):
     """Some events in order; all events behind the id ``start`` and up to ``end`` were looked at."""
 
     start: int
     end: int
     events: list[WireEvent]
 
-    def behind(self, event_id: int) -> Page:
+    def behind(self, event_id: int) -> EventPage:
         """Return what of the page lies behind an id."""
         if event_id <= self.start:
             return self
-        return Page(event_id, self.end, [event for event in self.events if int(event.id) > event_id])
+        return EventPage(event_id, self.end, [event for event in self.events if int(event.id) > event_id])
 
 
 class EventLog:
@@ -70,7 +70,7 @@ class EventLog:
         """Return the cut behind an event, or before an event that an id points into."""
         return StreamCut.of(self.stream, {0: self._border(min(event_id, self.tail))})
 
-    def page(self, after: int, *, events_max: int = EVENTS_MAX) -> Page:
+    def page(self, after: int, *, events_max: int = EVENTS_MAX) -> EventPage:
         """Return the next events behind an id; the page is empty, and ends where it starts, at the tail."""
         while True:
             try:
@@ -78,17 +78,17 @@ class EventLog:
             except DataTruncated:
                 continue  # the head has moved on meanwhile
 
-    def _page(self, after: int, first: StreamCut, events_max: int) -> Page:
+    def _page(self, after: int, first: StreamCut, events_max: int) -> EventPage:
         end = self._store.next_cut(self.stream, first, max_bytes=PAGE_SIZE, max_events=events_max).cut
         batches = list(self._store.read(self.stream, first, end))
         place = max(after, end.offsets[0])
         if not batches:
-            return Page(after, place, [])
+            return EventPage(after, place, [])
         table = pa.concat_batches(batches)
         events = table["event"]
         ids = event_ends(table["offset"], pc.binary_length(events).cast(pa.int64()))
         unpacked = unpack_events(ids.to_pylist(), events.to_pylist())
-        return Page(after, place, [event for event in unpacked if event is not None and int(event.id) > after])
+        return EventPage(after, place, [event for event in unpacked if event is not None and int(event.id) > after])
 
     def _border(self, place: int) -> int:
         """Return where the event begins that a place lies within; the place itself if it lies between two."""

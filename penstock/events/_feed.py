@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from concurrent.futures import Executor
 
     from penstock.events._event import WireEvent
-    from penstock.events._event_log import EventLog, Page
+    from penstock.events._event_log import EventLog, EventPage
 
 __all__ = ["Feed", "Group"]
 
@@ -37,7 +37,7 @@ class Group:
 
     __slots__ = ("_encodings", "page")
 
-    def __init__(self, page: Page) -> None:
+    def __init__(self, page: EventPage) -> None:
         self.page = page
         self._encodings: OrderedDict[tuple[object, int], tuple[list[WireEvent], bytes]] = OrderedDict()
 
@@ -118,7 +118,7 @@ class Feed:
     async def _read_past(self, event_id: int) -> Group:
         return Group(await self._page(event_id))
 
-    async def _page(self, event_id: int) -> Page:
+    async def _page(self, event_id: int) -> EventPage:
         return await self._loop.run_in_executor(self._executor, self.log.page, event_id)
 
 

@@ -10,7 +10,8 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from penstock.events._errors import FutoinError, invalid
+from penstock.errors import FutoinError
+from penstock.events._errors import invalid
 from penstock.events._event import Component, EventId, EventType  # noqa: TC001 - msgspec looks them up
 
 __all__ = [
@@ -20,10 +21,10 @@ __all__ = [
     "SMALL_MESSAGE",
     "AddEvent",
     "Call",
-    "Ping",
+    "PingServer",
     "PollEvents",
     "ReadyToReceive",
-    "RegisterConsumer",
+    "Register",
     "Request",
     "call_of",
     "request_of",
@@ -41,7 +42,7 @@ class _Parameters(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     pass
 
 
-class Ping(_Parameters, frozen=True):
+class PingServer(_Parameters, frozen=True):
     """Whether the server is there."""
 
     echo: int
@@ -54,7 +55,7 @@ class AddEvent(_Parameters, frozen=True):
     data: Any
 
 
-class RegisterConsumer(_Parameters, frozen=True):
+class Register(_Parameters, frozen=True):
     """Keep events until this component has read them."""
 
     component: Component
@@ -75,8 +76,8 @@ class ReadyToReceive(_Parameters, frozen=True):
     want: list[EventType] | None = None
 
 
-_PING: Final[dict[str, type[_Parameters]]] = {"ping": Ping}
-_POLL: Final = _PING | {"registerConsumer": RegisterConsumer, "pollEvents": PollEvents}
+_PING: Final[dict[str, type[_Parameters]]] = {"ping": PingServer}
+_POLL: Final = _PING | {"registerConsumer": Register, "pollEvents": PollEvents}
 _INTERFACES: Final = {
     "futoin.ping": _PING,
     "futoin.evt.gen": _PING | {"addEvent": AddEvent},
@@ -100,7 +101,7 @@ class Call(NamedTuple):
 
     interface: str
     minor: int
-    parameters: Ping | AddEvent | RegisterConsumer | PollEvents | ReadyToReceive
+    parameters: PingServer | AddEvent | Register | PollEvents | ReadyToReceive
 
     @property
     def answer_size_max(self) -> int:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from penstock.events._event import WireEvent
     from penstock.events._feed import Feed
 
-__all__ = ["Part", "Receiver", "Window", "parts_of", "push"]
+__all__ = ["PushedPart", "Receiver", "Window", "parts_of", "push"]
 
 _UNDER_WAY_MAX: Final = 4  # groups
 _LIVE_UNDER_WAY_MAX: Final = 2
@@ -64,7 +64,7 @@ class Window:
             self.position = self._under_way.popleft()[0]
 
 
-class Part(NamedTuple):
+class PushedPart(NamedTuple):
     """Events for one message, their JSON, and the id up to which all are sent with it."""
 
     events: list[WireEvent]
@@ -79,7 +79,7 @@ class Receiver(NamedTuple):
     it has taken all, None for a live one.
     """
 
-    send: Callable[[int, Part], Awaitable[bool]]
+    send: Callable[[int, PushedPart], Awaitable[bool]]
     taken: Callable[[int], object] | None
     want: frozenset[str] | None
     accepts: Callable[[WireEvent], bool] | None
@@ -112,7 +112,7 @@ async def push(feed: Feed, receiver: Receiver, position: int) -> None:
                 tasks.create_task(_deliver(receiver, window, slots, part))
 
 
-async def _deliver(receiver: Receiver, window: Window, slots: asyncio.Semaphore, part: Part) -> None:
+async def _deliver(receiver: Receiver, window: Window, slots: asyncio.Semaphore, part: PushedPart) -> None:
     """Send a part until the receiver has taken it; a live receiver gets it once."""
     number, group = window.add(part.end)
     delay_s, longest_s = _RESEND_S
@@ -129,18 +129,18 @@ def _tell(receiver: Receiver, window: Window) -> None:
         receiver.taken(window.position)
 
 
-def parts_of(events: list[WireEvent], encoded: bytes, end: int, size_max: int) -> Iterator[Part]:
+def parts_of(events: list[WireEvent], encoded: bytes, end: int, size_max: int) -> Iterator[PushedPart]:
     """Return events in parts whose JSON has at most ``size_max`` bytes; ``end`` is that of the last part."""
     if not events:
         return
     if len(encoded) <= size_max:
-        yield Part(events, encoded, end)
+        yield PushedPart(events, encoded, end)
         return
     first, size = 0, 2
     for index, event in enumerate(events):
         size += event.size()
         if size > size_max and index > first:
             some = events[first:index]
-            yield Part(some, _encode(some), int(some[-1].id))
+            yield PushedPart(some, _encode(some), int(some[-1].id))
             first, size = index, 2 + event.size()
-    yield Part(events[first:], _encode(events[first:]), end)
+    yield PushedPart(events[first:], _encode(events[first:]), end)

@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING, Annotated, Final, Protocol
 import msgspec
 from msgspec import Meta
 
-from penstock.errors import BadArgument, CorruptData, StoreUnreachable
-from penstock.events._channel import Channel, Endpoint
-from penstock.events._errors import FutoinError, invalid
+from penstock.errors import BadArgument, CorruptData, FutoinError, StoreUnreachable
+from penstock.events._channel import Endpoint, FutoinChannel
+from penstock.events._errors import invalid
 from penstock.events._event import Event  # noqa: TC001 - msgspec looks it up
 from penstock.events._functions import EVENTS_MAX, LIVE
 
@@ -39,7 +39,7 @@ class _OnEvents(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     events: Annotated[list[Event], Meta(max_length=EVENTS_MAX)]
 
 
-class Position(Protocol):
+class PositionStore(Protocol):
     """Where a receiver keeps the id of the last event that it has processed."""
 
     def load(self) -> int:
@@ -117,7 +117,7 @@ class PushClient:
             delay_s = min(2 * delay_s, longest_s)
 
     async def _run_once(self) -> None:
-        channel = await Channel.open(self._endpoint, called=self._called)
+        channel = await FutoinChannel.open(self._endpoint, called=self._called)
         try:
             push = "futoin.evt.push:1.1:"
             if self._component != LIVE:
@@ -182,7 +182,7 @@ class ReliableReceiver:
         component: str,
         handle: Callable[[list[Event]], Awaitable[None] | None],
         *,
-        position: Position | None = None,
+        position: PositionStore | None = None,
         want: Sequence[str] | None = None,
         **credentials: str | None,
     ) -> None:

@@ -10,8 +10,7 @@ from __future__ import annotations
 import threading
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from penstock.errors import NoSuchStream, PenstockError
-from penstock.events._errors import FutoinError
+from penstock.errors import FutoinError, NoSuchStream, PenstockError
 from penstock.events._functions import LIVE
 
 if TYPE_CHECKING:

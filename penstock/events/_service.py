@@ -9,9 +9,9 @@ from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, TypeVar
 
-from penstock.errors import NoSuchStream, NotAuthenticated, NotPermitted, PenstockError
+from penstock.errors import FutoinError, NoSuchStream, NotAuthenticated, NotPermitted, PenstockError
 from penstock.events._adding import Adder
-from penstock.events._errors import FutoinError, invalid
+from penstock.events._errors import invalid
 from penstock.events._event_log import EventLog
 from penstock.events._feed import Feed
 from penstock.events._functions import (
@@ -19,10 +19,10 @@ from penstock.events._functions import (
     LIVE,
     AddEvent,
     Call,
-    Ping,
+    PingServer,
     PollEvents,
     ReadyToReceive,
-    RegisterConsumer,
+    Register,
 )
 from penstock.events._registrations import Consumer, Registrations
 from penstock.model import ByConsumption, Fixed, StreamConfig
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from penstock.events._event import WireEvent
     from penstock.stream import Engine
 
-__all__ = ["Caller", "Principal", "Service", "error_of"]
+__all__ = ["Caller", "CallingUser", "EventService", "error_of"]
 
 T = TypeVar("T")
 _THREADS: Final = 4
@@ -43,7 +43,7 @@ _AROUND: Final = 128  # bytes of an answer around its events
 _logger: Final = logging.getLogger("penstock.events")
 
 
-class Principal(Protocol):
+class CallingUser(Protocol):
     """A user of the server, or the anonymous one."""
 
     @property
@@ -57,7 +57,7 @@ class Principal(Protocol):
 class Caller(NamedTuple):
     """A user who calls; ``owner`` is the name that what it registers belongs to, None on a server without users."""
 
-    principal: Principal
+    principal: CallingUser
     owner: str | None
     is_secure: bool
 
@@ -67,7 +67,7 @@ class Caller(NamedTuple):
             raise FutoinError("SecurityError", f"{self.principal.name} lacks the permission {permission} for {stream}")
 
 
-class Service:
+class EventService:
     """The functions of FTN18 on the streams of a store; all calls come from one event loop.
 
     ``own_stream`` is created when it is first used by a caller who may; other streams have to exist. ``accepts``
@@ -94,7 +94,7 @@ class Service:
     async def call(self, call: Call, caller: Caller, stream: str) -> object:
         """Return what a function returns; the functions of pushing need a connection, see :meth:`receiver`."""
         match call.parameters:
-            case Ping(echo):
+            case PingServer(echo):
                 return {"echo": echo}
             case AddEvent(type=kind, data=data):
                 caller.check("write", stream)
@@ -102,7 +102,7 @@ class Service:
                     raise FutoinError("SecurityError", "events are added over TLS, or on the same machine only")
                 await self._ensure_stream(caller, stream)
                 return await self._adder.add(stream, kind, data)
-            case RegisterConsumer(component):
+            case Register(component):
                 caller.check("consume", stream)
                 await self._ensure_stream(caller, stream)
                 await self.run(self.registrations.register, self._consumer(caller, stream, component))

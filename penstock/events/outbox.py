@@ -19,9 +19,8 @@ from typing import TYPE_CHECKING, Any, Final, Self
 import sqlalchemy as sa
 from msgspec import ValidationError, convert
 
-from penstock.errors import BadArgument, WriterFenced
+from penstock.errors import BadArgument, FutoinError, WriterFenced
 from penstock.events._codings import to_json
-from penstock.events._errors import FutoinError
 from penstock.events._event import EventType, pack_event
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from starlette.routing import Route, WebSocketRoute
 from starlette.websockets import WebSocketDisconnect
 
 from penstock.errors import BadArgument, NotAuthenticated
-from penstock.events import Caller, Connection, Service, answer_http
+from penstock.events import Caller, EventService, Peer, answer_http
 from penstock.model import check_stream_name
 from penstock.server._permissions import ANONYMOUS
 
@@ -43,7 +43,7 @@ class FutoinPort:
     def __init__(self, store: Engine, logins: Logins | None, *, stream: str, first_message_s: float) -> None:
         self._store, self._logins, self._stream = store, logins, stream
         self._first_message_s = first_message_s
-        self._service: Service | None = None
+        self._service: EventService | None = None
         paths = ("/futoin", "/futoin/", "/futoin/{scope}/{name}", "/futoin/{scope}/{name}/")
         self.routes: Final[list[BaseRoute]] = [
             *(Route(path, self._post, methods=["POST"]) for path in paths),
@@ -53,14 +53,14 @@ class FutoinPort:
     @asynccontextmanager
     async def lifespan(self, _: Starlette) -> AsyncIterator[None]:
         """Serve for as long as the application lives."""
-        self._service = Service(self._store, own_stream=self._stream)
+        self._service = EventService(self._store, own_stream=self._stream)
         try:
             yield
         finally:
             await self._service.close()
 
     @property
-    def service(self) -> Service:
+    def service(self) -> EventService:
         """The service of the running application."""
         assert self._service is not None, "the application has started"
         return self._service
@@ -93,7 +93,7 @@ class FutoinPort:
             else:
                 await socket.send_bytes(message)
 
-        connection = Connection(self.service, stream, self._authenticator(socket), send)
+        connection = Peer(self.service, stream, self._authenticator(socket), send)
         receiving = asyncio.create_task(self._receive(socket, connection))
         try:
             await asyncio.wait([receiving, connection.broken], return_when=asyncio.FIRST_COMPLETED)
@@ -106,7 +106,7 @@ class FutoinPort:
             with suppress(asyncio.CancelledError, WebSocketDisconnect, TimeoutError):
                 await receiving
 
-    async def _receive(self, socket: WebSocket, connection: Connection) -> None:
+    async def _receive(self, socket: WebSocket, connection: Peer) -> None:
         """Take messages until the peer is gone; the first has to come soon."""
         async with asyncio.timeout(self._first_message_s):
             message = await socket.receive()

@@ -47,6 +47,7 @@ def test_every_setting_can_be_given_everywhere() -> None:
         "host": "::1",
         "port": 1,
         "http_port": 2,
+        "futoin_stream": "plant/alarms",
         "tls": True,
         "tls_cert": "a.crt",
         "tls_key": "a.key",

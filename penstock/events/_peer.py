@@ -8,9 +8,9 @@ from functools import partial
 from itertools import count
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
-from penstock.errors import PenstockError
+from penstock.errors import FutoinError, PenstockError
 from penstock.events._codings import JSON, Coding, coding_of
-from penstock.events._errors import ERROR_NAMES, FutoinError, invalid
+from penstock.events._errors import ERROR_NAMES, invalid
 from penstock.events._functions import (
     LARGE_MESSAGE,
     SMALL_MESSAGE,
@@ -26,10 +26,10 @@ from penstock.events._service import error_of
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
 
-    from penstock.events._push import Part
-    from penstock.events._service import Caller, Service
+    from penstock.events._push import PushedPart
+    from penstock.events._service import Caller, EventService
 
-__all__ = ["Authenticate", "Closed", "Connection", "answer_http"]
+__all__ = ["Authenticate", "Closed", "Peer", "answer_http"]
 
 _CALLS_MAX: Final = 1_000  # under way on one connection
 _ANSWER_S: Final = 30.0  # a receiver that takes longer is gone
@@ -57,12 +57,12 @@ class _Target(NamedTuple):
     is_live: bool
 
 
-class Connection:
+class Peer:
     """A WebSocket. ``send`` sends one message, as text if its last argument is True."""
 
     def __init__(
         self,
-        service: Service,
+        service: EventService,
         stream: str,
         authenticate: Authenticate,
         send: Callable[[bytes, bool], Awaitable[None]],
@@ -144,7 +144,7 @@ class Connection:
         if not self.broken.done():
             self.broken.set_result(None)
 
-    async def _push(self, to: _Target, number: int, part: Part) -> bool:
+    async def _push(self, to: _Target, number: int, part: PushedPart) -> bool:
         """Push a group; return whether the receiver took it. ``Closed`` if it does not answer."""
         rid = f"S{next(self._numbers)}"
         function = f"futoin.evt.receiver:1.{to.minor}:onEvents"
@@ -188,7 +188,9 @@ class Connection:
         await self._stop_pushing()
 
 
-async def answer_http(service: Service, stream: str, authenticate: Authenticate, body: bytes) -> tuple[bytes, Coding]:
+async def answer_http(
+    service: EventService, stream: str, authenticate: Authenticate, body: bytes
+) -> tuple[bytes, Coding]:
     """Return the answer to a request that came by HTTP, in the coding of the request."""
     coding, limit = coding_of(body), SMALL_MESSAGE
     try:

@@ -1,0 +1,187 @@
+"""Events are added, polled and pushed through the clients in Python, over a real server."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+import pytest
+
+import penstock
+from penstock.errors import BadArgument, FutoinError, StoreUnreachable
+from penstock.events import Event, Generator, LiveReceiver, PollClient, PositionFile, ReliableReceiver
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from penstock.server import Server
+
+
+async def add(url: str, numbers: range) -> list[int]:
+    """Add events of two types, pipelined; return their ids."""
+    async with Generator(url) as generator:
+        calls = (generator.add_event("EVEN" if n % 2 == 0 else "ODD", {"n": n}) for n in numbers)
+        return await asyncio.gather(*calls)
+
+
+def numbers_of(events: list[Event]) -> list[int]:
+    return [event.data["n"] for event in events]  # type: ignore[index]
+
+
+async def until(condition: Callable[[], bool], task: asyncio.Task[None]) -> None:
+    """Wait until a condition holds; fail with the task if that fails first."""
+    async with asyncio.timeout(30):
+        while not condition():
+            if task.done():
+                task.result()
+            await asyncio.sleep(0.005)
+
+
+def test_events_come_in_order_with_increasing_ids(url: str) -> None:
+    """Also when many are under way at once; a consumer gets them once it has registered."""
+
+    async def run() -> None:
+        async with PollClient(url, "billing") as client:
+            with pytest.raises(FutoinError) as refusal:
+                await client.poll()
+            assert refusal.value.name in {"NotRegistered", "InvalidRequest"}
+            await client.register()
+            ids = await add(url, range(2_500))
+            assert ids == sorted(ids)
+            found: list[Event] = []
+            while part := await client.poll(int(found[-1].id) if found else None):
+                assert len(part) <= 1_000
+                found += part
+            assert [int(event.id) for event in found] == ids
+            assert numbers_of(found) == list(range(2_500))
+
+    asyncio.run(run())
+
+
+def test_filter_counts_what_is_left_out_as_delivered(url: str) -> None:
+    """Or a consumer of rare events would hold retention back."""
+
+    async def run() -> None:
+        async with PollClient(url, "billing", want=["NEVER"]) as client:
+            await client.register()
+            ids = await add(url, range(10))
+            assert await client.poll() == []
+        async with PollClient(url, "billing") as client:
+            assert await client.poll() == []
+            async with PollClient(url, "LIVE", want=["ODD"]) as live:
+                assert numbers_of(await live.poll()) == [1, 3, 5, 7, 9]
+                assert numbers_of(await live.poll(ids[6])) == [7, 9]
+
+    asyncio.run(run())
+
+
+def test_receiver_gets_everything_once_over_restarts(url: str, tmp_path: Path) -> None:
+    """It goes on behind the last event that it has processed, whatever the server knows."""
+
+    async def run() -> None:
+        got: list[Event] = []
+        position = PositionFile(tmp_path / "position")
+        for low, high in ((0, 300), (300, 600)):
+            receiver = ReliableReceiver(url, "billing", got.extend, position=position)
+            task = asyncio.create_task(receiver.run())
+            await add(url, range(low, high))
+            await until(lambda high=high: len(got) >= high, task)  # type: ignore[misc]
+            task.cancel()
+        assert numbers_of(got) == list(range(600))
+        assert position.load() == int(got[-1].id)
+
+    asyncio.run(run())
+
+
+def test_events_that_could_not_be_processed_come_again(url: str) -> None:
+    """The receiver answers with an error, and the server sends the same group again, before any other."""
+
+    async def run() -> None:
+        got: list[Event] = []
+        failures = iter([True, True, False])
+
+        def handle(events: list[Event]) -> None:
+            if next(failures, False):
+                raise RuntimeError("the database is away")
+            got.extend(events)
+
+        task = asyncio.create_task(ReliableReceiver(url, "billing", handle).run())
+        await add(url, range(50))
+        await until(lambda: len(got) >= 50, task)
+        task.cancel()
+        assert numbers_of(got) == list(range(50))
+
+    asyncio.run(run())
+
+
+def test_live_receiver_gets_what_happens_now(url: str) -> None:
+    """It does not register, so it gets nothing of the past."""
+
+    async def run() -> None:
+        await add(url, range(10))
+        got: list[Event] = []
+        receiver = LiveReceiver(url, got.extend, want=["ODD"])
+        task = asyncio.create_task(receiver.run())
+        for n in range(10, 10_000):
+            await add(url, range(n, n + 1))
+            if got:
+                break
+        task.cancel()
+        assert all(number % 2 == 1 and number >= 10 for number in numbers_of(got))
+        assert receiver.missed == 0
+
+    asyncio.run(run())
+
+
+def test_futoin_stream_is_an_ordinary_stream(server: Server, url: str) -> None:
+    """Reader groups and Spark read the same events, and what others write there is passed over."""
+    with penstock.connect(server.address) as store:
+        store.create_stream("plant/alarms", segments=1)
+        with store.writer("plant/alarms") as writer:
+            writer.write_batch([b"not JSON", b'{"type":"ok","ts":"","data":1}', b'{"type":"A","data":2}']).result()
+        ids = asyncio.run(add(f"{url}/plant/alarms", range(3)))
+        events = [event for batch in store.read("plant/alarms") for event in batch["event"].to_pylist()]
+        assert len(events) == 6
+        assert events[3].startswith(b'{"type":"EVEN","ts":"20')
+
+        async def poll() -> list[Event]:
+            async with PollClient(f"{url}/plant/alarms", "LIVE") as client:
+                return await client.poll()
+
+        assert [int(event.id) for event in asyncio.run(poll())] == ids
+
+
+def test_stream_with_several_segments_is_refused(server: Server, url: str) -> None:
+    """Ids of several segments would not be one order."""
+    with penstock.connect(server.address) as store:
+        store.create_stream("plant/readings", segments=2)
+    with pytest.raises(FutoinError, match="several segments"):
+        asyncio.run(add(f"{url}/plant/readings", range(1)))
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"url": "http://127.0.0.1/futoin"},
+        {"url": "ws://h/futoin", "user": "anna"},
+        {"url": "ws://h/futoin", "password": "secret"},
+        {"url": "ws://h/futoin", "user": "an:na", "password": "secret"},
+        {"url": "ws://h/futoin", "user": "anna", "mac_key": "no base64!"},
+    ],
+)
+def test_what_cannot_work_is_refused_at_once(given: dict[str, str]) -> None:
+    """Not at the first call, somewhere else."""
+    with pytest.raises(BadArgument):
+        Generator(given.pop("url"), **given)
+
+
+def test_server_that_is_away_is_named() -> None:
+    """The error says which server, and why."""
+
+    async def ping() -> None:
+        async with Generator("ws://127.0.0.1:1/futoin") as generator:
+            await generator.ping()
+
+    with pytest.raises(StoreUnreachable, match=r"ws://127\.0\.0\.1:1/futoin"):
+        asyncio.run(ping())
