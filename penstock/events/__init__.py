@@ -4,19 +4,16 @@ A FutoIn stream is an ordinary stream with one segment: reader groups and Spark 
 is the place just after it. :class:`EventService` does what a server is called for, :class:`Peer` speaks for one peer.
 """
 
-from penstock.errors import FutoinError
 from penstock.events._clients import Generator, PollClient
 from penstock.events._event import Event
-from penstock.events._peer import Authenticate, Peer, answer_http
+from penstock.events._peer import Peer, answer_http
 from penstock.events._receivers import LiveReceiver, PositionFile, PushClient, ReliableReceiver
 from penstock.events._service import Caller, EventService
 
 __all__ = [
-    "Authenticate",
     "Caller",
     "Event",
     "EventService",
-    "FutoinError",
     "Generator",
     "LiveReceiver",
     "Peer",

@@ -195,8 +195,12 @@ class ReliableReceiver:
         self._client = PushClient(url, component, self._take, want=want, lost=self._restart, **credentials)
 
     async def run(self) -> None:
-        """Receive until cancelled."""
-        await self._client.run()
+        """Receive until cancelled; the group that is being processed then is processed to its end."""
+        try:
+            await self._client.run()
+        finally:
+            async with self._processing:
+                pass
 
     def _restart(self) -> None:
         self._next = 0
@@ -207,8 +211,7 @@ class ReliableReceiver:
     async def _take(self, number: int, events: list[Event]) -> None:
         if number > self._next:
             await self._turn(number)
-        async with self._processing:
-            await self._process([event for event in events if int(event.id) > self.last_id])
+        await asyncio.shield(self._process(events))
         if number == self._next:
             self._next += 1
             turn = self._turns.pop(self._next, None)
@@ -216,11 +219,14 @@ class ReliableReceiver:
                 turn.set_result(None)
 
     async def _process(self, events: list[Event]) -> None:
-        if events:
-            await _called(self._handle, events)
-            self.last_id = int(events[-1].id)
-            if self._position is not None:
-                await asyncio.to_thread(self._position.store, self.last_id)
+        """Process what is new of some events, and store how far that is."""
+        async with self._processing:
+            new = [event for event in events if int(event.id) > self.last_id]
+            if new:
+                await _called(self._handle, new)
+                self.last_id = int(new[-1].id)
+                if self._position is not None:
+                    await asyncio.to_thread(self._position.store, self.last_id)
 
     async def _turn(self, number: int) -> None:
         if len(self._turns) >= _GROUPS_MAX:

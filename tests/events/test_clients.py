@@ -38,6 +38,12 @@ async def until(condition: Callable[[], bool], task: asyncio.Task[None]) -> None
             await asyncio.sleep(0.005)
 
 
+async def ended(task: asyncio.Task[None]) -> None:
+    """Cancel a receiver, and wait for its end."""
+    task.cancel()
+    await asyncio.wait([task])
+
+
 def test_events_come_in_order_with_increasing_ids(url: str) -> None:
     """Also when many are under way at once; a consumer gets them once it has registered."""
 
@@ -87,7 +93,7 @@ def test_receiver_gets_everything_once_over_restarts(url: str, tmp_path: Path) -
             task = asyncio.create_task(receiver.run())
             await add(url, range(low, high))
             await until(lambda high=high: len(got) >= high, task)  # type: ignore[misc]
-            task.cancel()
+            await ended(task)
         assert numbers_of(got) == list(range(600))
         assert position.load() == int(got[-1].id)
 
@@ -109,7 +115,7 @@ def test_events_that_could_not_be_processed_come_again(url: str) -> None:
         task = asyncio.create_task(ReliableReceiver(url, "billing", handle).run())
         await add(url, range(50))
         await until(lambda: len(got) >= 50, task)
-        task.cancel()
+        await ended(task)
         assert numbers_of(got) == list(range(50))
 
     asyncio.run(run())
@@ -127,7 +133,7 @@ def test_live_receiver_gets_what_happens_now(url: str) -> None:
             await add(url, range(n, n + 1))
             if got:
                 break
-        task.cancel()
+        await ended(task)
         assert all(number % 2 == 1 and number >= 10 for number in numbers_of(got))
         assert receiver.missed == 0
 
