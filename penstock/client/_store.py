@@ -20,7 +20,7 @@ from penstock.client._task import Task
 from penstock.client._transaction import RemoteTransactionalWriter
 from penstock.client._writer import RemoteHost
 from penstock.deadlines import DeadlineExceeded, run_locked
-from penstock.errors import BadArgument, DataTruncated, PenstockError
+from penstock.errors import DataTruncated, PenstockError
 from penstock.model import EventPointer, SegmentRange, as_list, as_time, check_kind, check_whole
 from penstock.ports import SystemClock, uninterrupted
 from penstock.store import EVENT_SIZE_DEFAULT, Store
@@ -317,11 +317,8 @@ class RemoteStore(forks.Handle, Store):
         *,
         automatically_note_time: bool = False,
     ) -> StreamWriter:
-        check_writer(writer_id, serializer)
+        check_writer(writer_id, serializer, automatically_note_time=automatically_note_time)
         check_kind("name", name, str)
-        check_kind("automatically_note_time", automatically_note_time, bool)
-        if automatically_note_time and writer_id is None:
-            raise BadArgument("automatically_note_time needs a writer_id: time is kept under it")
         host = RemoteHost(self, name, writer_id, notes_time=automatically_note_time)
         writer = ManagedWriter(host, name, writer_id, notes_time=automatically_note_time, identity=host.identity)
         host.take(writer)

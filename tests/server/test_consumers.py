@@ -14,47 +14,28 @@ from penstock.model import ByConsumption, StreamConfig
 from penstock.server import Config, Server
 from penstock.server._users import USERS_FILE, Users
 from penstock.wire.operations import OPERATIONS, groups, readers
+from tests.server.owned import STREAM, as_user, new_folder, serving
 from tests.server.samples import legal_call
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
     from pathlib import Path
 
     from penstock import Store
-    from penstock.client import RemoteStore
 
-STREAM: Final = "plant/readings"
 SECRET: Final = "plans/secret"
 
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     """A folder with a stream that is kept by consumption, and users of all kinds."""
-    folder = tmp_path / "data"
+    config = StreamConfig(retention=ByConsumption())
+    folder = new_folder(tmp_path, config, anna="consume", berta="consume", reader="read", boss="admin")
     with open_store(folder) as store:
-        store.create_stream(STREAM, config=StreamConfig(retention=ByConsumption()))
         with store.writer(STREAM) as writer:
             writer.write_batch([b"a", b"b"])
         store.create_stream(SECRET)
-    users = Users.open(folder / USERS_FILE)
-    for name, permission in (("anna", "consume"), ("berta", "consume"), ("reader", "read"), ("boss", "admin")):
-        users.add(name, "secret")
-        users.grant(name, permission, STREAM)  # type: ignore[arg-type]
     return folder
-
-
-@pytest.fixture
-def server(folder: Path) -> Iterator[Server]:
-    with serving(folder) as server:
-        yield server
-
-
-def serving(folder: Path) -> Server:
-    return Server(Config(store=str(folder), port=0, http_port=0))
-
-
-def as_user(server: Server, user: str) -> RemoteStore:
-    return penstock.connect(server.address, user=user, password="secret")  # type: ignore[return-value]
 
 
 CHANGES: Final[dict[str, Callable[[Store], Any]]] = {

@@ -9,7 +9,6 @@ import pytest
 from pyarrow import flight
 
 import penstock
-from penstock.embedded import open_store
 from penstock.errors import NotPermitted
 from penstock.server import Config, Server
 from penstock.server._permissions import check
@@ -17,47 +16,23 @@ from penstock.server._users import USERS_FILE, Users
 from penstock.stream.time import WriterMarks
 from penstock.wire import pack
 from penstock.wire.operations import OPERATIONS, transactions, writers
+from tests.server.owned import STREAM, as_user, events_in, new_folder
 from tests.server.samples import legal_call
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
 
-    from penstock.client import RemoteStore
     from penstock.server._permissions import Principal
     from penstock.server._session import Session
     from penstock.wire.operations import Operation
 
-STREAM: Final = "plant/readings"
 OF_TRANSACTIONS: Final = [name for name, kind in OPERATIONS.items() if kind.about == "transaction"]
 
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     """A folder with a stream, two users who may write to it, and one who may administer it."""
-    folder = tmp_path / "data"
-    with open_store(folder) as store:
-        store.create_stream(STREAM)
-    users = Users.open(folder / USERS_FILE)
-    for name, permission in (("anna", "write"), ("berta", "write"), ("boss", "admin")):
-        users.add(name, "secret")
-        users.grant(name, permission, STREAM)  # type: ignore[arg-type]
-    return folder
-
-
-@pytest.fixture
-def server(folder: Path) -> Iterator[Server]:
-    with Server(Config(store=str(folder), port=0, http_port=0)) as server:
-        yield server
-
-
-def as_user(server: Server, user: str) -> RemoteStore:
-    return penstock.connect(server.address, user=user, password="secret")  # type: ignore[return-value]
-
-
-def events_in(folder: Path) -> list[bytes]:
-    with penstock.connect(folder) as store:
-        return [event for batch in store.read(STREAM) for event in batch["event"].to_pylist()]
+    return new_folder(tmp_path, anna="write", berta="write", boss="admin")
 
 
 @pytest.mark.parametrize("is_prepared", [False, True])

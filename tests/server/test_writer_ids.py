@@ -10,46 +10,23 @@ import pytest
 import penstock
 from penstock.embedded import open_store
 from penstock.errors import BadArgument, NotPermitted, PenstockError
-from penstock.server import Config, Server
-from penstock.server._users import USERS_FILE, Users
 from penstock.stream.segment import writer_hash
 from penstock.wire.operations import transactions, writers
+from tests.server.owned import STREAM, as_user, events_in, new_folder, serving
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
     from pathlib import Path
 
     from penstock import Store
     from penstock.client import RemoteStore
-
-STREAM: Final = "plant/readings"
+    from penstock.server import Server
 
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     """A folder with a stream, two users who may write to it, and one who may administer it."""
-    folder = tmp_path / "data"
-    with open_store(folder) as store:
-        store.create_stream(STREAM)
-    users = Users.open(folder / USERS_FILE)
-    for name, permission in (("anna", "write"), ("berta", "write"), ("boss", "admin")):
-        users.add(name, "secret")
-        users.grant(name, permission, STREAM)  # type: ignore[arg-type]
-    return folder
-
-
-@pytest.fixture
-def server(folder: Path) -> Iterator[Server]:
-    with serving(folder) as server:
-        yield server
-
-
-def serving(folder: Path) -> Server:
-    return Server(Config(store=str(folder), port=0, http_port=0))
-
-
-def as_user(server: Server, user: str) -> RemoteStore:
-    return penstock.connect(server.address, user=user, password="secret")  # type: ignore[return-value]
+    return new_folder(tmp_path, anna="write", berta="write", boss="admin")
 
 
 def write_numbered(store: Store, writer_id: str, numbers: range) -> None:
@@ -57,11 +34,6 @@ def write_numbered(store: Store, writer_id: str, numbers: range) -> None:
         for number in numbers:
             writer.write_event(b"%d" % number, number=number)
         writer.flush()
-
-
-def events_in(folder: Path) -> list[bytes]:
-    with penstock.connect(folder) as store:
-        return [event for batch in store.read(STREAM) for event in batch["event"].to_pylist()]
 
 
 def test_a_writer_without_an_id_cannot_carry_the_hash_of_another(

@@ -10,8 +10,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from penstock import forks
-from penstock.errors import BadArgument, PenstockError
-from penstock.model import check_kind
+from penstock.errors import PenstockError
 from penstock.ports import SystemClock, SystemRandom, uninterrupted
 from penstock.store import EVENT_SIZE_DEFAULT, Store
 from penstock.stream.catalog import Catalog
@@ -273,11 +272,8 @@ class Engine(forks.Handle, Store):
         *,
         automatically_note_time: bool = False,
     ) -> StreamWriter:
-        check_writer(writer_id, serializer)
-        check_kind("automatically_note_time", automatically_note_time, bool)
+        check_writer(writer_id, serializer, automatically_note_time=automatically_note_time)
         self.catalog.open_stream(name)
-        if automatically_note_time and writer_id is None:
-            raise BadArgument("automatically_note_time needs a writer_id: time is kept under it")
         make = partial(ManagedWriter, self.host, name, writer_id, notes_time=automatically_note_time)
         return StreamWriter(self.writers.admit(name, writer_id, make), serializer)
 

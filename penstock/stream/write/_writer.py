@@ -15,7 +15,7 @@ import numpy as np
 
 from penstock import forks
 from penstock.errors import BadArgument, PenstockError
-from penstock.model import check_method, check_name, check_time
+from penstock.model import check_kind, check_method, check_name, check_time
 from penstock.ports import uninterrupted
 from penstock.stream.format import Attributes, as_headers, headers_size, key_bytes
 from penstock.stream.write._acks import Ack, BatchAck, DoneAck, EventPointers, run_at
@@ -290,12 +290,15 @@ class StreamWriter:
             self.close()
 
 
-def check_writer(writer_id: object, serializer: object) -> None:
-    """Refuse an invalid name of a writer, and an object that is not a serializer."""
+def check_writer(writer_id: object, serializer: object, *, automatically_note_time: object = False) -> None:
+    """Refuse an invalid name of a writer, an object that is not a serializer, and noting time without a name."""
     if writer_id is not None:
         check_name("writer", writer_id)
     if serializer is not None:
         check_method("serializer", serializer, "serialize")
+    check_kind("automatically_note_time", automatically_note_time, bool)
+    if automatically_note_time and writer_id is None:
+        raise BadArgument("automatically_note_time needs a writer_id: time is kept under it")
 
 
 def _as_bytes(event: object) -> bytes:
