@@ -1,16 +1,18 @@
-"""Addresses of a server: the names that clients may call it by, and how a port is opened."""
+"""Addresses: the names that clients may call a server by, how a port is opened, and how a client's is written."""
 
 from __future__ import annotations
 
 import ipaddress
 import re
 import socket
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
+from urllib.parse import unquote
 
 from penstock.errors import AddressUnusable
 
-__all__ = ["listen", "names_of"]
+__all__ = ["listen", "names_of", "split_peer", "written_address"]
 
 _LOOPBACK: Final = ("localhost", "127.0.0.1", "::1")
 _IPV4: Final = Path("/proc/net/fib_trie")
@@ -53,10 +55,29 @@ def _text(path: Path) -> str:
 
 
 def listen(host: str, port: int) -> socket.socket:
-    """Return a socket that listens there; connections wait in it until they are accepted."""
+    """Return a socket that listens there, at ``::`` also for IPv4; connections wait in it until they are accepted."""
     try:
-        family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
-        return socket.create_server((host, port), family=family, backlog=_BACKLOG)
+        family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        is_for_both = address[0] == "::" and socket.has_dualstack_ipv6()
+        return socket.create_server((host, port), family=family, backlog=_BACKLOG, dualstack_ipv6=is_for_both)
     except OSError as error:
         reason = (error.strerror or str(error)).partition(" (while")[0]  # the rest repeats the address
         raise AddressUnusable(f"{host}:{port}", reason=reason) from error
+
+
+def split_peer(peer: str) -> tuple[str, str]:
+    """Return the host and the port of a peer, as gRPC or the HTTP port write it.
+
+    That is ``ipv4:127.0.0.1:5000``, ``ipv6:%5B::1%5D:5000``, or, of a connection through the front,
+    ``unix-abstract:NAME/127.0.0.1:5000``.
+    """
+    host, _, port = unquote(peer).partition(":")[2].rpartition("/")[2].rpartition(":")
+    return host.strip("[]"), port
+
+
+def written_address(host: str, port: object) -> str:
+    """Return an address in one form: IPv4 may be written as IPv6."""
+    with suppress(ValueError):
+        found = ipaddress.ip_address(host)
+        host = str(getattr(found, "ipv4_mapped", None) or found)
+    return f"{host}:{port}"

@@ -60,6 +60,10 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     # Without TLS others on the network read everything, passwords too.
     allow_plain: Annotated[bool, Meta(description="Permit ports without TLS on a host that others can reach.")] = False
     anonymous: Annotated[bool, Meta(description="Serve without users, on a loopback host.")] = False
+    # It takes a thread through which all bytes go; a user of this machine could take all of its memory anyway.
+    refuse_compressed: Annotated[
+        bool | None, Meta(description="Refuse compressed messages. Default: on, except on a loopback host.")
+    ] = None
     max_connections: Annotated[
         int, Meta(ge=1, le=100_000, description="The maximum number of connections on each port.")
     ] = 1_000
@@ -111,6 +115,11 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
             return self.host == "localhost" or ipaddress.ip_address(self.host).is_loopback
         except ValueError:
             return False
+
+    @property
+    def refuses_compressed(self) -> bool:
+        """Whether clients reach gRPC through a front."""
+        return not self.is_local if self.refuse_compressed is None else self.refuse_compressed
 
     @property
     def uses_tls(self) -> bool:

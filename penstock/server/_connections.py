@@ -15,7 +15,6 @@ little time, and one byte budget for all of them.
 
 from __future__ import annotations
 
-import ipaddress
 import logging
 import os
 import socket
@@ -25,9 +24,9 @@ import time
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, NamedTuple
-from urllib.parse import unquote
 
 from penstock.ports import copied_socket
+from penstock.server._addresses import split_peer, written_address
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
@@ -173,7 +172,7 @@ class UsageTable:
         found = None if address is None else self._usages.get(address)
         if found is None:
             with self._lock:
-                address = self._addresses[peer] = _address_of_peer(peer)
+                address = self._addresses[peer] = written_address(*split_peer(peer))
                 found = self._usages.setdefault(address, Usage())
         return found
 
@@ -270,7 +269,7 @@ class ConnectionWatch:
         except OSError:  # it listens, or is gone
             return None
         is_ours = one.family in (socket.AF_INET, socket.AF_INET6) and here[1] == self._port
-        return ObservedConnection(peer=_address(*there[:2]), since=now) if is_ours else None
+        return ObservedConnection(peer=written_address(*there[:2]), since=now) if is_ours else None
 
 
 def close_all(at: int | str) -> None:
@@ -305,17 +304,3 @@ def _close(number: int, cookie: bytes) -> None:
     with suppress(OSError), copied_socket(number) as one:
         if one.getsockopt(socket.SOL_SOCKET, _SO_COOKIE, 8) == cookie:
             one.shutdown(socket.SHUT_RDWR)
-
-
-def _address_of_peer(peer: str) -> str:
-    """Return the address that gRPC writes as ``ipv4:127.0.0.1:5000`` or ``ipv6:%5B::1%5D:5000``."""
-    host, _, port = unquote(peer).partition(":")[2].rpartition(":")
-    return _address(host.strip("[]"), port)
-
-
-def _address(host: str, port: object) -> str:
-    """Return an address in one form: IPv4 may be written as IPv6."""
-    with suppress(ValueError):
-        found = ipaddress.ip_address(host)
-        host = str(getattr(found, "ipv4_mapped", None) or found)
-    return f"{host}:{port}"

@@ -9,10 +9,10 @@ import time
 from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Final, TypeVar
-from urllib.parse import unquote
 
 from penstock.errors import LoginsBusy, NotAuthenticated, ServerBusy, UsersCorrupt, UsersUnreadable
 from penstock.ports import SystemClock
+from penstock.server._addresses import split_peer
 from penstock.server._login_queue import Failures, LoginQueue, Origin
 
 if TYPE_CHECKING:
@@ -143,11 +143,8 @@ def _credentials(header: str | None) -> tuple[str | None, str]:
 
 
 def network_of(peer: str) -> str:
-    """Return the network of a peer, which gRPC writes as ``ipv4:127.0.0.1:5000`` or ``ipv6:%5B::1%5D:5000``.
-
-    It is the address; of IPv6 the first half of it, because a host may have all that begin so.
-    """
-    host = unquote(peer).partition(":")[2].rpartition(":")[0].strip("[]")
+    """Return the network of a peer: its address; of IPv6 the first half, because a host may have all that begin so."""
+    host, _ = split_peer(peer)
     with suppress(ValueError):
         found = ipaddress.ip_address(host)
         mapped = getattr(found, "ipv4_mapped", None)

@@ -150,12 +150,17 @@ class Server:
 
 
 def start_service(store: Engine, config: Config, logins: Logins | None, certificate: Certificate | None) -> DataPlane:
-    """Start the Flight service: the one place where the server meets its data plane."""
-    from penstock.server._service import FlightService  # noqa: PLC0415 - heavy, and tests put others in its place
+    """Start the Flight service, with a front or without: the one place where the server meets its data plane."""
+    from penstock.server._front import FrontedService  # noqa: PLC0415 - heavy, as the next
+    from penstock.server._service import FlightService  # noqa: PLC0415 - tests put others in its place
 
+    limits = Limits.of(config)
+    if config.refuses_compressed:
+        context = None if certificate is None else certificate.context()
+        return FrontedService(store, listen(config.host, config.port), guard=logins, tls=context, limits=limits)
     tls = None if certificate is None else [(certificate.cert, certificate.key)]
     location = f"{'grpc' if tls is None else 'grpc+tls'}://{_host(config)}:{config.port}"
-    return FlightService(store, location, guard=logins, tls=tls, limits=Limits.of(config))
+    return FlightService(store, location, guard=logins, tls=tls, limits=limits)
 
 
 def _host(config: Config) -> str:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import ipaddress
 import secrets
+import ssl
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -48,6 +49,14 @@ class Certificate:
     cert: bytes
     key: bytes
     expires: datetime
+
+    def context(self) -> ssl.SSLContext:
+        """Return a context for connections that speak HTTP/2."""
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(self.cert_path, self.key_path)
+        context.set_alpn_protocols(["h2"])
+        context.options |= ssl.OP_NO_RENEGOTIATION
+        return context
 
 
 def own_certificate(folder: Path, hosts: Sequence[str], *, clock: Clock) -> Certificate:

@@ -26,6 +26,7 @@ from penstock.model import NUMBER_MAX, EventPointer, PlogId, Position, StreamCon
 from penstock.server import _plain as plain
 from penstock.server import _users
 from penstock.server._config import load_config
+from penstock.server._frames import FrameFollower, Refused
 from penstock.server._limits import Limits
 from penstock.server._login import _credentials
 from penstock.server._writers import _block_in, _check_body, _header_of
@@ -57,6 +58,7 @@ from penstock.wire import (
     unpack_error,
 )
 from tests.fuzz import stored
+from tests.server import http2, raw_put
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -180,6 +182,44 @@ def _store() -> Any:  # noqa: ANN401 - an engine
 
 
 # What goes over the wire besides events
+
+
+def frames(data: bytes) -> None:
+    """Follow the frames of a client; in whatever pieces they come, the result is the same."""
+    results = set()
+    for piece in (1, 7, len(data) + 1):
+        follower = FrameFollower()
+        try:
+            for place in range(0, len(data), piece):
+                follower.feed(memoryview(data)[place : place + piece])
+            results.add("")
+        except Refused as error:
+            results.add(str(error))
+    (result,) = results
+    if result:
+        raise Refused(result)
+
+
+def _frames() -> list[bytes]:
+    """Return calls of Flight's clients: an action, a list, and an append with and without compression."""
+    batch = pa.record_batch({"event": [b"one"], "key": pa.array(["a"]).dictionary_encode()})
+    messages = [
+        [raw_put.field(1, b"head") + raw_put.field(2, bytes(20))],
+        [b"\x08\x01" + raw_put.field(3, b"plant") + raw_put.field(3, b"readings")],
+    ]
+    for codec in (None, "zstd"):
+        sink = pa.BufferOutputStream()
+        with pa.ipc.new_stream(sink, batch.schema, options=pa.ipc.IpcWriteOptions(compression=codec)) as writer:
+            writer.write_batch(batch)
+        found = [*pa.ipc.MessageReader.open_stream(sink.getvalue())]
+        bodies = [b"" if one.body is None else raw_put.field(raw_put.BODY, one.body.to_pybytes()) for one in found]
+        messages.append(
+            [
+                raw_put.field(raw_put.HEADER, one.metadata.to_pybytes()) + body
+                for one, body in zip(found, bodies, strict=True)
+            ]
+        )
+    return [http2.PREFACE + http2.call(*map(http2.message, sent)) for sent in messages]
 
 
 def ticket(data: bytes) -> None:
@@ -408,6 +448,7 @@ DECODERS: Final[dict[str, Decoder]] = {
     "journal": Decoder(stored.journal, (), "bytes", stored.journals),
     "located": Decoder(stored.located, (errors.PlogCorrupt,), "msgpack", stored.locateds),
     "ticket": Decoder(ticket, (errors.PenstockError,), "json", _tickets, sample=500),
+    "frames": Decoder(frames, (Refused,), "bytes", _frames, sample=1000),
     "action": Decoder(action, (errors.ServerError, errors.BadArgument), "msgpack", _actions),
     "answer": Decoder(_message(Answer), (errors.ServerError,), "msgpack", stored.answers),
     "welcome": Decoder(_message(Welcome), (errors.ServerError,), "msgpack", lambda: [pack(["welcome", "id", 1 << 20])]),

@@ -38,11 +38,22 @@ def headers(method: str, **more: str) -> bytes:
     )
 
 
-def unread_calls(port: int, method: str, message: bytes, *, count: int, token: str) -> socket.socket:
+def message(content: bytes, *, compressed: bool = False) -> bytes:
+    """Return a message of gRPC, with what goes before it."""
+    return struct.pack(">BI", compressed, len(content)) + content
+
+
+def call(*payloads: bytes, stream: int = 1) -> bytes:
+    """Return the frames of a call, from its headers to its end."""
+    begun = frame(HEADERS, stream, headers("DoPut"), END_HEADERS)
+    return begun + b"".join(frame(DATA, stream, one) for one in payloads) + frame(DATA, stream, b"", END_STREAM)
+
+
+def unread_calls(port: int, method: str, sent: bytes, *, count: int, token: str) -> socket.socket:
     """Make many calls on one connection, and let the server send none of their answers."""
     connection = socket.create_connection(("127.0.0.1", port), timeout=60)
     connection.sendall(PREFACE + frame(SETTINGS, 0, struct.pack(">HI", WINDOW_SETTING, 0)))
-    head, body = headers(method, authorization=f"Bearer {token}"), struct.pack(">BI", 0, len(message)) + message
+    head, body = headers(method, authorization=f"Bearer {token}"), message(sent)
     for stream in range(1, 2 * count, 2):
         connection.sendall(frame(HEADERS, stream, head, END_HEADERS) + frame(DATA, stream, body, END_STREAM))
     return connection
@@ -51,20 +62,20 @@ def unread_calls(port: int, method: str, message: bytes, *, count: int, token: s
 class Call:
     """One call on a connection of its own."""
 
-    def __init__(self, port: int, method: str = "DoAction") -> None:
+    def __init__(self, port: int, method: str = "DoAction", **more: str) -> None:
         self._socket = socket.create_connection(("127.0.0.1", port), timeout=60)
         self._windows = {0: 65_535, 1: 65_535}
         self._initial = 65_535
         self._unread = b""
         self._is_ended = False
-        self._send(PREFACE + frame(SETTINGS, 0, b"") + frame(HEADERS, 1, headers(method), END_HEADERS))
+        self._send(PREFACE + frame(SETTINGS, 0, b"") + frame(HEADERS, 1, headers(method, **more), END_HEADERS))
 
     def _send(self, data: bytes) -> None:
         self._socket.sendall(data)
 
-    def declare(self, size: int) -> None:
-        """Say how large the message is that follows."""
-        self._send_data(struct.pack(">BI", 0, size))
+    def declare(self, size: int, beginning: bytes = b"") -> None:
+        """Say how large the message is that follows, and how it begins."""
+        self._send_data(struct.pack(">BI", 0, size) + beginning)
 
     def send(self, size: int) -> int:
         """Send so many bytes of the message, as the server lets us; return how many it took before it hung up."""
@@ -74,9 +85,9 @@ class Call:
                 sent += self._send_data(bytes(min(FRAME_SIZE, size - sent)))
         return sent
 
-    def send_message(self, message: bytes, *, compressed: bool = False) -> None:
+    def send_message(self, content: bytes, *, compressed: bool = False) -> None:
         """Send a message as a whole."""
-        left = struct.pack(">BI", compressed, len(message)) + message
+        left = message(content, compressed=compressed)
         while left:
             left = left[self._send_data(left[:FRAME_SIZE]) :]
 

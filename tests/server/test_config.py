@@ -53,6 +53,7 @@ def test_every_setting_can_be_given_everywhere() -> None:
         "tls_key": "a.key",
         "allow_plain": True,
         "anonymous": True,
+        "refuse_compressed": True,
         "max_connections": 3,
         "max_message_bytes": 4 << 20,
         "max_inflight_bytes": 5 << 20,

@@ -1,0 +1,316 @@
+"""The front: what stands between the clients of other machines and gRPC.
+
+gRPC unpacks compressed messages before anything of ours is asked, and pyarrow offers no way to forbid that. So where
+others can reach the server, gRPC listens at a socket that only this process can find, and a thread of ours accepts the
+connections, ends TLS, and passes the bytes on. What a client sends goes through a
+:class:`~penstock.server._frames.FrameFollower` first, and a client that is refused there is hung up on.
+
+One thread does it for all connections. Of each it holds what it could not pass on, in either direction, and reads
+nothing more from there until it could: so a side that does not read slows down the other side, and nobody else. Nor
+does a client that sends very many very small messages: connections take turns, and a turn is short.
+
+The socket to gRPC has the address of the client for a name, so that the address is what a call's ``peer()`` says: the
+rest of the server knows nothing of the front. The connections are observed and closed at the client's side, as those
+without a front.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import os
+import secrets
+import select
+import socket
+import ssl
+import threading
+import time
+from contextlib import ExitStack, suppress
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Final
+
+from penstock.server._addresses import written_address
+from penstock.server._frames import FrameFollower, Refused
+from penstock.server._service import FlightService
+
+if TYPE_CHECKING:
+    from penstock.server._limits import Limits
+    from penstock.server._permissions import Guard
+    from penstock.stream import Engine
+
+__all__ = ["FrontedService"]
+
+_READ_SIZE: Final = 128 << 10
+_RECORD_SIZE: Final = 16 << 10  # the most that TLS returns at a time
+_TURN_S: Final = 0.002  # a client whose bytes take longer to follow has fewer of them followed at a time
+_TURN_SIZE_MIN: Final = 1 << 10
+_PAUSE_S: Final = 0.1  # between attempts to accept when there are no descriptors left
+_ACCEPTED_AT_ONCE: Final = 64
+_HANG_UP_S: Final = 5.0
+_IN, _OUT, _GONE = select.EPOLLIN, select.EPOLLOUT, select.EPOLLHUP | select.EPOLLERR
+_NOTHING: Final = memoryview(b"")
+_logger: Final = logging.getLogger("penstock.server")
+
+
+class FrontedService(FlightService):
+    """A Flight service that only its front can connect to; its port is the front's."""
+
+    def __init__(
+        self, store: Engine, listener: socket.socket, *, guard: Guard | None, tls: ssl.SSLContext | None, limits: Limits
+    ) -> None:
+        self._public_port: int = listener.getsockname()[1]
+        with ExitStack() as parts:
+            parts.enter_context(listener)
+            with TemporaryDirectory(prefix="penstock-") as folder:
+                super().__init__(store, f"grpc+unix://{folder}/sock", guard=guard, limits=limits)
+                server = os.open(f"{folder}/sock", os.O_PATH | os.O_CLOEXEC)  # from now on it has no other name
+            parts.callback(os.close, server)
+            self._front = Front(listener, f"/proc/self/fd/{server}", tls)
+            self._parts = parts.pop_all()
+
+    @property
+    def port(self) -> int:
+        """The port that clients connect to."""
+        return self._public_port
+
+    def shutdown(self) -> None:
+        """End the service, and then the front, which passes on what it has said."""
+        super().shutdown()
+        self._front.end()
+        self._parts.close()
+
+
+class Front:
+    """A thread that passes bytes between the connections of a listener and the server at a path."""
+
+    def __init__(self, listener: socket.socket, path: str, tls: ssl.SSLContext | None) -> None:
+        self._listener, self._path, self._tls = listener, path, tls
+        self._token = secrets.token_hex(8)  # or another process could take our names
+        self._epoll = select.epoll()
+        self._buffer = memoryview(bytearray(_READ_SIZE))
+        self._connections: dict[int, _Relay] = {}  # by the descriptors of both sides
+        self._is_full = False  # there are no descriptors left
+        self._ends_at = math.inf
+        listener.setblocking(False)
+        self._epoll.register(listener, _IN)
+        self._thread = threading.Thread(target=self._work, name="penstock-front", daemon=True)
+        self._thread.start()
+
+    def end(self) -> None:
+        """Accept no more, and end when the connections have: the server has closed its side of them."""
+        self._ends_at = time.monotonic() + _HANG_UP_S
+        self._listener.shutdown(socket.SHUT_RDWR)  # which wakes the thread
+        self._thread.join()
+        self._epoll.close()
+
+    def _work(self) -> None:
+        while self._ends_at == math.inf or (self._connections and time.monotonic() < self._ends_at):
+            was_full = self._is_full
+            waits_s = _PAUSE_S if was_full or self._ends_at < math.inf else None
+            for number, events in self._epoll.poll(waits_s):
+                if (connection := self._connections.get(number)) is not None:
+                    self._handle(connection, number, events)
+                elif number == self._listener.fileno():
+                    self._accept()
+            if was_full and self._ends_at == math.inf:
+                self._is_full = False
+                self._epoll.register(self._listener, _IN)
+        for connection in set(self._connections.values()):
+            self._close(connection)
+
+    def _handle(self, connection: _Relay, number: int, events: int) -> None:
+        try:
+            if number != connection.client.fileno():
+                connection.on_server(events)
+            elif connection.on_client(events):
+                self._connect(connection)
+            connection.set_masks()
+        except Refused as error:
+            _logger.info("closing a connection", extra={"peer": connection.peer, "reason": str(error)})
+            with suppress(OSError):
+                connection.client.send(error.answer)
+            self._close(connection)
+        except (OSError, EOFError):  # it is lost, or over
+            self._close(connection)
+        except Exception:  # the others go on
+            _logger.exception("a connection failed", extra={"peer": connection.peer})
+            self._close(connection)
+
+    def _accept(self) -> None:
+        """Accept those who wait, but not all of very many: the others have their turn."""
+        try:
+            for _ in range(_ACCEPTED_AT_ONCE):
+                client, address = self._listener.accept()
+                with suppress(OSError):  # it is gone already
+                    self._begin(client, written_address(*address[:2]))
+        except BlockingIOError:
+            pass
+        except OSError:  # the front ends, or there are no descriptors left
+            self._is_full = True
+            self._epoll.unregister(self._listener)
+
+    def _begin(self, client: socket.socket, peer: str) -> None:
+        client.setblocking(False)
+        client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        if self._tls is not None:
+            client = self._tls.wrap_socket(client, server_side=True, do_handshake_on_connect=False)
+        self._epoll.register(client, _IN)
+        self._connections[client.fileno()] = _Relay(client, peer, self._epoll, self._buffer)
+
+    def _connect(self, connection: _Relay) -> None:
+        """Connect to the server, now that the client has sent something that may be passed on."""
+        server = socket.socket(socket.AF_UNIX)
+        try:
+            server.setblocking(False)
+            server.bind(f"\0{self._token}/{connection.peer}")
+            server.connect(self._path)
+            self._epoll.register(server, _IN)
+        except BaseException:
+            server.close()
+            raise
+        self._connections[server.fileno()] = connection
+        connection.connected(server)
+
+    def _close(self, connection: _Relay) -> None:
+        for side in (connection.client, connection.server):
+            if side is not None:
+                self._connections.pop(side.fileno(), None)
+                with suppress(OSError, ValueError):  # it may not be registered any more
+                    self._epoll.unregister(side)
+                with suppress(OSError):  # a forked child may have a copy, which closing does not end
+                    side.shutdown(socket.SHUT_RDWR)
+                side.close()
+
+
+class _Relay:
+    """A client, the connection to the server that was made for it, and what is on its way between them.
+
+    ``OSError`` or ``EOFError`` if the connection is over, ``Refused`` if it has to be.
+    """
+
+    def __init__(self, client: socket.socket, peer: str, epoll: select.epoll, buffer: memoryview) -> None:
+        self.client, self.peer = client, peer
+        self.server: socket.socket | None = None
+        self._epoll, self._buffer = epoll, buffer  # which are those of all connections
+        self._follower = FrameFollower()
+        self._shakes_hands = isinstance(client, ssl.SSLSocket)
+        self._to_server = self._to_client = _NOTHING  # what could not be sent yet
+        self._unread = _NOTHING  # what the client has sent, and was not looked at yet
+        self._turn_size = _TURN_SIZE_MIN
+        self._has_client_ended = self._has_server_gone = False
+        self._client_mask = self._server_mask = _IN
+
+    def on_client(self, events: int) -> bool:
+        """Read from the client, or send to it; return whether a server is needed."""
+        if events & _GONE:
+            raise EOFError
+        if self._shakes_hands:
+            self._shake_hands()
+            return False
+        if self._to_client:
+            self._to_client = _send(self.client, self._to_client)
+            while self._has_server_gone and not self._to_client:
+                self._read_server()
+        if (events & _IN or self._unread) and not self._to_server:
+            self._read_client()
+        return self.server is None and bool(self._to_server)
+
+    def connected(self, server: socket.socket) -> None:
+        """Send what the client has sent before there was a server."""
+        self.server = server
+        self._flush_to_server()
+
+    def on_server(self, events: int) -> None:
+        """Read from the server, or send to it."""
+        assert self.server is not None, "it is the server's descriptor"
+        if self._to_server:
+            self._flush_to_server()
+        if not self._to_client:
+            if events & (_IN | _GONE):
+                self._read_server()
+        elif events & _GONE:  # what it has said before is read when the client has taken the rest
+            self._has_server_gone = True
+            self._epoll.unregister(self.server)
+
+    def set_masks(self) -> None:
+        """Wait for those sides from which something can be passed on, or to which something waits."""
+        if self._shakes_hands:
+            return
+        can_read = not (self._to_server or self._has_client_ended)
+        client = _IN if can_read and not self._unread else 0
+        if self._to_client or (can_read and self._unread):  # the next turn comes when the others had theirs
+            client |= _OUT
+        server = (_OUT if self._to_server else 0) | (0 if self._to_client else _IN)
+        if client != self._client_mask:
+            self._epoll.modify(self.client, client)
+        if server != self._server_mask and self.server is not None and not self._has_server_gone:
+            self._epoll.modify(self.server, server)
+        self._client_mask, self._server_mask = client, server
+
+    def _shake_hands(self) -> None:
+        assert isinstance(self.client, ssl.SSLSocket), "only TLS has a handshake"
+        try:
+            self.client.do_handshake()
+        except ssl.SSLWantReadError:
+            self._epoll.modify(self.client, _IN)
+        except ssl.SSLWantWriteError:
+            self._epoll.modify(self.client, _OUT)
+        else:
+            self._epoll.modify(self.client, _IN)
+            self._shakes_hands = False
+
+    def _read_client(self) -> None:
+        data = self._unread or _receive(self.client, self._buffer)
+        if data is None:
+            return
+        if not data:
+            self._has_client_ended = True
+            self._flush_to_server()
+            return
+        data, self._unread = data[: self._turn_size], memoryview(bytes(data[self._turn_size :]))
+        begun = time.thread_time()
+        self._follower.feed(data)
+        is_slow = time.thread_time() - begun > _TURN_S
+        self._turn_size = max(_TURN_SIZE_MIN, self._turn_size // 2) if is_slow else min(_READ_SIZE, self._turn_size * 2)
+        if self.server is not None:
+            data = _send(self.server, data)
+        self._to_server = memoryview(bytes(data))
+
+    def _flush_to_server(self) -> None:
+        if self.server is None:
+            raise EOFError
+        self._to_server = _send(self.server, self._to_server)
+        if self._has_client_ended and not self._to_server:
+            self.server.shutdown(socket.SHUT_WR)
+
+    def _read_server(self) -> None:
+        assert self.server is not None, "it is connected"
+        data = _receive(self.server, self._buffer)
+        if data is None:
+            return
+        if not data:
+            raise EOFError
+        self._to_client = memoryview(bytes(_send(self.client, data)))
+
+
+def _receive(side: socket.socket, buffer: memoryview) -> memoryview | None:
+    """Return what has come, nothing at the end, and None if there is nothing yet."""
+    size = 0
+    try:
+        while size <= len(buffer) - _RECORD_SIZE:  # TLS must not have a rest of its own, of which nobody is told
+            part = side.recv_into(buffer[size:])
+            size += part
+            if part < _RECORD_SIZE // 2 or not isinstance(side, ssl.SSLSocket):
+                break
+    except (BlockingIOError, ssl.SSLWantReadError):
+        if not size:
+            return None
+    return buffer[:size]
+
+
+def _send(side: socket.socket, data: memoryview) -> memoryview:
+    """Send what can be sent at once; return the rest."""
+    with suppress(BlockingIOError, ssl.SSLWantWriteError):
+        while data:
+            data = data[side.send(data) :]
+    return data
