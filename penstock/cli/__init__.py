@@ -76,7 +76,7 @@ def _prepare_completion() -> None:
 
 
 def command_names() -> list[str]:
-    """Return the name of every command, in order: ``doctor``, ``stream create``."""
+    """Return the name of every command, in order: ``doctor``, ``stream create``; a file ``mac_key`` is ``mac-key``."""
     names = []
     for module in pkgutil.iter_modules(__path__):
         if module.ispkg:
@@ -84,7 +84,7 @@ def command_names() -> list[str]:
             names += [f"{module.name} {command.name}" for command in commands if not command.name.startswith("_")]
         elif not module.name.startswith("_"):
             names.append(module.name)
-    return sorted(names)
+    return sorted(name.replace("_", "-") for name in names)
 
 
 def _app() -> typer.Typer:
@@ -97,7 +97,8 @@ def _app() -> typer.Typer:
             groups[group] = _typer()
             about = importlib.import_module(f"{__name__}.{group}").__doc__
             app.add_typer(groups[group], name=group, help=about)
-        _add(groups[group] if group else app, command, importlib.import_module(f"{__name__}.{name.replace(' ', '.')}"))
+        module = importlib.import_module(f"{__name__}.{name.replace(' ', '.').replace('-', '_')}")
+        _add(groups[group] if group else app, command, module)
     return app
 
 
@@ -115,7 +116,7 @@ def _typer() -> typer.Typer:
 
 def _add(app: typer.Typer, name: str, module: ModuleType) -> None:
     # The \b keeps the help from wrapping the line, so that it can be copied.
-    command = getattr(module, name)
+    command = getattr(module, name.replace("-", "_"))
     kind = getattr(module, "COMMAND", StoreCommand if opens_store(command) else None)
     app.command(name, cls=kind, epilog=f"\b\nExample: {module.EXAMPLE}")(command)
 

@@ -14,12 +14,14 @@ from typing import TYPE_CHECKING, Any, Final
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-__all__ = ["mac_base", "mac_matches", "mac_of"]
+__all__ = ["MAC_SCHEMES", "mac_base", "mac_matches", "mac_of"]
 
 _ALGORITHMS: Final = {
     "-hmac": {"MD5": "md5", "SHA224": "sha224", "SHA256": "sha256", "SHA384": "sha384", "SHA512": "sha512"},
     "-smac": {"HMD5": "md5", "HS256": "sha256", "HS384": "sha384", "HS512": "sha512"},
 }
+MAC_SCHEMES: Final = tuple(f"{scheme}:" for scheme in _ALGORITHMS)
+"""How the ``sec`` of a signed message begins."""
 _EXACT_MAX: Final = 2**53  # above it, JavaScript has only some of the whole numbers
 _PLAIN_MAX: Final = 1e21  # from there on, JavaScript prints an exponent
 

@@ -55,16 +55,20 @@ class CallingUser(Protocol):
 
 
 class Caller(NamedTuple):
-    """A user who calls; ``owner`` is the name that what it registers belongs to, None on a server without users."""
+    """A user who calls; ``owner`` is the name that what it registers belongs to, None on a server without users.
 
-    principal: CallingUser
+    ``ask`` returns the user of the moment; ``NotAuthenticated`` if the credentials have ended.
+    """
+
+    name: str
+    ask: Callable[[], CallingUser]
     owner: str | None
     is_secure: bool
 
     def check(self, permission: str, stream: str) -> None:
         """Refuse a caller without the permission."""
-        if not self.principal.may(permission, stream):
-            raise FutoinError("SecurityError", f"{self.principal.name} lacks the permission {permission} for {stream}")
+        if not self.ask().may(permission, stream):
+            raise FutoinError("SecurityError", f"{self.name} lacks the permission {permission} for {stream}")
 
 
 class EventService:
@@ -117,7 +121,7 @@ class EventService:
         """Create the service's own stream if it does not exist, and look whether a stream can be used."""
         async with self._creating:
             is_missing = stream == self._own_stream and stream not in self._store.catalog.streams
-            if is_missing and caller.principal.may("admin", stream):
+            if is_missing and caller.ask().may("admin", stream):
                 config = StreamConfig(scaling=Fixed(1), retention=ByConsumption())
                 await self.run(partial(self._store.create_stream, stream, config=config, exist_ok=True))
         self.log(stream)
@@ -144,7 +148,7 @@ class EventService:
         return found
 
     def _consumer(self, caller: Caller, stream: str, component: str) -> Consumer:
-        return Consumer(stream, caller.principal.name, component, caller.owner)
+        return Consumer(stream, caller.name, component, caller.owner)
 
     async def start_of(self, caller: Caller, stream: str, component: str) -> tuple[Consumer | None, int]:
         """Return the consumer that is to be pushed events, None for a live one, and behind which id it goes on."""
@@ -158,7 +162,7 @@ class EventService:
 
     def accepted_by(self, caller: Caller) -> Callable[[WireEvent], bool] | None:
         """Return the filter of a user, None if there is none."""
-        return None if self._accepts is None else partial(self._accepts, caller.principal.name)
+        return None if self._accepts is None else partial(self._accepts, caller.name)
 
     async def _poll(self, parameters: PollEvents, caller: Caller, stream: str, size_max: int) -> list[WireEvent]:
         consumer = None

@@ -6,6 +6,7 @@ import asyncio
 import base64
 import ipaddress
 from contextlib import asynccontextmanager, suppress
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from starlette.requests import ClientDisconnect
@@ -14,7 +15,7 @@ from starlette.routing import Route, WebSocketRoute
 from starlette.websockets import WebSocketDisconnect
 
 from penstock.errors import BadArgument, NotAuthenticated
-from penstock.events import Caller, EventService, Peer, answer_http
+from penstock.events import MAC_SCHEMES, Caller, EventService, Peer, answer_http, mac_matches
 from penstock.model import check_stream_name
 from penstock.server._permissions import ANONYMOUS
 
@@ -143,15 +144,33 @@ class _Authenticator:
     async def __call__(self, sec: str | None, message: Mapping[str, Any]) -> Caller:
         """Return the caller; ``NotAuthenticated`` if the credentials are missing or wrong."""
         if self._logins is None:
-            return Caller(ANONYMOUS, None, self._is_secure)
+            return Caller(ANONYMOUS.name, lambda: ANONYMOUS, None, self._is_secure)
         if sec is None:
-            raise NotAuthenticated("authentication required: send user:password as sec")
+            raise NotAuthenticated("authentication required: send user:password as sec, or a signature")
         async with self._turn:
-            if self._last is None or self._last[0] != sec:
-                header = f"Basic {base64.b64encode(sec.encode()).decode()}"
-                self._last = sec, await asyncio.to_thread(self._logins, header, self._peer, waits=False)
-            user = self._last[1]()
-        return Caller(user, user.name, self._is_secure)
+            if sec.startswith(MAC_SCHEMES):
+                ask = self._signed(self._logins, sec, message)
+            else:
+                ask = await self._with_password(self._logins, sec)
+        name = ask().name
+        return Caller(name, ask, name, self._is_secure)
+
+    async def _with_password(self, logins: Logins, sec: str) -> Callable[[], Principal]:
+        if ":" not in sec:
+            raise NotAuthenticated("invalid sec: send user:password, or -smac:user:algorithm:base64")
+        if self._last is None or self._last[0] != sec:
+            header = f"Basic {base64.b64encode(sec.encode()).decode()}"
+            self._last = sec, await asyncio.to_thread(logins, header, self._peer, waits=False)
+        return self._last[1]
+
+    def _signed(self, logins: Logins, sec: str, message: Mapping[str, Any]) -> Callable[[], Principal]:
+        """Check the signature of a message; each has its own, so none is remembered."""
+        try:
+            scheme, user, algorithm, code = sec.split(":")
+        except ValueError:
+            raise NotAuthenticated("invalid sec: a signature has the form -smac:user:algorithm:base64") from None
+        matches = partial(mac_matches, message, scheme=scheme, algorithm=algorithm, given=code)
+        return logins.by_mac(user, matches, self._peer)
 
 
 def _is_loopback(host: str) -> bool:

@@ -65,6 +65,14 @@ class Logins:
         login = self._checked(partial(self._log_in, header, peer, waits=waits))
         return partial(self._checked, partial(self._users.current, login))
 
+    def by_mac(self, name: str, matches: Callable[[bytes], bool], peer: str) -> Callable[[], User]:
+        """Log in a user whose key has signed a message, as :meth:`__call__` does without waiting.
+
+        ``matches`` says whether a key has signed it.
+        """
+        login = self._checked(partial(self._log_in_by_mac, name, matches, Origin(network_of(peer), peer)))
+        return partial(self._checked, partial(self._users.current, login))
+
     def check(self, header: str | None, peer: str) -> User:
         """Return the user, without a wait after a failure: a network that has to wait is refused meanwhile."""
         return self._checked(lambda: self._users.current(self._log_in(header, peer, waits=False)))
@@ -104,13 +112,30 @@ class Logins:
     def _log_in_by_password(self, name: str, password: str, origin: Origin, *, waits: bool) -> Login:
         login = self._users.remembered(name, password)
         if login is None:
-            network = origin.network
-            if not waits and self._failures.wait_s(network) and not self._queue.is_known(network, name):
-                raise LoginsBusy
+            if not waits:
+                self._check_slowed(origin, name)
             with self._queue.turn(origin, name):
                 login = self._users.log_in(name, password)
-            self._queue.note_known(network, name)
+            self._queue.note_known(origin.network, name)
         return login
+
+    def _log_in_by_mac(self, name: str, matches: Callable[[bytes], bool], origin: Origin) -> Login:
+        try:
+            self._check_slowed(origin, name)
+            login = self._users.log_in_by_mac(name, matches)
+        except LoginsBusy:
+            self.refused += 1
+            raise
+        except NotAuthenticated as error:
+            self._note_failure(name, origin, error)
+            raise
+        self._queue.note_known(origin.network, name)
+        return login
+
+    def _check_slowed(self, origin: Origin, name: str) -> None:
+        """Refuse a network that has to wait, unless the user has logged in from it before."""
+        if self._failures.wait_s(origin.network) and not self._queue.is_known(origin.network, name):
+            raise LoginsBusy
 
     def _note_failure(self, name: str | None, origin: Origin, error: NotAuthenticated) -> float:
         is_token = name is None

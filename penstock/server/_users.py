@@ -1,8 +1,8 @@
-"""Users, their passwords and tokens, and what they may do; kept in one file of the store's folder.
+"""Users, their passwords, tokens and MAC keys, and what they may do; kept in one file of the store's folder.
 
-A password is stored as an argon2 hash, a token as the sha256 of its secret: reading the file gives no access. What was
-not granted is denied. The file is read again when it has changed, so a running server knows with the next call what
-``penstock user`` has done.
+A password is stored as an argon2 hash, a token as the sha256 of its secret: reading them gives no access. A MAC key
+signs messages of FutoIn, and is stored as it is. What was not granted is denied. The file is read again when it has
+changed, so a running server knows with the next call what ``penstock user`` has done.
 
 Refusing an unknown user takes as long as refusing a wrong password, so the time reveals no names. A correct password is
 cached until it was not used for a minute, as a hash with a key that no file has: not every call costs the 64 MiB and
@@ -11,12 +11,12 @@ the tenth of a second that make argon2 strong. ``_login`` limits how many are ch
 
 from __future__ import annotations
 
+import base64
 import hashlib
-import os
 import secrets
 from datetime import UTC, datetime
 from hmac import compare_digest
-from typing import TYPE_CHECKING, Annotated, Final, Literal, NamedTuple, get_args
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import argon2
 import msgspec
@@ -27,35 +27,25 @@ from penstock.errors import (
     NoSuchUser,
     NotAuthenticated,
     UserExists,
-    UsersCorrupt,
-    UsersUnreadable,
 )
-from penstock.model import check_kind, check_name, check_positive, check_stream_name, shown
+from penstock.model import check_kind, check_name, check_positive
 from penstock.ports import SystemClock
-from penstock.server._files import alone_in, read_file, replace_file
-from penstock.wire.operations import Permission
+from penstock.server._grants import Grant, User
+from penstock.server._users_file import USERS_FILE, Content, StoredToken, StoredUser, UsersFile
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator
     from pathlib import Path
     from typing import Self
 
     from penstock.ports import Clock
+    from penstock.wire.operations import Permission
 
 __all__ = ["USERS_FILE", "Grant", "Login", "TokenInfo", "User", "Users"]
 
-_GRANTED_BY: Final[Mapping[Permission, frozenset[Permission]]] = {
-    "read": frozenset({"read", "consume", "admin"}),
-    "consume": frozenset({"consume", "admin"}),
-    "write": frozenset({"write", "admin"}),
-    "admin": frozenset({"admin"}),
-}
-
-USERS_FILE: Final = "users.json"
 PASSWORD_SIZE_MAX: Final = 1024
 TOKENS_MAX: Final = 1000  # of one user, that have not expired
-_FILE_SIZE_MAX: Final = 64 << 20
-_YEAR_10000: Final = 253_402_300_800
+_MAC_KEY_SIZE: Final = 32
 _REMEMBERED_S: Final = 60.0
 _NOBODY: Final = "$argon2id$v=19$m=65536,t=3,p=4$OXkRyLLE9gPXGbj+58+U8Q$O8XuDekkwAp7SVu/tLnGp/1FguU/2s2P9g2ZOqkjoks"
 """A hash without a known password: it is checked for unknown users."""
@@ -67,55 +57,6 @@ _TOKEN_UNKNOWN: Final = (
 )
 
 
-class Grant(msgspec.Struct, frozen=True, array_like=True, order=True):
-    """A permission for the streams that a pattern names: ``*``, ``scope/*`` or ``scope/name``."""
-
-    permission: Permission
-    pattern: str
-
-    def __post_init__(self) -> None:
-        """Refuse what :meth:`covers` would take for something else, also in a file that was changed by hand."""
-        if self.permission not in get_args(Permission):
-            raise BadArgument(f"invalid permission {self.permission!r}: use read, consume, write or admin")
-        check_kind("pattern", self.pattern, str)
-        scope, _, name = self.pattern.partition("/")
-        if self.pattern != "*":
-            try:
-                check_stream_name(f"{scope}/all" if name == "*" else self.pattern)
-            except BadArgument:
-                advice = "use '*' for all streams, 'plant/*' for those of a scope, or the name of a stream"
-                raise BadArgument(f"invalid pattern {shown(self.pattern)}: {advice}") from None
-
-    def overlaps(self, other: Grant) -> bool:
-        """Whether it permits something of what another grant permits."""
-        scopes = [grant.pattern.removesuffix("*") for grant in (self, other)]
-        is_open = [scope != grant.pattern for scope, grant in zip(scopes, (self, other), strict=True)]
-        meets = (
-            (is_open[0] and scopes[1].startswith(scopes[0]))
-            or (is_open[1] and scopes[0].startswith(scopes[1]))
-            or self.pattern == other.pattern
-        )
-        return meets and self.permission in _GRANTED_BY[other.permission]
-
-    def covers(self, permission: Permission, stream: str) -> bool:
-        """Whether it permits this; consuming a stream includes reading it, and administering it everything."""
-        if self.permission not in _GRANTED_BY[permission]:
-            return False
-        scope = self.pattern.removesuffix("*")
-        return stream.startswith(scope) if scope != self.pattern else stream == self.pattern
-
-
-class User(msgspec.Struct, frozen=True):
-    """A user and its grants, at one moment."""
-
-    name: str
-    grants: tuple[Grant, ...]
-
-    def may(self, permission: Permission, stream: str) -> bool:
-        """Whether something was granted that permits this."""
-        return any(grant.covers(permission, stream) for grant in self.grants)
-
-
 class TokenInfo(NamedTuple):
     """What may be shown of a token: its id, which is no secret, and when it expires, in seconds since 1970."""
 
@@ -124,36 +65,13 @@ class TokenInfo(NamedTuple):
     expires: float
 
 
-class _User(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    password: Annotated[str, msgspec.Meta(pattern="^[!-~]*$")]  # a hash
-    grants: tuple[Grant, ...] = ()
-
-
-class _Token(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    user: str
-    digest: Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{64}$")]
-    expires: Annotated[float, msgspec.Meta(ge=0, lt=_YEAR_10000)]
-
-
-class _Content(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The content of ``users.json``."""
-
-    format: Literal[1] = 1
-    users: dict[str, _User] = {}
-    tokens: dict[str, _Token] = {}
-
-    def __post_init__(self) -> None:
-        """Refuse names that no user can be given."""
-        for name in self.users:
-            check_name("user", name)
-
-
 class Login(NamedTuple):
-    """A user that has proved who it is: by a token, or by the password that has this hash."""
+    """A user that has proved who it is: by a token, by a key that signs, or by the password that has this hash."""
 
     name: str
     password: str | None = None
     token_id: str | None = None
+    mac_key: str | None = None
 
 
 class _CachedLogin(NamedTuple):
@@ -168,12 +86,12 @@ class Users:
     """The users of one store; see the module."""
 
     def __init__(self, path: Path, *, clock: Clock | None = None) -> None:
-        self._path, self._clock = path, clock or SystemClock()
+        self._file, self._clock = UsersFile(path), clock or SystemClock()
         self._hasher: Final = argon2.PasswordHasher()
         self._key: Final = secrets.token_bytes(32)
         self._cached: dict[str, _CachedLogin] = {}
-        self._seen: tuple[_Content, tuple[int, ...] | None] = (_Content(), None)  # in one piece: threads read it
-        self._content()
+        self._unknown_key: Final = secrets.token_bytes(_MAC_KEY_SIZE)  # it is checked for users without a key
+        self._file.content()
 
     @classmethod
     def open(cls, path: Path, *, clock: Clock | None = None) -> Self:
@@ -182,7 +100,7 @@ class Users:
 
     def __iter__(self) -> Iterator[User]:
         """All users, by name."""
-        return iter([User(name, one.grants) for name, one in sorted(self._content().users.items())])
+        return iter([User(name, one.grants) for name, one in sorted(self._file.content().users.items())])
 
     # Authentication
 
@@ -193,7 +111,7 @@ class Users:
         """
         login = self.remembered(name, password)
         if login is None:
-            known = self._content().users.get(name)
+            known = self._file.content().users.get(name)
             is_right = self._is_right(_NOBODY if known is None else known.password, password)
             if not is_right or known is None:
                 raise NotAuthenticated
@@ -202,7 +120,7 @@ class Users:
 
     def remembered(self, name: str, password: str) -> Login | None:
         """Return the login of a password that was right a moment ago."""
-        known, cached = self._content().users.get(name), self._cached.get(name)
+        known, cached = self._file.content().users.get(name), self._cached.get(name)
         if known is None or cached is None or cached.of != known.password or self._clock.elapsed() >= cached.until:
             return None
         digest = self._keyed(name, password)
@@ -211,7 +129,7 @@ class Users:
     def _keyed(self, name: str, password: str) -> bytes:
         return hashlib.blake2b(_encoded(f"{name}\0{password}"), key=self._key).digest()
 
-    def _remember(self, name: str, known: _User, digest: bytes) -> Login:
+    def _remember(self, name: str, known: StoredUser, digest: bytes) -> Login:
         self._cached[name] = _CachedLogin(digest, known.password, self._clock.elapsed() + _REMEMBERED_S)
         return Login(name, password=known.password)
 
@@ -225,26 +143,39 @@ class Users:
     def log_in_by_token(self, token: str) -> Login:
         """Return the login of a token, unless it has ended."""
         token_id, _, secret = token.partition(".")
-        found = self._content().tokens.get(token_id)
+        found = self._file.content().tokens.get(token_id)
         if not compare_digest(_digest(secret), "" if found is None else found.digest) or found is None:
             raise NotAuthenticated(_TOKEN_UNKNOWN)
         login = Login(found.user, token_id=token_id)
         self.current(login)
         return login
 
+    def log_in_by_mac(self, name: str, matches: Callable[[bytes], bool]) -> Login:
+        """Return the login of a user whose key has signed a message; ``matches`` says whether a key has.
+
+        Refusing a user who has no key, or does not exist, takes as long.
+        """
+        known = self._file.content().users.get(name)
+        key = known.mac_key if known is not None and known.mac_key else None
+        if not matches(self._unknown_key if key is None else base64.b64decode(key)) or key is None:
+            raise NotAuthenticated
+        return Login(name, mac_key=key)
+
     def current(self, login: Login) -> User:
-        """Return the user of a login, with its grants of now; ``NotAuthenticated`` if password or token have ended."""
-        content = self._content()
+        """Return the user of a login, with its grants of now; ``NotAuthenticated`` if its credentials have ended."""
+        content = self._file.content()
         known = content.users.get(login.name)
         if login.token_id is not None:
             self._check_token(content.tokens.get(login.token_id), login.name)
-        elif known is not None and known.password != login.password:
-            raise NotAuthenticated
+        elif known is not None:
+            is_same = known.password == login.password if login.mac_key is None else known.mac_key == login.mac_key
+            if not is_same:
+                raise NotAuthenticated
         if known is None:
             raise NotAuthenticated
         return User(login.name, known.grants)
 
-    def _check_token(self, token: _Token | None, user: str) -> None:
+    def _check_token(self, token: StoredToken | None, user: str) -> None:
         if token is None or token.user != user:
             raise NotAuthenticated(_TOKEN_UNKNOWN)
         if self._clock.now() >= token.expires:
@@ -253,12 +184,12 @@ class Users:
 
     def has(self, name: str) -> bool:
         """Whether there is a user of this name."""
-        return name in self._content().users
+        return name in self._file.content().users
 
     # Changes
 
     def add(self, name: str, password: str, *, replace: bool = False) -> None:
-        """Add a user without grants; with ``replace``, an existing user gets another password and loses all tokens.
+        """Add a user without grants; with ``replace``, a user gets another password and loses all tokens and its key.
 
         A password is replaced because others may know it, and they may have made tokens.
         """
@@ -266,29 +197,29 @@ class Users:
         _check_password(password)
         hashed = self._hasher.hash(_encoded(password))
 
-        def added(old: _Content) -> _Content:
+        def added(old: Content) -> Content:
             if name in old.users and not replace:
                 raise UserExists(name)
             grants = old.users[name].grants if name in old.users else ()
-            return _with_user(_without_tokens(old, name), name, _User(hashed, grants))
+            return _with_user(_without_tokens(old, name), name, StoredUser(hashed, grants))
 
-        self._change(added)
+        self._file.change(added)
 
     def remove(self, name: str) -> None:
         """Remove a user, and the tokens of that user."""
 
-        def removed(old: _Content) -> _Content:
+        def removed(old: Content) -> Content:
             _check_known(old, name)
             users = {other: one for other, one in old.users.items() if other != name}
-            return _Content(users=users, tokens=_without_tokens(old, name).tokens)
+            return Content(users=users, tokens=_without_tokens(old, name).tokens)
 
-        self._change(removed)
+        self._file.change(removed)
         self._cached.pop(name, None)
 
     def grant(self, name: str, permission: Permission, pattern: str) -> None:
         """Let a user read, consume, write or administer the streams that a pattern names; again, it changes nothing."""
         one = Grant(permission, pattern)
-        self._change(lambda old: _with_grants(old, name, lambda grants: {*grants, one}))
+        self._file.change(lambda old: _with_grants(old, name, lambda grants: {*grants, one}))
 
     def revoke(self, name: str, permission: Permission, pattern: str) -> tuple[bool, list[Grant]]:
         """Take back what was granted in these very words.
@@ -301,7 +232,7 @@ class Users:
             before.update(grants)
             return before - {revoked}
 
-        self._change(lambda old: _with_grants(old, name, without))
+        self._file.change(lambda old: _with_grants(old, name, without))
         return revoked in before, sorted(grant for grant in before - {revoked} if grant.overlaps(revoked))
 
     def token(self, name: str, lifetime_s: float) -> str:
@@ -309,22 +240,22 @@ class Users:
         check_positive("lifetime_s", lifetime_s)
         token_id, secret = secrets.token_hex(8), secrets.token_urlsafe(32)
 
-        def added(old: _Content) -> _Content:
+        def added(old: Content) -> Content:
             _check_known(old, name)
             now = self._clock.now()
             alive = {key: one for key, one in old.tokens.items() if now < one.expires}
             if sum(one.user == name for one in alive.values()) >= TOKENS_MAX:
                 raise BadArgument(f"user {name!r} has {TOKENS_MAX} tokens: revoke some with penstock user expire")
-            return _Content(
-                users=old.users, tokens={**alive, token_id: _Token(name, _digest(secret), now + lifetime_s)}
+            return Content(
+                users=old.users, tokens={**alive, token_id: StoredToken(name, _digest(secret), now + lifetime_s)}
             )
 
-        self._change(added)
+        self._file.change(added)
         return f"{token_id}.{secret}"
 
     def tokens(self, name: str | None = None) -> list[TokenInfo]:
         """Return the tokens of a user, or of all, that have not expired; the next to expire first."""
-        content, now = self._content(), self._clock.now()
+        content, now = self._file.content(), self._clock.now()
         if name is not None:
             _check_known(content, name)
         found = (TokenInfo(key, one.user, one.expires) for key, one in content.tokens.items())
@@ -335,60 +266,36 @@ class Users:
         """End the token of a user with this id, or all tokens of the user; return how many had not expired."""
         ended: list[TokenInfo] = []
 
-        def revoked(old: _Content) -> _Content:
+        def revoked(old: Content) -> Content:
             mine = self.tokens(name)
             ended[:] = [one for one in mine if token_id in (None, one.token_id)]
             if token_id is not None and not ended:
                 raise NoSuchToken(name, token_id)
             gone = {one.token_id for one in ended}
-            return _Content(users=old.users, tokens={key: one for key, one in old.tokens.items() if key not in gone})
+            return Content(users=old.users, tokens={key: one for key, one in old.tokens.items() if key not in gone})
 
-        self._change(revoked)
+        self._file.change(revoked)
         return len(ended)
 
-    # The file
+    # Keys that sign messages of FutoIn
 
-    def _change(self, change: Callable[[_Content], _Content]) -> None:
-        """Write what a change makes of what the file holds now."""
-        with alone_in(self._path.parent):
-            content = change(self._content())
-            data = msgspec.json.format(msgspec.json.encode(content, order="sorted"))
-            replace_file(self._path, data + b"\n")
+    def new_mac_key(self, name: str) -> str:
+        """Make a key, in base64, which replaces the one that the user has; it is shown only here."""
+        key = base64.b64encode(secrets.token_bytes(_MAC_KEY_SIZE)).decode()
+        self._file.change(lambda old: _with_mac_key(old, name, key))
+        return key
 
-    def _content(self) -> _Content:
-        """Return what the file holds, read again if it is another one, or was written to."""
-        content, version = self._seen
-        found = self._version()
-        if found != version:
-            content = _Content() if found is None else self._read()
-            self._seen = content, found
-        return content
+    def revoke_mac_key(self, name: str) -> bool:
+        """End the key of a user; return whether there was one."""
+        had: list[bool] = []
 
-    def _version(self) -> tuple[int, ...] | None:
-        try:
-            status = os.stat(self._path)
-        except FileNotFoundError:
-            return None
-        except OSError as error:
-            raise self._unreadable(error) from error
-        return status.st_ino, status.st_mtime_ns, status.st_size
+        def revoked(old: Content) -> Content:
+            changed = _with_mac_key(old, name, msgspec.UNSET)
+            had[:] = [bool(old.users[name].mac_key)]
+            return changed
 
-    def _read(self) -> _Content:
-        try:
-            data = read_file(self._path, size=_FILE_SIZE_MAX + 1)
-            if len(data) > _FILE_SIZE_MAX:
-                raise self._damaged(f"it is larger than {_FILE_SIZE_MAX} bytes")
-            return msgspec.json.decode(data, type=_Content)
-        except OSError as error:
-            raise self._unreadable(error) from error
-        except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-            raise self._damaged(str(error)) from error
-
-    def _unreadable(self, error: OSError) -> UsersUnreadable:
-        return UsersUnreadable(str(self._path), reason=error.strerror or str(error))
-
-    def _damaged(self, reason: str) -> UsersCorrupt:
-        return UsersCorrupt(str(self._path), offset=None, reason=reason)
+        self._file.change(revoked)
+        return had[0]
 
 
 def _encoded(text: str) -> bytes:
@@ -406,20 +313,25 @@ def _check_password(password: object) -> None:
         raise BadArgument(f"a password has 1 to {PASSWORD_SIZE_MAX} characters")
 
 
-def _check_known(content: _Content, name: str) -> None:
+def _check_known(content: Content, name: str) -> None:
     if name not in content.users:
         raise NoSuchUser(name)
 
 
-def _without_tokens(content: _Content, name: str) -> _Content:
-    return _Content(users=content.users, tokens={key: one for key, one in content.tokens.items() if one.user != name})
+def _without_tokens(content: Content, name: str) -> Content:
+    return Content(users=content.users, tokens={key: one for key, one in content.tokens.items() if one.user != name})
 
 
-def _with_user(content: _Content, name: str, user: _User) -> _Content:
-    return _Content(users={**content.users, name: user}, tokens=content.tokens)
+def _with_user(content: Content, name: str, user: StoredUser) -> Content:
+    return Content(users={**content.users, name: user}, tokens=content.tokens)
 
 
-def _with_grants(content: _Content, name: str, change: Callable[[tuple[Grant, ...]], set[Grant]]) -> _Content:
+def _with_grants(content: Content, name: str, change: Callable[[tuple[Grant, ...]], set[Grant]]) -> Content:
     _check_known(content, name)
     user = content.users[name]
-    return _with_user(content, name, _User(user.password, tuple(sorted(change(user.grants)))))
+    return _with_user(content, name, msgspec.structs.replace(user, grants=tuple(sorted(change(user.grants)))))
+
+
+def _with_mac_key(content: Content, name: str, key: str | msgspec.UnsetType) -> Content:
+    _check_known(content, name)
+    return _with_user(content, name, msgspec.structs.replace(content.users[name], mac_key=key))

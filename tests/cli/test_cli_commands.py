@@ -24,8 +24,12 @@ if TYPE_CHECKING:
 HEAVY = ("numpy", "pyarrow", "rich", "sqlalchemy")
 
 
+def module_of(command: str) -> str:
+    return command.replace(" ", ".").replace("-", "_")
+
+
 def example_of(command: str) -> str:
-    example: str = importlib.import_module(f"penstock.cli.{command.replace(' ', '.')}").EXAMPLE
+    example: str = importlib.import_module(f"penstock.cli.{module_of(command)}").EXAMPLE
     return example
 
 
@@ -180,7 +184,7 @@ def test_help_is_not_cut_off(call: Call, monkeypatch: pytest.MonkeyPatch, column
     monkeypatch.setenv("COLUMNS", columns)
     for command in command_names():
         group, _, name = command.rpartition(" ")
-        about = getattr(importlib.import_module(f"penstock.cli.{command.replace(' ', '.')}"), name).__doc__
+        about = getattr(importlib.import_module(f"penstock.cli.{module_of(command)}"), name.replace("-", "_")).__doc__
         first_sentence = re.split(r"(?<=\w)\. |\.?\n", about)[0].removesuffix(".")
         listed = call(*group.split(), "--help").out
         assert first_sentence in " ".join(listed.split()), command

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import pty
 from typing import TYPE_CHECKING
 
 import pytest
 
+from penstock.errors import NotAuthenticated
 from penstock.server._users import Users
 
 if TYPE_CHECKING:
@@ -160,6 +162,22 @@ def test_damaged_file_is_told(call: Call, users: Users, here: Path) -> None:
     result = call("user", "ls")
     assert result.code == 1
     assert "penstock-data/users.json is damaged" in result.err
+
+
+def test_mac_key_is_printed_once_replaced_and_revoked(call: Call, users: Users) -> None:
+    """A user has one key, and whoever replaces it has the only one that works."""
+    users.add("anna", "secret")
+    old = call("user", "mac-key", "anna").out.removesuffix("\n")
+    new = json.loads(call("user", "mac-key", "anna", "--json").out)["mac_key"]
+    assert len(base64.b64decode(old, validate=True)) == len(base64.b64decode(new, validate=True)) == 32
+    assert users.log_in_by_mac("anna", lambda key: key == base64.b64decode(new)).name == "anna"
+    with pytest.raises(NotAuthenticated):
+        users.log_in_by_mac("anna", lambda key: key == base64.b64decode(old))
+    assert call("user", "mac-key", "anna", "--revoke").out == "anna: the MAC key is revoked\n"
+    assert json.loads(call("user", "mac-key", "anna", "--revoke", "--json").out) == {"user": "anna", "revoked": False}
+    with pytest.raises(NotAuthenticated):
+        users.log_in_by_mac("anna", lambda _: True)
+    assert call("user", "mac-key", "bert").code == 1
 
 
 def test_tokens_are_listed_and_revoked(call: Call, users: Users) -> None:

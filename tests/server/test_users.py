@@ -23,7 +23,7 @@ from penstock.errors import (
     UsersCorrupt,
     UsersUnreadable,
 )
-from penstock.server import _users
+from penstock.server import _users, _users_file
 from penstock.server._users import Grant, User, Users
 from penstock.testing import ManualClock
 
@@ -418,7 +418,7 @@ def test_damaged_file_is_an_error_that_names_it(users: Users, path: Path, text: 
 def test_endless_file_is_not_read_to_its_end(path: Path, users: Users, monkeypatch: pytest.MonkeyPatch) -> None:
     """Every length is checked before memory is taken for it; what was read already is good."""
     assert len(list(users)) == 1
-    monkeypatch.setattr(_users, "_FILE_SIZE_MAX", 10)
+    monkeypatch.setattr(_users_file, "_FILE_SIZE_MAX", 10)
     with pytest.raises(UsersCorrupt, match="larger than 10 bytes"):
         Users.open(path)
     assert users.log_in("anna", "secret").name == "anna"

@@ -1,0 +1,159 @@
+"""Credentials in messages: passwords and signatures, wrong ones, and those that end while a client is connected."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from penstock.errors import NotAuthenticated
+from penstock.server import Config, Server, Users
+from penstock.server._login_queue import FAILURES_FREE
+from tests.events.wire import call, message_of, signed, websocket
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+PING: dict[str, Any] = message_of("ping:1.0:ping", echo=7)
+
+
+@pytest.fixture
+def users(tmp_path: Path) -> Users:
+    """Two users, of whom one may do everything."""
+    users = Users.open(tmp_path / "data" / "users.json")
+    for name in ("anna", "bert"):
+        users.add(name, "secret")
+    users.grant("anna", "admin", "*")
+    return users
+
+
+@pytest.fixture
+def server(tmp_path: Path, users: Users) -> Iterator[Server]:
+    """A server with users."""
+    del users
+    with Server(Config(store=str(tmp_path / "data"), port=0, http_port=0)) as server:
+        yield server
+
+
+def error_of(answer: dict[str, Any]) -> object:
+    return answer.get("e")
+
+
+@pytest.mark.parametrize(
+    ("scheme", "algorithm"),
+    [
+        *(("-hmac", algorithm) for algorithm in ("MD5", "SHA224", "SHA256", "SHA384", "SHA512")),
+        *(("-smac", algorithm) for algorithm in ("HMD5", "HS256", "HS384", "HS512")),
+    ],
+)
+def test_signature_of_every_algorithm_is_a_login(server: Server, users: Users, scheme: str, algorithm: str) -> None:
+    """Reference clients use all of them, over both transports."""
+    message = signed(PING, "anna", users.new_mac_key("anna"), scheme=scheme, algorithm=algorithm)
+    assert call(server, message) == {"r": {"echo": 7}, "rid": "C1"}
+    with websocket(server) as wire:
+        assert wire.call(message) == {"r": {"echo": 7}, "rid": "C1"}
+
+
+def test_signature_is_of_its_message_alone(server: Server, users: Users) -> None:
+    """One that was right a moment ago must not open the door for another message."""
+    key = users.new_mac_key("anna")
+    message = signed(PING, "anna", key)
+    with websocket(server) as wire:
+        assert "r" in wire.call(message)
+        assert error_of(wire.call(message | {"p": {"echo": 8}})) == "SecurityError"
+        assert error_of(wire.call(message | {"rid": "C2"})) == "SecurityError"
+        assert "r" in wire.call(signed(PING | {"rid": "C3"}, "anna", key))
+
+
+@pytest.mark.parametrize(
+    "sec",
+    [
+        "",
+        "anna",
+        ":",
+        "anna:wrong",
+        "nobody:secret",
+        "-smac",
+        "-smac:",
+        "-smac:anna",
+        "-smac:anna:HS256",
+        "-smac:anna:HS256:",
+        "-smac:anna:HS256:AAAA",
+        "-smac:anna:HS256:AAAA:more",
+        "-smac:anna:ROT13:AAAA",
+        "-smac:anna:SHA256:AAAA",
+        "-hmac:anna:HS256:AAAA",
+        "-hmac:nobody:SHA256:AAAA",
+        "-hmac:bert:SHA256:AAAA",
+        "-hmac:anna:SHA256:no base64!",
+    ],
+)
+def test_wrong_credentials_are_named_and_the_connection_goes_on(server: Server, users: Users, sec: str) -> None:
+    """A message on a connection may have other credentials than the one before."""
+    users.new_mac_key("anna")
+    with websocket(server) as wire:
+        assert error_of(wire.call(PING | {"sec": sec})) == "SecurityError"
+        assert error_of(wire.call(PING)) == "SecurityError"
+        assert "r" in wire.call(PING | {"sec": "anna:secret"})
+    assert error_of(call(server, PING | {"sec": sec})) == "SecurityError"
+
+
+def test_unknown_user_has_a_signature_checked_as_well(users: Users) -> None:
+    """Or the time that a refusal takes would tell which users there are, and which have a key."""
+    users.new_mac_key("anna")
+    for name in ("anna", "bert", "nobody"):
+        keys: list[bytes] = []
+        with pytest.raises(NotAuthenticated):
+            users.log_in_by_mac(name, lambda key, keys=keys: bool(keys.append(key)))  # type: ignore[misc]
+        assert [len(key) for key in keys] == [32]
+
+
+@pytest.mark.parametrize("sec", ["bert:wrong", "-smac:bert:HS256:AAAA"])
+def test_guesses_are_slowed_down(server: Server, users: Users, sec: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A user who has logged in from there before is not concerned; others are not checked for a while."""
+    monkeypatch.setattr("penstock.server._login_queue.DELAY_MIN_S", 3600.0)
+    monkeypatch.setattr("penstock.server._login_queue.DELAY_MAX_S", 3600.0)
+    keys = {name: users.new_mac_key(name) for name in ("anna", "bert")}
+    with websocket(server) as wire:
+        assert "r" in wire.call(PING | {"sec": "anna:secret"})
+        for _ in range(FAILURES_FREE + 1):
+            assert error_of(wire.call(PING | {"sec": sec})) == "SecurityError"
+        assert error_of(wire.call(signed(PING, "bert", keys["bert"]))) == "InternalError"
+        assert error_of(wire.call(PING | {"sec": "bert:secret"})) == "InternalError"
+        assert "r" in wire.call(PING | {"sec": "anna:secret"})
+        assert "r" in wire.call(signed(PING, "anna", keys["anna"]))
+
+
+def new_password(users: Users) -> None:
+    users.add("anna", "another", replace=True)
+
+
+def removed(users: Users) -> None:
+    users.remove("anna")
+
+
+def revoked(users: Users) -> None:
+    users.revoke_mac_key("anna")
+
+
+def replaced(users: Users) -> None:
+    users.new_mac_key("anna")
+
+
+@pytest.mark.parametrize("end", [new_password, removed, revoked, replaced])
+def test_key_ends_with_the_next_message(server: Server, users: Users, end: Callable[[Users], None]) -> None:
+    """Also on a connection that is open, like tokens."""
+    message = signed(PING, "anna", users.new_mac_key("anna"))
+    with websocket(server) as wire:
+        assert "r" in wire.call(message)
+        end(users)
+        assert error_of(wire.call(message)) == "SecurityError"
+
+
+def test_grants_leave_a_key_as_it_is(server: Server, users: Users) -> None:
+    """They say what a user may do, not who it is."""
+    message = signed(PING, "bert", users.new_mac_key("bert"))
+    users.grant("bert", "read", "*")
+    users.revoke("bert", "read", "*")
+    assert "r" in call(server, message)
