@@ -155,5 +155,5 @@ def test_a_commit_whose_owner_dies_before_it_answers_is_no_error(tmp_path: Path)
         dying.wait()
         assert transaction.status == "committed"
         assert store.stream(STREAM).events == 2
-        with pytest.raises(BadArgument, match="no place"):
+        with pytest.raises(BadArgument, match="no pointer"):
             _ = large.pointer
