@@ -45,6 +45,13 @@ ensure_java() {
     say "no Java: install Java 17 or newer (default-jre-headless) if you want Spark; going on without it"
 }
 
+# The outbox is tested with it; its tests are skipped where there is none.
+ensure_postgresql() {
+    compgen -G '/usr/lib/postgresql/*/bin/initdb' >/dev/null || command -v initdb >/dev/null && return
+    may_install && apt_install postgresql && return
+    say "no PostgreSQL: tests of the outbox that need it will be skipped"
+}
+
 ensure_venv() {
     "$venv/bin/python" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && return
     local python
@@ -64,6 +71,7 @@ install_packages() {
 }
 
 ensure_java
+ensure_postgresql
 ensure_venv
 install_packages
 touch "$venv/.ready"

@@ -6,12 +6,15 @@
 On PostgreSQL a row gets its position when its transaction commits, by a deferred trigger, under a lock that ends with
 the commit. So positions become visible in the order of the commits, and transactions wait for each other only while
 they commit. On SQLite transactions that write come one after the other anyway. The relay writes with the position as
-the number of the event, which a stream takes once.
+the number of the event, which a stream takes once. The positions of a new table begin with the time of its creation, in
+microseconds, so they are above those of a table of the same name that was there before.
 """
 
 from __future__ import annotations
 
+import logging
 import re
+import time
 from contextlib import suppress
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final, Self
@@ -32,11 +35,14 @@ if TYPE_CHECKING:
 __all__ = ["OutboxRelay", "add_xfer_event", "create_outbox"]
 
 TABLE: Final = "evt_outbox"
+_DATABASES: Final = ("postgresql", "sqlite")
 _NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,47}")
 _BATCH: Final = 1_000  # rows that are moved at once
 _LONGEST_S: Final = 5.0
 _SHORTEST_S: Final = 0.05
 _STEP_S: Final = 0.5  # how soon a relay ends that waits for PostgreSQL
+_RETRY_S: Final = 1.0
+_logger: Final = logging.getLogger("penstock.events")
 
 
 def add_xfer_event(connection: sa.Connection, type: str, data: object, table: str = TABLE) -> None:  # noqa: A002
@@ -48,7 +54,7 @@ def add_xfer_event(connection: sa.Connection, type: str, data: object, table: st
         convert(type, EventType)
         event = pack_event(type, data, _now())
         to_json(data)
-    except (ValidationError, FutoinError, TypeError, ValueError) as error:
+    except (ValidationError, FutoinError, TypeError, ValueError, OverflowError, RecursionError) as error:
         raise BadArgument(f"invalid event: {error}") from None
     connection.execute(sa.insert(_table(table)).values(event=event.decode()))
 
@@ -56,12 +62,22 @@ def add_xfer_event(connection: sa.Connection, type: str, data: object, table: st
 def create_outbox(connection: sa.Connection, table: str = TABLE) -> None:
     """Create the table of events to be moved, and on PostgreSQL its trigger; nothing is done if it exists."""
     known = _table(table)
+    _check_database(connection)
     if sa.inspect(connection).has_table(table):
         return
     known.create(connection)
+    start = time.time_ns() // 1000
     if connection.dialect.name == "postgresql":
-        for statement in _postgresql(table):
-            connection.execute(sa.text(statement))
+        for statement in _postgresql(table, start):
+            connection.exec_driver_sql(statement)
+    else:
+        counts = sa.table("sqlite_sequence", sa.column("name"), sa.column("seq"))
+        connection.execute(sa.insert(counts).values(name=table, seq=start))
+
+
+def _check_database(database: sa.Engine | sa.Connection) -> None:
+    if database.dialect.name not in _DATABASES:
+        raise BadArgument(f"an outbox needs PostgreSQL or SQLite: {database.dialect.name} is not supported")
 
 
 def _now() -> str:
@@ -82,21 +98,21 @@ def _table(name: str) -> sa.Table:
     )
 
 
-def _postgresql(table: str) -> tuple[str, ...]:
+def _postgresql(table: str, start: int) -> tuple[str, ...]:
     """Return what gives rows their positions: when they are committed, in the order of the commits."""
     return (
-        f"CREATE SEQUENCE {table}_positions",
+        f'CREATE SEQUENCE "{table}_positions" START WITH {start}',
         f"""
-        CREATE FUNCTION {table}_commit() RETURNS trigger LANGUAGE plpgsql AS $$
+        CREATE FUNCTION "{table}_commit"() RETURNS trigger LANGUAGE plpgsql AS $$
         BEGIN
             PERFORM pg_advisory_xact_lock(hashtext('{table}'), TG_RELID::integer);
-            UPDATE {table} SET position = nextval('{table}_positions') WHERE id = NEW.id;
+            UPDATE "{table}" SET position = nextval('"{table}_positions"') WHERE id = NEW.id;
             PERFORM pg_notify('{table}', '');
             RETURN NULL;
         END $$""",
         f"""
-        CREATE CONSTRAINT TRIGGER {table}_commit AFTER INSERT ON {table}
-        DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION {table}_commit()""",
+        CREATE CONSTRAINT TRIGGER "{table}_commit" AFTER INSERT ON "{table}"
+        DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION "{table}_commit"()""",
     )
 
 
@@ -109,6 +125,9 @@ class OutboxRelay:
 
     def __init__(self, engine: sa.Engine, store: Store, stream: str, table: str = TABLE) -> None:
         self._engine, self._table = engine, _table(table)
+        _check_database(engine)
+        if not sa.inspect(engine).has_table(table):
+            raise BadArgument(f"the database has no table {table}: create it with penstock.events.outbox.create_outbox")
         self._position = self._table.c.position if engine.dialect.name == "postgresql" else self._table.c.id
         self._writer = store.writer(stream, writer_id=f"outbox.{table}")
         self.moved = 0
@@ -129,15 +148,27 @@ class OutboxRelay:
         return len(rows)
 
     def run(self, stop: threading.Event, *, moved: Callable[[int], object] = lambda _: None) -> None:
-        """Move rows until ``stop`` is set; PostgreSQL wakes the relay, on other databases it looks again and again."""
+        """Move rows until ``stop`` is set; PostgreSQL wakes the relay, on other databases it looks again and again.
+
+        A database that is out of reach is waited for. ``WriterFenced`` if another relay has taken over.
+        """
+        lost = (sa.exc.OperationalError, self._engine.dialect.loaded_dbapi.OperationalError)
+        while not stop.is_set():
+            try:
+                with _Notifications.of(self._engine, self._table.name) as notifications:
+                    self._run(stop, notifications, moved)
+            except lost as error:
+                _logger.warning("the database of an outbox is out of reach", extra={"reason": str(error)})
+                stop.wait(_RETRY_S)
+
+    def _run(self, stop: threading.Event, notifications: _Notifications, moved: Callable[[int], object]) -> None:
         delay_s = _SHORTEST_S
-        with _Notifications.of(self._engine, self._table.name) as notifications:
-            while not stop.is_set():
-                count = self.move()
-                moved(count)
-                delay_s = _SHORTEST_S if count else min(2 * delay_s, _LONGEST_S)
-                if count < _BATCH:
-                    notifications.wait(stop, delay_s)
+        while not stop.is_set():
+            count = self.move()
+            moved(count)
+            delay_s = _SHORTEST_S if count else min(2 * delay_s, _LONGEST_S)
+            if count < _BATCH:
+                notifications.wait(stop, delay_s)
 
     def close(self) -> None:
         """Write no more; the engine and the store stay open."""
@@ -161,26 +192,27 @@ def _type_of(event: str) -> str:
 class _Notifications:
     """Waits for the next rows: until PostgreSQL notifies, or just for a while."""
 
-    def __init__(self, connection: sa.Connection | None) -> None:
-        self._connection = connection
+    def __init__(self, connection: sa.Connection | None = None, driver: Any = None) -> None:  # noqa: ANN401
+        self._connection, self._driver = connection, driver
 
     @classmethod
     def of(cls, engine: sa.Engine, table: str) -> _Notifications:
         """Listen, if the database and its driver can."""
         if engine.dialect.name != "postgresql" or engine.dialect.driver != "psycopg":
-            return cls(None)
+            return cls()
         connection = engine.connect().execution_options(isolation_level="AUTOCOMMIT")
-        connection.execute(sa.text(f"LISTEN {table}"))
-        return cls(connection)
+        driver = connection.connection.driver_connection
+        connection.detach()  # one that listens does not go back to the pool
+        connection.exec_driver_sql(f'LISTEN "{table}"')
+        return cls(connection, driver)
 
     def wait(self, stop: threading.Event, seconds: float) -> None:
         """Return when there may be new rows, at the latest after so many seconds, or soon after ``stop`` is set."""
-        if self._connection is None:
+        if self._driver is None:
             stop.wait(seconds)
             return
-        driver: Any = self._connection.connection.driver_connection
         for _ in range(max(1, int(_LONGEST_S / _STEP_S))):
-            if stop.is_set() or list(driver.notifies(timeout=_STEP_S, stop_after=1)):
+            if stop.is_set() or list(self._driver.notifies(timeout=_STEP_S, stop_after=1)):
                 return
 
     def __enter__(self) -> Self:

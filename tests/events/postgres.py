@@ -1,0 +1,74 @@
+"""A PostgreSQL server for tests: its own folder, a Unix socket, no network."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import tempfile
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+__all__ = ["Postgres", "missing", "postgres_server"]
+
+_USER: Final = "postgres" if os.geteuid() == 0 else None  # PostgreSQL refuses to run as root
+_OPTIONS: Final = "-c listen_addresses= -c fsync=off -c max_connections=20 -c shared_buffers=16MB"
+
+
+def missing() -> str | None:
+    """Return why there can be no server here; None if there can."""
+    if _binaries() is None:
+        return "PostgreSQL is not installed: apt-get install postgresql"
+    return None
+
+
+def _binaries() -> Path | None:
+    """Return the folder of the newest version; Debian does not put it into the path."""
+    found = shutil.which("initdb")
+    folders = [Path(found).resolve().parent] if found else sorted(Path("/usr/lib/postgresql").glob("*/bin"))
+    return folders[-1] if folders else None
+
+
+class Postgres:
+    """A server that can be stopped and started again."""
+
+    def __init__(self, folder: Path) -> None:
+        binaries = _binaries()
+        assert binaries is not None, "the caller has looked"
+        self._folder, self._binaries = folder, binaries
+        self.url: Final = f"postgresql+psycopg://postgres@/postgres?host={folder}"
+        self._run("initdb", "-D", f"{folder}/data", "-U", "postgres", "--auth=trust", "--no-sync", "-E", "UTF8")
+
+    def start(self) -> None:
+        """Start it, and wait until it answers."""
+        options = f"{_OPTIONS} -k {self._folder}"
+        self._run("pg_ctl", "start", "-w", "-D", f"{self._folder}/data", "-l", f"{self._folder}/log", "-o", options)
+
+    def stop(self) -> None:
+        """Stop it, whatever its clients do."""
+        self._run("pg_ctl", "stop", "-w", "-D", f"{self._folder}/data", "-m", "immediate")
+
+    def _run(self, program: str, *arguments: str) -> None:
+        command = [str(self._binaries / program), *arguments]
+        done = subprocess.run(  # to a file, since a server that goes on would keep a pipe open
+            command, cwd=self._folder, user=_USER, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=False
+        )
+        assert done.returncode == 0, f"{command} failed: see {self._folder}/log"
+
+
+@contextmanager
+def postgres_server() -> Iterator[Postgres]:
+    """Start a server for the block. Its folder is outside of pytest's, which only root may enter."""
+    with tempfile.TemporaryDirectory(prefix="penstock-pg-") as folder:
+        if _USER is not None:
+            shutil.chown(folder, _USER)
+        server = Postgres(Path(folder))
+        server.start()
+        try:
+            yield server
+        finally:
+            server.stop()
