@@ -26,6 +26,7 @@ from penstock import forks
 from penstock.client._files import PlogFiles
 from penstock.client._reasons import without_context
 from penstock.client._retry import Retry
+from penstock.client._shared_appends import SharedAppends
 from penstock.deadlines import DeadlineExceeded, limit, run_locked, time_left
 from penstock.errors import (
     ForkedHandle,
@@ -122,6 +123,7 @@ class Channel:
                     self._reader.cancel()  # or closing waits for a server that goes on
                 self._let_go()  # or Arrow complains on the standard error
                 raise
+        self.appends: Final = SharedAppends(client, self.id)
         self.budget: Final = ByteBudget(inflight)  # for blocks that are sent and not acknowledged, of all writers
         self._listener = threading.Thread(target=self._listen, name="penstock-client", daemon=True)
         self._listener.start()
@@ -169,6 +171,7 @@ class Channel:
             with self._change:
                 self.is_lost = True
                 self._change.notify_all()
+            self.appends.close()  # or a server that ends would wait for them
             self._lost(self)
 
     @uninterrupted

@@ -40,7 +40,7 @@ from penstock.wire import (
 from penstock.wire.operations import writers
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from penstock.client._connection import Channel
     from penstock.client._store import RemoteStore
@@ -120,7 +120,8 @@ class RemoteHost:
         self._number = 0
         self._writer: ManagedWriter | None = None
         self._found: list[Any] = []  # what a writer asks first, as it was when the server let it in
-        self._put: Any = None
+        self._is_lost = False  # the channel; or the writer is closed
+        self._put: Any = None  # the writer's own stream, for large blocks
         self._acks: Any = None
         store.hosts[self._token] = self  # first: a notification may come at once
         try:
@@ -162,12 +163,10 @@ class RemoteHost:
         if self._found and self._found[0] != found[0]:
             raise NoSuchStream(self._stream)  # it was deleted; this one only has its name
         self._found = found
-        with translated(channel):
-            command = pack([writers.AppendBlocks.operation, channel.id, number])
-            put, acks = channel.client.do_put(flight.FlightDescriptor.for_command(command), APPENDS)
+        if self._channel is not None:
+            self.lose(self._channel)
         with self._put_lock:
-            self._put, self._acks = put, acks
-            self._number, self._channel = number, channel
+            self._number, self._channel, self._is_lost = number, channel, False
 
     def call(self, make: Callable[[int], Operation]) -> Any:  # noqa: ANN401 - as the operation says
         """Call the operation that ``make`` makes of the writer's number; the writer is opened again if need be."""
@@ -197,6 +196,7 @@ class RemoteHost:
         with self._put_lock:
             if channel is not self._channel:
                 return
+            self._is_lost = True
             put, self._put = self._put, None
         if put is not None:
             with suppress(pa.ArrowException, OSError):
@@ -245,23 +245,37 @@ class RemoteHost:
     def _exchange(self, channel: Channel, blocks: Sequence[_Block]) -> None:
         if not blocks:
             return
-        with channel.budget.held(sum(map(_size, blocks))), self._put_lock, translated(channel):
-            if channel is not self._channel or self._put is None:
+        size = sum(map(_size, blocks))
+        with channel.budget.held(size), self._put_lock, translated(channel):
+            if channel is not self._channel or self._is_lost:
                 raise ConnectionLost
-            for left, block in zip(range(len(blocks) - 1, -1, -1), blocks, strict=True):
+            for block in blocks:
                 self.note_sent(block.header)
-                _put(self._put, block, left)
-            answer = self._acks.read()
-        if answer is None:
-            channel.is_lost = True
-            raise ConnectionLost
-        starts, error = unpack(answer.to_pybytes(), Acknowledgement)
+            lefts = zip(range(len(blocks) - 1, -1, -1), blocks, strict=True)
+            if SmallBlock.fits(size):  # all together
+                starts, error = channel.appends.exchange(self._number, [_small(block, left) for left, block in lefts])
+            else:
+                starts, error = self._put_all(channel, lefts)
         if error is not None:
             raise unpack_error(error)
         if len(starts) != len(blocks):
             raise ServerError(f"the server acknowledged {len(starts)} blocks of {len(blocks)}")
         for block, start in zip(blocks, starts, strict=True):
             block.answer = start
+
+    def _put_all(self, channel: Channel, blocks: Iterable[tuple[int, _Block]]) -> Acknowledgement:
+        """Send blocks on the writer's own stream: nothing else waits for them."""
+        if self._put is None:
+            command = pack([writers.AppendBlocks.operation, channel.id, self._number])
+            self._put, self._acks = channel.client.do_put(flight.FlightDescriptor.for_command(command), APPENDS)
+        for left, block in blocks:
+            _put(self._put, block, left)
+        answer = self._acks.read()
+        if answer is None:
+            channel.is_lost = True
+            raise ConnectionLost
+        found: Acknowledgement = unpack(answer.to_pybytes(), Acknowledgement)
+        return found
 
     def note_sent(self, header: StreamBlockHeader) -> None:
         """Note that a block with these numbers may get to the server."""
@@ -411,11 +425,14 @@ def _fitting(blocks: Sequence[_Block], limit: float) -> int:
 
 def _put(put: flight.FlightStreamWriter, block: _Block, left: int) -> None:
     """Send a block, behind which ``left`` others are acknowledged together with it."""
-    header = block.header.pack()
     if SmallBlock.fits(sum(map(len, block.parts))):
-        put.write_metadata(SmallBlock.pack(left, block.segment_id, header, block.parts))
+        put.write_metadata(_small(block, left))
     else:
-        put.write_with_metadata(_as_batch(block, header), left.to_bytes(LEFT_SIZE, "big"))
+        put.write_with_metadata(_as_batch(block, block.header.pack()), left.to_bytes(LEFT_SIZE, "big"))
+
+
+def _small(block: _Block, left: int) -> bytes:
+    return SmallBlock.pack(left, block.segment_id, block.header.pack(), block.parts)
 
 
 def _as_batch(block: _Block, header: bytes) -> pa.RecordBatch:

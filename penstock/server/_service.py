@@ -22,6 +22,7 @@ from penstock import forks
 from penstock.errors import BadArgument, NoSuchStream, NotAuthenticated, PenstockError, ServerError
 from penstock.model import shown
 from penstock.server import _plain as plain
+from penstock.server._appends import append_blocks, append_shared, message_size
 from penstock.server._blocks import Blocks
 from penstock.server._connections import ConnectionWatch, close_all
 from penstock.server._limits import UNLIMITED, Limits
@@ -30,7 +31,6 @@ from penstock.server._periodic import Periodic
 from penstock.server._permissions import AuthMiddleware, asking, check, hold, principal_of, user_of
 from penstock.server._quotas import Quotas, StoredQuotas
 from penstock.server._session import Session, SessionOver
-from penstock.server._writers import ClientWriter
 from penstock.stream import READ_SCHEMA
 from penstock.stream.format import check_arrow
 from penstock.wire import BLOCKS, NOT_BEGUN, PROTOCOL, operations, pack, pack_refusal, unpack_call
@@ -42,7 +42,6 @@ if TYPE_CHECKING:
     from penstock.server._permissions import Guard, Principal
     from penstock.server._quotas import QuotaUse
     from penstock.stream import Engine
-    from penstock.wire import ByteBudget
 
 __all__ = ["FlightService"]
 
@@ -51,7 +50,7 @@ _CREDENTIALS_S: Final = 1.0  # how soon a client is disconnected whose password 
 _UNIX: Final = "grpc+unix://"
 _Action = tuple[str, list[Any]]  # a session, and the arguments
 _Ticket = tuple[Literal["blocks"], str, list[Any]]
-_Append = tuple[Literal["append"], str, Any]
+_Append = tuple[Literal["append", "append.shared"], str, Any]
 _Exchange = tuple[Literal["session"], Any, Any]
 _logger: Final = logging.getLogger("penstock.server")
 
@@ -178,10 +177,7 @@ class FlightService(flight.FlightServerBase):  # type: ignore[misc]
         reader: flight.MetadataRecordBatchReader,
         writer: flight.FlightMetadataWriter,
     ) -> None:
-        """Append blocks: each message is one, and says how many follow that are acknowledged together with it.
-
-        Or, for any Flight client, append events.
-        """
+        """Append blocks; or, for any Flight client, events."""
         with _all_errors_sent():
             hold(context, self._quotas["calls"])
             self._append(context, descriptor, reader, writer)
@@ -199,25 +195,17 @@ class FlightService(flight.FlightServerBase):  # type: ignore[misc]
                 count = plain.append(self._store, asking(context), name, chunks, self._limits)
                 writer.write(pa.py_buffer(str(count).encode()))
             return
-        _, session_id, number = _understood(descriptor.command, _Append, operations.SHORT_SIZE)
-        session = self._session(session_id)
+        operation, session_id, number = _understood(descriptor.command, _Append, operations.SHORT_SIZE)
+        session, chunks = self._session(session_id), self._counted(context, reader)
+
+        def may_append(call: writers.AppendBlocks) -> None:
+            check(session, principal_of(context), call)
+
         with _errors_sent(session):
-            call = writers.AppendBlocks.of([number])
-            client: ClientWriter = session.get(call.writer, ClientWriter)
-            under_way = _UnderWay(session.budget, client)
-            try:
-                for chunk in self._counted(context, reader):
-                    session.note_seen()
-                    check(session, principal_of(context), call)
-                    under_way.take(_size(chunk))
-                    if client.submit(chunk) == 0:
-                        answer = client.acknowledge()
-                        under_way.end()
-                        if session.is_over:
-                            raise SessionOver("the session is over")
-                        writer.write(pa.py_buffer(answer))
-            finally:
-                under_way.end()
+            if operation == writers.AppendShared.operation:
+                append_shared(session, chunks, may_append, writer)
+            else:
+                append_blocks(session, number, chunks, may_append, writer)
 
     def do_exchange(
         self,
@@ -316,7 +304,7 @@ class FlightService(flight.FlightServerBase):  # type: ignore[misc]
         for chunk in reader:
             if chunk.data is not None:
                 check_arrow(chunk.data)
-            self._count(context, _size(chunk))
+            self._count(context, message_size(chunk))
             yield chunk
 
     def connections(self) -> int:
@@ -346,30 +334,6 @@ class FlightService(flight.FlightServerBase):  # type: ignore[misc]
             last.join(_HANG_UP_S)
 
 
-class _UnderWay:
-    """The blocks of a writer that are not durable yet: they take budget of their client.
-
-    A writer that finds no budget makes its blocks durable first: so no thread that waits for budget holds any.
-    """
-
-    def __init__(self, budget: ByteBudget, writer: ClientWriter) -> None:
-        self._budget, self._writer = budget, writer
-        self._size = 0
-
-    def take(self, size: int) -> None:
-        """Take budget for another block."""
-        if not self._budget.take(size, wait=False):
-            self._writer.settle()
-            self.end()
-            self._budget.take(size)
-        self._size += size
-
-    def end(self) -> None:
-        """Return the budget: the blocks are durable, or given up."""
-        size, self._size = self._size, 0
-        self._budget.give(size)
-
-
 def _log_in(connections: ConnectionWatch, guard: Guard, header: str | None, peer: str) -> Callable[[], Principal]:
     """Check credentials; however long that takes, it is not the client that is late."""
     with connections.logging_in(peer):
@@ -379,12 +343,6 @@ def _log_in(connections: ConnectionWatch, guard: Guard, header: str | None, peer
 def _with_errors(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     with _all_errors_sent():
         yield from batches
-
-
-def _size(chunk: flight.FlightStreamChunk) -> int:
-    """Return the size of a message: of its buffers, because nbytes reads offsets where an array has none."""
-    batch, metadata = chunk.data, chunk.app_metadata
-    return (0 if batch is None else batch.get_total_buffer_size()) + (0 if metadata is None else metadata.size)
 
 
 def _understood(data: bytes | memoryview | None, form: Any, size_max: float = math.inf) -> Any:  # noqa: ANN401

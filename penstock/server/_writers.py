@@ -24,13 +24,12 @@ from penstock.stream.format import (
 )
 from penstock.stream.segment import NumbersTaken, SegmentEnded
 from penstock.stream.write import EventOutputStream, LargeWrite, place_at
-from penstock.wire import APPENDS, BLOCKS_MAX, ENDED, LEFT_SIZE, SmallBlock, cell, pack_error, pack_plain
+from penstock.wire import APPENDS, BLOCKS_MAX, ENDED, LEFT_SIZE, SmallBlock, cell, pack_error
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     import pyarrow as pa
-    from pyarrow import flight
 
     from penstock.model import EventPointer
     from penstock.server._session import Session
@@ -81,19 +80,18 @@ class ClientWriter:
 
     # What the client calls
 
-    def submit(self, message: flight.FlightStreamChunk) -> int:
+    def submit(self, batch: pa.RecordBatch | None, metadata: bytes) -> int:
         """Append a block without waiting; return how many follow that are acknowledged together with it.
 
         Behind one that was refused, nothing is appended.
         """
-        metadata = b"" if message.app_metadata is None else message.app_metadata.to_pybytes()
         with self._lock:
             if self._refusal is None:
                 try:
                     self.check()
                     if len(self._under_way) >= BLOCKS_MAX:
                         raise BadArgument(f"at most {BLOCKS_MAX} blocks are acknowledged together")
-                    self._under_way.append(self._submit(*_block_in(message.data, metadata)))
+                    self._under_way.append(self._submit(*_block_in(batch, metadata)))
                     self.note_activity()
                 except PenstockError as error:
                     self._refusal = error
@@ -105,7 +103,7 @@ class ClientWriter:
             blocks = list(self._under_way)
         _durable(blocks)
 
-    def acknowledge(self) -> bytes:
+    def acknowledge(self) -> tuple[list[int], bytes | None]:
         """Return where the blocks since the last acknowledgement begin, once they are durable, or why they are not."""
         with self._lock:
             blocks, error = self._under_way, self._refusal
@@ -113,7 +111,7 @@ class ClientWriter:
         with self._lock:
             self._under_way, self._refusal, self._ended = [], None, set()
         starts = [] if error is not None else [ENDED if one is None else one.start for one in blocks]
-        return pack_plain([starts, None if error is None else pack_error(error)])
+        return starts, None if error is None else pack_error(error)
 
     def _submit(self, segment_id: int, head: memoryview, *body: memoryview) -> PendingBlock | None:
         """Append a block; None if its segment has ended."""

@@ -30,6 +30,7 @@ from penstock.wire._server_messages import (
     StopReader,
     Welcome,
 )
+from penstock.wire._shared_blocks import SHARED_SIZE_MAX, pack_shared, unpack_shared
 from penstock.wire._small_block import LEFT_SIZE, SMALL_SIZE_MAX, SmallBlock
 from penstock.wire._values import (
     APPENDS,
@@ -64,6 +65,7 @@ __all__ = [
     "NOT_BEGUN",
     "PLOGS_FOLDER",
     "PROTOCOL",
+    "SHARED_SIZE_MAX",
     "SMALL_SIZE_MAX",
     "Acknowledgement",
     "Answer",
@@ -87,9 +89,11 @@ __all__ = [
     "pack_error",
     "pack_plain",
     "pack_refusal",
+    "pack_shared",
     "probe_content",
     "probe_name",
     "unpack",
     "unpack_call",
     "unpack_error",
+    "unpack_shared",
 ]

@@ -15,7 +15,7 @@ import penstock
 from penstock.embedded import open_store
 from penstock.errors import PenstockError, ServerError, StreamCorrupt, WriterFailed
 from penstock.server import FlightService
-from penstock.wire import BLOCKS, pack
+from penstock.wire import BLOCKS, SMALL_SIZE_MAX, pack
 from tests.server.apart import memory_peak
 
 if TYPE_CHECKING:
@@ -122,20 +122,36 @@ def test_what_a_server_answers_has_a_form(monkeypatch: pytest.MonkeyPatch, sent:
         service.shutdown()
 
 
+@pytest.mark.parametrize("size", [10, 100_000], ids=["small", "large"])
 @pytest.mark.parametrize("sent", [None, 7, [[]], [[70, 71], None], [["70"], None], [[-5], None]])
-def test_what_a_server_acknowledges_has_a_form(monkeypatch: pytest.MonkeyPatch, sent: object) -> None:
+def test_what_a_server_acknowledges_has_a_form(monkeypatch: pytest.MonkeyPatch, sent: object, size: int) -> None:
     """An event must not count as durable because of an answer that is none."""
     with open_store("memory:") as store:
         store.create_stream(STREAM)
         service = FlightService(store, "grpc://127.0.0.1:0")
         with penstock.connect(f"penstock://127.0.0.1:{service.port}") as far:
             writer = far.writer(STREAM)
-            monkeypatch.setattr("penstock.server._writers.pack_plain", lambda _: pack(sent))
+            is_small = size < SMALL_SIZE_MAX
+            monkeypatch.setattr("penstock.server._appends.pack_plain", lambda _: pack([sent] if is_small else sent))
             with pytest.raises(ServerError, match=r"cannot decode the message|acknowledged 2 blocks of 1"):
-                writer.write_event(b"event").result()
+                writer.write_event(bytes(size)).result()
             monkeypatch.undo()
             with pytest.raises(WriterFailed):
                 writer.close()
+        service.shutdown()
+
+
+@pytest.mark.parametrize("writers", [0, 2])
+def test_a_server_acknowledges_the_blocks_of_each_writer(monkeypatch: pytest.MonkeyPatch, writers: int) -> None:
+    """Or one of them would take the answer of another for its own."""
+    with open_store("memory:") as store:
+        store.create_stream(STREAM)
+        service = FlightService(store, "grpc://127.0.0.1:0")
+        with penstock.connect(f"penstock://127.0.0.1:{service.port}") as far:
+            writer = far.writer(STREAM)
+            monkeypatch.setattr("penstock.server._appends.pack_plain", lambda _: pack([[[70], None]] * writers))
+            with pytest.raises(ServerError, match=f"acknowledged the blocks of {writers} writers, not of 1"):
+                writer.write_event(b"event").result()
         service.shutdown()
 
 

@@ -53,9 +53,11 @@ from penstock.wire import (
     cell,
     operations,
     pack,
+    pack_shared,
     unpack,
     unpack_call,
     unpack_error,
+    unpack_shared,
 )
 from tests.fuzz import stored
 from tests.server import http2, raw_put
@@ -116,6 +118,14 @@ def small_block(data: bytes) -> None:
     assert max(header.last_number, header.flush_last, header.durable_floor) <= NUMBER_MAX
     _check_body(header, body)
     block(header.pack() + b"".join(body))
+
+
+def shared_blocks(data: bytes) -> None:
+    """Read small blocks of several writers, which come in one message."""
+    blocks = unpack_shared(data)
+    assert pack_shared(blocks) == data
+    for _, one in blocks:
+        small_block(one)
 
 
 def columns(data: bytes) -> None:
@@ -347,6 +357,10 @@ def _small_blocks() -> list[bytes]:
     return [bytes(12) + one for one in stored.blocks()]
 
 
+def _shared_blocks() -> list[bytes]:
+    return [pack_shared([(1, one), (2, one)]) for one in _small_blocks()]
+
+
 def _streams(*batches: pa.RecordBatch) -> list[bytes]:
     found = []
     for batch in batches:
@@ -433,6 +447,7 @@ _CUTS: Final = (b"plant/readings:0@0,1@70,12@34567", b"a/b:0@0")
 DECODERS: Final[dict[str, Decoder]] = {
     "block": Decoder(block, (errors.StreamCorrupt,), "bytes", _blocks),
     "chunk": Decoder(chunk, (errors.StreamCorrupt,), "bytes", _blocks),
+    "shared-blocks": Decoder(shared_blocks, (errors.BadArgument, errors.StreamCorrupt), "bytes", _shared_blocks),
     "small-block": Decoder(small_block, (errors.BadArgument, errors.StreamCorrupt), "bytes", _small_blocks),
     "columns": Decoder(columns, (ValueError,), "bytes", _block_columns),
     "catalog": Decoder(stored.catalog, (errors.StreamCorrupt,), "msgpack", stored.catalogs),

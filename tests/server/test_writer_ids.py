@@ -8,9 +8,13 @@ from typing import TYPE_CHECKING, Any, Final
 import pytest
 
 import penstock
+from penstock.client import _shared_appends
 from penstock.embedded import open_store
 from penstock.errors import BadArgument, NotPermitted, PenstockError
+from penstock.server._users import USERS_FILE, Users
+from penstock.stream.format import StreamBlockHeader
 from penstock.stream.segment import writer_hash
+from penstock.wire import SmallBlock, unpack_error
 from penstock.wire.operations import transactions, writers
 from tests.server.owned import STREAM, as_user, events_in, new_folder, serving
 
@@ -180,3 +184,31 @@ def test_a_user_who_makes_up_ids_doubles_nothing_of_others_when_segments_are_mer
         write_keyed(mine, "boiler")
     events = [event for event in events_in(folder) if event.startswith(b"boiler")]
     assert sorted(events) == sorted(b"boiler %d" % number for number in range(40))
+
+
+def test_blocks_that_are_sent_together_are_checked_writer_by_writer(server: Server, folder: Path) -> None:
+    """The stream that writers share is no way to the writers of another user, nor around a permission that is gone."""
+    with ExitStack() as stack:
+        mine, theirs = (stack.enter_context(as_user(server, user)) for user in ("anna", "berta"))
+        victim, writer = stack.enter_context(theirs.writer(STREAM, "boiler")), mine.writer(STREAM, "mine")
+        victim.write_event(b"victim").result()
+        writer.write_event(b"first").result()
+        [host] = theirs.hosts.values()
+        channel, number = mine.connection.channel, host.number
+        header = StreamBlockHeader(count=1, writer=writer_hash("boiler"), last_number=2, flush_last=0).pack()
+        block = SmallBlock.pack(0, 0, header, [bytes([0, 0, 0, 1]), b"x"])
+        _, error = channel.appends.exchange(number, [block])
+        assert error is not None
+        assert isinstance(unpack_error(error), BadArgument)
+        shared = _shared_appends.SharedAppends(channel.client, theirs.connection.channel.id)
+        _, error = shared.exchange(number, [block])
+        assert error is not None
+        assert isinstance(unpack_error(error), NotPermitted)
+        shared.close()
+        Users.open(folder / USERS_FILE).revoke("anna", "write", STREAM)
+        with pytest.raises(NotPermitted):
+            writer.write_event(b"second").result()
+        with pytest.raises(PenstockError):
+            writer.close()
+        victim.write_event(b"last").result()
+    assert events_in(folder) == [b"victim", b"first", b"last"]

@@ -164,8 +164,8 @@ class Wire:
         try:
             if kind is streams.GetBlocks:
                 client.do_get(flight.Ticket(encode([name, channel.id, args]))).read_all()
-            elif kind is writers.AppendBlocks:
-                at = flight.FlightDescriptor.for_command(encode([name, channel.id, *args]))
+            elif kind in (writers.AppendBlocks, writers.AppendShared):
+                at = flight.FlightDescriptor.for_command(encode([name, channel.id, *args, *[None] * (not args)]))
                 put(client, at)
             elif kind is sessions.BeginSession:
                 at = flight.FlightDescriptor.for_command(encode([name, *args]))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 
-from penstock.server._service import _UnderWay
+from penstock.server._appends import _UnderWay
 from penstock.wire import ByteBudget
 
 

@@ -81,7 +81,8 @@ def test_other_arguments_than_there_are_make_no_call(args: object) -> None:
 
 def test_every_action_has_a_handler() -> None:
     """What is described can be called, and nothing else."""
-    other_ways = {streams.GetBlocks, writers.AppendBlocks, sessions.BeginSession, sessions.End, sessions.Here}
+    puts = {writers.AppendBlocks, writers.AppendShared}
+    other_ways = {streams.GetBlocks, *puts, sessions.BeginSession, sessions.End, sessions.Here}
     assert HANDLERS.keys() == set(OPERATIONS.values()) - other_ways
 
 
@@ -93,6 +94,7 @@ def test_what_changes_something_each_time_is_not_repeated() -> None:
     once = {name for name, kind in OPERATIONS.items() if not legal_call(kind).may_repeat}
     assert once == {
         "append",
+        "append.shared",
         "create_reader_group",
         "create_stream",
         "delete_stream",
@@ -117,7 +119,7 @@ def test_what_changes_something_each_time_is_not_repeated() -> None:
 
 
 def test_few_operations_are_made_without_a_check_of_their_permission() -> None:
-    """Each filters its answer, or closes what the session has open, and moves nothing for a user without permission."""
+    """Each filters its answer, checks by itself, or closes what is open, and moves nothing that its user may not."""
     unchecked = {name for name, kind in OPERATIONS.items() if kind.about == "unchecked"}
     lists, ends = {"streams", "reader_groups"}, {"access.end", "reader.leave", "writer.close"}
-    assert unchecked == lists | ends | {"session", "end", "here"}
+    assert unchecked == lists | ends | {"session", "end", "here", "append.shared"}

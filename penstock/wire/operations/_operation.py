@@ -22,8 +22,8 @@ __all__ = ["OPERATIONS", "SHORT_SIZE", "About", "Operation", "Permission", "chec
 Permission = Literal["read", "consume", "write", "admin"]
 About = Literal["stream", "streams", "group", "transaction", "pointer", "open", "store", "unchecked"]
 """The first argument names a stream, a group, a transaction, an event, or something open; the second names streams;
-the call is about the whole store; or its permission is unchecked: the handler filters the answer, or only closes
-something of the session."""
+the call is about the whole store; or its permission is unchecked: the handler filters the answer, checks what comes
+later by itself, or only closes something of the session."""
 
 SHORT_SIZE: Final = 16 << 10
 """A message of so many bytes takes milliseconds to be read, whatever is in it."""

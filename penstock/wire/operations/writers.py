@@ -46,6 +46,11 @@ class AppendBlocks(_OfOpenWriter):
     """Append the blocks of a writer, as the descriptor of a DoPut."""
 
 
+@declare("append.shared", "write", "unchecked")
+class AppendShared(Operation):
+    """Append small blocks of any writers of the session, as the descriptor of a DoPut; each is checked by itself."""
+
+
 @declare("writer.lanes", "write", "open", repeats=True)
 class GetLanes(_OfOpenWriter):
     """Return the segments that take events now."""

@@ -181,7 +181,7 @@ def test_events_whose_acknowledgement_was_lost_are_not_written_twice(
     writer.write_event(b"a").result()
     acknowledge = ClientWriter.acknowledge
 
-    def lose(one: ClientWriter) -> bytes:
+    def lose(one: ClientWriter) -> tuple[list[int], bytes | None]:
         answer = acknowledge(one)
         monkeypatch.undo()
         wire.end_sessions()

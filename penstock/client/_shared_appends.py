@@ -1,0 +1,138 @@
+"""Appends of all writers of a channel: small blocks that are ready at the same time travel in one message.
+
+A few put streams are shared. A thread with blocks to send takes one that is free, and sends what it has at once. While
+all are in use, blocks wait. The thread that gets its answer hands its stream to the first one that waits, which sends
+the blocks of all of them. So a single writer is as fast as alone, and the more there are, the less each of them costs.
+"""
+
+from __future__ import annotations
+
+import threading
+from contextlib import suppress
+from itertools import accumulate
+from typing import TYPE_CHECKING, Final
+
+import pyarrow as pa
+from pyarrow import flight
+
+from penstock.errors import ServerError
+from penstock.wire import APPENDS, SHARED_SIZE_MAX, Acknowledgement, pack, pack_shared, unpack
+from penstock.wire.operations import writers
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    _Stream = tuple[flight.FlightStreamWriter, flight.FlightMetadataReader]
+
+__all__ = ["SharedAppends"]
+
+_STREAMS_MAX: Final = 2
+
+
+class _Parcel:
+    """The blocks of one writer; ``turn`` is released when they are answered, or their thread is to send."""
+
+    __slots__ = ("answer", "blocks", "error", "is_to_send", "size", "turn", "writer")
+
+    def __init__(self, writer: int, blocks: Sequence[bytes]) -> None:
+        self.writer, self.blocks, self.size = writer, blocks, sum(map(len, blocks))
+        self.answer: Acknowledgement | None = None
+        self.error: BaseException | None = None
+        self.is_to_send = False
+        self.turn = threading.Lock()
+        self.turn.acquire()
+
+
+class SharedAppends:
+    """The put streams of a session that its writers share; each is opened when it is first needed."""
+
+    def __init__(self, client: flight.FlightClient, session_id: str) -> None:
+        self._client = client
+        self._command = pack([writers.AppendShared.operation, session_id, None])
+        self._lock = threading.Lock()
+        self._waiting: list[_Parcel] = []  # only while all streams are in use
+        self._idle: list[_Stream] = []
+        self._in_use = 0
+        self._is_closed = False
+
+    def exchange(self, writer: int, blocks: Sequence[bytes]) -> Acknowledgement:
+        """Send small blocks of a writer; return the answer of the server. Raises what Flight does."""
+        parcel = _Parcel(writer, blocks)
+        with self._lock:
+            parcel.is_to_send = self._in_use < _STREAMS_MAX
+            if parcel.is_to_send:
+                self._in_use += 1
+            else:
+                self._waiting.append(parcel)
+        if not parcel.is_to_send:
+            parcel.turn.acquire()
+        if parcel.is_to_send:
+            self._send(parcel)
+        if parcel.error is not None:
+            raise parcel.error
+        assert parcel.answer is not None, "it was answered"
+        return parcel.answer
+
+    def _send(self, first: _Parcel) -> None:
+        """Send the parcel of this thread, and those that wait, on a free stream; then hand that on."""
+        with self._lock:
+            parcels = [first, *self._take(SHARED_SIZE_MAX - first.size)]
+            stream = self._idle.pop() if self._idle else None
+        try:
+            if stream is None:
+                stream = self._client.do_put(flight.FlightDescriptor.for_command(self._command), APPENDS)
+            for parcel, answer in zip(parcels, _answers(stream, parcels), strict=True):
+                parcel.answer = answer
+        except BaseException as error:  # noqa: BLE001 - each of the threads raises it
+            for parcel in parcels:
+                parcel.error = error
+            _close(stream)
+            stream = None
+        following = self._hand_on(stream)
+        for parcel in (*following, *parcels[1:]):
+            parcel.turn.release()
+
+    def _take(self, size_max: int) -> list[_Parcel]:
+        """Take so many bytes of parcels that wait."""
+        count = sum(size <= size_max for size in accumulate(parcel.size for parcel in self._waiting))
+        parcels, self._waiting = self._waiting[:count], self._waiting[count:]
+        return parcels
+
+    def _hand_on(self, stream: _Stream | None) -> list[_Parcel]:
+        """Give a stream back; return the parcel whose thread is to send now, if one waits."""
+        with self._lock:
+            if stream is not None and not self._is_closed:
+                self._idle.append(stream)
+                stream = None
+            following, self._waiting = self._waiting[:1], self._waiting[1:]
+            for parcel in following:
+                parcel.is_to_send = True
+            self._in_use -= not following
+        _close(stream)
+        return following
+
+    def close(self) -> None:
+        """Close the streams; one that is in use is closed by the thread that uses it."""
+        with self._lock:
+            self._is_closed = True
+            idle, self._idle = self._idle, []
+        for stream in idle:
+            _close(stream)
+
+
+def _answers(stream: _Stream, parcels: Sequence[_Parcel]) -> list[Acknowledgement]:
+    put, acks = stream
+    put.write_metadata(pack_shared((parcel.writer, block) for parcel in parcels for block in parcel.blocks))
+    answer = acks.read()
+    if answer is None:
+        raise flight.FlightUnavailableError("the server has ended the stream")
+    found: list[Acknowledgement] = unpack(answer.to_pybytes(), list[Acknowledgement])
+    if len(found) != len(parcels):
+        raise ServerError(f"the server acknowledged the blocks of {len(found)} writers, not of {len(parcels)}")
+    return found
+
+
+def _close(stream: _Stream | None) -> None:
+    if stream is not None:
+        with suppress(pa.ArrowException, OSError):
+            stream[0].close()

@@ -1,0 +1,125 @@
+"""Blocks as they come on a put stream: of one writer, or small ones of all writers of a session."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from penstock.errors import PenstockError
+from penstock.server._session import SessionOver
+from penstock.server._writers import ClientWriter
+from penstock.wire import pack_error, pack_plain, unpack_shared
+from penstock.wire.operations import writers
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from pyarrow import flight
+
+    from penstock.server._session import Session
+    from penstock.wire import ByteBudget
+
+    Check = Callable[[writers.AppendBlocks], None]
+    """Raises why the client may not append blocks of a writer."""
+
+__all__ = ["append_blocks", "append_shared", "message_size"]
+
+
+def message_size(chunk: flight.FlightStreamChunk) -> int:
+    """Return the size of a message: of its buffers, because nbytes reads offsets where an array has none."""
+    batch, metadata = chunk.data, chunk.app_metadata
+    return (0 if batch is None else batch.get_total_buffer_size()) + (0 if metadata is None else metadata.size)
+
+
+def _metadata(chunk: flight.FlightStreamChunk) -> bytes:
+    data: bytes = b"" if chunk.app_metadata is None else chunk.app_metadata.to_pybytes()
+    return data
+
+
+def append_blocks(
+    session: Session,
+    number: Any,  # noqa: ANN401 - whatever was sent
+    chunks: Iterator[flight.FlightStreamChunk],
+    check: Check,
+    answer: flight.FlightMetadataWriter,
+) -> None:
+    """Append the blocks of one writer: each message is one, and says how many follow that are acknowledged with it."""
+    call = writers.AppendBlocks.of([number])
+    writer: ClientWriter = session.get(call.writer, ClientWriter)
+    under_way = _UnderWay(session.budget, writer)
+    try:
+        for chunk in chunks:
+            session.note_seen()
+            check(call)
+            under_way.take(message_size(chunk))
+            if writer.submit(chunk.data, _metadata(chunk)) == 0:
+                acknowledged = writer.acknowledge()
+                under_way.end()
+                _answer(session, acknowledged, answer)
+    finally:
+        under_way.end()
+
+
+def append_shared(
+    session: Session,
+    chunks: Iterator[flight.FlightStreamChunk],
+    check: Check,
+    answer: flight.FlightMetadataWriter,
+) -> None:
+    """Append blocks of several writers: each message has some, which are acknowledged together, writer by writer."""
+    for chunk in chunks:
+        session.note_seen()
+        with session.budget.held(message_size(chunk)):
+            found = _submitted(session, unpack_shared(_metadata(chunk)), check)
+            acknowledged = [
+                one.acknowledge() if isinstance(one, ClientWriter) else ([], pack_error(one)) for one in found
+            ]
+        _answer(session, acknowledged, answer)
+
+
+def _submitted(session: Session, blocks: list[tuple[int, bytes]], check: Check) -> list[ClientWriter | PenstockError]:
+    """Append blocks without waiting; return the writers in their order, or why the blocks of one were refused."""
+    found: dict[int, ClientWriter | PenstockError] = {}
+    for number, block in blocks:
+        writer = found.get(number)
+        if writer is None:
+            try:
+                check(writers.AppendBlocks(number))
+                writer = session.get(number, ClientWriter)
+            except PenstockError as error:
+                writer = error
+            found[number] = writer
+        if isinstance(writer, ClientWriter):
+            writer.submit(None, block)
+    return list(found.values())
+
+
+def _answer(session: Session, acknowledged: object, answer: flight.FlightMetadataWriter) -> None:
+    if session.is_over:
+        raise SessionOver("the session is over")
+    answer.write(pa.py_buffer(pack_plain(acknowledged)))
+
+
+class _UnderWay:
+    """The blocks of a writer that are not durable yet: they take budget of their client.
+
+    A writer that finds no budget makes its blocks durable first: so no thread that waits for budget holds any.
+    """
+
+    def __init__(self, budget: ByteBudget, writer: ClientWriter) -> None:
+        self._budget, self._writer = budget, writer
+        self._size = 0
+
+    def take(self, size: int) -> None:
+        """Take budget for another block."""
+        if not self._budget.take(size, wait=False):
+            self._writer.settle()
+            self.end()
+            self._budget.take(size)
+        self._size += size
+
+    def end(self) -> None:
+        """Return the budget: the blocks are durable, or given up."""
+        size, self._size = self._size, 0
+        self._budget.give(size)
