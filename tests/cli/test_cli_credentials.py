@@ -27,8 +27,9 @@ STREAM = "plant/readings"
 
 
 def function_of(command: str) -> Callable[..., object]:
-    module = __import__(f"penstock.cli.{command.replace(' ', '.')}", fromlist=["x"])
-    found: Callable[..., object] = getattr(module, command.rpartition(" ")[2])
+    path = command.replace(" ", ".").replace("-", "_")
+    module = __import__(f"penstock.cli.{path}", fromlist=["x"])
+    found: Callable[..., object] = getattr(module, path.rpartition(".")[2])
     return found
 
 
