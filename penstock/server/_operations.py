@@ -34,9 +34,8 @@ __all__ = ["HANDLERS"]
 
 
 def _register_consumer(session: Session, stream: str, consumer: str, cut: Any, lease_s: float | None) -> None:  # noqa: ANN401
-    with session.store.catalog.lock:
-        check_consumer(session, stream, consumer, streams.RegisterConsumer.operation, claims=True)
-        session.store.registered.register(stream, consumer, cut, lease_s=lease_s, user=session.owner)
+    admit = partial(check_consumer, session, stream, consumer, streams.RegisterConsumer.operation, claims=True)
+    session.store.registered.register(stream, consumer, cut, lease_s=lease_s, user=session.owner, admit=admit)
 
 
 def _unregister_consumer(session: Session, stream: str, consumer: str) -> None:

@@ -37,21 +37,24 @@ class Consumers:
         *,
         lease_s: float | None = None,
         user: str | None = None,
+        admit: Callable[[], object] = lambda: None,
     ) -> None:
         """Register a consumer that needs nothing before ``cut``, the head by default; retention by consumption waits.
 
         With ``lease_s`` it is forgotten when it is not registered again for so many seconds. ``user`` is the user of
-        the server that it belongs to from now on, if it belonged to none.
+        the server that it belongs to from now on, if it belonged to none. ``admit`` raises why it may not be
+        registered, and is called before it is.
         """
         check_name("consumer", consumer)
         if lease_s is not None:
             check_positive("lease_s", lease_s)
-        with self._catalog.lock:
-            first = self._cuts.head(stream) if cut is None else self._finder.find("cut", stream, cut)
+        place = "head" if cut is None else cut
+        with self._cuts.found([stream], lambda: [{stream: self._finder.find("cut", stream, place)}]) as [found]:
+            admit()
             expires_ms = None if lease_s is None else int((self._clock.now() + lease_s) * 1000)
             known = self._catalog.open_stream(stream).consumers.get(consumer)
             owner = user if known is None or known.owner is None else known.owner
-            self._catalog.commit(ConsumerMoved(stream, consumer, first.offsets, expires_ms, owner))
+            self._catalog.commit(ConsumerMoved(stream, consumer, found[stream].offsets, expires_ms, owner))
         if lease_s is not None:
             self._wake()
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 from penstock import forks
 from penstock.errors import PenstockError
+from penstock.model import StreamCut
 from penstock.ports import SystemClock, SystemRandom, uninterrupted
 from penstock.store import EVENT_SIZE_DEFAULT, Store
 from penstock.stream.catalog import Catalog
@@ -39,7 +40,6 @@ if TYPE_CHECKING:
         NextCut,
         SegmentRange,
         StreamConfig,
-        StreamCut,
         StreamInfo,
         StreamPosition,
         TimeWindow,
@@ -198,7 +198,8 @@ class Engine(forks.Handle, Store):
     def watermarks(
         self, name: str, start: int | StreamCut | None = None, end: int | StreamCut | None = None
     ) -> list[Watermark]:
-        with self.catalog.lock:
+        cuts = [one for one in (start, end) if isinstance(one, StreamCut)]
+        with self.cuts.found([name], lambda: [{name: self.finder.find("cut", name, cut)} for cut in cuts]):
             return self.time.between(self.catalog.open_stream(name), start, end)
 
     def watermark(self, name: str) -> Watermark | None:

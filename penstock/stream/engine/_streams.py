@@ -42,7 +42,7 @@ from penstock.stream.format import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-    from penstock.model import StreamInfo, StreamPosition
+    from penstock.model import StreamCut, StreamInfo, StreamPosition
     from penstock.ports import Clock
     from penstock.stream.catalog import Catalog, StreamState
     from penstock.stream.group import Groups
@@ -199,21 +199,25 @@ class Streams:
     @uninterrupted
     def truncate(self, name: str, cut: StreamPosition) -> StreamInfo:
         """Delete everything before ``cut``, and free the plogs there."""
-        with self._catalog.lock:
-            state = self._catalog.open_stream(name)
-            self._truncate(state, self._finder.find("cut", name, cut).offsets)
+        counts: dict[int, int] = {}
+
+        def find() -> list[dict[str, StreamCut]]:
+            found = self._finder.find("cut", name, cut)
+            counts.clear()
+            counts.update((one, self._segments.get(name, one).count_before(offset)) for one, offset in found.places)
+            return [{name: found}]
+
+        with self._cuts.found([name], find) as [found]:
+            self._truncate(self._catalog.open_stream(name), found[name].offsets, counts)
         return self.info(name)
 
-    def _truncate(self, state: StreamState, head: Mapping[int, int]) -> None:
+    def _truncate(self, state: StreamState, head: Mapping[int, int], counts: Mapping[int, int]) -> None:
         self._transactions.commits.finish(state.name)
         gone = state.before(head)
         for one in state.current if not state.sealed else ():
             segment = self._segments.get(state.name, one.segment_id)
             segment.keep_table(before=head.get(one.segment_id, 0))
-        counts = {
-            segment: self._segments.get(state.name, segment).count_before(offset) for segment, offset in head.items()
-        }
-        self._catalog.commit(StreamTruncated(state.name, dict(head), counts))
+        self._catalog.commit(StreamTruncated(state.name, dict(head), dict(counts)))
         self._segments.drop(state, gone)
         for segment_id in head:
             self._segments.get(state.name, segment_id).notify()

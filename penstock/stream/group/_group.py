@@ -207,18 +207,19 @@ class LocalReaderGroup(ReaderGroup):
 
     @uninterrupted
     def reset(self, to: GroupPlace | Position) -> None:
-        with self._catalog.lock:
+        streams = list(self.streams)
+
+        def find() -> list[dict[str, StreamCut]]:
+            return [{} if isinstance(to, Position) else self._groups.checked_cuts(streams, "to", to)]
+
+        with self._groups.cuts.found(streams, find) as [found]:
             coordinator = self._groups.admitted(self.name, self._admit)
             state = coordinator.state
             if isinstance(to, Position):
                 coordinator.losses.skip(None)  # lost segments are in no position
             now = coordinator.places_now(returned=False)
-            if isinstance(to, str) and to == "head":
-                chosen = {stream: self._groups.cuts.head(stream) for stream in state.streams}
-            elif isinstance(to, Position):
-                chosen = self._cuts_at(to, now)
-            else:
-                chosen = self._groups.checked_cuts(state.streams, "to", to)
+            there = {stream: cut for stream, cut in found.items() if stream in state.streams}  # and not deleted since
+            chosen = self._cuts_at(to, now) if isinstance(to, Position) else there
             cuts = {cut.stream: cut for cut in _as_cuts(now)} | chosen
             self._groups.check_order(cuts, state.ends)
             told = [] if isinstance(to, Position) else list(chosen)

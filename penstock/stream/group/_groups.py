@@ -143,19 +143,38 @@ class Groups:
         check_name("reader group", name)
         check_kind("exist_ok", exist_ok, bool)
         names = _stream_names(streams)
+
+        def find() -> list[dict[str, StreamCut]]:
+            starts = {stream: self.cuts.head(stream) for stream in names}
+            starts |= {} if start is None else self.checked_cuts(names, "start", start)
+            return [starts, {} if end is None else self.checked_cuts(names, "end", end)]
+
         with self.catalog.lock:
-            heads = {stream: self.cuts.head(stream) for stream in names}
-            if name in self.catalog.groups:
-                differs = _difference(self.catalog.groups[name], names, start, end) if exist_ok else None
-                if differs is not None or not exist_ok:
-                    raise GroupExists(name, differs=differs)
+            for stream in names:
+                self.catalog.open_stream(stream)
+            if self._is_there(name, names, start, end, exist_ok=exist_ok):
                 return LocalReaderGroup(self, name)
-            starts = heads | ({} if start is None else self.checked_cuts(names, "start", start))
-            ends = {} if end is None else self.checked_cuts(names, "end", end)
-            self.check_order(starts, {stream: cut.offsets for stream, cut in ends.items()})
-            begin, stop = ({stream: cut.offsets for stream, cut in cuts.items()} for cuts in (starts, ends))
-            self.catalog.commit(GroupCreated(name, begin, stop, self.new_epoch(), owner))
+        with self.cuts.found(names, find) as (starts, ends):
+            if not self._is_there(name, names, start, end, exist_ok=exist_ok):
+                begin, stop = ({stream: cut.offsets for stream, cut in cuts.items()} for cuts in (starts, ends))
+                self.check_order(starts, stop)
+                self.catalog.commit(GroupCreated(name, begin, stop, self.new_epoch(), owner))
         return LocalReaderGroup(self, name)
+
+    def _is_there(
+        self, name: str, streams: Sequence[str], start: GroupPlace | None, end: GroupPlace | None, *, exist_ok: bool
+    ) -> bool:
+        """Whether there is a group as it was asked for; one that may not be there, or is another, is an error.
+
+        The caller holds the catalog's lock.
+        """
+        known = self.catalog.groups.get(name)
+        if known is None:
+            return False
+        differs = _difference(known, streams, start, end) if exist_ok else None
+        if differs is not None or not exist_ok:
+            raise GroupExists(name, differs=differs)
+        return True
 
     def get(self, name: str, admit: Callable[[GroupState], object] = lambda _: None) -> LocalReaderGroup:
         """Return a reader group; ``admit`` raises why a caller may not change it, and is called before it changes."""

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from penstock.model import StreamPosition
-    from penstock.stream.catalog import Catalog, StreamState
+    from penstock.stream.catalog import Catalog
     from penstock.stream.format import AnyBlock
     from penstock.stream.read._batches import Slice
     from penstock.stream.read._event_files import EventInputStream
@@ -174,11 +174,13 @@ class StreamReads:
     def _ranges(
         self, name: str, start: StreamPosition | None, end: StreamPosition | None, approx_bytes: int | None
     ) -> list[SegmentRange]:
-        with self._catalog.lock:
+        def find() -> list[dict[str, StreamCut]]:
+            first = self._finder.find("start", name, "head" if start is None else start)
+            return [{name: first}, {name: self._finder.find("end", name, "tail" if end is None else end)}]
+
+        with self._cuts.found([name], find) as found:
             state = self._catalog.open_stream(name)
-            head = state.head
-            first = self._cuts.head(name) if start is None else self._finder.find("start", name, start)
-            last = self._cuts.tail(name) if end is None else self._finder.find("end", name, end)
+            head, (first, last) = state.head, (cuts[name] for cuts in found)
             if any(low < high for _, low, high in self._cuts.spans(state, last, first)):
                 raise BadArgument(f"the start {first} is behind the end {last}: give a start before the end")
             spans = self._cuts.spans(state, first, last)
@@ -225,12 +227,14 @@ class StreamReads:
     def _next_cut(
         self, name: str, start: StreamCut, end: StreamCut | None, budget: CutBudget, *, align: bool, moves: bool
     ) -> NextCut:
-        with self._catalog.lock:
+        check = self._moved_on if moves else self._checked
+
+        def find() -> list[dict[str, StreamCut]]:
+            return [{name: check(name, self._cuts.tail(name) if one is None else one)} for one in (start, end)]
+
+        with self._cuts.found([name], find) as found:
             state = self._catalog.open_stream(name)
-            head = state.head
-            end = self._cuts.tail(name) if end is None else end
-            check = self._moved_on if moves else self._checked
-            start, end = check(state, start), check(state, end)
+            head, (start, end) = state.head, (cuts[name] for cuts in found)
             ends = {segment: high for segment, _, high in self._cuts.spans(state, start, end)}
             successions = [state.succession(segment) for segment in ends if state.segments[segment].successors]
         with self._cuts.unless_truncated(state, start, head):
@@ -239,13 +243,15 @@ class StreamReads:
             self._cuts.check_there(state, start, head)
             return self._watermarks.next_cut(state, start.offsets, reached, align=align)
 
-    def _checked(self, state: StreamState, cut: StreamCut) -> StreamCut:
-        self._cuts.check(cut, stream=state.name)
+    def _checked(self, name: str, cut: StreamCut) -> StreamCut:
+        self._cuts.check(cut, stream=name)
         return cut
 
-    def _moved_on(self, state: StreamState, cut: StreamCut) -> StreamCut:
+    def _moved_on(self, name: str, cut: StreamCut) -> StreamCut:
         """Return a cut, but not before the head."""
         try:
-            return self._checked(state, cut)
+            return self._checked(name, cut)
         except DataTruncated:
-            return StreamCut.of(state.name, bound_of(state, [], cut.offsets))
+            with self._catalog.lock:
+                state = self._catalog.open_stream(name)
+                return StreamCut.of(state.name, bound_of(state, [], cut.offsets))

@@ -19,7 +19,7 @@ from penstock.stream.segment._segment import Segment
 from penstock.stream.segment._writer_table import inherit, writer_hash
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from penstock.log import MetadataManager
     from penstock.ports import Clock
@@ -160,20 +160,65 @@ class Cuts:
             )
 
     def check(self, cut: StreamCut, *, stream: str | None = None) -> None:
-        """Refuse a cut that is not one of its stream, or not any more; ``stream`` says which one it should be of."""
+        """Refuse a cut that is not one of its stream, or not any more; ``stream`` says which one it should be of.
+
+        A block of each segment is read, so the catalog is held only while the segments are found.
+        """
         check_kind("cut", cut, StreamCut)
         with self._catalog.lock:
             state = self._catalog.open_stream(cut.stream if stream is None else stream)
-            state.check_cut(cut)
-            before = state.before(state.head)
-            for segment, offset in cut.places:
-                if segment in before or offset < state.head.get(segment, 0):
-                    raise DataTruncated(cut, head=self.head(state.name))
-                one = self._segments.get(state.name, segment)
-                if offset > one.tail:
-                    raise WrongCut(state.name, cut, reason=f"segment {segment} ends at {one.tail}")
+            self.check_places(state, cut)
+            head, found = state.head, [(place, self._segments.get(state.name, place[0])) for place in cut.places]
+        with self.unless_truncated(state, cut, head):
+            for (segment, offset), one in found:
                 if not one.is_border(offset):
                     raise WrongCut(state.name, cut, reason=f"no event of segment {segment} begins or ends at {offset}")
+
+    def check_places(self, state: StreamState, cut: StreamCut) -> None:
+        """Refuse a cut that the stream does not have, or not any more; its events are not read.
+
+        The caller holds the catalog's lock.
+        """
+        state.check_cut(cut)
+        before = state.before(state.head)
+        for segment, offset in cut.places:
+            if segment in before or offset < state.head.get(segment, 0):
+                raise DataTruncated(cut, head=self.head(state.name))
+            tail = self._segments.get(state.name, segment).tail
+            if offset > tail:
+                raise WrongCut(state.name, cut, reason=f"segment {segment} ends at {tail}")
+
+    @contextmanager
+    def found(
+        self, streams: Iterable[str], find: Callable[[], Sequence[Mapping[str, StreamCut]]]
+    ) -> Iterator[Sequence[Mapping[str, StreamCut]]]:
+        """Find cuts of streams, by stream; then hold the catalog's lock, under which they are still there.
+
+        To find them may read much, which is done without the lock. If a stream is deleted or truncated behind a cut
+        meanwhile, they are found again.
+        """
+        names = list(streams)
+        while True:
+            with self._catalog.lock:
+                states = list(map(self._catalog.open_stream, names))
+                seen = {state.name: (state, state.head) for state in states}
+            try:
+                cuts = find()
+            except (BadArgument, KeyError, LogError):
+                if all(self.is_unchanged(*one) for one in seen.values()):
+                    raise
+                continue
+            with self._catalog.lock:
+                if all(name in seen and self._is_there(*seen[name], cut) for one in cuts for name, cut in one.items()):
+                    yield cuts
+                    return
+
+    def _is_there(self, state: StreamState, head: Mapping[int, int], cut: StreamCut) -> bool:
+        try:
+            self.check_there(state, cut, head)
+        except (DataTruncated, NoSuchStream):
+            return False
+        return True
 
     def segment_at(self, pointer: EventPointer) -> Segment:
         """Return the segment that a pointer points into; an error if nothing is there, or not any more."""
@@ -239,4 +284,4 @@ class Cuts:
             if self._catalog.streams.get(state.name) is not state:
                 raise NoSuchStream(state.name)
             if state.head is not head:  # as with every truncation
-                self.check(cut, stream=state.name)
+                self.check_places(state, cut)

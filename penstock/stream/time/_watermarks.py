@@ -196,7 +196,7 @@ class Watermarks:
     def _order(self, state: StreamState, what: str, place: int | StreamCut | None) -> Callable[[Watermark], bool]:
         """Return a predicate: whether a watermark is before a time, or a place."""
         if isinstance(place, StreamCut):
-            self._cuts.check(place, stream=state.name)
+            self._cuts.check_places(state, place)
             offsets = place.offsets
             return lambda watermark: compare(state.segments, watermark.cut.offsets, offsets).behind
         if place is not None:

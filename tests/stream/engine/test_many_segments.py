@@ -3,22 +3,25 @@
 from __future__ import annotations
 
 import threading
-from typing import TYPE_CHECKING, Any, Final
+from functools import partialmethod
+from typing import TYPE_CHECKING, Final
 
 import pytest
 
 from penstock.embedded import open_store
-from penstock.model import SegmentInfo
+from penstock.model import SegmentInfo, StreamCut
 from penstock.stream.engine import _stream_view
+from penstock.stream.segment._segment import Segment
 from penstock.stream.segment._segment_log import SegmentLog
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
     from penstock.stream import Engine
 
 STREAM: Final = "a/b"
+SECONDS_MAX: Final = 60.0
 
 
 @pytest.fixture
@@ -73,28 +76,79 @@ def test_nothing_is_computed_of_streams_that_are_not_wanted(store: Engine, monke
     assert described == ["a/c"]
 
 
-@pytest.mark.parametrize("look", ["lag", "time"])
+KEYS: Final = [str(key) for key in range(100)]
+FUTURE: Final = 2_000_000_000_000
+LOOKS: Final[dict[str, Callable[[Engine, StreamCut], object]]] = {
+    "lag": lambda store, _: store.reader_group("group").lag(),
+    "time": lambda store, _: store.cut_at_time(STREAM, FUTURE, by="append"),
+    "consumer at a time": lambda store, _: store.register_consumer(STREAM, "consumer", FUTURE),
+    "consumer at a cut": lambda store, cut: store.register_consumer(STREAM, "consumer", cut),
+    "group from a time": lambda store, _: store.create_reader_group("other", [STREAM], FUTURE),
+    "group up to a cut": lambda store, cut: store.create_reader_group("other", [STREAM], end=cut),
+    "reset to a time": lambda store, _: store.reader_group("group").reset(FUTURE),
+    "reset to a cut": lambda store, cut: store.reader_group("group").reset(cut),
+    "truncate at a time": lambda store, _: store.truncate_stream(STREAM, FUTURE),
+    "truncate at a cut": lambda store, cut: store.truncate_stream(STREAM, cut),
+    "ranges from a time": lambda store, _: store.segment_ranges(STREAM, FUTURE),
+    "ranges up to a cut": lambda store, cut: store.segment_ranges(STREAM, end=cut),
+    "next cut": lambda store, cut: store.next_cut(STREAM, cut, max_bytes=100),
+    "watermarks": lambda store, cut: store.watermarks(STREAM, cut),
+}
+
+
+@pytest.mark.parametrize("look", LOOKS)
 def test_the_catalog_is_not_held_while_blocks_are_read(
     store: Engine, monkeypatch: pytest.MonkeyPatch, look: str
 ) -> None:
     """Of 10,000 segments that takes seconds, and every user who may read can ask for it."""
-    group = store.create_reader_group("group", [STREAM])
+    store.create_reader_group("group", [STREAM])
     with store.writer(STREAM) as writer:
-        writer.write_batch([b"event"] * 100, [str(key) for key in range(100)])
+        writer.write_batch([b"event"] * 100, KEYS).result()
+        cut = store.tail(STREAM)
+        writer.write_batch([b"event"] * 100, KEYS).result()
     free: list[bool] = []
-    real = SegmentLog.block_at
 
-    def noted(log: SegmentLog, *args: Any) -> object:  # noqa: ANN401 - as they come
+    def note(one: object, read: Callable[..., object], *args: object) -> object:
         free.append(is_free(store.catalog.lock))
-        return real(log, *args)
+        return read(one, *args)
 
-    monkeypatch.setattr(SegmentLog, "block_at", noted)
-    if look == "lag":
-        assert group.lag().events == 100
-    else:
-        assert store.cut_at_time(STREAM, 2_000_000_000_000, by="append") == store.tail(STREAM)
+    monkeypatch.setattr(SegmentLog, "block_at", partialmethod(note, SegmentLog.block_at))
+    monkeypatch.setattr(Segment, "views", partialmethod(note, Segment.views))
+    LOOKS[look](store, cut)
     assert free
     assert all(free)
+
+
+@pytest.mark.parametrize("look", [one for one in LOOKS if one.startswith(("consumer", "group", "reset", "truncate"))])
+def test_others_go_on_while_a_place_is_found_on_a_slow_disk(
+    store: Engine, monkeypatch: pytest.MonkeyPatch, look: str
+) -> None:
+    """They wait for what is recorded in the catalog, and not for what is read before."""
+    store.create_reader_group("group", [STREAM])
+    with store.writer(STREAM) as writer:
+        writer.write_batch([b"event"] * 100, KEYS).result()
+        cut = store.tail(STREAM)
+        writer.write_batch([b"event"] * 100, KEYS).result()
+    reads, may_read = threading.Event(), threading.Event()
+    thread = threading.Thread(target=lambda: LOOKS[look](store, cut))
+
+    def wait(one: object, read: Callable[..., object], *args: object) -> object:
+        if threading.current_thread() is thread:
+            reads.set()
+            assert may_read.wait(SECONDS_MAX)
+        return read(one, *args)
+
+    monkeypatch.setattr(SegmentLog, "block_at", partialmethod(wait, SegmentLog.block_at))
+    monkeypatch.setattr(Segment, "views", partialmethod(wait, Segment.views))
+    thread.start()
+    try:
+        assert reads.wait(SECONDS_MAX)
+        assert store.stream(STREAM).events == 200
+        store.create_stream("a/other")
+        store.create_reader_group("third", ["a/other"])
+    finally:
+        may_read.set()
+        thread.join()
 
 
 @pytest.mark.parametrize("look", ["info", "lag", "time"])

@@ -13,12 +13,14 @@ from penstock.log import PlogSizes
 from penstock.model import StreamCut
 from penstock.stream.segment._segment import Segment
 from penstock.stream.segment._segments import Segments
+from penstock.stream.time import CutFinder
 from penstock.testing import ManualClock
 from tests.stream.wire_harness import over_the_wire
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from penstock.model import StreamPosition
     from penstock.stream import Engine
     from penstock.stream.catalog._stream_state import StreamState
 
@@ -28,6 +30,9 @@ CALLS: Final[dict[str, Callable[[Engine, StreamCut], object]]] = {
     "step by events": lambda store, cut: store.next_cut(STREAM, cut, max_events=40),
     "ranges": lambda store, cut: store.segment_ranges(STREAM, cut, approx_bytes=300),
     "read": lambda store, cut: list(store.read(STREAM, cut)),
+    "consumer": lambda store, cut: store.register_consumer(STREAM, "consumer", cut),
+    "group": lambda store, cut: store.create_reader_group(f"g{len(store.reader_groups())}", [STREAM], cut),
+    "truncate": lambda store, cut: store.truncate_stream(STREAM, cut),
 }
 
 
@@ -117,6 +122,49 @@ def test_a_stream_that_is_deleted_meanwhile_is_no_stream(store: Engine, meanwhil
     meanwhile(replace)
     with suppress(NoSuchStream, DataTruncated):
         CALLS[call](store, store.head(STREAM))
+
+
+def place_of_consumer(store: Engine) -> StreamCut:
+    store.register_consumer(STREAM, "consumer", "head")
+    return store.consumers(STREAM)["consumer"]
+
+
+def place_of_new_group(store: Engine) -> StreamCut:
+    return store.create_reader_group("new", [STREAM], 0).position[0]
+
+
+def place_of_old_group(store: Engine) -> StreamCut:
+    group = store.reader_group("old")
+    group.reset(0)
+    return group.position[0] if group.streams else store.head(STREAM)
+
+
+def head_after_truncation(store: Engine) -> StreamCut:
+    return store.truncate_stream(STREAM, 0).head
+
+
+@pytest.mark.parametrize("is_replaced", [False, True])
+@pytest.mark.parametrize("change", [place_of_consumer, place_of_new_group, place_of_old_group, head_after_truncation])
+def test_a_place_that_goes_after_it_was_found_is_found_again(
+    store: Engine, monkeypatch: pytest.MonkeyPatch, change: Callable[[Engine], StreamCut], is_replaced: bool
+) -> None:
+    """It is found without a lock, and a consumer or a group that begins before the stream does would miss something."""
+    store.create_reader_group("old", [STREAM])
+    real, tasks = CutFinder.find, [store.truncate_stream]
+
+    def find(finder: CutFinder, what: str, name: str, place: StreamPosition) -> StreamCut:
+        found = real(finder, what, name, place)
+        if tasks:
+            tasks.pop()(STREAM, StreamCut.of(STREAM, {1: 0}))
+            if is_replaced:
+                store.seal_stream(STREAM)
+                store.delete_stream(STREAM)
+                store.create_stream(STREAM)
+        return found
+
+    monkeypatch.setattr(CutFinder, "find", find)
+    assert change(store) == store.head(STREAM) == StreamCut.of(STREAM, {int(not is_replaced): 0})
+    assert not tasks
 
 
 def test_who_asks_for_all_there_is_gets_what_is_left(store: Engine, meanwhile: Meanwhile) -> None:
