@@ -2,8 +2,9 @@
 
 The server says which folder that is and which files to read. It may be hostile, so nothing else is opened than the
 probe, whose name and content the client has made up, and regular files with names of plogs; no link is followed. The
-folder is kept open, so nothing that is mounted or moved later can come between. On the machine of the server files
-are mapped. Through a shared mount they are copied: there a mapped file that is removed would end this process.
+folder is kept open, so nothing that is mounted or moved later can come between. On the machine of the server those
+files are mapped that only our own user and root can write to. Others are copied: a mapped file that is made shorter, or
+is removed behind a shared mount, would end this process.
 """
 
 from __future__ import annotations
@@ -87,27 +88,27 @@ class PlogFiles:
         name = os.path.basename(located.path)
         if not _PLOG_NAME.fullmatch(name):
             raise OSError(errno.EINVAL, "not the name of a plog", name)
-        if self._is_here:
-            return read_located(located, *self._image(name, located.key, located.end))
-        fd = self._open(name)
-        try:
-            return copy_located(located, fd)
-        finally:
-            os.close(fd)
+        image = self._images.get(name)
+        if image is None or image.key != located.key or len(image.view) < located.end:
+            fd = self._open(name)
+            try:
+                status = os.fstat(fd)
+                if not self._is_here or _may_shrink(status):
+                    return copy_located(located, fd)
+                image = _Image(located.key, map_file(fd, status.st_size), set())
+            finally:
+                os.close(fd)
+        self._keep(name, image)
+        return read_located(located, image.view, image.verified)
 
-    def _image(self, name: str, key: bytes, size: int) -> tuple[memoryview, set[int]]:
+    def _keep(self, name: str, image: _Image) -> None:
         with self._lock:
-            image = self._images.get(name)
-            if image is None or image.key != key or len(image.view) < size:
-                image = self._images[name] = _Image(key, self._mapped(name), set())
+            self._images[name] = image
             self._images.move_to_end(name)
             if len(self._images) > _FILES_MAX:
                 self._images.popitem(last=False)
-            return image.view, image.verified
 
-    def _mapped(self, name: str) -> memoryview:
-        fd = self._open(name)
-        try:
-            return map_file(fd, os.fstat(fd).st_size)
-        finally:
-            os.close(fd)
+
+def _may_shrink(status: os.stat_result) -> bool:
+    """Whether another user than our own and root can make a file shorter."""
+    return status.st_uid not in {0, os.geteuid()} or bool(status.st_mode & (stat.S_IWGRP | stat.S_IWOTH))

@@ -146,6 +146,20 @@ def test_through_a_shared_mount_files_are_copied(far: RemoteStore, ways: Ways, m
     assert ways.used == ["direct"]
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file to another user")
+@pytest.mark.parametrize("change", [lambda one: os.chown(one, 12345, 12345), lambda one: one.chmod(0o622)])
+def test_files_that_another_user_can_shrink_are_copied(
+    far: RemoteStore, ways: Ways, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, change: Callable[[Path], None]
+) -> None:
+    """A mapped file that is shrunk ends the process that looks at it."""
+    plogs = tmp_path / "data" / "plogs"
+    for path in (plogs, *plogs.glob("*.plog")):
+        change(path)
+    monkeypatch.setattr("penstock.client._files.map_file", None)
+    assert events_of(far) == EVENTS
+    assert ways.used == ["direct"]
+
+
 def test_a_folder_that_is_not_there_is_not_read(
     far: RemoteStore, ways: Ways, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
