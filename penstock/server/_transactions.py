@@ -37,7 +37,7 @@ __all__ = [
 ]
 
 
-class _OpenEvent:
+class TransactionEvent:
     """An event of a transaction that a client is sending."""
 
     def __init__(self, transaction: str, output: EventOutputStream) -> None:
@@ -128,7 +128,7 @@ def begin_event(
     attributes = Attributes.of(key, headers)
     one = _open(session, transaction)
     output = one.begin_at(position, attributes) if isinstance(one, LocalTransaction) else one.begin_write_event()
-    return session.keep(_OpenEvent(transaction, output), "uploads")
+    return session.keep(TransactionEvent(transaction, output), "uploads")
 
 
 def write_chunk(session: Session, transaction: str, number: int, data: bytes) -> None:
@@ -148,9 +148,9 @@ def drop_event(session: Session, transaction: str, number: int) -> None:
     session.drop(number)
 
 
-def _event(session: Session, transaction: str, number: int) -> _OpenEvent:
+def _event(session: Session, transaction: str, number: int) -> TransactionEvent:
     """Return an event of a transaction: what was permitted for that one holds for no other."""
-    event: _OpenEvent = session.get(number, _OpenEvent)
+    event: TransactionEvent = session.get(number, TransactionEvent)
     if event.transaction != transaction:
         raise BadArgument(f"{number} is not an event of transaction {transaction}")
     return event
@@ -165,7 +165,7 @@ def commit(session: Session, transaction: str, timestamp: int | None, events: li
     return [_place_of(found.get(number)) for number in events]
 
 
-def _place_of(event: _OpenEvent | None) -> EventPointer | None:
+def _place_of(event: TransactionEvent | None) -> EventPointer | None:
     """Return where an event is; None if it was prepared before the owner of the store changed."""
     try:
         return None if event is None else event.output.pointer
@@ -181,7 +181,7 @@ def abort(session: Session, transaction: str, events: list[int]) -> None:
         session.drop(number)
 
 
-def _events(session: Session, transaction: str, numbers: list[int]) -> dict[int, _OpenEvent]:
+def _events(session: Session, transaction: str, numbers: list[int]) -> dict[int, TransactionEvent]:
     """Return the events of a transaction that are open in this session; one that was prepared may have others."""
     return {number: _event(session, transaction, number) for number in numbers if session.has(number)}
 
