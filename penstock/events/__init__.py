@@ -7,7 +7,7 @@ is the place just after it. :class:`EventService` does what a server is called f
 from penstock.events._clients import Generator, PollClient
 from penstock.events._event import Event
 from penstock.events._mac import MAC_SCHEMES, mac_matches
-from penstock.events._peer import Peer, answer_http
+from penstock.events._peer import Peer, answer_http, too_large
 from penstock.events._receivers import LiveReceiver, PositionFile, PushClient, ReliableReceiver
 from penstock.events._service import Caller, EventService
 
@@ -25,4 +25,5 @@ __all__ = [
     "ReliableReceiver",
     "answer_http",
     "mac_matches",
+    "too_large",
 ]

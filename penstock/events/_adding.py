@@ -32,7 +32,7 @@ class Adder:
     def __init__(self, store: Engine, *, now: Callable[[], float]) -> None:
         self._store, self._now = store, now
         self._loop = asyncio.get_running_loop()
-        self._writers: dict[str, StreamWriter] = {}
+        self._writers: dict[str, tuple[int, StreamWriter]] = {}  # with the uid of the stream
         self._done: deque[asyncio.Future[None]] = deque()
         self._is_called = False
         self._under_way = 0
@@ -65,20 +65,24 @@ class Adder:
 
     def close(self) -> None:
         """Close the writers."""
-        for stream, writer in list(self._writers.items()):
+        for stream, (_, writer) in list(self._writers.items()):
             self._drop(stream, writer)
 
     def _time(self) -> str:
         return datetime.fromtimestamp(int(self._now()), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
     def _writer(self, stream: str) -> StreamWriter:
-        writer = self._writers.get(stream)
-        if writer is None:
-            writer = self._writers[stream] = self._store.writer(stream)
+        uid = self._store.catalog.open_stream(stream).uid
+        known, writer = self._writers.get(stream, (None, None))
+        if writer is None or known != uid:
+            if writer is not None:
+                self._drop(stream, writer)
+            writer = self._store.writer(stream)
+            self._writers[stream] = uid, writer
         return writer
 
     def _drop(self, stream: str, writer: StreamWriter) -> None:
-        if self._writers.get(stream) is writer:
+        if stream in self._writers and self._writers[stream][1] is writer:
             del self._writers[stream]
             with suppress(PenstockError):  # every event that failed has told its caller
                 writer.close()

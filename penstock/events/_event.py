@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "EVENT_SIZE_MAX",
+    "NESTING_MAX",
     "Component",
     "Event",
     "EventId",
@@ -37,6 +38,10 @@ _SMALL_MESSAGE: Final = 65_536
 _AROUND: Final = 256  # bytes of a message around one event: names, id, time, sequence
 EVENT_SIZE_MAX: Final = _SMALL_MESSAGE - _AROUND
 """The largest event that every call can return: one byte above the limit of a message ends a reference client."""
+
+
+NESTING_MAX: Final = 200
+"""Arrays and maps within each other. How many more a thread can decode depends on its stack."""
 
 
 class _Stored(msgspec.Struct, frozen=True, gc=False):
@@ -73,10 +78,29 @@ _encoder: Final = msgspec.json.Encoder()
 
 def pack_event(kind: str, data: object, ts: str) -> bytes:
     """Return an event as it is stored; ``InvalidRequest`` if it is too large for every reader to get it."""
-    event = _encoder.encode({"type": kind, "ts": ts, "data": data})
+    try:
+        event = _encoder.encode({"type": kind, "ts": ts, "data": data})
+    except (ValueError, TypeError, OverflowError, RecursionError) as error:
+        raise invalid(f"the data is not a JSON value: {error}") from None
     if len(event) > EVENT_SIZE_MAX:
         raise invalid(f"the event has {len(event)} bytes: at most {EVENT_SIZE_MAX} can be delivered")
+    if event.count(b"[") + event.count(b"{") > NESTING_MAX and _is_too_deep(data):
+        raise invalid(f"the data is nested too deeply: at most {NESTING_MAX} levels can be delivered")
     return event
+
+
+def _is_too_deep(data: object) -> bool:
+    level = [data]
+    for _ in range(NESTING_MAX):
+        level = [
+            inner
+            for value in level
+            if isinstance(value, list | dict)
+            for inner in (value.values() if isinstance(value, dict) else value)
+        ]
+        if not level:
+            return False
+    return True
 
 
 def unpack_events(ids: Iterable[int], events: Iterable[bytes | None]) -> list[WireEvent | None]:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from penstock.errors import DataTruncated
+from penstock.errors import DataTruncated, NoSuchStream
 from penstock.events._errors import invalid
 from penstock.events._event import WireEvent, unpack_events
 from penstock.events._functions import EVENTS_MAX
@@ -50,6 +50,12 @@ class EventLog:
         if store.tail(stream).offsets.keys() != {0}:
             raise invalid(f"stream {stream} has several segments: FutoIn ids need a stream with one, never scaled")
         self._store, self.stream = store, stream
+        self._uid = store.catalog.open_stream(stream).uid
+
+    def check_exists(self) -> None:
+        """Raise ``NoSuchStream`` if the stream was deleted, whether or not there is another of its name."""
+        if self._store.catalog.open_stream(self.stream).uid != self._uid:
+            raise NoSuchStream(self.stream)
 
     @property
     def segment(self) -> Segment:
@@ -74,6 +80,7 @@ class EventLog:
         """Return the next events behind an id; the page is empty, and ends where it starts, at the tail."""
         while True:
             try:
+                self.check_exists()
                 return self._page(after, self.cut(max(after, self.head)), events_max)
             except DataTruncated:
                 continue  # the head has moved on meanwhile

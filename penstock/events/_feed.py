@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
+from penstock.errors import NoSuchStream
 from penstock.stream.segment import WakeUp
 
 if TYPE_CHECKING:
@@ -67,6 +68,8 @@ class Feed:
         self._wake_up = _LoopWakeUp(self._loop, self._grown.set)
         self._segment = log.segment
         self._segment.watch(self._wake_up)
+        self._is_closed = False
+        self.receivers = 0
         self.end = log.tail  # all events up to here are in the groups, or were there before the feed
 
     @property
@@ -75,10 +78,10 @@ class Feed:
         return self._groups[0].page.start if self._groups else self.end
 
     def close(self) -> None:
-        """Follow the stream no more."""
+        """Follow the stream no more; receivers that wait fail."""
         self._segment.unwatch(self._wake_up)
-        if self._reading is not None:
-            self._reading.cancel()
+        self._is_closed = True
+        self._grown.set()
 
     async def after(self, event_id: int) -> Group:
         """Return the next group behind an id; wait until there is one."""
@@ -93,6 +96,9 @@ class Feed:
     async def _read_on(self) -> None:
         """Wait for new events, and add them as a group."""
         while self._segment.tail <= self.end:
+            if self._is_closed:
+                raise NoSuchStream(self.log.stream)
+            self.log.check_exists()
             self._grown.clear()
             if self._segment.tail <= self.end:
                 await self._grown.wait()

@@ -6,9 +6,10 @@ The version is part of every call; nothing is negotiated. A server of 1.1 answer
 from __future__ import annotations
 
 import re
-from typing import Any, Final, NamedTuple
+from typing import Annotated, Any, Final, NamedTuple
 
 import msgspec
+from msgspec import Meta
 
 from penstock.errors import FutoinError
 from penstock.events._errors import invalid
@@ -45,7 +46,7 @@ class _Parameters(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class PingServer(_Parameters, frozen=True):
     """Whether the server is there."""
 
-    echo: int
+    echo: Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)]
 
 
 class AddEvent(_Parameters, frozen=True):
@@ -110,10 +111,14 @@ class Call(NamedTuple):
         return LARGE_MESSAGE if is_large else SMALL_MESSAGE
 
 
+RequestId = Annotated[str, Meta(pattern=r"\A[ -~]{1,32}\Z")]
+"""It comes back with the answer, which has space for so much."""
+
+
 class _Message(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     f: str
     p: dict[str, Any] = {}
-    rid: str | None = None
+    rid: RequestId | None = None
     sec: str | None = None
     obf: str | None = None
     forcersp: bool = False

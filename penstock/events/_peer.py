@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from contextlib import suppress
+from contextlib import nullcontext
 from functools import partial
 from itertools import count
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
-from penstock.errors import FutoinError, PenstockError
+from penstock.errors import FutoinError
 from penstock.events._codings import JSON, Coding, coding_of
 from penstock.events._errors import ERROR_NAMES, invalid
 from penstock.events._functions import (
@@ -21,18 +21,19 @@ from penstock.events._functions import (
     request_of,
 )
 from penstock.events._push import Receiver, push
-from penstock.events._service import error_of
+from penstock.events._service import error_of, permission_of
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
 
+    from penstock.events._feed import Feed
     from penstock.events._push import PushedPart
     from penstock.events._service import Caller, EventService
 
-__all__ = ["Authenticate", "Closed", "Peer", "answer_http"]
+__all__ = ["Authenticate", "Closed", "Peer", "answer_http", "too_large"]
 
 _CALLS_MAX: Final = 1_000  # under way on one connection
-_ANSWER_S: Final = 30.0  # a receiver that takes longer is gone
+ANSWER_S: Final = 30.0  # a receiver that takes longer is gone
 _AROUND: Final = 160  # bytes of a message around its events
 _decode_json: Final = JSON.decode
 
@@ -55,6 +56,8 @@ class _Target(NamedTuple):
     coding: Coding
     is_text: bool
     is_live: bool
+    size_max: int
+    check: Callable[[], object]  # refuses a receiver that may not get events any more
 
 
 class Peer:
@@ -66,17 +69,26 @@ class Peer:
         stream: str,
         authenticate: Authenticate,
         send: Callable[[bytes, bool], Awaitable[None]],
-        *,
-        answer_s: float = _ANSWER_S,
     ) -> None:
         self._service, self._stream, self._authenticate = service, stream, authenticate
-        self._send, self._answer_s = send, answer_s
+        self._transport_send = send
+        self._sending = asyncio.Lock()  # a message is made and waits only behind one that is sent
+        self._polling = asyncio.Lock()  # answers to polls are large: one at a time is in memory
         self._slots = asyncio.Semaphore(_CALLS_MAX)
         self._tasks: set[asyncio.Task[None]] = set()
         self._pushing: asyncio.Task[None] | None = None
         self._numbers = count(1)
         self._asked: dict[str, asyncio.Future[bool]] = {}
         self.broken: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether no call is under way, and no events are pushed."""
+        return not self._tasks and self._pushing is None
+
+    async def _send(self, message: bytes, is_text: bool) -> None:
+        async with self._sending:
+            await self._transport_send(message, is_text)
 
     async def receive(self, data: bytes, *, is_text: bool) -> None:
         """Take a message; wait only while too many calls are under way."""
@@ -88,7 +100,7 @@ class Peer:
         except FutoinError as error:
             await self._send(coding.encode(_error(error, None)), is_text)
             return
-        if "f" not in message:
+        if "f" not in message and ("r" in message or "e" in message):
             self._answered(message)
             return
         await self._slots.acquire()
@@ -105,38 +117,42 @@ class Peer:
     async def _serve(self, message: dict[str, Any], coding: Coding, *, is_text: bool) -> None:
         rid = message.get("rid")
         rid = rid if isinstance(rid, str) else None
-        limit = SMALL_MESSAGE
-        try:
-            request = request_of(message, needs_rid=True)
-            call = call_of(request)
-            limit = call.answer_size_max
-            caller = await self._authenticate(request.sec, message)
-            answer = {"r": await self._call(call, caller, coding, is_text=is_text), "rid": rid}
-        except Exception as error:  # noqa: BLE001 - whatever it is, the peer gets an answer
-            answer = _error(error_of(error), rid)
-        await self._send(_encoded(coding, answer, limit), is_text)
+        is_poll = str(message.get("f")).endswith(":pollEvents")
+        async with self._polling if is_poll else nullcontext():
+            limit = SMALL_MESSAGE
+            try:
+                request = request_of(message, needs_rid=True)
+                call = call_of(request)
+                limit = call.answer_size_max
+                caller = await self._authenticate(request.sec, message)
+                answer = {"r": await self._call(call, caller, coding, is_text=is_text), "rid": rid}
+            except Exception as error:  # noqa: BLE001 - whatever it is, the peer gets an answer
+                answer = _error(error_of(error), rid)
+            await self._send(_encoded(coding, answer, limit), is_text)
 
     async def _call(self, call: Call, caller: Caller, coding: Coding, *, is_text: bool) -> object:
         if not isinstance(call.parameters, ReadyToReceive):
             return await self._service.call(call, caller, self._stream)
-        wanted = call.parameters
-        consumer, position = await self._service.start_of(caller, self._stream, wanted.component)
-        feed = self._service.feed(self._stream)
+        wanted, log = call.parameters, self._service.log(self._stream)
+        start = await self._service.start_of(caller, self._stream, wanted.component)
+        check = partial(caller.check, permission_of(wanted.component), self._stream)
+        await self._stop_pushing()
+        feed = self._service.join(self._stream)
+        size_max = LARGE_MESSAGE if call.minor >= 1 else SMALL_MESSAGE
+        target = _Target(call.minor, coding, is_text, is_live=start is None, size_max=size_max, check=check)
         receiver = Receiver(
-            send=partial(self._push, _Target(call.minor, coding, is_text, is_live=consumer is None)),
-            taken=None
-            if consumer is None
-            else partial(self._service.registrations.advance, consumer, self._service.log(self._stream)),
+            send=partial(self._push, target),
+            taken=None if start is None else partial(self._service.registrations.advance, start[0], log),
             want=None if wanted.want is None else frozenset(wanted.want),
             accepts=self._service.accepted_by(caller),
-            size_max=(LARGE_MESSAGE if call.minor >= 1 else SMALL_MESSAGE) - _AROUND,
+            size_max=size_max - _AROUND,
         )
-        await self._stop_pushing()
-        self._pushing = asyncio.create_task(push(feed, receiver, position))
-        self._pushing.add_done_callback(self._pushing_ended)
+        self._pushing = asyncio.create_task(push(feed, receiver, feed.end if start is None else start[1]))
+        self._pushing.add_done_callback(partial(self._pushing_ended, feed))
         return True
 
-    def _pushing_ended(self, task: asyncio.Task[None]) -> None:
+    def _pushing_ended(self, feed: Feed, task: asyncio.Task[None]) -> None:
+        self._service.leave(feed)
         if not task.cancelled() and task.exception() is not None:
             self._break()
 
@@ -146,27 +162,26 @@ class Peer:
 
     async def _push(self, to: _Target, number: int, part: PushedPart) -> bool:
         """Push a group; return whether the receiver took it. ``Closed`` if it does not answer."""
+        to.check()  # the permission may have been revoked since the last group
         rid = f"S{next(self._numbers)}"
         function = f"futoin.evt.receiver:1.{to.minor}:onEvents"
         asked = self._asked[rid] = asyncio.get_running_loop().create_future()
         try:
-            if to.coding is JSON:
-                message = b'{"f":"%s","p":{"seq":%d,"events":%s},"rid":"%s"}' % (
-                    function.encode(),
-                    number,
-                    part.encoded,
-                    rid.encode(),
-                )
-            else:
-                parameters = {"seq": number, "events": _decode_json(part.encoded)}
-                message = to.coding.encode({"f": function, "p": parameters, "rid": rid})
-            await self._send(message, to.is_text)
-            async with asyncio.timeout(self._answer_s):
-                return await asked or to.is_live
+            message = b'{"f":"%s","p":{"seq":%d,"events":%s},"rid":"%s"}' % (
+                function.encode(),
+                number,
+                part.encoded,
+                rid.encode(),
+            )
+            await self._send(_in_coding(to.coding, message, to.size_max), to.is_text)
+            async with asyncio.timeout(ANSWER_S):
+                is_taken = await asked or to.is_live
         except TimeoutError:
             raise Closed from None
         finally:
             del self._asked[rid]
+        self._service.pushed_events += len(part.events) if is_taken else 0
+        return is_taken
 
     def _answered(self, message: dict[str, Any]) -> None:
         """Take the answer to a push; one that nobody waits for is not an error."""
@@ -178,8 +193,8 @@ class Peer:
     async def _stop_pushing(self) -> None:
         if self._pushing is not None:
             self._pushing.cancel()
-            with suppress(asyncio.CancelledError, BaseExceptionGroup, PenstockError, Closed):
-                await self._pushing
+            await asyncio.wait([self._pushing])
+            self._pushing = None
 
     async def close(self) -> None:
         """End what is under way."""
@@ -208,6 +223,11 @@ async def answer_http(
     return encoded, coding_of(encoded)
 
 
+def too_large(size_max: int) -> bytes:
+    """Return the answer to a message that is too large to be read."""
+    return JSON.encode(_error(invalid(f"a message has at most {size_max} bytes"), None))
+
+
 def _error(error: FutoinError, rid: str | None) -> dict[str, object]:
     assert error.name in ERROR_NAMES, "a reference client knows no others"
     answer: dict[str, object] = {"e": error.name, "edesc": error.reason[:1000]}
@@ -215,10 +235,20 @@ def _error(error: FutoinError, rid: str | None) -> dict[str, object]:
 
 
 def _encoded(coding: Coding, answer: dict[str, Any], size_max: int) -> bytes:
-    """Return an answer in its coding; in JSON, which every peer reads, if it is too large in the other."""
-    encoded = JSON.encode(answer)
-    if coding is not JSON:
-        other = coding.encode(_decode_json(encoded))
-        encoded = other if len(other) <= size_max else encoded
+    encoded = _in_coding(coding, JSON.encode(answer), size_max)
     assert len(encoded) <= size_max, "answers are made to fit"
     return encoded
+
+
+def _in_coding(coding: Coding, message: bytes, size_max: int) -> bytes:
+    """Return a message of JSON in another coding; as it is, which every peer reads, if the coding has no space for it.
+
+    MessagePack has no whole numbers above 64 bits, and needs more bytes than JSON for some others.
+    """
+    if coding is JSON:
+        return message
+    try:
+        encoded = coding.encode(_decode_json(message))
+    except (OverflowError, ValueError):
+        return message
+    return encoded if len(encoded) <= size_max else message

@@ -9,7 +9,7 @@ from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, TypeVar
 
-from penstock.errors import FutoinError, NoSuchStream, NotAuthenticated, NotPermitted, PenstockError
+from penstock.errors import FutoinError, NoSuchStream, NotAuthenticated, NotPermitted, PenstockError, StreamSealed
 from penstock.events._adding import Adder
 from penstock.events._errors import invalid
 from penstock.events._event_log import EventLog
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from penstock.events._event import WireEvent
     from penstock.stream import Engine
 
-__all__ = ["Caller", "CallingUser", "EventService", "error_of"]
+__all__ = ["Caller", "CallingUser", "EventService", "error_of", "permission_of"]
 
 T = TypeVar("T")
 _THREADS: Final = 4
@@ -90,13 +90,15 @@ class EventService:
         self._feeds: dict[str, Feed] = {}
         self._logs: dict[str, tuple[int, EventLog]] = {}
         self._storing = self._loop.create_task(self._store_positions())
+        self.calls = self.pushed_events = 0  # since the start
 
     async def run(self, call: Callable[..., T], *given: object) -> T:
         """Call something that may take long in a thread."""
         return await self._loop.run_in_executor(self._threads, call, *given)
 
     async def call(self, call: Call, caller: Caller, stream: str) -> object:
-        """Return what a function returns; the functions of pushing need a connection, see :meth:`receiver`."""
+        """Return what a function returns; readyToReceive needs a connection, which does it itself."""
+        self.calls += 1
         match call.parameters:
             case PingServer(echo):
                 return {"echo": echo}
@@ -138,25 +140,33 @@ class EventService:
             self._logs[stream] = uid, log
         return log
 
-    def feed(self, stream: str) -> Feed:
-        """Return the newest events of a stream, which all receivers share."""
-        log, found = self.log(stream), self._feeds.get(stream)
-        if found is None or found.log is not log:
-            if found is not None:
-                found.close()
-            found = self._feeds[stream] = Feed(log, self._threads)
-        return found
+    def join(self, stream: str) -> Feed:
+        """Return the newest events of a stream, which all receivers share, until :meth:`leave`."""
+        log, feed = self.log(stream), self._feeds.get(stream)
+        if feed is None or feed.log is not log:
+            if feed is not None:
+                feed.close()
+            feed = self._feeds[stream] = Feed(log, self._threads)
+        feed.receivers += 1
+        return feed
+
+    def leave(self, feed: Feed) -> None:
+        """Let go of what :meth:`join` has returned; without receivers nothing is kept in memory."""
+        feed.receivers -= 1
+        if not feed.receivers:
+            feed.close()
+            if self._feeds.get(feed.log.stream) is feed:
+                del self._feeds[feed.log.stream]
 
     def _consumer(self, caller: Caller, stream: str, component: str) -> Consumer:
         return Consumer(stream, caller.name, component, caller.owner)
 
-    async def start_of(self, caller: Caller, stream: str, component: str) -> tuple[Consumer | None, int]:
-        """Return the consumer that is to be pushed events, None for a live one, and behind which id it goes on."""
-        if component == LIVE:
-            caller.check("read", stream)
-            return None, self.feed(stream).end
-        caller.check("consume", stream)
+    async def start_of(self, caller: Caller, stream: str, component: str) -> tuple[Consumer, int] | None:
+        """Return the consumer that is to be pushed events, and behind which id it goes on; None for a live one."""
+        caller.check(permission_of(component), stream)
         self.log(stream)
+        if component == LIVE:
+            return None
         consumer = self._consumer(caller, stream, component)
         return consumer, await self.run(self.registrations.position, consumer)
 
@@ -166,7 +176,7 @@ class EventService:
 
     async def _poll(self, parameters: PollEvents, caller: Caller, stream: str, size_max: int) -> list[WireEvent]:
         consumer = None
-        caller.check("read" if parameters.component == LIVE else "consume", stream)
+        caller.check(permission_of(parameters.component), stream)
         if parameters.component != LIVE:
             consumer = self._consumer(caller, stream, parameters.component)
         want = None if parameters.want is None else frozenset(parameters.want)
@@ -204,14 +214,21 @@ class EventService:
         self._threads.shutdown(wait=False)
 
 
+def permission_of(component: str) -> str:
+    """Return what a user needs to get events as a component: only one that is registered moves retention."""
+    return "read" if component == LIVE else "consume"
+
+
 def error_of(error: BaseException) -> FutoinError:
     """Return what a client is told of an error: of those that are none of its business, nothing."""
     if isinstance(error, FutoinError):
         return error
     if isinstance(error, NotAuthenticated | NotPermitted):
         return FutoinError("SecurityError", str(error))
-    if isinstance(error, NoSuchStream):
+    if isinstance(error, NoSuchStream | StreamSealed):
         return invalid(str(error))
+    if isinstance(error, RecursionError):
+        return invalid("the message is nested too deeply")
     if isinstance(error, PenstockError):
         return FutoinError("InternalError", str(error))
     _logger.error("a call of FutoIn failed", exc_info=error)

@@ -15,7 +15,7 @@ from starlette.routing import Route, WebSocketRoute
 from starlette.websockets import WebSocketDisconnect
 
 from penstock.errors import BadArgument, NotAuthenticated
-from penstock.events import MAC_SCHEMES, Caller, EventService, Peer, answer_http, mac_matches
+from penstock.events import MAC_SCHEMES, Caller, EventService, Peer, answer_http, mac_matches, too_large
 from penstock.model import check_stream_name
 from penstock.server._permissions import ANONYMOUS
 
@@ -74,8 +74,9 @@ class FutoinPort:
         try:
             async for part in request.stream():
                 body += part
-                if len(body) > _MESSAGE_MAX:
-                    return Response(f"a message has at most {_MESSAGE_MAX} bytes", 413, {"Connection": "close"})
+                if len(body) > _MESSAGE_MAX:  # an error of FutoIn, because its clients do not look at the status
+                    answer = too_large(_MESSAGE_MAX)
+                    return Response(answer, 200, {"Connection": "close"}, media_type="application/futoin+json")
         except ClientDisconnect:
             return Response(status_code=400)
         answer, coding = await answer_http(self.service, stream, self._authenticator(request), bytes(body))

@@ -24,7 +24,7 @@ __all__ = ["LONG_S", "Wire", "call", "message_of", "post", "signed", "websocket"
 LONG_S: Final = 30
 
 
-def message_of(function: str, rid: str | None = "C1", **parameters: object) -> dict[str, Any]:
+def message_of(function: str, rid: str | None = "C1", **parameters: Any) -> dict[str, Any]:  # noqa: ANN401
     """Return a message to the server; a function of FTN18 may leave out ``futoin.``."""
     message: dict[str, Any] = {"f": f"futoin.{function}", "p": parameters}
     return message if rid is None else message | {"rid": rid}
