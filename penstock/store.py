@@ -102,6 +102,12 @@ class Store(Protocol):
     def consumers(self, name: str) -> dict[str, StreamCut]:
         """Return the registered consumers of a stream, and the cut of each."""
 
+    def consumer_times(self, name: str) -> dict[str, int | None]:
+        """Return when each consumer of a stream was last registered, in milliseconds since 1970.
+
+        A consumer registers whenever it moves. None if an earlier version of Penstock has registered it.
+        """
+
     # Positions and time
 
     def head(self, name: str) -> StreamCut:

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 __all__ = ["command_names", "main"]
 
 _SECTIONS: Final = {
-    "Streams and their events": ("stream", "write", "tail", "read", "cat", "watermarks", "group", "maintain"),
+    "Streams and their events": ("stream", "write", "tail", "read", "cat", "watermarks", "group", "event", "maintain"),
     "Jobs on Spark": ("archive", "aggregate", "windows"),
     "The server": ("serve", "dev", "user"),
     "Penstock itself": ("demo", "doctor", "completion"),

@@ -20,7 +20,15 @@ from penstock.errors import BadArgument, NotAuthenticated, StoreUnreachable
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-__all__ = ["Credentials", "StoreCommand", "credentials", "in_options", "opens_store"]
+__all__ = [
+    "Credentials",
+    "StoreCommand",
+    "calling_user",
+    "credentials",
+    "futoin_credentials",
+    "in_options",
+    "opens_store",
+]
 
 UserOption = Annotated[
     str | None,
@@ -82,12 +90,16 @@ class StoreCommand(CommandWithOptions):
 
     options: ClassVar[Sequence[Any]] = options_of(_note)
 
+    def names_server(self, context: typer.Context) -> bool:
+        """Whether the command is about a server, which may have users."""
+        return "://" in context.params["store"]
+
     def take(self, context: typer.Context, given: dict[str, Any]) -> None:
         """Note the credentials; refuse them for a folder.
 
         The variables may be set for other commands, so only options on the command line are refused.
         """
-        if "://" not in context.params["store"]:
+        if not self.names_server(context):
             for option in self.options:
                 source = context.get_parameter_source(option.name)
                 if source is not None and source.name == "COMMANDLINE":
@@ -126,6 +138,24 @@ def credentials() -> Credentials:
     if "user" in found:
         found["password"] = os.environ.get("PENSTOCK_PASSWORD") or _prompt()
     return found
+
+
+def futoin_credentials() -> dict[str, str | None]:
+    """Return the credentials for a server of FutoIn: a user with a password, or with a key that signs messages."""
+    given = _given.get({})
+    if "tls" in given:
+        raise BadArgument("--tls and --no-tls do not apply here: use an address that begins with wss:// or ws://")
+    found: dict[str, str | None] = {"tls_ca": given.get("tls_ca")}
+    if "user" in given:
+        key = os.environ.get("PENSTOCK_MAC_KEY")
+        found["user"] = given["user"]
+        found |= {"mac_key": key} if key else {"password": os.environ.get("PENSTOCK_PASSWORD") or _prompt()}
+    return found
+
+
+def calling_user() -> str | None:
+    """Return the user that is named on the command line or in the environment."""
+    return _given.get({}).get("user")
 
 
 def _prompt() -> str:

@@ -366,6 +366,9 @@ class RemoteStore(forks.Handle, Store):
     def consumers(self, name: str) -> dict[str, StreamCut]:
         return dict(self._call(streams.ListConsumers(name)))
 
+    def consumer_times(self, name: str) -> dict[str, int | None]:
+        return dict(self._call(streams.ListConsumerTimes(name)))
+
     def close(self) -> None:
         """Flush all writers, close writers and readers, and let go of the storage or the connection."""
         with self._lock:

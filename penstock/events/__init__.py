@@ -5,15 +5,21 @@ is the place just after it. :class:`EventService` does what a server is called f
 """
 
 from penstock.events._clients import Generator, PollClient
-from penstock.events._event import Event
+from penstock.events._event import Component, Event, WireEvent
+from penstock.events._functions import LIVE
 from penstock.events._mac import MAC_SCHEMES, mac_matches
 from penstock.events._peer import Peer, answer_http, too_large
 from penstock.events._receivers import LiveReceiver, PositionFile, PushClient, ReliableReceiver
+from penstock.events._registrations import Consumer
 from penstock.events._service import Caller, EventService
+from penstock.events._store_events import StoreEvents
 
 __all__ = [
+    "LIVE",
     "MAC_SCHEMES",
     "Caller",
+    "Component",
+    "Consumer",
     "Event",
     "EventService",
     "Generator",
@@ -23,6 +29,8 @@ __all__ = [
     "PositionFile",
     "PushClient",
     "ReliableReceiver",
+    "StoreEvents",
+    "WireEvent",
     "answer_http",
     "mac_matches",
     "too_large",

@@ -16,15 +16,12 @@ import logging
 import re
 import time
 from contextlib import suppress
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final, Self
 
 import sqlalchemy as sa
-from msgspec import ValidationError, convert
 
-from penstock.errors import BadArgument, FutoinError, WriterFenced
-from penstock.events._codings import to_json
-from penstock.events._event import EventType, pack_event
+from penstock.errors import BadArgument, WriterFenced
+from penstock.events._store_events import packed_event
 
 if TYPE_CHECKING:
     import threading
@@ -50,12 +47,7 @@ def add_xfer_event(connection: sa.Connection, type: str, data: object, table: st
 
     ``data`` is any JSON value. The table is made by :func:`create_outbox`.
     """
-    try:
-        convert(type, EventType)
-        event = pack_event(type, data, _now())
-        to_json(data)
-    except (ValidationError, FutoinError, TypeError, ValueError, OverflowError, RecursionError) as error:
-        raise BadArgument(f"invalid event: {error}") from None
+    event = packed_event(type, data)
     connection.execute(sa.insert(_table(table)).values(event=event.decode()))
 
 
@@ -78,10 +70,6 @@ def create_outbox(connection: sa.Connection, table: str = TABLE) -> None:
 def _check_database(database: sa.Engine | sa.Connection) -> None:
     if database.dialect.name not in _DATABASES:
         raise BadArgument(f"an outbox needs PostgreSQL or SQLite: {database.dialect.name} is not supported")
-
-
-def _now() -> str:
-    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def _table(name: str) -> sa.Table:

@@ -337,6 +337,7 @@ HANDLERS: Final[dict[type[Operation], Callable[Concatenate[Session, ...], Any]]]
     streams.GetTimeWindow: lambda session, *args: session.store.time_window(*args),
     streams.RegisterConsumer: _register_consumer,
     streams.ListConsumers: lambda session, *args: session.store.consumers(*args),
+    streams.ListConsumerTimes: lambda session, *args: session.store.consumer_times(*args),
     streams.UnregisterConsumer: _unregister_consumer,
     streams.Maintain: lambda session, *args: session.store.maintain(*args),
     streams.SegmentAt: _segment_at,

@@ -25,6 +25,7 @@ from penstock.plog import FilePlogs, _interface
 from penstock.server import _run
 from penstock.server._users import Users
 from penstock.spark import demo as story
+from tests.cli.shop import open_shop
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -199,7 +200,7 @@ def shared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Store]:
 
 @pytest.fixture
 def plant(tmp_path: Path) -> Path:
-    """A folder with what the examples need: a store with a stream, its events, a reader group, a user; and a file."""
+    """A folder with what the examples need: a store with streams, a reader group, a user; an outbox; a file."""
     tmp_path.joinpath("readings.txt").write_text("21.5\n21.7\n")
     with penstock.connect(tmp_path / "penstock-data") as store:
         store.create_stream("plant/readings")
@@ -209,6 +210,7 @@ def plant(tmp_path: Path) -> Path:
         with group.reader("screen") as reader:
             assert reader.read_next_event(timeout=0) is not None
         group.checkpoint("friday")
+        open_shop(store, tmp_path)
     users = Users.open(tmp_path / "penstock-data" / "users.json")
     users.add("anna", "secret")
     users.grant("anna", "read", "plant/*")

@@ -65,7 +65,7 @@ def test_help_lists_every_command_under_a_heading(call: Call) -> None:
     assert "Penstock itself:" in sections
 
 
-@pytest.mark.parametrize("group", ["stream", "group", "user"])
+@pytest.mark.parametrize("group", ["event", "stream", "group", "user"])
 def test_help_of_a_group_lists_its_commands(call: Call, group: str) -> None:
     """Each has a line that says what it is for."""
     listed = call(group, "--help").out.partition("Commands:")[2]

@@ -15,6 +15,7 @@ from penstock.cli import command_names
 from penstock.cli._credentials import opens_store
 from penstock.server import Config, Server
 from penstock.server._users import USERS_FILE, Users
+from tests.cli.shop import open_shop
 from tests.cli.test_cli_commands import example_of
 
 if TYPE_CHECKING:
@@ -58,6 +59,7 @@ def server(users: Users, here: Path, monkeypatch: pytest.MonkeyPatch) -> Iterato
             with group.reader("screen") as reader:
                 assert reader.read_next_event(timeout=30) is not None
             group.checkpoint("friday", timeout=30)
+            open_shop(store, here)
         monkeypatch.setenv("PENSTOCK_STORE", server.address)
         yield server
 

@@ -51,10 +51,12 @@ class Consumers:
         place = "head" if cut is None else cut
         with self._cuts.found([stream], lambda: [{stream: self._finder.find("cut", stream, place)}]) as [found]:
             admit()
-            expires_ms = None if lease_s is None else int((self._clock.now() + lease_s) * 1000)
+            now = self._clock.now()
+            expires_ms = None if lease_s is None else int((now + lease_s) * 1000)
             known = self._catalog.open_stream(stream).consumers.get(consumer)
             owner = user if known is None or known.owner is None else known.owner
-            self._catalog.commit(ConsumerMoved(stream, consumer, found[stream].offsets, expires_ms, owner))
+            moved = ConsumerMoved(stream, consumer, found[stream].offsets, expires_ms, owner, int(now * 1000))
+            self._catalog.commit(moved)
         if lease_s is not None:
             self._wake()
 
@@ -71,3 +73,9 @@ class Consumers:
         with self._catalog.lock:
             known = self._catalog.open_stream(stream).consumer_cuts()
             return {consumer: StreamCut.of(stream, cut) for consumer, cut in known.items()}
+
+    def times(self, stream: str) -> dict[str, int | None]:
+        """Return when each registered consumer of a stream was last registered, in milliseconds; None if unknown."""
+        with self._catalog.lock:
+            known = self._catalog.open_stream(stream).consumers
+            return {consumer: known[consumer].moved_ms for consumer in sorted(known)}

@@ -177,6 +177,9 @@ class Engine(forks.Handle, Store):
     def consumers(self, name: str) -> dict[str, StreamCut]:
         return self.registered.cuts(name)
 
+    def consumer_times(self, name: str) -> dict[str, int | None]:
+        return self.registered.times(name)
+
     # Places and times
 
     def head(self, name: str) -> StreamCut:

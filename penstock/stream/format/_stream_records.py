@@ -100,7 +100,7 @@ class ConsumerMoved(msgspec.Struct, tag="consumer", array_like=True, frozen=True
     """A registered consumer needs nothing before this cut; without one it is registered no more.
 
     One that expires is forgotten unless it moves before that time. ``owner`` is the user of the server that it belongs
-    to, if there is one.
+    to, if there is one. ``moved_ms`` is when it moved; stores of earlier versions do not know.
     """
 
     stream: str
@@ -108,6 +108,7 @@ class ConsumerMoved(msgspec.Struct, tag="consumer", array_like=True, frozen=True
     cut: Offsets | None
     expires_ms: int | None = None
     owner: str | None = None
+    moved_ms: int | None = None
 
 
 class WriterMarked(msgspec.Struct, tag="marked", array_like=True, frozen=True):

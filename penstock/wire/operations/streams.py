@@ -178,6 +178,11 @@ class ListConsumers(_OfStream):
     """Return the consumers of a stream, and how far each has come."""
 
 
+@declare("consumer_times", "read", repeats=True)
+class ListConsumerTimes(_OfStream):
+    """Return the consumers of a stream, and when each has moved."""
+
+
 @declare("unregister_consumer", "consume", repeats=True)
 class UnregisterConsumer(_OfStream):
     """Forget a consumer."""

@@ -502,6 +502,19 @@ def test_consumers_can_be_looked_up(store: Engine) -> None:
         store.consumers("a/c")
 
 
+def test_consumer_has_the_time_at_which_it_moved(folder: Path, clock: ManualClock) -> None:
+    """A dead one is told from one that is only behind by its age, also after a restart."""
+    with open_store(folder, clock=clock) as store:
+        store.create_stream("a/b")
+        store.register_consumer("a/b", "dead")
+        before = int(clock.now() * 1000)
+        clock.advance(60)
+        store.register_consumer("a/b", "alive")
+        store.catalog._write_snapshot()
+    with open_store(folder, clock=clock) as store:
+        assert store.consumer_times("a/b") == {"alive": before + 60_000, "dead": before}
+
+
 def test_a_consumer_with_a_lease_is_forgotten_unless_it_comes_back(store: Engine, clock: ManualClock) -> None:
     """A consumer that never comes back must not hold events for ever; one that renews, or has no lease, is kept."""
     store.create_stream("a/b", config=StreamConfig(retention=ByConsumption()))

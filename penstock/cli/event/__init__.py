@@ -1,0 +1,1 @@
+"""Add, poll and receive events of FutoIn event streams; list their consumers; move events out of a database."""
