@@ -57,8 +57,10 @@ class Crowd:
 
     def write(self) -> list[BaseException | None]:
         """Let the first writers fill the streams, and all others wait; then let the server answer."""
-        first = [self._pool.submit(_write, writer) for writer in self.writers[:STREAMS]]
-        eventually(lambda: self.sent == [1] * STREAMS)
+        first = []
+        for writer in self.writers[:STREAMS]:  # one after the other, or one message has the blocks of several
+            first.append(self._pool.submit(_write, writer))
+            eventually(lambda: self.sent == [1] * len(first))
         rest = [self._pool.submit(_write, writer) for writer in self.writers[STREAMS:]]
         eventually(lambda: len(self._shared._waiting) == WRITERS - STREAMS)
         self.before_answers()
