@@ -10,11 +10,13 @@ from penstock.events._functions import LIVE
 from penstock.events._mac import MAC_SCHEMES, mac_matches
 from penstock.events._peer import Peer, answer_http, too_large
 from penstock.events._receivers import LiveReceiver, PositionFile, PushClient, ReliableReceiver
+from penstock.events._registrations import PREFIX as CONSUMER_PREFIX
 from penstock.events._registrations import Consumer
 from penstock.events._service import Caller, EventService
 from penstock.events._store_events import StoreEvents
 
 __all__ = [
+    "CONSUMER_PREFIX",
     "LIVE",
     "MAC_SCHEMES",
     "Caller",

@@ -82,6 +82,18 @@ class Feed:
         self._segment.unwatch(self._wake_up)
         self._is_closed = True
         self._grown.set()
+        if self._reading is not None and not self.receivers:
+            self._reading.cancel()
+
+    def newest(self) -> int:
+        """Return the id of the newest event, from where a live receiver starts.
+
+        If all other receivers are behind, the feed goes on from here, too: they read by themselves.
+        """
+        if self._reading is None or self._reading.done():
+            self._groups.clear()
+            self.end = self._segment.tail
+        return self._segment.tail
 
     async def after(self, event_id: int) -> Group:
         """Return the next group behind an id; wait until there is one."""

@@ -147,7 +147,7 @@ class Peer:
             accepts=self._service.accepted_by(caller),
             size_max=size_max - _AROUND,
         )
-        self._pushing = asyncio.create_task(push(feed, receiver, feed.end if start is None else start[1]))
+        self._pushing = asyncio.create_task(push(feed, receiver, feed.newest() if start is None else start[1]))
         self._pushing.add_done_callback(partial(self._pushing_ended, feed))
         return True
 

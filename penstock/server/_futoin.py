@@ -17,7 +17,9 @@ from starlette.websockets import WebSocketDisconnect
 from penstock.errors import BadArgument, NotAuthenticated
 from penstock.events import MAC_SCHEMES, Caller, EventService, Peer, answer_http, mac_matches, too_large
 from penstock.model import check_stream_name
+from penstock.server._limits import Limits, QuotaKind
 from penstock.server._permissions import ANONYMOUS
+from penstock.server._quotas import Quota, QuotaUse
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Mapping
@@ -27,6 +29,8 @@ if TYPE_CHECKING:
     from starlette.routing import BaseRoute
     from starlette.websockets import WebSocket
 
+    from penstock.server._config import Config
+    from penstock.server._http_connections import WebSocketConnection
     from penstock.server._login import Logins
     from penstock.server._permissions import Principal
     from penstock.stream import Engine
@@ -34,16 +38,17 @@ if TYPE_CHECKING:
 __all__ = ["FutoinPort"]
 
 _MESSAGE_MAX: Final = 65_536
-_CLOSE_PROTOCOL: Final = 1002
 _CLOSE_POLICY: Final = 1008
+_CLOSE_S: Final = 1.0
+_WEBSOCKETS: Final = QuotaKind("max_connections", "WebSockets")
 
 
 class FutoinPort:
-    """The routes of FutoIn, for one store; ``stream`` is the one at ``/futoin`` itself."""
+    """The routes of FutoIn, for one store."""
 
-    def __init__(self, store: Engine, logins: Logins | None, *, stream: str, first_message_s: float) -> None:
-        self._store, self._logins, self._stream = store, logins, stream
-        self._first_message_s = first_message_s
+    def __init__(self, store: Engine, logins: Logins | None, config: Config) -> None:
+        self._store, self._logins, self._config = store, logins, config
+        self._quota = Quota(_WEBSOCKETS, Limits.of(config))
         self._service: EventService | None = None
         paths = ("/futoin", "/futoin/", "/futoin/{scope}/{name}", "/futoin/{scope}/{name}/")
         self.routes: Final[list[BaseRoute]] = [
@@ -51,10 +56,14 @@ class FutoinPort:
             *(WebSocketRoute(path, self._websocket) for path in paths),
         ]
 
+    def quota(self) -> QuotaUse:
+        """Return how many WebSockets users have, and may have."""
+        return QuotaUse("websockets", self._quota.limit, self._quota.used, self._quota.refused)
+
     @asynccontextmanager
     async def lifespan(self, _: Starlette) -> AsyncIterator[None]:
         """Serve for as long as the application lives."""
-        self._service = EventService(self._store, own_stream=self._stream)
+        self._service = EventService(self._store, own_stream=self._config.futoin_stream)
         try:
             yield
         finally:
@@ -95,55 +104,99 @@ class FutoinPort:
             else:
                 await socket.send_bytes(message)
 
-        connection = Peer(self.service, stream, self._authenticator(socket), send)
-        receiving = asyncio.create_task(self._receive(socket, connection))
+        place = _Place(self._quota, socket.state.connection)
+        peer = Peer(self.service, stream, self._authenticator(socket, place), send)
+        receiving = asyncio.create_task(self._receive(socket, peer, place))
         try:
-            await asyncio.wait([receiving, connection.broken], return_when=asyncio.FIRST_COMPLETED)
-            if not receiving.done():
-                with suppress(RuntimeError, OSError):
-                    await socket.close(_CLOSE_PROTOCOL)
+            await asyncio.wait([receiving, peer.broken], return_when=asyncio.FIRST_COMPLETED)
         finally:
             receiving.cancel()
-            await connection.close()
-            with suppress(asyncio.CancelledError, WebSocketDisconnect, TimeoutError):
+            await peer.close()
+            place.leave()
+            with suppress(
+                TimeoutError, RuntimeError, OSError, WebSocketDisconnect
+            ):  # it may be gone, or not read what it is sent
+                async with asyncio.timeout(_CLOSE_S):
+                    await socket.close(_CLOSE_POLICY)
+            with suppress(asyncio.CancelledError, WebSocketDisconnect):
                 await receiving
 
-    async def _receive(self, socket: WebSocket, connection: Peer) -> None:
-        """Take messages until the peer is gone; the first has to come soon."""
-        async with asyncio.timeout(self._first_message_s):
-            message = await socket.receive()
-        while message["type"] == "websocket.receive":
+    async def _receive(self, socket: WebSocket, peer: Peer, place: _Place) -> None:
+        """Take messages until the peer is gone, or silent for too long; one that is pushed events may be silent."""
+        while True:
+            patience_s = self._patience_s(place)
+            try:
+                async with asyncio.timeout(patience_s):
+                    message = await socket.receive()
+            except TimeoutError:
+                if peer.is_idle and self._patience_s(place) <= patience_s:
+                    return
+                continue
+            if message["type"] != "websocket.receive":
+                return
             text = message.get("text")
             data: bytes = message["bytes"] if text is None else text.encode()
-            await connection.receive(data, is_text=text is not None)
-            message = await socket.receive()
+            await peer.receive(data, is_text=text is not None)
+
+    def _patience_s(self, place: _Place) -> float:
+        return self._config.idle_timeout_s if place.is_taken else self._config.header_timeout_s
 
     def _stream_of(self, connection: HTTPConnection) -> str | None:
         """Return the stream that the path names; None if it is not the name of one."""
         given = connection.path_params
-        name = f"{given['scope']}/{given['name']}" if given else self._stream
+        name = f"{given['scope']}/{given['name']}" if given else self._config.futoin_stream
         try:
             check_stream_name(name)
         except BadArgument:
             return None
         return name
 
-    def _authenticator(self, connection: HTTPConnection) -> _Authenticator:
+    def _authenticator(self, connection: HTTPConnection, place: _Place | None = None) -> _Authenticator:
         host, port = connection.client or ("", 0)
         is_secure = connection.url.scheme in {"https", "wss"} or _is_loopback(host)
-        return _Authenticator(self._logins, f"http:[{host}]:{port}", is_secure=is_secure)
+        return _Authenticator(self._logins, f"http:[{host}]:{port}", place, is_secure=is_secure)
+
+
+class _Place:
+    """The place that a WebSocket has among those of its user, once a call was permitted."""
+
+    def __init__(self, quota: Quota, connection: WebSocketConnection) -> None:
+        self._quota, self._connection = quota, connection
+        self._owner: str | None = None
+        self.is_taken = False
+
+    def take(self, owner: str | None) -> None:
+        """Count for a user, and for the one before no more; ``LimitReached`` if the user has too many."""
+        if self.is_taken and self._owner == owner:
+            return
+        self._quota.take(owner)
+        self.leave()
+        self._owner, self.is_taken = owner, True
+        self._connection.note_authenticated()
+
+    def leave(self) -> None:
+        """Count for no user any more."""
+        if self.is_taken:
+            self._quota.give(self._owner)
+        self.is_taken = False
 
 
 class _Authenticator:
     """Checks the credentials in messages of one connection; the last password that was right is not checked again."""
 
-    def __init__(self, logins: Logins | None, peer: str, *, is_secure: bool) -> None:
-        self._logins, self._peer, self._is_secure = logins, peer, is_secure
+    def __init__(self, logins: Logins | None, peer: str, place: _Place | None, *, is_secure: bool) -> None:
+        self._logins, self._peer, self._place, self._is_secure = logins, peer, place, is_secure
         self._last: tuple[str, Callable[[], Principal]] | None = None
         self._turn = asyncio.Lock()  # calls go on in the order in which they came
 
     async def __call__(self, sec: str | None, message: Mapping[str, Any]) -> Caller:
         """Return the caller; ``NotAuthenticated`` if the credentials are missing or wrong."""
+        caller = await self._caller(sec, message)
+        if self._place is not None:
+            self._place.take(caller.owner)
+        return caller
+
+    async def _caller(self, sec: str | None, message: Mapping[str, Any]) -> Caller:
         if self._logins is None:
             return Caller(ANONYMOUS.name, lambda: ANONYMOUS, None, self._is_secure)
         if sec is None:

@@ -163,6 +163,10 @@ class HttpServer:
         """Return how many there are."""
         return len(self._connections)
 
+    def websockets(self) -> int:
+        """Return how many of the connections are WebSockets."""
+        return self._connections.websocket_count()
+
     def shutdown(self) -> None:
         """Let requests under way come to their end, and serve no more."""
         self._end()

@@ -3,8 +3,8 @@
 Settings of uvicorn bound the size of a head, the time between two requests and that of the shutdown. None bounds how
 long a head may take, or a whole request: a body may come without end, and an answer that is not read is never sent.
 Its limit of connections (``limit_concurrency``) refuses the newest request, so sockets that send nothing would keep
-all others out; here the connection that has been silent for longest is closed first, and then the one with the oldest
-request.
+all others out; here the connection that has been silent for longest is closed first, then the oldest WebSocket on which
+no call was permitted, then the one with the oldest request, and the oldest of the other WebSockets last.
 """
 
 from __future__ import annotations
@@ -23,10 +23,15 @@ if TYPE_CHECKING:
     import asyncio
     from collections.abc import Iterator
 
+    from websockets.frames import Frame
+
     from penstock.server._config import Config
     from penstock.server._limits import Limits
 
-__all__ = ["ConnectionTable"]
+__all__ = ["ConnectionTable", "WebSocketConnection"]
+
+_FRAGMENTS_MAX: Final = 1_000  # of one message: empty ones would add up without end
+_WRITE_BUFFER_MAX: Final = 32 << 20  # far above the largest message: a peer that sends pings reads nothing
 
 
 class ConnectionTable:
@@ -36,7 +41,8 @@ class ConnectionTable:
         self.config: Final = config
         self.silent: Final[dict[_Connection, asyncio.TimerHandle | None]] = {}  # None: uvicorn's own timer runs
         self.busy: Final[dict[_Connection, asyncio.TimerHandle | None]] = {}
-        self.websockets: Final[dict[_WebSocket, None]] = {}
+        self.unauthenticated: Final[dict[WebSocketConnection, None]] = {}
+        self.websockets: Final[dict[WebSocketConnection, None]] = {}  # on which a call was permitted
         self._watch: ConnectionWatch | None = None
 
     @property
@@ -47,7 +53,7 @@ class ConnectionTable:
     @property
     def websocket(self) -> type[WebSocketsSansIOProtocol]:
         """The factory that uvicorn calls for a connection that becomes a WebSocket."""
-        return cast("type[WebSocketsSansIOProtocol]", partial(_WebSocket, self))
+        return cast("type[WebSocketsSansIOProtocol]", partial(WebSocketConnection, self))
 
     def watch(self, port: int, limits: Limits) -> ConnectionWatch:
         """Watch the connections that are not here yet: with TLS, a handshake may take long before one is."""
@@ -62,12 +68,17 @@ class ConnectionTable:
             self._watch.note("tcp:{}:{}".format(*peer), 0)
         connection.wait_for_head()
         if len(self) > self.config.max_connections:
-            rest: Iterator[_Connection | _WebSocket] = chain(self.silent, self.busy, self.websockets)
+            rest: Iterator[_Connection | WebSocketConnection]
+            rest = chain(self.silent, self.unauthenticated, self.busy, self.websockets)
             next((other for other in rest if other is not connection), connection).abort()
 
     def __len__(self) -> int:
         """Return the number of open connections."""
-        return len(self.silent) + len(self.busy) + len(self.websockets)
+        return len(self.silent) + len(self.busy) + self.websocket_count()
+
+    def websocket_count(self) -> int:
+        """Return how many of them are WebSockets."""
+        return len(self.unauthenticated) + len(self.websockets)
 
 
 class _Connection(H11Protocol):
@@ -76,6 +87,7 @@ class _Connection(H11Protocol):
     def __init__(self, table: ConnectionTable, **given: Any) -> None:  # noqa: ANN401 - what uvicorn gives
         super().__init__(**given)
         self._table = table
+        self._is_upgraded = False
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
@@ -83,6 +95,8 @@ class _Connection(H11Protocol):
 
     def data_received(self, data: bytes) -> None:
         super().data_received(data)
+        if self._is_upgraded:
+            return
         if self.conn.their_state is not h11.IDLE:
             if self not in self._table.busy:
                 self._wait_for_end()
@@ -99,6 +113,7 @@ class _Connection(H11Protocol):
     def handle_websocket_upgrade(self, event: h11.Request) -> None:
         """Leave the connection to a WebSocket, which has timers of its own."""
         self._stop_waiting()
+        self._is_upgraded = True
         super().handle_websocket_upgrade(event)
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -128,22 +143,61 @@ class _Connection(H11Protocol):
                 timer.cancel()
 
 
-class _WebSocket(WebSocketsSansIOProtocol):
-    """A connection that has become a WebSocket; uvicorn's pings notice a peer that is gone."""
+class WebSocketConnection(WebSocketsSansIOProtocol):
+    """A connection that has become a WebSocket; the application finds it as ``state.connection``.
+
+    uvicorn's pings notice a peer that is gone. uvicorn closes a connection once everything is sent, which is never if
+    the peer does not read; here it is aborted then.
+    """
 
     def __init__(self, table: ConnectionTable, **given: Any) -> None:  # noqa: ANN401 - what uvicorn gives
         super().__init__(**given)
         self._table = table
+        self.app_state = {**self.app_state, "connection": self}
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        self._table.websockets[self] = None
+        self._table.unauthenticated[self] = None
         super().connection_made(transport)
 
+    def note_authenticated(self) -> None:
+        """Count as one on which a call was permitted: it is not closed in favour of others that are not."""
+        if self._table.unauthenticated.pop(self, self) is None:
+            self._table.websockets[self] = None
+
     def connection_lost(self, exc: Exception | None) -> None:
-        self._table.websockets.pop(self, None)
+        self._forget()
         super().connection_lost(exc)
+
+    def handle_cont(self, event: Frame) -> None:
+        if len(self.frames) >= _FRAGMENTS_MAX:
+            self.abort()
+        else:
+            super().handle_cont(event)
+
+    def handle_ping(self) -> None:
+        if self.transport.get_write_buffer_size() > _WRITE_BUFFER_MAX:
+            self.abort()
+        else:
+            super().handle_ping()
+
+    def shutdown(self) -> None:
+        super().shutdown()
+        if self.transport.get_write_buffer_size():  # the peer does not read
+            self.abort()
+
+    def keepalive_timeout(self) -> None:
+        super().keepalive_timeout()
+        self.abort()
+
+    async def run_asgi(self) -> None:
+        await super().run_asgi()
+        self.loop.call_later(self.close_timeout, self.abort)
 
     def abort(self) -> None:
         """Close the connection at once."""
-        self._table.websockets.pop(self, None)
+        self._forget()
         self.transport.abort()
+
+    def _forget(self) -> None:
+        self._table.unauthenticated.pop(self, None)
+        self._table.websockets.pop(self, None)

@@ -124,6 +124,7 @@ class Server:
 
     def _start(self, parts: ExitStack) -> None:
         from penstock.server._futoin import FutoinPort  # noqa: PLC0415 - heavy, as are those below
+        from penstock.server._futoin_metrics import FutoinCollector  # noqa: PLC0415
         from penstock.server._health import Health  # noqa: PLC0415
         from penstock.server._http import HttpServer, new_app  # noqa: PLC0415
         from penstock.server._metrics import new_registry  # noqa: PLC0415
@@ -142,9 +143,10 @@ class Server:
         parts.callback(health.end)
         watch = Periodic(health.trouble, "penstock-health", every_s=_HEALTH_S)  # so that the log says it, too
         parts.callback(watch.end)
-        connections = {"flight": service.connections, "http": http.connections}
-        registry = new_registry(store, connections, service.quotas, health, logins)
-        futoin = FutoinPort(store, logins, stream=config.futoin_stream, first_message_s=config.header_timeout_s)
+        connections = {"flight": service.connections, "http": http.connections, "websocket": http.websockets}
+        futoin = FutoinPort(store, logins, config)
+        registry = new_registry(store, connections, lambda: [*service.quotas(), futoin.quota()], health, logins)
+        registry.register(FutoinCollector(futoin, store))
         http.start(new_app(health, registry, logins, futoin))
         self.port, self.http_port = service.port, http.port
 
