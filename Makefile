@@ -22,7 +22,7 @@ help: ## Show this list
 
 setup: $(READY) ## Make .venv with everything in it (PYTHON=python3.13: .venv-python3.13)
 
-$(READY): pyproject.toml constraints.txt tools/setup.sh
+$(READY): pyproject.toml constraints.txt tools/setup.sh tests/events/reference/package-lock.json
 	@VENV=$(VENV) PYTHON=$(PYTHON) tools/setup.sh
 
 # Where this fails, tests only take longer.
@@ -71,5 +71,5 @@ bench: $(READY) ## Print the speed of everything next to the bare disk, Kafka, R
 	@$(BIN)/python -m bench.spark
 
 clean: ## Remove .venv and everything built
-	@rm -rf .venv .venv-* dist .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache .fuzz
+	@rm -rf .venv .venv-* dist .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache .fuzz .futoin .futoin.new
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Make .venv ready for work: find or install Python and Java, then install Penstock with pinned packages.
-# The Makefile runs this when .venv/.ready is missing, or older than pyproject.toml or constraints.txt.
+# Make .venv ready for work: find or install Python, Java and Node, then install Penstock with pinned packages.
+# The Makefile runs this when .venv/.ready is missing, or older than what it is made from.
 # VENV names another folder than .venv, PYTHON the Python that it is made with.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -52,6 +52,24 @@ ensure_postgresql() {
     say "no PostgreSQL: tests of the outbox that need it will be skipped"
 }
 
+# The reference implementation of FutoIn event streams is tested beside ours, where Node runs it.
+ensure_reference() {
+    local packages=tests/events/reference installed=.futoin
+    cmp -s "$packages/package-lock.json" "$installed/package-lock.json" && return
+    if ! command -v node >/dev/null || ! command -v npm >/dev/null; then
+        may_install && apt_install nodejs npm || true
+    fi
+    if command -v npm >/dev/null; then
+        say "installing the reference implementation of FutoIn"
+        rm -rf "$installed" "$installed.new"
+        mkdir "$installed.new"
+        cp "$packages/package.json" "$packages/package-lock.json" "$installed.new"
+        (cd "$installed.new" && npm ci --silent --ignore-scripts --no-audit --no-fund --omit=optional >&2) &&
+            mv "$installed.new" "$installed" && return
+    fi
+    say "no Node, or no way to its packages: tests against the reference implementation of FutoIn will be skipped"
+}
+
 ensure_venv() {
     "$venv/bin/python" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && return
     local python
@@ -73,5 +91,7 @@ install_packages() {
 ensure_java
 ensure_postgresql
 ensure_venv
+ensure_reference &
 install_packages
+wait $!
 touch "$venv/.ready"

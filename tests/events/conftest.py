@@ -9,6 +9,7 @@ import argon2
 import pytest
 
 from penstock.server import Config, Server
+from tests.events import javascript
 from tests.events.postgres import Postgres, missing, postgres_server
 
 if TYPE_CHECKING:
@@ -43,3 +44,12 @@ def postgres() -> Iterator[Postgres]:
         pytest.skip(reason)
     with postgres_server() as server:
         yield server
+
+
+@pytest.fixture(scope="session")
+def node() -> Iterator[javascript.Reference]:
+    """The reference implementation of FTN18."""
+    if reason := javascript.missing():
+        pytest.skip(reason)
+    with javascript.reference() as node:
+        yield node

@@ -1,0 +1,148 @@
+"""The reference clients from npm, unmodified, against ``penstock serve``."""
+
+from __future__ import annotations
+
+import random
+import socket
+import subprocess
+import sys
+import time
+from contextlib import contextmanager
+from itertools import pairwise
+from typing import TYPE_CHECKING, Final
+
+import pytest
+
+from penstock.server import Users
+from tests.events.javascript import Reference, ReferenceFailed
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+KILLS: Final = 3
+EACH: Final = 400  # events between two kills
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port: int = listener.getsockname()[1]
+        return port
+
+
+@contextmanager
+def serving(folder: Path, port: int, *options: str) -> Iterator[subprocess.Popen[bytes]]:
+    """Run ``penstock serve`` in a process of its own."""
+    command = [sys.executable, "-m", "penstock", "serve", str(folder), "--port", "0", "--http-port", str(port)]
+    process = subprocess.Popen([*command, *options], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    try:
+        deadline = time.monotonic() + 60
+        while True:
+            try:
+                socket.create_connection(("127.0.0.1", port), 1).close()
+                break
+            except OSError:
+                assert process.poll() is None, "the server has ended"
+                assert time.monotonic() < deadline, "the server does not start"
+                time.sleep(0.02)
+        yield process
+    finally:
+        process.kill()
+        process.wait()
+
+
+@pytest.fixture(scope="module")
+def port(tmp_path_factory: pytest.TempPathFactory) -> Iterator[int]:
+    """The port of a server with a user."""
+    folder, port = tmp_path_factory.mktemp("futoin"), free_port()
+    users = Users.open(folder / "users.json")
+    users.add("anna", "secret")
+    users.grant("anna", "admin", "*")
+    with serving(folder, port):
+        yield port
+
+
+@pytest.mark.parametrize("coder", ["JSON", "MPCK", "CBOR"])
+@pytest.mark.parametrize("scheme", ["secure+ws", "secure+http"])
+def test_faces_add_register_and_poll(node: Reference, port: int, scheme: str, coder: str) -> None:
+    """Every function that a reference client has works, over both transports, in every coding."""
+    at, component = f"{scheme}://127.0.0.1:{port}/futoin", f"C_{scheme[7:]}_{coder}"
+    data = {"a": [1, None, "x", 1.5, True], "ключ": {"": "\U0001f300"}}
+    with node.face("gen", at, "anna:secret", coder=coder) as gen, node.face("poll", at, "anna:secret") as poll:
+        assert gen.call("ping", 7) == 7
+        first = gen.call("addEvent", "NOT_WANTED", None)
+        added = gen.call("addEvent", "TEST_A", data)
+        assert int(added) > int(first)
+        with pytest.raises(ReferenceFailed, match="NotRegistered"):
+            poll.call("pollEvents", component, None, None)
+        assert poll.call("registerConsumer", component) is True
+        assert poll.call("registerConsumer", component) is True
+        events = poll.call("pollEvents", component, first, ["TEST_A"])
+        assert [(event["id"], event["data"]) for event in events] == [(added, data)]
+        assert poll.call("pollEvents", component, added, None) == []
+        with pytest.raises(ReferenceFailed, match="LiveNotAllowed"):
+            poll.call("registerConsumer", "LIVE")
+        with pytest.raises(ReferenceFailed, match="InvalidRequest"):
+            gen.call("addEvent", "TEST_A", "x" * 65_400)
+
+
+def test_wrong_password_is_a_security_error(node: Reference, port: int) -> None:
+    """The client knows that error by its name."""
+    at = f"secure+ws://127.0.0.1:{port}/futoin"
+    with node.face("gen", at, "anna:wrong") as gen, pytest.raises(ReferenceFailed, match="SecurityError"):
+        gen.call("addEvent", "TEST", 1)
+
+
+@pytest.mark.parametrize("coder", ["JSON", "MPCK", "CBOR"])
+def test_receivers_get_the_past_and_what_comes_then(node: Reference, port: int, coder: str) -> None:
+    """The reliable one in order from its position on, the live one what happens while it is connected."""
+    at, kind = f"secure+ws://127.0.0.1:{port}/futoin", f"TEST_{coder}"
+    options = {"component": f"R_{coder}", "want": [kind], "coder": coder}
+    with node.face("gen", at, "anna:secret") as gen:
+        gen.add(range(50), kind=kind).result(60)
+        with (
+            node.receiver("live", at, "anna:secret", want=[kind]) as live,
+            node.receiver("reliable", at, "anna:secret", **options) as reliable,
+        ):
+            reliable.wait(50)
+            gen.add(range(50, 250), kind=kind).result(60)
+            reliable.wait(250)
+            live.wait(1)
+        with node.receiver("reliable", at, "anna:secret", **options) as again:
+            gen.add(range(250, 260), kind=kind).result(60)
+            again.wait(10)
+    assert sorted(reliable.numbers) == list(range(250))
+    ids = [int(event["id"]) for event in reliable.events]
+    assert ids == sorted(set(ids))
+    assert set(live.numbers) <= set(range(50, 250))
+    assert set(range(250, 260)) <= set(again.numbers)
+
+
+@pytest.mark.long
+def test_kill_under_load_loses_no_event(node: Reference, tmp_path: Path) -> None:
+    """An event that has its id was durable; a receiver that connects again goes on without a gap."""
+    moments, port = random.Random(1), free_port()
+    at = f"secure+ws://127.0.0.1:{port}/futoin"
+    quick = {"callTimeoutMS": 500}  # else a client waits half a minute for a server that was away
+    with (
+        node.face("gen", at, "x:y", **quick) as gen,
+        node.receiver("reliable", at, "x:y", component="C", **quick) as received,
+    ):
+        adding, cut = [], 0
+        for life in range(KILLS):
+            with serving(tmp_path, port, "--anonymous"):
+                adding.append(gen.add(range(EACH * life, EACH * (life + 1))))
+                time.sleep(moments.uniform(0.02, 0.4))
+                cut += not adding[-1].done()
+        with serving(tmp_path, port, "--anonymous"):
+            added = [int(event_id) for future in adding for _, event_id in future.result(60)]
+            received.wait_for(max(added))
+    assert cut, "no server was killed while events were added"
+    assert set(received.numbers) == set(range(EACH * KILLS))
+    assert set(added) <= {int(event["id"]) for event in received.events}
+    for numbers in received.connections:
+        assert numbers == list(range(len(numbers)))
+    for ids in received.ids:
+        assert ids == sorted(set(ids)), "a connection brought an event twice, or before an older one"
+    for before, ids in pairwise(received.ids):
+        assert ids[0] <= before[-1] or not set(added) & set(range(before[-1] + 1, ids[0])), "events were left out"
