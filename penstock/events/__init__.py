@@ -6,6 +6,7 @@ is the place just after it. :class:`EventService` does what a server is called f
 
 from penstock.events._clients import Generator, PollClient
 from penstock.events._event import Component, Event, WireEvent
+from penstock.events._filter import load_filter
 from penstock.events._functions import LIVE
 from penstock.events._mac import MAC_SCHEMES, mac_matches
 from penstock.events._peer import Peer, answer_http, too_large
@@ -34,6 +35,7 @@ __all__ = [
     "StoreEvents",
     "WireEvent",
     "answer_http",
+    "load_filter",
     "mac_matches",
     "too_large",
 ]

@@ -144,7 +144,7 @@ class Peer:
             send=partial(self._push, target),
             taken=None if start is None else partial(self._service.registrations.advance, start[0], log),
             want=None if wanted.want is None else frozenset(wanted.want),
-            accepts=self._service.accepted_by(caller),
+            select=self._service.selected_by(caller),
             size_max=size_max - _AROUND,
         )
         self._pushing = asyncio.create_task(push(feed, receiver, feed.newest() if start is None else start[1]))

@@ -76,13 +76,13 @@ class Receiver(NamedTuple):
     """A receiver, and what it may get.
 
     ``send`` sends a group, its number and events, and returns whether the receiver took it. ``taken`` is told how far
-    it has taken all, None for a live one.
+    it has taken all, None for a live one. ``select`` returns those of some events that the receiver may get.
     """
 
     send: Callable[[int, PushedPart], Awaitable[bool]]
     taken: Callable[[int], object] | None
     want: frozenset[str] | None
-    accepts: Callable[[WireEvent], bool] | None
+    select: Callable[[list[WireEvent]], Awaitable[list[WireEvent]]] | None
     size_max: int
 
 
@@ -101,8 +101,8 @@ async def push(feed: Feed, receiver: Receiver, position: int) -> None:
             group = await feed.after(position)
             events, encoded = group.wanted(receiver.want, position)
             position = group.page.end
-            if receiver.accepts is not None:
-                events = [event for event in events if receiver.accepts(event)]
+            if receiver.select is not None and events:
+                events = await receiver.select(events)
                 encoded = _encode(events)
             if not events:
                 window.skip(position)

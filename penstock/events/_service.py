@@ -28,7 +28,7 @@ from penstock.events._registrations import Consumer, Registrations
 from penstock.model import ByConsumption, Fixed, StreamConfig
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Awaitable, Callable
 
     from penstock.events._event import WireEvent
     from penstock.stream import Engine
@@ -173,6 +173,11 @@ class EventService:
     def accepted_by(self, caller: Caller) -> Callable[[WireEvent], bool] | None:
         """Return the filter of a user, None if there is none."""
         return None if self._accepts is None else partial(self._accepts, caller.name)
+
+    def selected_by(self, caller: Caller) -> Callable[[list[WireEvent]], Awaitable[list[WireEvent]]] | None:
+        """Return a function that returns those of some events that a user may get; None if there is no filter."""
+        accepts = self.accepted_by(caller)
+        return None if accepts is None else lambda events: self.run(list, filter(accepts, events))
 
     async def _poll(self, parameters: PollEvents, caller: Caller, stream: str, size_max: int) -> list[WireEvent]:
         consumer = None

@@ -51,6 +51,10 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     futoin_stream: Annotated[Text, Meta(title="STREAM", description="The stream that is served at /futoin.")] = (
         "futoin/events"
     )
+    futoin_filter: Annotated[
+        Annotated[str, Meta(pattern=r"^\w+(\.\w+)*:\w+$")] | None,
+        Meta(title="MODULE:FUNCTION", description="A Python function that decides which user gets which event."),
+    ] = None
     tls: Annotated[bool | None, Meta(description="Use TLS. Default: on, except on a loopback host.")] = None
     # None: our own, which is made in the store's folder
     tls_cert: Annotated[Text | None, Meta(title="FILE", description="A certificate instead of the generated one.")] = (

@@ -15,7 +15,7 @@ from starlette.routing import Route, WebSocketRoute
 from starlette.websockets import WebSocketDisconnect
 
 from penstock.errors import BadArgument, NotAuthenticated
-from penstock.events import MAC_SCHEMES, Caller, EventService, Peer, answer_http, mac_matches, too_large
+from penstock.events import MAC_SCHEMES, Caller, EventService, Peer, answer_http, load_filter, mac_matches, too_large
 from penstock.model import check_stream_name
 from penstock.server._limits import Limits, QuotaKind
 from penstock.server._permissions import ANONYMOUS
@@ -49,6 +49,7 @@ class FutoinPort:
     def __init__(self, store: Engine, logins: Logins | None, config: Config) -> None:
         self._store, self._logins, self._config = store, logins, config
         self._quota = Quota(_WEBSOCKETS, Limits.of(config))
+        self._accepts = None if config.futoin_filter is None else load_filter(config.futoin_filter)
         self._service: EventService | None = None
         paths = ("/futoin", "/futoin/", "/futoin/{scope}/{name}", "/futoin/{scope}/{name}/")
         self.routes: Final[list[BaseRoute]] = [
@@ -63,7 +64,7 @@ class FutoinPort:
     @asynccontextmanager
     async def lifespan(self, _: Starlette) -> AsyncIterator[None]:
         """Serve for as long as the application lives."""
-        self._service = EventService(self._store, own_stream=self._config.futoin_stream)
+        self._service = EventService(self._store, own_stream=self._config.futoin_stream, accepts=self._accepts)
         try:
             yield
         finally:

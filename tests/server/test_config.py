@@ -48,6 +48,7 @@ def test_every_setting_can_be_given_everywhere() -> None:
         "port": 1,
         "http_port": 2,
         "futoin_stream": "plant/alarms",
+        "futoin_filter": "acme.events:may_get",
         "tls": True,
         "tls_cert": "a.crt",
         "tls_key": "a.key",
