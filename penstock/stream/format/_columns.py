@@ -223,10 +223,8 @@ def _pack_keys(keys: pa.BinaryArray) -> list[Bytes]:
 
 
 def pack_key_list(keys: Sequence[bytes | None]) -> list[Bytes]:
-    """Return the column of keys that came one by one; nothing if no event has one."""
+    """Return the column of keys that came one by one; at least one event has a key."""
     missing = keys.count(None)
-    if missing == len(keys):
-        return []
     if not missing:
         return [struct.pack(f">{len(keys)}I", *map(len, keys)), b"".join(keys)]  # type: ignore[arg-type]
     words = [_NO_KEY if key is None else len(key) for key in keys]

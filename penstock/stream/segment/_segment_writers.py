@@ -49,10 +49,10 @@ class SegmentWriters:
 
     def note(self, header: StreamBlockHeader | None, *, blocks: int, size: int) -> None:
         """Take in a block of a writer, and count what was appended."""
-        if header is not None:
+        self._count(self._blocks_since + blocks, self._bytes_since + size)
+        if header is not None and header.last_number:  # a block without numbers changes nothing in the table
             assert self.table is not None, "it is read before a block is appended"
             self.table.note(header, self._owners)
-        self._count(self._blocks_since + blocks, self._bytes_since + size)
 
     def _count(self, blocks: int, size: int) -> None:
         """Set what lies behind the last stored table."""

@@ -194,7 +194,7 @@ class ListRun(Run, eq=False):
         whole = last - first == len(self.events)
         events, keys = (self.events, self.keys) if whole else (self.events[first:last], self.keys[first:last])
         words = struct.pack(f">{len(events)}I", *map(len, events))
-        stored = pack_key_list(keys) if keeps_keys else []
+        stored = pack_key_list(keys) if keeps_keys and keys.count(None) < len(keys) else []
         flags, body = (KEYS if stored else 0), [words, b"".join(events), *stored]
         if self.headers:
             found, headers = pack_columns(None, headers_of_list([self.headers.get(at) for at in range(first, last)]))
