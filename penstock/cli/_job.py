@@ -18,9 +18,21 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
+    from penstock import Store
+    from penstock.events.archive import Copied
     from penstock.spark import Progress
 
-__all__ = ["CheckpointOption", "FollowOption", "OptionOption", "job", "line_of", "print_report"]
+__all__ = [
+    "CheckpointOption",
+    "FollowOption",
+    "LocalOption",
+    "OptionOption",
+    "job",
+    "line_of",
+    "print_report",
+    "refuse_with_local",
+    "run_locally",
+]
 
 FollowOption = Annotated[bool, typer.Option("--follow", "-f", help="Continue with new events until Ctrl-C.")]
 CheckpointOption = Annotated[
@@ -30,6 +42,8 @@ OptionOption = Annotated[
     list[str] | None,
     typer.Option("--option", "-o", metavar="NAME=VALUE", help="An option of the Spark source, see docs/spark.md."),
 ]
+
+LocalOption = Annotated[bool, typer.Option("--local", help="Run in this process, without Spark and Java.")]
 
 
 class _Given(TypedDict):
@@ -61,9 +75,35 @@ def _options_of(given: list[str] | None) -> dict[str, str]:
     return {name: value for name, _, value in pairs}
 
 
+def refuse_with_local(*options: tuple[str, bool]) -> None:
+    """Refuse options that are expressions of Spark, or options of its source."""
+    for name, is_given in options:
+        if is_given:
+            raise BadArgument(f"{name} needs Spark: leave it out, or leave out --local")
+
+
+def run_locally(
+    store: str, title: str, run: Callable[[Store, Callable[[Copied], object]], Copied], *, as_json: bool
+) -> None:
+    """Run a job in this process, show its progress on a terminal, and print the result."""
+    with existing_store(store) as opened, _line(title) as show:
+        done = run(opened, lambda progress: show(f"{progress.events:,} events"))
+    if as_json:
+        print_json({"batches": done.batches, "rows": done.events})
+    else:
+        typer.echo(_report(title, done.events, done.batches))
+
+
 @contextmanager
 def _watched(title: str) -> Iterator[Callable[[Progress], object]]:
-    """Show the progress of a job while the block runs: one updated line on a terminal, otherwise nothing."""
+    """Show the progress of a job on Spark while the block runs."""
+    with _line(title) as show:
+        yield lambda progress: show(line_of(progress))
+
+
+@contextmanager
+def _line(title: str) -> Iterator[Callable[[str], object]]:
+    """Show a title and a changing text while the block runs: one updated line on a terminal, otherwise nothing."""
     if not sys.stderr.isatty():
         yield lambda _: None
         return
@@ -73,7 +113,11 @@ def _watched(title: str) -> Iterator[Callable[[Progress], object]]:
 
     spinner = Spinner("dots", title)
     with Live(spinner, console=Console(stderr=True), transient=True, refresh_per_second=8):
-        yield lambda progress: spinner.update(text=f"{title}: {line_of(progress)}")
+        yield lambda text: spinner.update(text=f"{title}: {text}")
+
+
+def _report(title: str, events: int, batches: int) -> str:
+    return f"{title}: {count_of(events, 'event')} in {'1 batch' if batches == 1 else f'{batches} batches'}"
 
 
 def line_of(progress: Progress) -> str:
@@ -93,5 +137,4 @@ def print_report(progress: Progress, title: str, *, as_json: bool) -> None:
     if as_json:
         print_json(asdict(progress))
     else:
-        batches = "1 batch" if progress.batches == 1 else f"{progress.batches} batches"
-        typer.echo(f"{title}: {count_of(progress.rows, 'event')} in {batches}")
+        typer.echo(_report(title, progress.rows, progress.batches))

@@ -1,12 +1,23 @@
-"""``penstock aggregate``: merge streams into another one, with Spark."""
+"""``penstock aggregate``: merge streams into another one, with Spark or without."""
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from penstock.cli._job import CheckpointOption, FollowOption, OptionOption, job, print_report
+from penstock.cli._job import (
+    CheckpointOption,
+    FollowOption,
+    LocalOption,
+    OptionOption,
+    job,
+    print_report,
+    refuse_with_local,
+    run_locally,
+)
 from penstock.cli._output import JsonOption
 from penstock.cli._store import STORE_DEFAULT, StoreOption
+from penstock.errors import BadArgument
 
 EXAMPLE = "penstock aggregate plant/readings plant/alarms --into plant/all"
 
@@ -22,6 +33,7 @@ def aggregate(
     follow: FollowOption = False,
     checkpoint: CheckpointOption = None,
     option: OptionOption = None,
+    local: LocalOption = False,
     store: StoreOption = STORE_DEFAULT,
     as_json: JsonOption = False,
 ) -> None:
@@ -29,6 +41,21 @@ def aggregate(
 
     An event without a key gets the name of its stream.
     """
+    if local:
+        from penstock.events.aggregate import aggregate as copy
+
+        refuse_with_local(("--key", key is not None), ("--option", bool(option)))
+        if checkpoint is None and "://" in store:
+            raise BadArgument("the store is not a folder: name a folder for the job's progress with --checkpoint")
+        place = checkpoint or Path(store, "checkpoints", f"aggregate-local-{into.replace('/', '.')}")
+        title = f"{', '.join(streams)} into {into}"
+        run_locally(
+            store,
+            title,
+            lambda opened, watch: copy(opened, streams, into, checkpoint=place, follow=follow, watch=watch),
+            as_json=as_json,
+        )
+        return
     from penstock.spark import aggregate as run
 
     with job("aggregate", f"merging into {into}", store, option) as (spark, address, given):

@@ -1,23 +1,38 @@
-"""``penstock archive``: copy a stream to a Parquet or Delta table, with Spark."""
+"""``penstock archive``: copy a stream to a Parquet or Delta table, with Spark or without."""
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from penstock.cli._job import CheckpointOption, FollowOption, OptionOption, job, print_report
+from penstock.cli._job import (
+    CheckpointOption,
+    FollowOption,
+    LocalOption,
+    OptionOption,
+    job,
+    print_report,
+    refuse_with_local,
+    run_locally,
+)
 from penstock.cli._output import JsonOption
 from penstock.cli._store import STORE_DEFAULT, StoreOption
 
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from penstock import Store
+    from penstock.events.archive import Copied
+
 EXAMPLE = "penstock archive plant/readings ./archive"
+
+_DATE = "coalesce(mark_time, current_timestamp())"
 
 
 def archive(
     stream: Annotated[str, typer.Argument(metavar="STREAM", help="The stream: scope/name.")],
     table: Annotated[str, typer.Argument(metavar="TABLE", help="The folder of the table.")],
     *,
-    date: Annotated[
-        str, typer.Option(metavar="SQL", help="The date of an event, from the source's columns.")
-    ] = "coalesce(mark_time, current_timestamp())",
+    date: Annotated[str, typer.Option(metavar="SQL", help="The date of an event, from the source's columns.")] = _DATE,
     delta: Annotated[bool, typer.Option("--delta", help="Write a Delta table instead of Parquet.")] = False,
     discard: Annotated[
         bool, typer.Option("--discard", help="Truncate the stream up to where all consumers have read it.")
@@ -28,10 +43,30 @@ def archive(
     follow: FollowOption = False,
     checkpoint: CheckpointOption = None,
     option: OptionOption = None,
+    local: LocalOption = False,
     store: StoreOption = STORE_DEFAULT,
     as_json: JsonOption = False,
 ) -> None:
     """Copy the events of a stream to a table, partitioned by date; run again, it continues where it stopped."""
+    if local:
+        from penstock.events.archive import archive as copy
+
+        refuse_with_local(("--date", date != _DATE), ("--delta", delta), ("--option", bool(option)))
+
+        def copied(opened: "Store", watch: "Callable[[Copied], object]") -> "Copied":
+            return copy(
+                opened,
+                stream,
+                table,
+                discard=discard,
+                consumer=consumer,
+                follow=follow,
+                checkpoint=checkpoint,
+                watch=watch,
+            )
+
+        run_locally(store, f"{stream} to {table}", copied, as_json=as_json)
+        return
     from penstock.spark import archive as run
 
     with job("archive", f"archiving {stream}", store, option) as (spark, address, given):

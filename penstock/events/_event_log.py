@@ -15,16 +15,19 @@ from penstock.errors import DataTruncated, NoSuchStream
 from penstock.events._errors import invalid
 from penstock.events._event import WireEvent, unpack_events
 from penstock.events._functions import EVENTS_MAX
+from penstock.events.archive import ArchivedEvents
 from penstock.model import StreamCut
 from penstock.stream.format import Chunk
 from penstock.stream.read import event_ends
 from penstock.stream.segment import block_at
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from penstock.stream import Engine
     from penstock.stream.segment import Segment
 
-__all__ = ["PAGE_SIZE", "EventLog", "EventPage"]
+__all__ = ["PAGE_SIZE", "EventLog", "EventPage", "page_of"]
 
 PAGE_SIZE: Final = 1 << 20
 
@@ -43,14 +46,30 @@ class EventPage(NamedTuple):
         return EventPage(event_id, self.end, [event for event in self.events if int(event.id) > event_id])
 
 
-class EventLog:
-    """Reads a stream by ids. Events that are not of FutoIn are passed over."""
+def page_of(after: int, table: pa.Table, end: int, *, events_max: int) -> EventPage:
+    """Return the page of these events, which are all behind an id and up to ``end``, cut at a number of events."""
+    if len(table) > events_max:
+        end = table["offset"][events_max].as_py()
+        table = table.slice(0, events_max)
+    events = table["event"].combine_chunks()
+    ids = event_ends(table["offset"].combine_chunks(), pc.binary_length(events).cast(pa.int64()))
+    unpacked = unpack_events(ids.to_pylist(), events.to_pylist())
+    return EventPage(after, end, [event for event in unpacked if event is not None and int(event.id) > after])
 
-    def __init__(self, store: Engine, stream: str) -> None:
+
+class EventLog:
+    """Reads a stream by ids. Events that are not of FutoIn are passed over.
+
+    ``archives`` is a folder with archives of streams, by their names.
+    """
+
+    def __init__(self, store: Engine, stream: str, archives: Path | None = None) -> None:
         if store.tail(stream).offsets.keys() != {0}:
             raise invalid(f"stream {stream} has several segments: FutoIn ids need a stream with one, never scaled")
         self._store, self.stream = store, stream
         self._uid = store.catalog.open_stream(stream).uid
+        self._archives = archives
+        self._archive: ArchivedEvents | None = None
 
     def check_exists(self) -> None:
         """Raise ``NoSuchStream`` if the stream was deleted, whether or not there is another of its name."""
@@ -77,7 +96,15 @@ class EventLog:
         return StreamCut.of(self.stream, {0: self._border(min(event_id, self.tail))})
 
     def page(self, after: int, *, events_max: int = EVENTS_MAX) -> EventPage:
-        """Return the next events behind an id; the page is empty, and ends where it starts, at the tail."""
+        """Return the next events behind an id; the page is empty, and ends where it starts, at the tail.
+
+        Those before the head come from the archive, if there is one.
+        """
+        head = self.head
+        archive = self._archived() if after < head else None
+        found = None if archive is None else archive.between(after, head, events_max=events_max)
+        if found is not None:
+            return page_of(after, *found, events_max=events_max)
         while True:
             try:
                 self.check_exists()
@@ -91,11 +118,13 @@ class EventLog:
         place = max(after, end.offsets[0])
         if not batches:
             return EventPage(after, place, [])
-        table = pa.concat_batches(batches)
-        events = table["event"]
-        ids = event_ends(table["offset"], pc.binary_length(events).cast(pa.int64()))
-        unpacked = unpack_events(ids.to_pylist(), events.to_pylist())
-        return EventPage(after, place, [event for event in unpacked if event is not None and int(event.id) > after])
+        return page_of(after, pa.Table.from_batches(batches), place, events_max=events_max)
+
+    def _archived(self) -> ArchivedEvents | None:
+        """Return the archive of the stream, if there is one; it may have come since the last look."""
+        if self._archive is None and self._archives is not None:
+            self._archive = ArchivedEvents.of(self._archives / self.stream, self.stream, self._uid)
+        return self._archive
 
     def _border(self, place: int) -> int:
         """Return where the event begins that a place lies within; the place itself if it lies between two."""

@@ -29,6 +29,7 @@ from penstock.model import ByConsumption, Fixed, StreamConfig
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
+    from pathlib import Path
 
     from penstock.events._event import WireEvent
     from penstock.stream import Engine
@@ -76,12 +77,18 @@ class EventService:
 
     ``own_stream`` is created when it is first used by a caller who may; other streams have to exist. ``accepts``
     decides whether a user may get an event: it is called with the user's name and the event.
+    ``archives`` is a folder with the archives of streams, by their names: polls of truncated events read them.
     """
 
     def __init__(
-        self, store: Engine, *, own_stream: str, accepts: Callable[[str, WireEvent], bool] | None = None
+        self,
+        store: Engine,
+        *,
+        own_stream: str,
+        accepts: Callable[[str, WireEvent], bool] | None = None,
+        archives: Path | None = None,
     ) -> None:
-        self._store, self._own_stream, self._accepts = store, own_stream, accepts
+        self._store, self._own_stream, self._accepts, self._archives = store, own_stream, accepts, archives
         self._loop = asyncio.get_running_loop()
         self._threads = ThreadPoolExecutor(_THREADS, "penstock-futoin")
         self._creating = asyncio.Lock()
@@ -136,7 +143,7 @@ class EventService:
             raise invalid(str(error)) from None
         known, log = self._logs.get(stream, (None, None))
         if log is None or known != uid:
-            log = EventLog(self._store, stream)
+            log = EventLog(self._store, stream, self._archives)
             self._logs[stream] = uid, log
         return log
 

@@ -6,17 +6,15 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
-import pyarrow.compute as pc
 from msgspec import ValidationError, convert
 
 from penstock.errors import BadArgument, DataTruncated, FutoinError
 from penstock.events._codings import to_json
-from penstock.events._event import EventType, pack_event, unpack_events
-from penstock.events._event_log import EventPage
+from penstock.events._event import EventType, pack_event
+from penstock.events._event_log import EventPage, page_of
 from penstock.events._functions import EVENTS_MAX
 from penstock.model import SegmentRange, StreamCut
 from penstock.stream.format import LENGTH_SIZE
-from penstock.stream.read import event_ends
 
 if TYPE_CHECKING:
     from penstock.store import Store
@@ -72,10 +70,4 @@ class StoreEvents:
                 break
         if not batches:
             return EventPage(after, end, [])
-        table = pa.concat_batches(batches)
-        if len(table) > events_max:
-            end = table["offset"][events_max].as_py()
-            table = table[:events_max]
-        ids = event_ends(table["offset"], pc.binary_length(table["event"]).cast(pa.int64()))
-        found = unpack_events(ids.to_pylist(), table["event"].to_pylist())
-        return EventPage(after, end, [event for event in found if event is not None])
+        return page_of(after, pa.Table.from_batches(batches), end, events_max=events_max)

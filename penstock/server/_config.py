@@ -55,6 +55,9 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
         Annotated[str, Meta(pattern=r"^\w+(\.\w+)*:\w+$")] | None,
         Meta(title="MODULE:FUNCTION", description="A Python function that decides which user gets which event."),
     ] = None
+    futoin_archive: Annotated[
+        Text | None, Meta(title="FOLDER", description="The archives that FutoIn reads before the head of a stream.")
+    ] = None
     tls: Annotated[bool | None, Meta(description="Use TLS. Default: on, except on a loopback host.")] = None
     # None: our own, which is made in the store's folder
     tls_cert: Annotated[Text | None, Meta(title="FILE", description="A certificate instead of the generated one.")] = (

@@ -7,6 +7,7 @@ import base64
 import ipaddress
 from contextlib import asynccontextmanager, suppress
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from starlette.requests import ClientDisconnect
@@ -64,7 +65,13 @@ class FutoinPort:
     @asynccontextmanager
     async def lifespan(self, _: Starlette) -> AsyncIterator[None]:
         """Serve for as long as the application lives."""
-        self._service = EventService(self._store, own_stream=self._config.futoin_stream, accepts=self._accepts)
+        folder = self._config.futoin_archive
+        self._service = EventService(
+            self._store,
+            own_stream=self._config.futoin_stream,
+            accepts=self._accepts,
+            archives=None if folder is None else Path(folder),
+        )
         try:
             yield
         finally:

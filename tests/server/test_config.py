@@ -49,6 +49,7 @@ def test_every_setting_can_be_given_everywhere() -> None:
         "http_port": 2,
         "futoin_stream": "plant/alarms",
         "futoin_filter": "acme.events:may_get",
+        "futoin_archive": "/archive",
         "tls": True,
         "tls_cert": "a.crt",
         "tls_key": "a.key",

@@ -1,0 +1,247 @@
+"""Archives without Spark: a stream is copied to a Parquet table, and read from it where it has been truncated.
+
+The table is laid out as the Spark job ``archive`` does it: a folder for each date, in it one for each batch. A batch is
+written beside the table and then moved into it; then the job notes how far it is. If it is killed between, the next run
+removes the batch and writes it again. So every event is in the table once.
+"""
+
+from __future__ import annotations
+
+import shutil
+import time
+from bisect import bisect_left
+from contextlib import nullcontext, suppress
+from datetime import UTC, datetime
+from itertools import groupby
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, NamedTuple, Self
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from penstock.errors import BadArgument
+from penstock.events._job_folder import JobFolder, sync
+from penstock.model import ByConsumption, EventPointer, StreamCut
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Callable, Iterator
+
+    from penstock.store import Store
+
+__all__ = ["ArchivedEvents", "Copied", "archive"]
+
+_BATCH_SIZE: Final = 64 << 20
+_ROWS: Final = 1_024  # that are read from a table at once
+_COPY_SIZE: Final = 1 << 20
+_LOOK_S: Final = 0.5
+_NEW: Final = "_new"
+_CHECKPOINT: Final = "_checkpoint"
+_LARGE: Final = "_large"
+
+
+class Copied(NamedTuple):
+    """How much a run has copied."""
+
+    events: int = 0
+    batches: int = 0
+
+
+class _Progress(msgspec.Struct, frozen=True):
+    batch: int
+    cut: str
+
+
+def archive(
+    store: Store,
+    stream: str,
+    table: str | os.PathLike[str],
+    *,
+    discard: bool = False,
+    consumer: str | None = None,
+    follow: bool = False,
+    checkpoint: str | os.PathLike[str] | None = None,
+    watch: Callable[[Copied], object] = lambda _: None,
+) -> Copied:
+    """Copy the events of a stream to a Parquet table, partitioned by the day of the watermark, or today.
+
+    The archive is a registered consumer of the stream. With ``discard`` the stream is switched to retention by
+    consumption. Run again, it goes on where it was. With ``follow`` it runs until it is interrupted.
+    """
+    folder = Path(table)
+    retention = store.stream(stream).config.retention
+    if discard and retention is not None and not isinstance(retention, ByConsumption):
+        raise BadArgument(f"stream {stream!r} is kept {type(retention).__name__}: change that, or leave out discard")
+    place = Path(checkpoint) if checkpoint is not None else folder / _CHECKPOINT
+    with JobFolder.held(place, "archive-local", store, [stream], consumer=consumer) as job:
+        if job.consumer not in store.consumers(stream):
+            store.register_consumer(stream, job.consumer)
+        if discard and retention is None:
+            config = msgspec.structs.replace(store.stream(stream).config, retention=ByConsumption())
+            store.update_stream(stream, config)
+        run = _Archive(store, stream, folder, job)
+        with suppress(KeyboardInterrupt) if follow else nullcontext():
+            while run.copy_batch() or follow:
+                watch(run.done)
+                if run.is_at_the_tail:
+                    time.sleep(_LOOK_S)
+        return run.done
+
+
+class _Archive:
+    """A run of the job."""
+
+    def __init__(self, store: Store, stream: str, table: Path, job: JobFolder) -> None:
+        self._store, self._stream, self._table, self._job = store, stream, table, job
+        known = job.load(_Progress)
+        self._batch = 0 if known is None else known.batch
+        self._cut = store.head(stream) if known is None else StreamCut.parse(known.cut)
+        self.done, self.is_at_the_tail = Copied(), False
+        shutil.rmtree(table / _NEW / job.name, ignore_errors=True)
+
+    def copy_batch(self) -> bool:
+        """Copy the next events; return whether there were any."""
+        end = self._store.next_cut(self._stream, self._cut, max_bytes=_BATCH_SIZE).cut
+        self.is_at_the_tail = end == self._cut
+        if self.is_at_the_tail:
+            return False
+        number = self._batch + 1
+        rows = self._write(f"{self._job.name}-{number}", self._store.read(self._stream, self._cut, end))
+        self._job.store(_Progress(number, str(end)))
+        self._batch, self._cut = number, end
+        self._store.register_consumer(self._stream, self._job.consumer, end)
+        self.done = Copied(self.done.events + rows, self.done.batches + 1)
+        return True
+
+    def _write(self, batch: str, events: Iterator[pa.RecordBatch]) -> int:
+        """Write the files of a batch, and move them into the table, in place of those of an attempt before."""
+        new, today, rows = self._table / _NEW / self._job.name, datetime.now(UTC).date(), 0
+        writers: dict[str, pq.ParquetWriter] = {}
+        try:
+            for table in map(self._columns, events):
+                rows += len(table)
+                for date, first, length in _days(table["mark_time"], today.isoformat()):
+                    if date not in writers:
+                        folder = new / f"date={date}" / f"batch={batch}"
+                        folder.mkdir(parents=True)
+                        writers[date] = pq.ParquetWriter(folder / "part-0.parquet", table.schema, compression="snappy")
+                    writers[date].write_table(pa.table(table.slice(first, length)), row_group_size=_ROWS)
+        finally:
+            for writer in writers.values():
+                writer.close()
+        for before in self._table.glob(f"date=*/batch={batch}"):
+            shutil.rmtree(before)
+        for date in writers:
+            place = self._table / f"date={date}" / f"batch={batch}"
+            place.parent.mkdir(exist_ok=True)
+            sync(new / f"date={date}" / f"batch={batch}" / "part-0.parquet")
+            (new / f"date={date}" / f"batch={batch}").rename(place)
+            sync(place, place.parent)
+        sync(self._table)
+        shutil.rmtree(new, ignore_errors=True)
+        return rows
+
+    def _columns(self, events: pa.RecordBatch) -> pa.Table:
+        """Return the columns of the table, which are those of the source of Spark; copy large events to files."""
+        scope, name = self._stream.split("/")
+        table = pa.table(events)
+        offsets, segments = table["offset"].to_numpy(), table["segment_id"].to_numpy()
+        sizes = pc.binary_length(table["event"]).cast(pa.int64()).to_pylist()
+        files: list[str | None] = [None] * len(table)
+        for row in np.flatnonzero(table["event"].is_null().to_numpy()):
+            pointer = EventPointer(self._stream, int(segments[row]), int(offsets[row]))
+            files[row], sizes[row] = self._copy(pointer)
+        pointers = [f"{self._stream}:{s}@{o}" for s, o in zip(segments.tolist(), offsets.tolist(), strict=True)]
+        return (
+            table.append_column("scope", pa.array([scope] * len(table)))
+            .append_column("stream", pa.array([name] * len(table)))
+            .append_column("size", pa.array(sizes, pa.int64()))
+            .append_column("pointer", pa.array(pointers, pa.string()))
+            .append_column("file", pa.array(files, pa.string()))
+        )
+
+    def _copy(self, pointer: EventPointer) -> tuple[str, int]:
+        """Copy an event to a file of its own; return its name in the table, and the size."""
+        file = f"{_LARGE}/{self._job.name}-{pointer.segment_id}-{pointer.offset}"
+        place = self._table / file
+        with self._store.fetch_event_as_stream(pointer) as event:
+            if not place.exists():
+                place.parent.mkdir(exist_ok=True)
+                part = place.with_name(f"{place.name}.part")
+                with part.open("wb") as copy:
+                    shutil.copyfileobj(event, copy, _COPY_SIZE)
+                sync(part)
+                part.replace(place)
+                sync(place.parent)
+            return file, event.size
+
+
+def _days(times: pa.ChunkedArray, today: str) -> Iterator[tuple[str, int, int]]:
+    """Return the days of rows with these times: for each run of one day, its first row and its length."""
+    days = pc.coalesce(pc.strftime(times, "%Y-%m-%d"), pa.scalar(today)).to_pylist()
+    first = 0
+    for day, rows in groupby(days):
+        length = sum(1 for _ in rows)
+        yield day, first, length
+        first += length
+
+
+class _RowGroup(NamedTuple):
+    """A row group of a file of the table, with the offsets of its first and of its last event."""
+
+    first: int
+    last: int
+    file: Path
+    number: int
+
+
+class ArchivedEvents:
+    """The events of one archived stream with one segment, by offset; threads may share it."""
+
+    def __init__(self, table: Path) -> None:
+        self._table = table
+        self._known: dict[Path, list[_RowGroup]] = {}
+
+    @classmethod
+    def of(cls, table: Path, stream: str, uid: int) -> Self | None:
+        """Return the archive of a stream; None if the table is not there, or that of an earlier stream of this name."""
+        return cls(table) if JobFolder.streams(table / _CHECKPOINT).get(stream) == uid else None
+
+    def between(self, start: int, end: int, *, events_max: int) -> tuple[pa.Table, int] | None:
+        """Return the next events from an offset on, and up to where all were looked at; None if there are none.
+
+        Files are never changed, so the footer of each is read once.
+        """
+        parts = [part for part in self._parts() if part.last >= start and part.first < end]
+        found: list[pa.Table] = []
+        last = start
+        for part in parts:
+            if part.first > last and sum(map(len, found)) > events_max:
+                end = min(end, part.first)
+                break
+            with pq.ParquetFile(part.file) as file:
+                rows = file.read_row_group(part.number, columns=["event", "offset"])
+            found.append(rows.filter(pc.greater_equal(rows["offset"], start)))
+            last = max(last, part.last)
+        if not found:
+            return None
+        table = pa.concat_tables(found).sort_by("offset")
+        return table.slice(0, bisect_left(table["offset"].to_numpy(), end)), end
+
+    def _parts(self) -> list[_RowGroup]:
+        files = set(self._table.glob("date=*/batch=*/*.parquet"))
+        for file in files - self._known.keys():
+            with suppress(FileNotFoundError):  # of an attempt that was given up
+                self._known[file] = list(_parts_of(file))
+        return sorted(part for file in files for part in self._known.get(file, []))
+
+
+def _parts_of(file: Path) -> Iterator[_RowGroup]:
+    metadata = pq.read_metadata(file)
+    place = next(n for n in range(metadata.num_columns) if metadata.schema.column(n).path == "offset")
+    for number in range(metadata.num_row_groups):
+        statistics = metadata.row_group(number).column(place).statistics
+        yield _RowGroup(statistics.min, statistics.max, file, number)

@@ -1,0 +1,228 @@
+"""Archives and aggregation without Spark: every event once, whatever is killed."""
+
+from __future__ import annotations
+
+import asyncio
+import multiprocessing
+import os
+import signal
+import subprocess
+import sys
+from itertools import count
+from typing import TYPE_CHECKING, Any
+
+import pyarrow.dataset as ds
+import pytest
+
+import penstock
+from penstock.errors import BadArgument, JobRunning
+from penstock.events import Generator, PollClient, _job_folder, aggregate, archive
+from penstock.events._job_folder import JobFolder
+from penstock.model import ByConsumption, ByTime, StreamConfig
+from penstock.server import Config, Server
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+    from types import FrameType
+
+    from penstock import Store
+
+STREAM = "shop/orders"
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[Store]:
+    """A store with two streams, and one to merge them into."""
+    with penstock.connect(tmp_path / "store") as store:
+        for stream in (STREAM, "shop/other", "shop/all"):
+            store.create_stream(stream)
+        yield store
+
+
+def write(store: Store, stream: str, *events: bytes, **attributes: Any) -> None:  # noqa: ANN401
+    with store.writer(stream) as writer:
+        for event in events:
+            writer.write_event(event, **attributes)
+
+
+def rows_of(table: Path) -> list[dict[str, Any]]:
+    found = ds.dataset(table, partitioning="hive", ignore_prefixes=["_", "."]).to_table()
+    rows: list[dict[str, Any]] = found.sort_by("offset").to_pylist()
+    return rows
+
+
+def events_of(store: Store, stream: str) -> list[bytes]:
+    return [event for batch in store.read(stream) for event in batch["event"].to_pylist()]
+
+
+def test_archive_has_every_event_once_with_its_attributes(store: Store, tmp_path: Path) -> None:
+    """Run after run; large events are files, as in the archives that Spark writes."""
+    write(store, STREAM, b"a", key="k", headers={"h": b"1"})
+    large = bytes(2 << 20)
+    write(store, STREAM, large)
+    assert archive.archive(store, STREAM, tmp_path / "t") == (2, 1)
+    write(store, STREAM, b"b")
+    assert archive.archive(store, STREAM, tmp_path / "t") == (1, 1)
+    assert archive.archive(store, STREAM, tmp_path / "t") == (0, 0)
+    first, second, third = rows_of(tmp_path / "t")
+    assert (first["event"], first["key"], first["headers"], first["file"]) == (b"a", b"k", [("h", b"1")], None)
+    assert (first["scope"], first["stream"], first["size"]) == ("shop", "orders", 1)
+    assert (second["event"], second["size"]) == (None, 2 << 20)
+    assert (tmp_path / "t" / second["file"]).read_bytes() == large
+    assert third["event"] == b"b"
+    assert store.fetch_event(penstock.EventPointer.parse(third["pointer"])) == b"b"
+
+
+def test_archive_is_a_consumer_and_may_discard(store: Store, tmp_path: Path) -> None:
+    """With it as the last consumer, a stream is as small as what is not archived yet."""
+    write(store, STREAM, b"a")
+    archive.archive(store, STREAM, tmp_path / "t", discard=True, consumer="archive")
+    assert store.stream(STREAM).config.retention == ByConsumption()
+    assert store.consumers(STREAM) == {"archive": store.tail(STREAM)}
+    store.update_stream(STREAM, StreamConfig(retention=ByTime(60)))
+    with pytest.raises(BadArgument, match="is kept ByTime"):
+        archive.archive(store, STREAM, tmp_path / "t", discard=True)
+    with pytest.raises(BadArgument, match="its name cannot change"):
+        archive.archive(store, STREAM, tmp_path / "t", consumer="another")
+    with pytest.raises(BadArgument, match="belongs to another job"):
+        archive.archive(store, "shop/other", tmp_path / "t")
+
+
+def test_job_runs_once_at_a_time(store: Store, tmp_path: Path) -> None:
+    """Two of them would write the same batch."""
+    with (
+        JobFolder.held(tmp_path / "t" / "_checkpoint", "archive-local", store, [STREAM]),
+        pytest.raises(JobRunning),
+    ):
+        archive.archive(store, STREAM, tmp_path / "t")
+
+
+def test_aggregation_copies_events_with_keys_and_headers(store: Store, tmp_path: Path) -> None:
+    """In the order of each stream; an event without a key gets the name of its stream."""
+    write(store, STREAM, b"a", key="k", headers={"h": b"1"})
+    write(store, STREAM, bytes(2 << 20), b"b")
+    write(store, "shop/other", b"c")
+    merge = (store, [STREAM, "shop/other"], "shop/all")
+    assert aggregate.aggregate(*merge, checkpoint=tmp_path / "c") == (4, 1)
+    assert aggregate.aggregate(*merge, checkpoint=tmp_path / "c") == (0, 0)
+    write(store, "shop/other", b"d")
+    assert aggregate.aggregate(*merge, checkpoint=tmp_path / "c") == (1, 1)
+    rows = [row for batch in store.read("shop/all") for row in batch.to_pylist()]
+    assert [row["event"] for row in rows] == [b"a", None, b"b", b"c", b"d"]
+    assert [row["key"] for row in rows] == [b"k", b"shop/orders", b"shop/orders", b"shop/other", b"shop/other"]
+    assert rows[0]["headers"] == [("h", b"1")]
+    for stream in (STREAM, "shop/other"):
+        assert [*store.consumers(stream).values()] == [store.tail(stream)]
+    for streams in ([], [STREAM, STREAM], ["shop/all"]):
+        with pytest.raises(BadArgument, match="name the streams to merge"):
+            aggregate.aggregate(store, streams, "shop/all", checkpoint=tmp_path / "c")
+
+
+OURS = (archive.__file__, aggregate.__file__, _job_folder.__file__)
+STEPS = ("copy_batch", "_write", "_next", "_register", "_copy_events", "store", "replace_file")
+
+
+def _run_until(step: int, kind: str, folder: str) -> None:
+    """Write an event and run a job, in a process of its own; be killed before a line of its steps that is new."""
+    lines = set[tuple[str, int]]()
+
+    def traced(frame: FrameType, event: str, _: object) -> object:
+        if frame.f_code.co_filename not in OURS:
+            return None
+        if event == "line" and frame.f_code.co_name in STEPS:
+            lines.add((frame.f_code.co_filename, frame.f_lineno))
+            if len(lines) == step:
+                os.kill(os.getpid(), signal.SIGKILL)
+        return traced
+
+    with penstock.connect(f"{folder}/store") as store:
+        write(store, STREAM, b"%d" % step)
+        sys.settrace(traced)  # type: ignore[arg-type]
+        if kind == "archive":
+            archive.archive(store, STREAM, f"{folder}/t")
+        else:
+            aggregate.aggregate(store, [STREAM], "shop/all", checkpoint=f"{folder}/c")
+        sys.settrace(None)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("kind", ["archive", "aggregate"])
+def test_job_that_is_killed_anywhere_copies_each_event_once(store: Store, tmp_path: Path, kind: str) -> None:
+    """Between what it writes and what it notes there is always a moment."""
+    store.close()
+    processes = multiprocessing.get_context("forkserver")
+    processes.set_forkserver_preload([__name__, "penstock.embedded"])
+    wanted = []
+    for step in count(1, 3):
+        wanted.append(b"%d" % step)
+        process = processes.Process(target=_run_until, args=(step, kind, str(tmp_path)))
+        process.start()
+        process.join()
+        if process.exitcode == 0:
+            break
+        assert process.exitcode == -signal.SIGKILL
+    assert len(wanted) > 7
+    with penstock.connect(tmp_path / "store") as again:
+        copied = events_of(again, "shop/all")
+    assert wanted == ([row["event"] for row in rows_of(tmp_path / "t")] if kind == "archive" else copied)
+
+
+def test_poll_before_the_head_goes_on_in_the_archive(tmp_path: Path) -> None:
+    """History is complete for a consumer that comes late, with the same ids, and without a gap at the head."""
+    settings = Config(
+        store=str(tmp_path / "data"), futoin_archive=str(tmp_path / "t"), anonymous=True, port=0, http_port=0
+    )
+
+    async def add(url: str, numbers: range) -> list[int]:
+        async with Generator(url) as generator:
+            return await asyncio.gather(*(generator.add_event("A", n) for n in numbers))
+
+    async def poll(url: str) -> list[tuple[int, object]]:
+        found: list[tuple[int, object]] = []
+        async with PollClient(url, "LIVE") as client:
+            while events := await client.poll(found[-1][0] if found else None):
+                found += [(int(event.id), event.data) for event in events]
+        return found
+
+    with Server(settings) as server:
+        url = f"ws://127.0.0.1:{server.http_port}/futoin"
+        ids = asyncio.run(add(url, range(2_500)))
+        with penstock.connect(f"penstock://127.0.0.1:{server.port}") as store:
+            archive.archive(store, "futoin/events", tmp_path / "t" / "futoin" / "events")
+            cut = store.tail("futoin/events")
+            ids += asyncio.run(add(url, range(2_500, 2_600)))
+            archive.archive(store, "futoin/events", tmp_path / "t" / "futoin" / "events")
+            store.truncate_stream("futoin/events", cut)
+            ids += asyncio.run(add(url, range(2_600, 2_700)))
+        assert asyncio.run(poll(url)) == list(zip(ids, range(2_700), strict=True))
+        with penstock.connect(f"penstock://127.0.0.1:{server.port}") as store:
+            store.truncate_stream("futoin/events", store.tail("futoin/events"))
+        assert asyncio.run(poll(url)) == list(zip(ids[:2_600], range(2_600), strict=True))
+
+
+def test_archive_of_another_stream_of_the_name_is_not_read(store: Store, tmp_path: Path) -> None:
+    """The ids of a stream that was deleted and created again mean other events."""
+    archive.archive(store, STREAM, tmp_path / "t")
+    uid = store.stream(STREAM).uid
+    assert archive.ArchivedEvents.of(tmp_path / "t", STREAM, uid) is not None
+    assert archive.ArchivedEvents.of(tmp_path / "t", STREAM, uid + 1) is None
+    assert archive.ArchivedEvents.of(tmp_path / "nothing", STREAM, uid) is None
+
+
+def test_commands_run_without_spark(store: Store, tmp_path: Path) -> None:
+    """Most of those who want an archive have no Java."""
+    write(store, STREAM, b"a")
+    store.close()
+    code = (
+        "import sys; sys.modules['pyspark'] = None\n"
+        "from penstock.cli import main\n"
+        "sys.argv = ['penstock', *sys.argv[1:]]; main()"
+    )
+    for arguments, title in (
+        (["archive", STREAM, "t", "--local"], "shop/orders to t"),
+        (["aggregate", STREAM, "shop/other", "--into", "shop/all", "--local"], "shop/orders, shop/other into shop/all"),
+    ):
+        command = [sys.executable, "-c", code, *arguments, "--store", "store"]
+        done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+        assert (done.returncode, done.stdout, done.stderr) == (0, f"{title}: 1 event in 1 batch\n", "")
