@@ -21,8 +21,12 @@ if TYPE_CHECKING:
 
     from penstock.stream import Engine, StreamWriter
 
-__all__ = ["Adder"]
+__all__ = ["TIME_TAG", "Adder"]
 
+TIME_TAG: Final = "futoin-time"
+"""The tag of a stream in which the times of added events are noted, so that it has watermarks."""
+
+_WRITER: Final = "futoin"
 _UNDER_WAY_MAX: Final = 512 << 10  # bytes; below the buffer of a writer, so that writing never waits
 
 
@@ -35,17 +39,17 @@ class Adder:
         self._writers: dict[str, tuple[int, StreamWriter]] = {}  # with the uid of the stream
         self._done: deque[asyncio.Future[None]] = deque()
         self._is_called = False
-        self._under_way = 0
+        self._under_way = self._latest = 0
         self._has_space = asyncio.Event()
         self._turn = asyncio.Lock()  # events are written in the order in which they came
 
     async def add(self, stream: str, kind: str, data: object) -> str:
         """Return the id of a new event once it is durable."""
-        event = pack_event(kind, data, self._time())
         async with self._turn:
             while self._under_way > _UNDER_WAY_MAX:
                 self._has_space.clear()
                 await self._has_space.wait()
+            event = pack_event(kind, data, self._time())  # not before: its time must not be noted yet
             writer = self._writer(stream)
             self._under_way += len(event)
         try:
@@ -68,16 +72,29 @@ class Adder:
         for stream, (_, writer) in list(self._writers.items()):
             self._drop(stream, writer)
 
+    def times(self) -> list[tuple[StreamWriter, int]]:
+        """Return the writers that note time, and the time up to which they have written all events.
+
+        Times of events are whole seconds, and never go back: all that come from now on are of this second, or later.
+        """
+        second = self._second()
+        return [(writer, second * 1000 - 1) for _, writer in self._writers.values() if writer.writer_id is not None]
+
+    def _second(self) -> int:
+        self._latest = max(self._latest, int(self._now()))
+        return self._latest
+
     def _time(self) -> str:
-        return datetime.fromtimestamp(int(self._now()), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        return datetime.fromtimestamp(self._second(), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
     def _writer(self, stream: str) -> StreamWriter:
-        uid = self._store.catalog.open_stream(stream).uid
+        state = self._store.catalog.open_stream(stream)
+        uid = state.uid
         known, writer = self._writers.get(stream, (None, None))
         if writer is None or known != uid:
             if writer is not None:
                 self._drop(stream, writer)
-            writer = self._store.writer(stream)
+            writer = self._store.writer(stream, _WRITER if TIME_TAG in state.config.tags else None)
             self._writers[stream] = uid, writer
         return writer
 

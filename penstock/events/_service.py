@@ -210,6 +210,9 @@ class EventService:
     async def _store_positions(self) -> None:
         while True:
             await asyncio.sleep(_STORE_S)
+            for writer, time_ms in self._adder.times():
+                with suppress(PenstockError):  # a writer that has failed is replaced with the next event
+                    await self.run(writer.note_time, time_ms)
             try:
                 await self.run(self.registrations.store_positions)
             except PenstockError as error:  # they stay in memory until the disk has space again
