@@ -8,7 +8,7 @@ from penstock.events._clients import Generator, PollClient
 from penstock.events._event import Component, Event, WireEvent
 from penstock.events._filter import load_filter
 from penstock.events._functions import LIVE
-from penstock.events._mac import MAC_SCHEMES, mac_matches
+from penstock.events._mac import MAC_SCHEMES, answer_mac, mac_matches
 from penstock.events._peer import Peer, answer_http, too_large
 from penstock.events._receivers import LiveReceiver, PositionFile, PushClient, ReliableReceiver
 from penstock.events._registrations import PREFIX as CONSUMER_PREFIX
@@ -35,6 +35,7 @@ __all__ = [
     "StoreEvents",
     "WireEvent",
     "answer_http",
+    "answer_mac",
     "load_filter",
     "mac_matches",
     "too_large",

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-__all__ = ["MAC_SCHEMES", "mac_base", "mac_matches", "mac_of"]
+__all__ = ["MAC_SCHEMES", "answer_mac", "mac_base", "mac_matches", "mac_of"]
 
 _ALGORITHMS: Final = {
     "-hmac": {"MD5": "md5", "SHA224": "sha224", "SHA256": "sha256", "SHA384": "sha384", "SHA512": "sha512"},
@@ -44,6 +44,11 @@ def mac_matches(message: Mapping[str, Any], key: bytes, *, scheme: str, algorith
     except (binascii.Error, ValueError):
         return False
     return name is not None and hmac.compare_digest(mac_of(message, key, name), code)
+
+
+def answer_mac(answer: Mapping[str, Any], key: bytes, *, scheme: str, algorithm: str) -> str:
+    """Return the code of an answer in base64, by the algorithm of its request, which has matched."""
+    return base64.b64encode(mac_of(answer, key, _ALGORITHMS[scheme][algorithm])).decode()
 
 
 def _parts(value: Mapping[str, Any]) -> Iterator[str]:

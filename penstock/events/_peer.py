@@ -119,7 +119,7 @@ class Peer:
         rid = rid if isinstance(rid, str) else None
         is_poll = str(message.get("f")).endswith(":pollEvents")
         async with self._polling if is_poll else nullcontext():
-            limit = SMALL_MESSAGE
+            limit, caller = SMALL_MESSAGE, None
             try:
                 request = request_of(message, needs_rid=True)
                 call = call_of(request)
@@ -128,7 +128,7 @@ class Peer:
                 answer = {"r": await self._call(call, caller, coding, is_text=is_text), "rid": rid}
             except Exception as error:  # noqa: BLE001 - whatever it is, the peer gets an answer
                 answer = _error(error_of(error), rid)
-            await self._send(_encoded(coding, answer, limit), is_text)
+            await self._send(_encoded(coding, answer, limit, caller), is_text)
 
     async def _call(self, call: Call, caller: Caller, coding: Coding, *, is_text: bool) -> object:
         if not isinstance(call.parameters, ReadyToReceive):
@@ -207,7 +207,7 @@ async def answer_http(
     service: EventService, stream: str, authenticate: Authenticate, body: bytes
 ) -> tuple[bytes, Coding]:
     """Return the answer to a request that came by HTTP, in the coding of the request."""
-    coding, limit = coding_of(body), SMALL_MESSAGE
+    coding, limit, caller = coding_of(body), SMALL_MESSAGE, None
     try:
         message = coding.decode(body)
         request: Request = request_of(message)
@@ -219,7 +219,7 @@ async def answer_http(
             answer["rid"] = request.rid
     except Exception as error:  # noqa: BLE001 - whatever it is, the peer gets an answer
         answer = _error(error_of(error), None)
-    encoded = _encoded(coding, answer, limit)
+    encoded = _encoded(coding, answer, limit, caller)
     return encoded, coding_of(encoded)
 
 
@@ -234,8 +234,13 @@ def _error(error: FutoinError, rid: str | None) -> dict[str, object]:
     return answer if rid is None else answer | {"rid": rid}
 
 
-def _encoded(coding: Coding, answer: dict[str, Any], size_max: int) -> bytes:
-    encoded = _in_coding(coding, JSON.encode(answer), size_max)
+def _encoded(coding: Coding, answer: dict[str, Any], size_max: int, caller: Caller | None) -> bytes:
+    """Return an answer in its coding, signed if the caller signs, too: a reference client refuses it otherwise."""
+    message = JSON.encode(answer)
+    if caller is not None and caller.sign is not None:
+        plain = _decode_json(message)
+        message = JSON.encode(plain | {"sec": caller.sign(plain)})
+    encoded = _in_coding(coding, message, size_max)
     assert len(encoded) <= size_max, "answers are made to fit"
     return encoded
 

@@ -28,7 +28,7 @@ from penstock.events._registrations import Consumer, Registrations
 from penstock.model import ByConsumption, Fixed, StreamConfig
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Callable, Mapping
     from pathlib import Path
 
     from penstock.events._event import WireEvent
@@ -40,7 +40,7 @@ T = TypeVar("T")
 _THREADS: Final = 4
 _STORE_S: Final = 1.0  # how often positions are stored
 _SCAN_MAX: Final = 16 << 20  # bytes that one poll looks at
-_AROUND: Final = 128  # bytes of an answer around its events
+_AROUND: Final = 208  # bytes of an answer around its events: rid and code
 _logger: Final = logging.getLogger("penstock.events")
 
 
@@ -58,13 +58,15 @@ class CallingUser(Protocol):
 class Caller(NamedTuple):
     """A user who calls; ``owner`` is the name that what it registers belongs to, None on a server without users.
 
-    ``ask`` returns the user of the moment; ``NotAuthenticated`` if the credentials have ended.
+    ``ask`` returns the user of the moment; ``NotAuthenticated`` if the credentials have ended. ``sign`` returns the
+    code of an answer, which a caller who signs its messages checks.
     """
 
     name: str
     ask: Callable[[], CallingUser]
     owner: str | None
     is_secure: bool
+    sign: Callable[[Mapping[str, Any]], str] | None = None
 
     def check(self, permission: str, stream: str) -> None:
         """Refuse a caller without the permission."""

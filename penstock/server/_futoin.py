@@ -16,7 +16,17 @@ from starlette.routing import Route, WebSocketRoute
 from starlette.websockets import WebSocketDisconnect
 
 from penstock.errors import BadArgument, NotAuthenticated
-from penstock.events import MAC_SCHEMES, Caller, EventService, Peer, answer_http, load_filter, mac_matches, too_large
+from penstock.events import (
+    MAC_SCHEMES,
+    Caller,
+    EventService,
+    Peer,
+    answer_http,
+    answer_mac,
+    load_filter,
+    mac_matches,
+    too_large,
+)
 from penstock.model import check_stream_name
 from penstock.server._limits import Limits, QuotaKind
 from penstock.server._permissions import ANONYMOUS
@@ -42,6 +52,9 @@ _MESSAGE_MAX: Final = 65_536
 _CLOSE_POLICY: Final = 1008
 _CLOSE_S: Final = 1.0
 _WEBSOCKETS: Final = QuotaKind("max_connections", "WebSockets")
+
+
+_Signed = tuple["Callable[[], Principal]", "Callable[[Mapping[str, Any]], str]"]
 
 
 class FutoinPort:
@@ -209,13 +222,14 @@ class _Authenticator:
             return Caller(ANONYMOUS.name, lambda: ANONYMOUS, None, self._is_secure)
         if sec is None:
             raise NotAuthenticated("authentication required: send user:password as sec, or a signature")
+        sign = None
         async with self._turn:
             if sec.startswith(MAC_SCHEMES):
-                ask = self._signed(self._logins, sec, message)
+                ask, sign = self._signed(self._logins, sec, message)
             else:
                 ask = await self._with_password(self._logins, sec)
         name = ask().name
-        return Caller(name, ask, name, self._is_secure)
+        return Caller(name, ask, name, self._is_secure, sign)
 
     async def _with_password(self, logins: Logins, sec: str) -> Callable[[], Principal]:
         if ":" not in sec:
@@ -225,14 +239,21 @@ class _Authenticator:
             self._last = sec, await asyncio.to_thread(logins, header, self._peer, waits=False)
         return self._last[1]
 
-    def _signed(self, logins: Logins, sec: str, message: Mapping[str, Any]) -> Callable[[], Principal]:
-        """Check the signature of a message; each has its own, so none is remembered."""
+    def _signed(self, logins: Logins, sec: str, message: Mapping[str, Any]) -> _Signed:
+        """Check the signature of a message, return how its answer is signed; none is remembered."""
         try:
             scheme, user, algorithm, code = sec.split(":")
         except ValueError:
             raise NotAuthenticated("invalid sec: a signature has the form -smac:user:algorithm:base64") from None
-        matches = partial(mac_matches, message, scheme=scheme, algorithm=algorithm, given=code)
-        return logins.by_mac(user, matches, self._peer)
+        right = b""
+
+        def matches(key: bytes) -> bool:
+            nonlocal right
+            right = key
+            return mac_matches(message, key, scheme=scheme, algorithm=algorithm, given=code)
+
+        ask = logins.by_mac(user, matches, self._peer)
+        return ask, partial(answer_mac, key=right, scheme=scheme, algorithm=algorithm)
 
 
 def _is_loopback(host: str) -> bool:

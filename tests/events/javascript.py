@@ -117,7 +117,7 @@ class Reference:
         options = {"limitZone": "unlimited"} | options  # else a client refuses its own calls above ten a second
         self.do("open", name=name, face=kind, endpoint=endpoint, credentials=credentials, options=options)
         try:
-            yield Face(self, name)
+            yield Face(self, name, self._received[name])
         finally:
             self.do("close", name=name)
 
@@ -161,6 +161,7 @@ class Face:
 
     node: Reference
     name: str
+    reports: Received
 
     def call(self, method: str, *arguments: object) -> Any:  # noqa: ANN401 - any JSON value
         """Call a function of the server."""

@@ -48,11 +48,14 @@ def error_of(answer: dict[str, Any]) -> object:
     ],
 )
 def test_signature_of_every_algorithm_is_a_login(server: Server, users: Users, scheme: str, algorithm: str) -> None:
-    """Reference clients use all of them, over both transports."""
-    message = signed(PING, "anna", users.new_mac_key("anna"), scheme=scheme, algorithm=algorithm)
-    assert call(server, message) == {"r": {"echo": 7}, "rid": "C1"}
+    """Reference clients use all of them, over both transports, and refuse an answer that is not signed likewise."""
+    key = users.new_mac_key("anna")
+    message = signed(PING, "anna", key, scheme=scheme, algorithm=algorithm)
     with websocket(server) as wire:
-        assert wire.call(message) == {"r": {"echo": 7}, "rid": "C1"}
+        for answer in (call(server, message), wire.call(message)):
+            code = answer.pop("sec")
+            assert answer == {"r": {"echo": 7}, "rid": "C1"}
+            assert signed(answer, "anna", key, scheme=scheme, algorithm=algorithm)["sec"].endswith(f":{code}")
 
 
 def test_signature_is_of_its_message_alone(server: Server, users: Users) -> None:

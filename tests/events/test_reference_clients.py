@@ -7,6 +7,7 @@ import socket
 import subprocess
 import sys
 import time
+from concurrent.futures import wait
 from contextlib import contextmanager
 from itertools import pairwise
 from typing import TYPE_CHECKING, Final
@@ -52,12 +53,19 @@ def serving(folder: Path, port: int, *options: str) -> Iterator[subprocess.Popen
 
 
 @pytest.fixture(scope="module")
-def port(tmp_path_factory: pytest.TempPathFactory) -> Iterator[int]:
+def mac_key() -> list[str]:
+    """The key of the server's user."""
+    return []
+
+
+@pytest.fixture(scope="module")
+def port(tmp_path_factory: pytest.TempPathFactory, mac_key: list[str]) -> Iterator[int]:
     """The port of a server with a user."""
     folder, port = tmp_path_factory.mktemp("futoin"), free_port()
     users = Users.open(folder / "users.json")
     users.add("anna", "secret")
     users.grant("anna", "admin", "*")
+    mac_key.append(users.new_mac_key("anna"))
     with serving(folder, port):
         yield port
 
@@ -84,6 +92,30 @@ def test_faces_add_register_and_poll(node: Reference, port: int, scheme: str, co
             poll.call("registerConsumer", "LIVE")
         with pytest.raises(ReferenceFailed, match="InvalidRequest"):
             gen.call("addEvent", "TEST_A", "x" * 65_400)
+
+
+@pytest.mark.parametrize("scheme", ["secure+ws", "secure+http"])
+@pytest.mark.parametrize("algorithm", ["HS256", "HS512"])
+def test_clients_sign_their_messages(
+    node: Reference, port: int, mac_key: list[str], scheme: str, algorithm: str
+) -> None:
+    """No password is sent; the client checks the signature of every answer, also of an error, and of many events."""
+    at, key = f"{scheme}://127.0.0.1:{port}/futoin", {"macKey": mac_key[0], "macAlgo": algorithm}
+    data = {"b": [1, None, "x", 1.5, 1e21, -0.0], "a": True, "ключ": {}}
+    with node.face("gen", at, "-smac:anna", **key) as gen, node.face("poll", at, "-smac:anna", **key) as poll:
+        ids = [gen.call("addEvent", "SIGNED", data) for _ in range(3)]
+        events = poll.call("pollEvents", "LIVE", str(int(ids[0]) - 1), ["SIGNED"])
+        assert [event["id"] for event in events][:3] == ids
+        with pytest.raises(ReferenceFailed, match="NotRegistered"):
+            poll.call("pollEvents", "NOT_THERE", None, None)
+    if scheme == "secure+ws":
+        with node.receiver("reliable", at, "-smac:anna", component=algorithm, want=["SIGNED"], **key) as received:
+            received.wait(3)
+    with (
+        node.face("gen", at, "-smac:anna", macKey="AAAA") as gen,
+        pytest.raises(ReferenceFailed, match="SecurityError"),
+    ):
+        gen.call("ping", 1)
 
 
 def test_wrong_password_is_a_security_error(node: Reference, port: int) -> None:
@@ -123,7 +155,7 @@ def test_kill_under_load_loses_no_event(node: Reference, tmp_path: Path) -> None
     """An event that has its id was durable; a receiver that connects again goes on without a gap."""
     moments, port = random.Random(1), free_port()
     at = f"secure+ws://127.0.0.1:{port}/futoin"
-    quick = {"callTimeoutMS": 500}  # else a client waits half a minute for a server that was away
+    quick = {"callTimeoutMS": 1_000}  # else a client waits half a minute for a server that was away
     with (
         node.face("gen", at, "x:y", **quick) as gen,
         node.receiver("reliable", at, "x:y", component="C", **quick) as received,
@@ -135,7 +167,8 @@ def test_kill_under_load_loses_no_event(node: Reference, tmp_path: Path) -> None
                 time.sleep(moments.uniform(0.02, 0.4))
                 cut += not adding[-1].done()
         with serving(tmp_path, port, "--anonymous"):
-            added = [int(event_id) for future in adding for _, event_id in future.result(60)]
+            assert not wait(adding, 120).not_done, f"events are still being added: {gen.reports.errors[-5:]}"
+            added = [int(event_id) for future in adding for _, event_id in future.result()]
             received.wait_for(max(added))
     assert cut, "no server was killed while events were added"
     assert set(received.numbers) == set(range(EACH * KILLS))

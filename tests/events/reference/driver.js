@@ -39,8 +39,12 @@ const addAll = (as, { name, type, from, count, atOnce }) => {
                 as.add((as, id) => { ids.push([n, id]); as.break(); });
             },
             (as, error) => {
-                isAgain = ['CommError', 'Timeout'].includes(error);
-                if (isAgain) as.success();
+                // The client may send on a socket that is not open yet, when another call has begun to connect again.
+                const isTooEarly = error === 'InternalError' && /_maxPayload|not open/.test(as.state.error_info);
+                isAgain = isTooEarly || ['CommError', 'Timeout'].includes(error);
+                if (!isAgain) return;
+                say({ receiver: name, event: 'again', error: `${n}: ${error}: ${as.state.error_info}` });
+                as.success();
             }));
     });
     const all = as.parallel();
