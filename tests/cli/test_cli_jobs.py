@@ -50,6 +50,28 @@ def test_a_job_shows_how_it_is_doing_on_a_terminal(call_on_terminal: CallOnTermi
     assert shown.rstrip().endswith("t: 4 events in 4 batches")
 
 
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("archive", "plant/readings", "t", "--local", "--delta"),
+        ("archive", "plant/readings", "t", "--local", "--date", "current_date()"),
+        ("aggregate", "plant/readings", "--into", "plant/all", "--local", "--key", "key"),
+        ("aggregate", "plant/readings", "--into", "plant/all", "--local", "-o", "format=json"),
+    ],
+)
+def test_options_of_spark_are_refused_without_it(call: Call, arguments: tuple[str, ...]) -> None:
+    """They would do nothing, and nobody would know."""
+    result = call(*arguments)
+    assert result.code == 2
+    assert "needs Spark: leave it out, or leave out --local" in result.err
+
+
+def test_local_job_shows_how_it_is_doing_on_a_terminal(call_on_terminal: CallOnTerminal, plant: Path) -> None:
+    """As those on Spark do."""
+    shown = call_on_terminal("archive", "plant/readings", str(plant / "t"), "--local")
+    assert shown.rstrip().endswith("t: 4 events in 1 batch")
+
+
 def test_aggregate_merges_streams(call: Call, plant: Path) -> None:
     """The result is a stream like any other."""
     with penstock.connect(plant / "penstock-data") as store:
