@@ -6,6 +6,7 @@ A client connects at its first call, and again after a lost connection.
 from __future__ import annotations
 
 import asyncio
+from asyncio import sleep
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from penstock.errors import BadArgument, FutoinError
@@ -104,7 +105,7 @@ class PollClient(Client):
                 yield event
                 last_id = int(event.id)
             if len(found) < EVENTS_MAX // 2:
-                await asyncio.sleep(delay_s)
+                await sleep(delay_s)
             delay_s = _SHORTEST_S if found else min(2 * delay_s, _LONGEST_S)
 
 

@@ -9,7 +9,7 @@ import pytest
 
 import penstock
 from penstock.errors import BadArgument, FutoinError, StoreUnreachable
-from penstock.events import Event, Generator, LiveReceiver, PollClient, PositionFile, ReliableReceiver
+from penstock.events import Event, Generator, LiveReceiver, PollClient, PositionFile, ReliableReceiver, _clients
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -191,3 +191,28 @@ def test_server_that_is_away_is_named() -> None:
 
     with pytest.raises(StoreUnreachable, match=r"ws://127\.0\.0\.1:1/futoin"):
         asyncio.run(ping())
+
+
+def test_polls_become_rarer_while_no_events_come(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The specification leaves that to consumers: a loop of empty polls would only cost."""
+    delays: list[float] = []
+
+    async def sleep(seconds: float) -> None:
+        delays.append(seconds)
+        if len(delays) == 3:
+            await add(url, range(1))
+        if len(delays) == 12:
+            raise asyncio.CancelledError
+
+    async def run() -> None:
+        async with PollClient(url, "billing") as client:
+            await client.register()
+            async for event in client.events():
+                assert event.type == "EVEN"
+
+    monkeypatch.setattr(_clients, "sleep", sleep)
+    with pytest.raises(asyncio.CancelledError):
+        asyncio.run(run())
+    assert delays[:3] == [0.05, 0.1, 0.2]
+    assert min(delays[4:6]) < 0.2, "an event makes it quick again"
+    assert delays[-1] == 5.0

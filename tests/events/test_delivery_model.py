@@ -17,6 +17,7 @@ from penstock.embedded import open_store
 from penstock.events import Caller, EventService, Peer, _feed, _push
 from penstock.events._functions import Call, call_of, request_of
 from penstock.events._registrations import Consumer
+from penstock.log import PlogSizes
 from penstock.server._permissions import ANONYMOUS
 from tests.events.test_websocket_limits import figures
 from tests.events.wire import LONG_S, call, message_of, websocket
@@ -44,7 +45,8 @@ def called(function: str, **parameters: Any) -> Call:  # noqa: ANN401 - of sever
 @pytest.fixture
 def store() -> Iterator[Engine]:
     """A store that discards what was consumed as soon as it can."""
-    with open_store("memory:", maintenance_interval_s=0.01) as store:
+    sizes = PlogSizes(first=4096, largest=4096)
+    with open_store("memory:", sizes=sizes, maintenance_interval_s=0.01) as store:
         yield store
 
 
@@ -135,6 +137,9 @@ def test_no_event_is_lost_whatever_happens(store: Engine, monkeypatch: pytest.Mo
                 await asyncio.sleep(0.01)
         assert {event: receiver.taken[event] for event in wanted()} == wanted()
         assert positions == sorted(positions)
+        async with asyncio.timeout(30):
+            while not service.log(STREAM).head:
+                await asyncio.sleep(0.01)
         assert receiver.peer is not None
         await receiver.peer.close()
         await service.close()
