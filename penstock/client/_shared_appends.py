@@ -16,7 +16,7 @@ import pyarrow as pa
 from pyarrow import flight
 
 from penstock.errors import ServerError
-from penstock.wire import APPENDS, SHARED_SIZE_MAX, Acknowledgement, pack, pack_shared, unpack
+from penstock.wire import APPENDS, SHARED_HEAD_SIZE, SHARED_SIZE_MAX, Acknowledgement, pack, pack_shared, unpack
 from penstock.wire.operations import writers
 
 if TYPE_CHECKING:
@@ -35,7 +35,8 @@ class _Parcel:
     __slots__ = ("answer", "blocks", "error", "is_to_send", "size", "turn", "writer")
 
     def __init__(self, writer: int, blocks: Sequence[bytes]) -> None:
-        self.writer, self.blocks, self.size = writer, blocks, sum(map(len, blocks))
+        self.writer, self.blocks = writer, blocks
+        self.size = sum(map(len, blocks)) + SHARED_HEAD_SIZE * len(blocks)
         self.answer: Acknowledgement | None = None
         self.error: BaseException | None = None
         self.is_to_send = False

@@ -30,7 +30,7 @@ from penstock.wire._server_messages import (
     StopReader,
     Welcome,
 )
-from penstock.wire._shared_blocks import SHARED_SIZE_MAX, pack_shared, unpack_shared
+from penstock.wire._shared_blocks import SHARED_HEAD_SIZE, SHARED_SIZE_MAX, pack_shared, unpack_shared
 from penstock.wire._small_block import LEFT_SIZE, SMALL_SIZE_MAX, SmallBlock
 from penstock.wire._values import (
     APPENDS,
@@ -65,6 +65,7 @@ __all__ = [
     "NOT_BEGUN",
     "PLOGS_FOLDER",
     "PROTOCOL",
+    "SHARED_HEAD_SIZE",
     "SHARED_SIZE_MAX",
     "SMALL_SIZE_MAX",
     "Acknowledgement",

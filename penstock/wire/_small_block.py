@@ -13,13 +13,13 @@ if TYPE_CHECKING:
 
     from penstock.ports import Bytes
 
-__all__ = ["LEFT_SIZE", "SMALL_SIZE_MAX", "SmallBlock"]
+__all__ = ["BLOCK_SIZE_MIN", "LEFT_SIZE", "SMALL_SIZE_MAX", "SmallBlock"]
 
 SMALL_SIZE_MAX: Final = 16 << 10  # of a message; a larger block goes as a batch, which is not copied
 LEFT_SIZE: Final = 4
 _HEAD: Final = struct.Struct(">Iq")
 assert _HEAD.size == 12, "part of the protocol: another size is another version"
-_BODY: Final = _HEAD.size + BLOCK_HEADER_SIZE
+BLOCK_SIZE_MIN: Final = _HEAD.size + BLOCK_HEADER_SIZE
 
 
 class SmallBlock(NamedTuple):
@@ -44,12 +44,12 @@ class SmallBlock(NamedTuple):
     @classmethod
     def unpack(cls, message: bytes) -> SmallBlock:
         """Return what :meth:`pack` was given; ``BadArgument`` if these are other bytes."""
-        if not _BODY <= len(message) <= SMALL_SIZE_MAX:
+        if not BLOCK_SIZE_MIN <= len(message) <= SMALL_SIZE_MAX:
             raise BadArgument("this is not a block")
         (left, segment_id), view = _HEAD.unpack_from(message), memoryview(message)
-        return cls(left, segment_id, view[_HEAD.size : _BODY], view[_BODY:])
+        return cls(left, segment_id, view[_HEAD.size : BLOCK_SIZE_MIN], view[BLOCK_SIZE_MIN:])
 
     @staticmethod
     def fits(body_size: int) -> bool:
         """Whether a block with a body of this size is a small one."""
-        return _BODY + body_size <= SMALL_SIZE_MAX
+        return BLOCK_SIZE_MIN + body_size <= SMALL_SIZE_MAX
