@@ -7,6 +7,7 @@ durable. A second signal does not wait for that.
 from __future__ import annotations
 
 import logging
+import os
 import signal
 import sys
 from contextlib import ExitStack, contextmanager
@@ -55,6 +56,7 @@ class DataPlane(Protocol):
 
 def run(config: Config, *, ready: Callable[[Server], object] = lambda _: None) -> None:
     """Serve a store until SIGTERM or Ctrl-C; ``ready`` is called once clients can come."""
+    os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # it writes a line for every header that it does not understand
     raise_file_limit()
     with logging_to(sys.stderr, config.log_format, config.max_log_lines), stop_signals() as wait:
         with Server(config) as server:

@@ -29,15 +29,13 @@ SERVE: Final = """
 
 
 @contextmanager
-def server_apart(folder: Path, **settings: object) -> Iterator[tuple[int, int]]:
-    """Start one: its port, and its process."""
+def server_apart(folder: Path, *, log: Path | None = None, **settings: object) -> Iterator[tuple[int, int]]:
+    """Start one: its port, and its process; ``log`` is the file of what it writes to stderr."""
     given = json.dumps({"store": str(folder), **settings})
-    process = subprocess.Popen(
-        [sys.executable, "-c", textwrap.dedent(SERVE), given],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        text=True,
-    )
+    with Path("/dev/null" if log is None else log).open("w") as stderr:
+        process = subprocess.Popen(
+            [sys.executable, "-c", textwrap.dedent(SERVE), given], stdout=subprocess.PIPE, stderr=stderr, text=True
+        )
     assert process.stdout is not None
     with process.stdout:
         try:

@@ -6,10 +6,18 @@ import io
 import json
 import logging
 import re
+import socket
+from typing import TYPE_CHECKING
 
 import pytest
 
+import penstock
 from penstock.server._logs import logging_to
+from tests.server.apart import server_apart
+from tests.server.http2 import END_HEADERS, HEADERS, PING, PREFACE, SETTINGS, frame
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 LOGGER = logging.getLogger("penstock.server")
 LINES_MAX = 20
@@ -125,3 +133,19 @@ def test_no_line_is_longer_than_anybody_reads(form: str) -> None:
         except ValueError:
             LOGGER.exception("a call failed: %s", "y" * (1 << 20), extra={"user": "z" * (1 << 20)})
     assert 1 << 14 < len(file.getvalue()) < 1 << 17
+
+
+def test_headers_that_grpc_does_not_understand_are_not_logged(tmp_path: Path) -> None:
+    """It writes a line for each of them, past our limit: an unauthenticated client could fill the disk."""
+    log = tmp_path / "log"
+    with server_apart(tmp_path / "data", log=log, anonymous=True) as (port, _):
+        unknown = b"\0\x07:status\x01x"
+        with socket.create_connection(("127.0.0.1", port), timeout=60) as connection:
+            connection.sendall(PREFACE + frame(SETTINGS, 0, b"") + frame(HEADERS, 1, 100 * unknown, END_HEADERS))
+            connection.sendall(frame(PING, 0, bytes(8)))
+            received = b""
+            while bytes(8) not in received and (more := connection.recv(65_536)):
+                received += more
+        with penstock.connect(f"penstock://127.0.0.1:{port}") as store:
+            assert store.streams() == []
+    assert [line for line in log.read_text().splitlines() if "penstock.server" not in line] == []
