@@ -29,7 +29,7 @@ SERVE: Final = """
 
 
 @contextmanager
-def server_apart(folder: Path, *, log: Path | None = None, **settings: object) -> Iterator[tuple[int, int]]:
+def server_apart(folder: Path, log: Path | None = None, **settings: object) -> Iterator[tuple[int, int]]:
     """Start one: its port, and its process; ``log`` is the file of what it writes to stderr."""
     given = json.dumps({"store": str(folder), **settings})
     with Path("/dev/null" if log is None else log).open("w") as stderr:

@@ -291,7 +291,7 @@ def test_a_failed_login_is_that_of_the_clients_address(folder: Path, caplog: pyt
 
 def test_a_client_that_sends_too_much_is_closed_at_the_front(folder: Path, token: str) -> None:
     """What gRPC holds is measured at the client's side of the front, as it is without one."""
-    small = {"max_message_bytes": 2 * MIB, "max_inflight_bytes": 4 * MIB}
+    small: dict[str, Any] = {"max_message_bytes": 2 * MIB, "max_inflight_bytes": 4 * MIB}
     with server_apart(folder, **REACHABLE, **small) as (port, pid), opened(port, token=token) as store:
         before = memory_peak(pid)
         with Call(port) as call:

@@ -138,7 +138,7 @@ def test_no_line_is_longer_than_anybody_reads(form: str) -> None:
 def test_headers_that_grpc_does_not_understand_are_not_logged(tmp_path: Path) -> None:
     """It writes a line for each of them, past our limit: an unauthenticated client could fill the disk."""
     log = tmp_path / "log"
-    with server_apart(tmp_path / "data", log=log, anonymous=True) as (port, _):
+    with server_apart(tmp_path / "data", log, anonymous=True) as (port, _):
         unknown = b"\0\x07:status\x01x"
         with socket.create_connection(("127.0.0.1", port), timeout=60) as connection:
             connection.sendall(PREFACE + frame(SETTINGS, 0, b"") + frame(HEADERS, 1, 100 * unknown, END_HEADERS))

@@ -73,7 +73,7 @@ def attacked(folder: Path, **limits: int) -> Iterator[Hostile]:
         users.grant(name, "admin", "*")
     tokens = {name: users.token(name, 600) for name in ("mallory", "anna")}
     http_port = free_port()
-    with server_apart(folder, http_port=http_port, **limits) as (port, pid):
+    with server_apart(folder, None, http_port=http_port, **limits) as (port, pid):
         server = Hostile(port, http_port, pid, tokens)
         with server.connect("anna") as store:
             store.create_stream(STREAM, segments=2)
