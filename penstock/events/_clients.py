@@ -24,10 +24,14 @@ __all__ = ["Client", "Generator", "PollClient"]
 T = TypeVar("T")
 _SHORTEST_S: Final = 0.05
 _LONGEST_S: Final = 5.0
+_POLL_OLD: Final = "futoin.evt.poll:1.0"
 
 
 class Client:
     """A connection to one event stream, opened when it is needed."""
+
+    interface: str
+    """Every function is called under it, also ping: the reference server offers no other."""
 
     def __init__(self, url: str, **credentials: str | None) -> None:
         self._endpoint = Endpoint(url=url, **credentials)
@@ -36,7 +40,7 @@ class Client:
 
     async def ping(self, echo: int = 1) -> int:
         """Return the same number from the server."""
-        result = await self._call("futoin.ping:1.0:ping", {"echo": echo}, dict[str, int])
+        result = await self._call("ping", {"echo": echo}, dict[str, int])
         return result["echo"]
 
     async def close(self) -> None:
@@ -58,19 +62,23 @@ class Client:
         async with self._opening:
             if self._channel is None or self._channel.is_lost:
                 self._channel = await FutoinChannel.open(self._endpoint, called=_serve_nothing)
-        return await self._channel.call(function, parameters, result)
+        return await self._channel.call(f"{self.interface}:{function}", parameters, result)
 
 
 class Generator(Client):
     """Adds events to a stream."""
 
+    interface = "futoin.evt.gen:1.1"
+
     async def add_event(self, kind: str, data: object) -> int:
         """Add an event, and return its id once the event is durable. Many calls may be under way at once."""
-        return int(await self._call("futoin.evt.gen:1.1:addEvent", {"type": kind, "data": data}, str))
+        return int(await self._call("addEvent", {"type": kind, "data": data}, str))
 
 
 class PollClient(Client):
     """Polls the events of a stream as one component of the user."""
+
+    interface = "futoin.evt.poll:1.1"
 
     def __init__(
         self, url: str, component: str, *, want: Sequence[str] | None = None, **credentials: str | None
@@ -80,9 +88,19 @@ class PollClient(Client):
         super().__init__(url, **credentials)
         self._component, self._want = component, None if want is None else list(want)
 
+    async def _call(self, function: str, parameters: dict[str, Any], result: type[T]) -> T:
+        """Call a function; a reference server that pushes, too, offers version 1.0 of polling alone."""
+        try:
+            return await super()._call(function, parameters, result)
+        except FutoinError as error:
+            if error.name != "NotSupportedVersion" or self.interface == _POLL_OLD:
+                raise
+            self.interface = _POLL_OLD
+            return await super()._call(function, parameters, result)
+
     async def register(self) -> None:
         """Register the component: the server keeps events until it has got them. Doing so again changes nothing."""
-        await self._call("futoin.evt.poll:1.1:registerConsumer", {"component": self._component}, bool)
+        await self._call("registerConsumer", {"component": self._component}, bool)
 
     async def poll(self, last_id: int | None = None) -> list[Event]:
         """Return the next events, in order, at most 1,000; those up to ``last_id`` are acknowledged by this."""
@@ -91,7 +109,7 @@ class PollClient(Client):
             "last_id": None if last_id is None else str(last_id),
             "want": self._want,
         }
-        return await self._call("futoin.evt.poll:1.1:pollEvents", parameters, list[Event])
+        return await self._call("pollEvents", parameters, list[Event])
 
     async def events(self, last_id: int | None = None) -> AsyncIterator[Event]:
         """Yield events for ever; an event is acknowledged with the poll after the loop has asked for the next one.

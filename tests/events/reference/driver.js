@@ -9,6 +9,13 @@ const FACES = { gen: 'GenFace', poll: 'PollFace', push: 'PushFace' };
 const RECEIVERS = { reliable: 'ReliableReceiver', live: 'LiveReceiver' };
 const opened = new Map();
 
+// The reference server throws this out of an event when a receiver leaves while it is pushed events.
+process.on('uncaughtException', (error) => {
+    if (error.message === 'CommError') return;
+    console.error(error);
+    process.exit(1);
+});
+
 const say = (line) => process.stdout.write(JSON.stringify(line) + '\n');
 
 const open = (as, { name, face, endpoint, credentials, options }) => {
@@ -69,21 +76,26 @@ const receive = (as, { name, kind, endpoint, credentials, options }) => {
 };
 
 const serve = (as, { name, port, database, users }) => {
-    const { LegacySecurityProvider, Executor } = require('futoin-executor');
+    const { LegacySecurityProvider, NodeExecutor } = require('futoin-executor');
     const DBServiceApp = require('futoin-eventstream/DBServiceApp');
     const ccm = new AdvancedCCM();
     const securityProvider = new LegacySecurityProvider(as, ccm);
     as.add((as) => {
         for (const [user, secret] of Object.entries(users || {}))
             securityProvider.addUser(user, secret, {}, true);
-        const limits = { concurrent: 1e5, rates: 1e9, queue: 1e5, burst: 1e9, period_ms: 1e3 };
-        const executor = new Executor(ccm, {
+        const limits = { concurrent: 1e4, max_queue: 1e5, rate: 1e9 };
+        const executor = new NodeExecutor(ccm, {
             httpAddr: '127.0.0.1', httpPort: port, httpPath: '/futoin', securityProvider, secureChannel: true,
-            limitConf: { default: limits },
+            limitConf: { default: limits }, secureObjectPrototype: false,
         });
+        const listening = new Promise((resolve) => executor.once('ready', resolve));
         executor.on('notExpected', (...args) => say({ receiver: name, event: 'unexpected', error: String(args[0]) + args[1] }));
         const app = new DBServiceApp(as, { ccm, executor, databaseConfig: database, evtOptions: { sleep_min: 10, sleep_step: 10 } });
         opened.set(name, { close: () => app.close() });
+        as.add((as) => {
+            as.waitExternal();
+            listening.then(() => as.state && as.success());
+        });
     });
 };
 

@@ -14,7 +14,7 @@ class Database {
 
     run(sql, done = () => {}) {
         this._do(() => this._database.run(sql), (error, info = {}) =>
-            done.call({ lastID: info.lastInsertRowId, changes: info.changes }, error));
+            done.call({ lastID: info.lastInsertRowid, changes: info.changes }, error));
     }
 
     all(sql, done) {
