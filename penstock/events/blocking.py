@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from penstock.events._event import Event
 
-__all__ = ["Generator", "PollClient"]
+__all__ = ["BlockingGenerator", "BlockingPollClient"]
 
 T = TypeVar("T")
 ClientT = TypeVar("ClientT", bound=_clients.Client)
@@ -66,7 +66,7 @@ class _Blocking(Generic[ClientT]):
             raise
 
 
-class Generator(_Blocking[_clients.Generator]):
+class BlockingGenerator(_Blocking[_clients.Generator]):
     """Adds events to a stream."""
 
     def __init__(self, url: str, **credentials: str | None) -> None:
@@ -77,7 +77,7 @@ class Generator(_Blocking[_clients.Generator]):
         return self._run(self._client.add_event(kind, data))
 
 
-class PollClient(_Blocking[_clients.PollClient]):
+class BlockingPollClient(_Blocking[_clients.PollClient]):
     """Polls the events of a stream as one component of the user."""
 
     def __init__(

@@ -9,12 +9,12 @@ from itertools import islice
 import pytest
 
 from penstock.errors import BadArgument, FutoinError
-from penstock.events.blocking import Generator, PollClient
+from penstock.events.blocking import BlockingGenerator, BlockingPollClient
 
 
 def test_program_without_an_event_loop_adds_and_polls(url: str) -> None:
     """Scripts and threads need no asyncio; several threads share one connection."""
-    with Generator(url) as generator, PollClient(url, "billing") as client:
+    with BlockingGenerator(url) as generator, BlockingPollClient(url, "billing") as client:
         client.register()
         assert generator.ping(7) == 7
         with ThreadPoolExecutor(4) as threads:
@@ -26,15 +26,15 @@ def test_program_without_an_event_loop_adds_and_polls(url: str) -> None:
 
 def test_errors_are_those_of_the_other_clients(url: str) -> None:
     """A caller handles the same ones."""
-    with Generator(url) as generator, pytest.raises(FutoinError, match="InvalidRequest"):
+    with BlockingGenerator(url) as generator, pytest.raises(FutoinError, match="InvalidRequest"):
         generator.add_event("lower case", 1)
 
 
 def test_closed_client_leaves_no_thread(url: str) -> None:
     """Neither does one that was never opened, because its arguments were wrong; closing twice is no error."""
-    with Generator(url) as generator:
+    with BlockingGenerator(url) as generator:
         generator.ping()
     generator.close()
     with pytest.raises(BadArgument):
-        Generator("http://127.0.0.1/futoin")
+        BlockingGenerator("http://127.0.0.1/futoin")
     assert "penstock-events" not in {thread.name for thread in threading.enumerate()}
