@@ -72,13 +72,17 @@ class ClientReader:
         ]
 
     def note_seen(self, places: Mapping[Key, int] | None = None, returned: Mapping[Key, int] | None = None) -> None:
-        """Note that the client is alive, and where its reader is; ``BadArgument`` where no reader can be."""
+        """Note that the client is alive, and where its reader is; ``BadArgument`` where no reader can be.
+
+        Places in segments that there are not, and that the reader does not hold, are not kept.
+        """
         self._seen = self._clock.elapsed()
         if places is not None:
             returned = places if returned is None else returned
             known = self._places.items() | self._returned.items()
-            self.membership.check_places((places.items() | returned.items()) - known)
-            self._places, self._returned = dict(places), dict(returned)
+            gone = self.membership.check_places((places.items() | returned.items()) - known) - self._segments.keys()
+            self._places = {key: place for key, place in places.items() if key not in gone}
+            self._returned = {key: place for key, place in returned.items() if key not in gone}
 
     def is_open_in(self, session: Session, token: str | None) -> bool:
         """Whether it is the reader that the client opens in this session: an earlier attempt was carried out late."""

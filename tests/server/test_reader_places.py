@@ -9,9 +9,11 @@ import pytest
 
 import penstock
 from penstock.client import RemoteStore
+from penstock.embedded import open_store
 from penstock.errors import BadArgument
 from penstock.server import Config, Server
-from penstock.wire.operations import groups, readers, writers
+from penstock.wire.operations import groups, readers, transactions, writers
+from tests.stream.wire_harness import served
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -134,3 +136,61 @@ def test_a_place_of_a_stream_that_is_deleted_meanwhile_is_no_error_of_the_server
     hostile.store.seal_stream(STREAM)
     hostile.store.delete_stream(STREAM)
     hostile.call(readers.RecordPlaces(hostile.number, [(*KEY, 70)], True))
+
+
+UNKNOWN: Final = [(STREAM, 1_000 + number, number) for number in range(2_000)] + [("no/such", 0, 7)]
+OF_UNKNOWN: Final[dict[str, Callable[[int], Operation]]] = {
+    "places": lambda reader: readers.Report(reader, [(*KEY, 0), *UNKNOWN], [(*KEY, 0), *UNKNOWN]),
+    "record": lambda reader: readers.RecordPlaces(reader, [(*KEY, 0), *UNKNOWN], True),
+    "sync": lambda reader: readers.Sync(reader, [(*KEY, 0), *UNKNOWN], None, False),
+}
+
+
+@pytest.mark.parametrize("name", OF_UNKNOWN)
+def test_places_in_segments_that_the_group_has_not_are_not_kept(name: str) -> None:
+    """A reader sent 700,000 of them, and each such reader took 230 MiB of the server for as long as it was open."""
+    with open_store("memory:") as inside, served(inside) as (_, finder), RemoteStore(finder) as store:
+        store.create_stream(STREAM)
+        store.create_reader_group("g", [STREAM])
+        number = store.connection.call(readers.OpenReader("g", "r"))[0]
+        store.connection.call(readers.Sync(number, [], None, False))
+        store.connection.call(OF_UNKNOWN[name](number))
+        with pytest.raises(BadArgument, match="invalid position 7"):  # others of the same call are checked as always
+            store.connection.call(readers.Report(number, [*UNKNOWN, (*KEY, 7)], []))
+        store.connection.call(readers.NoteTold(number, STREAM, [segment for _, segment, _ in UNKNOWN]))
+        reader = inside.groups.at_work["g"].readers["r"]
+        assert reader.places(returned=False) == reader.places(returned=True) == {KEY: 0}
+
+
+def test_a_claim_to_segments_that_the_group_has_not_is_one_to_nothing() -> None:
+    """A reader that returns may claim anything, and others wait while it is compared with what there is."""
+    with open_store("memory:") as inside, served(inside) as (_, finder), RemoteStore(finder) as store:
+        store.create_stream(STREAM)
+        store.create_reader_group("g", [STREAM])
+        epoch = store.connection.call(readers.OpenReader("g", "first"))[2]
+        store.connection.call(readers.OpenReader("g", "r", epoch, [(*KEY, 0), *UNKNOWN], "token"))
+        assert inside.catalog.group("g").readers["r"] == {KEY: 0}
+
+
+MANY: Final = 100_001
+TOO_LONG: Final[dict[str, Callable[[int], Operation]]] = {
+    "places of reader.open": lambda _: readers.OpenReader("g", "r", 0, [(*KEY, 0)] * MANY, "token"),
+    "places of reader.sync": lambda reader: readers.Sync(reader, [(*KEY, 0)] * MANY, None, False),
+    "places of reader.places": lambda reader: readers.Report(reader, [(*KEY, 0)] * MANY, []),
+    "returned of reader.places": lambda reader: readers.Report(reader, [], [(*KEY, 0)] * MANY),
+    "places of reader.record": lambda reader: readers.RecordPlaces(reader, [(*KEY, 0)] * MANY, True),
+    "segments of reader.note_told": lambda reader: readers.NoteTold(reader, STREAM, [0] * MANY),
+    "places of reader.leave": lambda reader: readers.Leave(reader, [(*KEY, 0)] * MANY),
+    "blocks of writer.find": lambda _: writers.Find(0, [(0, 1, 1, bytes(16))] * MANY),
+    "events of transaction.commit": lambda _: transactions.Commit("t", None, [0] * MANY),
+    "events of transaction.abort": lambda _: transactions.Abort("t", [0] * MANY),
+    "ids of transactions.commit_all": lambda _: transactions.CommitAll(STREAM, 0, "w", ["t"] * MANY, 0, None),
+}
+
+
+@pytest.mark.parametrize("name", TOO_LONG)
+def test_a_list_that_is_longer_than_any_client_needs_is_refused_before_it_is_read(hostile: Hostile, name: str) -> None:
+    """Lists of a million, which were allowed, kept all other clients waiting for seconds."""
+    with pytest.raises(BadArgument, match=rf"invalid {name}: use a list of at most 10+,000 "):
+        hostile.call(TOO_LONG[name](hostile.number))
+    hostile.call(readers.RecordPlaces(hostile.number, [(*KEY, 0)], True))

@@ -148,9 +148,9 @@ class Coordinator:
     def _ahead(self, claim: Claim, known: Mapping[Key, int]) -> dict[Key, int]:
         """Return the positions of a claim that are not behind the known ones."""
         return {
-            key: place
-            for key, place in claim.places.items()
-            if known.get(key, place + 1) <= place and self._is_place(key, place)
+            key: claim.places[key]
+            for key, place in known.items()
+            if place <= claim.places.get(key, -1) and self._is_place(key, claim.places[key])
         }
 
     def _is_place(self, key: Key, place: int) -> bool:
@@ -161,16 +161,16 @@ class Coordinator:
         except (KeyError, PenstockError):
             return False  # truncated away, or deleted
 
-    def check_place(self, key: Key, place: int) -> None:
-        """Refuse a position that a remote reader cannot have; what was truncated away is not looked at.
+    def check_place(self, key: Key, place: int) -> bool:
+        """Refuse a position that a remote reader cannot have; return whether the group has the segment.
 
-        It needs no lock.
+        What was truncated away is not looked at. It needs no lock.
         """
         state = self.catalog.streams.get(key[0])
         if key[0] not in self.streams or state is None or key[1] not in state.segments:
-            return
+            return False
         if place < state.head.get(key[1], 0) or self._is_place(key, place):
-            return
+            return True
         raise BadArgument(f"invalid position {place}: no event of segment {key[1]} of {key[0]} begins or ends there")
 
     @property
@@ -248,7 +248,7 @@ class Coordinator:
     def _held(self, reader_id: str, places: Mapping[Key, int]) -> Places:
         """Return the positions that the catalog does not have yet, in segments that the reader holds."""
         held = self.state.readers[reader_id]
-        return nested({key: place for key, place in places.items() if held.get(key, place) != place})
+        return nested({key: places[key] for key, place in held.items() if places.get(key, place) != place})
 
     def _commit(self, *records: GroupRecord, durable: bool = False) -> None:
         if records:

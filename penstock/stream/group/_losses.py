@@ -163,8 +163,12 @@ class Losses:
         """Note that a reader has reported a loss."""
         for key in _keys_of(stream, segments):
             self._reporters.pop(key, None)
-        if stream in self._state.untold:
-            self._commit(LossReported(self._group, stream, list(segments)))
+        untold = self._state.untold.get(stream)
+        if untold is None:
+            return
+        reported = sorted(untold.keys() & segments)
+        if reported or not segments:
+            self._commit(LossReported(self._group, stream, reported))
             self._alert()
 
     def lose_stream(self, stream: str) -> None:

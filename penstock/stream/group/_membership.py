@@ -91,10 +91,12 @@ class LocalMembership:
                 self._coordinator.leave(self._member, places)
                 self._member.stop(StoreClosed(f"reader {self._member.reader_id!r}"))
 
-    def check_places(self, places: Iterable[tuple[Key, int]]) -> None:
-        """Refuse positions that no reader can have: a remote reader may send anything."""
-        for key, place in places:
-            self._coordinator.check_place(key, place)
+    def check_places(self, places: Iterable[tuple[Key, int]]) -> set[Key]:
+        """Refuse positions that no reader can have; return the segments that the group has not, or not any more.
+
+        A remote reader may send anything.
+        """
+        return {key for key, place in places if not self._coordinator.check_place(key, place)}
 
     def segment(self, key: Key) -> Segment:
         """Return a segment; ``KeyError`` if it was truncated away."""

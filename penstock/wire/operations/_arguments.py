@@ -25,6 +25,7 @@ from penstock.stream.format import BLOCK_HEADER_SIZE
 from penstock.wire._access_probe import CHALLENGE_SIZE
 
 __all__ = [
+    "Blocks",
     "Bytes",
     "Challenge",
     "Columns",
@@ -48,6 +49,7 @@ __all__ = [
     "ReaderPosition",
     "Seconds",
     "SegmentCount",
+    "SegmentIds",
     "Settings",
     "StreamName",
     "Time",
@@ -58,14 +60,22 @@ __all__ = [
 
 _SECONDS_MAX: Final = 1e9
 _MODEL: Final = (Checkpoint, Config, EventPointer, Position, StreamCut)
-_LIST_MAX: Final = 1_000_000  # segments of all streams of a group, transactions, blocks that are under way
+_LIST_MAX: Final = 100_000  # as many as a server has segments by default; reading a list takes a tenth of a second
+_TRANSACTIONS_MAX: Final = 10_000  # a store has never more that are prepared
 
 Name = Annotated[str, Meta(max_length=NAME_SIZE_MAX, description=f"a text of at most {NAME_SIZE_MAX} characters")]
 StreamName = Annotated[str, Meta(max_length=NAME_SIZE_MAX, description="a stream name of the form scope/name")]
 GroupName = Annotated[str, Meta(max_length=NAME_SIZE_MAX, description="a reader group name of at most 255 characters")]
 Number = Annotated[int, Meta(ge=0, le=NUMBER_MAX, description="a whole number from 0 to 2**63 - 1")]
 Limit = Annotated[int, Meta(ge=1, le=NUMBER_MAX, description="a whole number from 1 to 2**63 - 1")]
-Numbers = Annotated[list[Number], Meta(max_length=_LIST_MAX, description="a list of whole numbers from 0 on")]
+Numbers = Annotated[
+    list[Number],
+    Meta(max_length=_LIST_MAX, description=f"a list of at most {_LIST_MAX:,} whole numbers from 0 on"),
+]
+SegmentIds = Annotated[
+    list[Number],
+    Meta(max_length=SEGMENTS_MAX, description=f"a list of at most {SEGMENTS_MAX:,} whole numbers from 0 on"),
+]
 SegmentCount = Annotated[int, Meta(ge=1, le=SEGMENTS_MAX, description=f"a whole number from 1 to {SEGMENTS_MAX:,}")]
 Time = Annotated[int, Meta(ge=0, le=TIME_MAX, description=f"whole milliseconds from 0 to {TIME_MAX}")]
 Seconds = Annotated[
@@ -89,7 +99,10 @@ Header = Annotated[
 Columns = Annotated[int, Meta(ge=0, le=255, description="the flags of a block, from 0 to 255")]
 Key = Bytes | None
 Headers = Annotated[list[tuple[str, bytes]], Meta(description="pairs of a text and bytes")] | None
-Ids = Annotated[list[Name], Meta(max_length=_LIST_MAX, description="a list of ids, texts")]
+Ids = Annotated[
+    list[Name],
+    Meta(max_length=_TRANSACTIONS_MAX, description=f"a list of at most {_TRANSACTIONS_MAX:,} ids, texts"),
+]
 Settings = Annotated[Config, Meta(description="a StreamConfig")]
 Cut = Annotated[StreamCut, Meta(description="a StreamCut")]
 Pointer = Annotated[EventPointer, Meta(description="an EventPointer")]
@@ -100,7 +113,17 @@ Place = Annotated[
 ]
 Places = Annotated[
     list[tuple[StreamName, Number, Number]],
-    Meta(max_length=_LIST_MAX, description="a list of positions: a stream, a segment and an offset"),
+    Meta(
+        max_length=_LIST_MAX,
+        description=f"a list of at most {_LIST_MAX:,} positions: a stream, a segment and an offset",
+    ),
+]
+Blocks = Annotated[
+    list[tuple[Number, Number, Number, Digest]],
+    Meta(
+        max_length=_LIST_MAX,
+        description=f"a list of at most {_LIST_MAX:,} blocks: a segment, the last number, how many, and a digest",
+    ),
 ]
 
 

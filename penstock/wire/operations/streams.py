@@ -9,11 +9,11 @@ from penstock.wire.operations._arguments import (
     Limit,
     Name,
     Number,
-    Numbers,
     Place,
     Pointer,
     Seconds,
     SegmentCount,
+    SegmentIds,
     Settings,
     StreamName,
     Time,
@@ -62,7 +62,7 @@ class Update(_OfStream):
 class Scale(_OfStream):
     """End some segments and go on in new ones."""
 
-    seal: Numbers
+    seal: SegmentIds
     ranges: KeyRanges
 
 

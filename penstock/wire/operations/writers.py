@@ -1,25 +1,7 @@
 """Operations of a writer; a writer that was disconnected opens itself again, and then repeats those that it may."""
 
-from typing import Annotated
-
-from msgspec import Meta
-
-from penstock.wire.operations._arguments import (
-    Bytes,
-    Digest,
-    Header,
-    KeyPosition,
-    Name,
-    Number,
-    StreamName,
-    Time,
-)
+from penstock.wire.operations._arguments import Blocks, Bytes, Header, KeyPosition, Name, Number, StreamName, Time
 from penstock.wire.operations._operation import Operation, declare
-
-_Blocks = Annotated[
-    list[tuple[Number, Number, Number, Digest]],
-    Meta(max_length=1_000_000, description="a list of blocks: a segment, the last number, how many, and a digest"),
-]
 
 
 class _OfOpenWriter(Operation):
@@ -68,7 +50,7 @@ class Last(_OfOpenWriter):
 class Find(_OfOpenWriter):
     """Return which blocks are durable."""
 
-    blocks: _Blocks
+    blocks: Blocks
 
 
 @declare("writer.mark", "write", "open", repeats=True)
