@@ -54,10 +54,10 @@ stays ten seconds behind the latest reading and overtakes the readings of the pl
 
 def chart(story: Story) -> str:
     """Return the HTML page."""
-    last = max(one.came for one in story.readings)
+    last = max(reading.came for reading in story.readings)
     step = len(story.readings) // _DOTS + 1
-    shown = [one for one in story.readings if one.number % step == 0]
-    places = {one.number: (one.came, one.at) for one in shown}
+    shown = [reading for reading in story.readings if reading.number % step == 0]
+    places = {reading.number: (reading.came, reading.at) for reading in shown}
     return _PAGE.format(
         width=_WIDTH,
         height=_HEIGHT,

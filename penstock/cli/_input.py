@@ -56,11 +56,11 @@ class EventFeed:
 
     def add_given(self, events: Sequence[GivenEvent]) -> None:
         """Write events with their own keys and headers; an event without a key gets that of ``--key``, if given."""
-        large = next((index for index, one in enumerate(events) if len(one.event) > self._size_max), len(events))
+        large = next((index for index, event in enumerate(events) if len(event.event) > self._size_max), len(events))
         if large:
             small = events[:large]
-            keys = [self._key if one.key is None else one.key for one in small]
-            ack = self._writer.write_batch([one.event for one in small], keys, [one.headers for one in small])
+            keys = [self._key if event.key is None else event.key for event in small]
+            ack = self._writer.write_batch([event.event for event in small], keys, [event.headers for event in small])
             self._wrote(ack, large)
         if large < len(events):
             with self.large(events[large].key, events[large].headers) as output:

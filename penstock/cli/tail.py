@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 EXAMPLE = "penstock tail plant/readings --from head --limit 3"
 
 _LAST_DEFAULT = 10
-_LOOK_S = 0.1
+_POLL_S = 0.1
 _STEP_SIZE = 1 << 20  # bytes that are read before any of them is printed
 
 
@@ -100,4 +100,4 @@ def _follow(store: "Store", start: "StreamCut") -> "Generator[pa.RecordBatch]":
         else:
             is_sealed = store.stream(start.stream).state == "sealed"
             if not is_sealed:
-                time.sleep(_LOOK_S)
+                time.sleep(_POLL_S)

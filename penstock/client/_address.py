@@ -101,8 +101,8 @@ class _Header(flight.ClientMiddleware):  # type: ignore[misc]
 
 
 def _authorization(user: str | None, password: str | None, token: str | None) -> str | None:
-    for what, given in (("user", user), ("password", password), ("token", token)):
-        _check_text(what, given)
+    for name, given in (("user", user), ("password", password), ("token", token)):
+        _check_text(name, given)
     if token is not None:
         if user is not None or password is not None:
             raise BadArgument("pass a token, or user and password, not both")
@@ -116,16 +116,16 @@ def _authorization(user: str | None, password: str | None, token: str | None) ->
     return "Basic " + base64.b64encode(f"{user}:{password}".encode()).decode()
 
 
-def _check_text(what: str, given: object) -> None:
+def _check_text(name: str, given: object) -> None:
     """Refuse what cannot be sent, without showing it: it may be a secret."""
     if given is None:
         return
     if not isinstance(given, str):
-        raise BadArgument(f"invalid {what} of type {type(given).__name__}: use a str")
+        raise BadArgument(f"invalid {name} of type {type(given).__name__}: use a str")
     try:
         given.encode()
     except UnicodeEncodeError:
-        raise BadArgument(f"invalid {what}: it contains a lone surrogate") from None
+        raise BadArgument(f"invalid {name}: it contains a lone surrogate") from None
 
 
 def _host_and_port(address: str) -> tuple[str, int]:

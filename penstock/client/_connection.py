@@ -308,9 +308,9 @@ class Connection:
             raise self.unknown(f"whether {call.operation} was done is not known") from error
         retry.after(error, self.lost_again_and_again)
 
-    def unknown(self, what: str) -> StoreUnreachable:
+    def unknown(self, consequence: str) -> StoreUnreachable:
         """Return what to raise when the connection was lost, and it is unknown whether a call was done."""
-        return StoreUnreachable(self._finder.address, reason=f"the connection was lost, and {what}")
+        return StoreUnreachable(self._finder.address, reason=f"the connection was lost, and {consequence}")
 
     def lost_again_and_again(self) -> StoreUnreachable:
         """Return what to raise when the connection was lost in all attempts."""

@@ -98,10 +98,10 @@ class PlogFiles:
                 image = _Image(located.key, map_file(fd, status.st_size), set())
             finally:
                 os.close(fd)
-        self._keep(name, image)
+        self._cache(name, image)
         return read_located(located, image.view, image.verified)
 
-    def _keep(self, name: str, image: _Image) -> None:
+    def _cache(self, name: str, image: _Image) -> None:
         with self._lock:
             self._images[name] = image
             self._images.move_to_end(name)

@@ -111,10 +111,10 @@ class RemoteGroup(ReaderGroup):
         self._call(groups.DeleteGroup(self.name))
 
 
-def as_cuts(what: str, given: Any) -> Any:  # noqa: ANN401 - the server checks it
+def as_cuts(argument: str, given: Any) -> Any:  # noqa: ANN401 - the server checks it
     """Return cuts as they can be sent: a checkpoint, a position, one cut and a time as they are, others as a list."""
     if given is None or isinstance(given, Checkpoint | Position | StreamCut):
         return given
     if is_time(given):
-        return as_time(what, given) if isinstance(given, datetime) else given
-    return as_list(what, given, GROUP_PLACES)
+        return as_time(argument, given) if isinstance(given, datetime) else given
+    return as_list(argument, given, GROUP_PLACES)

@@ -173,7 +173,7 @@ class RemoteMembership:
         is_anew, self._looked = number != self._looked, number
         checkpoint, given = found
         self._held = {(stream, segment) for stream, segment, _, _ in given}
-        self._segments = {key: one for key, one in self._segments.items() if key in self._held}
+        self._segments = {key: segment for key, segment in self._segments.items() if key in self._held}
         self._ends = {(stream, segment): end for stream, segment, _, end in given}
         found = {(stream, segment): place for stream, segment, place, _ in given}
         passed = {key for key, place in found.items() if place > places.get(key, place)} if is_anew else ()

@@ -169,7 +169,7 @@ class RemoteSegment:
     def unwatch(self, wake_up: WakeUp) -> None:
         """Stop notifying the wake-up; the last one ends the notifications of the server."""
         with self._lock:
-            known, self._watchers = self._watchers, [one for one in self._watchers if one is not wake_up]
+            known, self._watchers = self._watchers, [watcher for watcher in self._watchers if watcher is not wake_up]
         if len(self._watchers) < len(known):
             self.let_go()
 

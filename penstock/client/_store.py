@@ -98,7 +98,7 @@ class RemoteStore(forks.Handle, Store):
     def scale_stream(self, name: str, seal: Sequence[int], ranges: Sequence[tuple[float, float]]) -> StreamInfo:
         seal = as_list("seal", seal, "segments, ints")
         given: list[Any] = as_list("ranges", ranges, "pairs")
-        pairs: list[Any] = [list(one) if isinstance(one, Iterable) else one for one in given]
+        pairs: list[Any] = [list(pair) if isinstance(pair, Iterable) else pair for pair in given]
         return self._call(streams.Scale(name, seal, pairs))  # type: ignore[no-any-return]
 
     def seal_stream(self, name: str) -> StreamInfo:

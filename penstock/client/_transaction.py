@@ -112,8 +112,8 @@ class RemoteTransaction(OpenTransaction):
         if not events:
             return
         try:
-            headers = [None if one.headers is None else list(one.headers) for one in attributes]
-            self._call(transactions.WriteEvents(self.id, events, [one.key for one in attributes], headers))
+            headers = [None if event.headers is None else list(event.headers) for event in attributes]
+            self._call(transactions.WriteEvents(self.id, events, [event.key for event in attributes], headers))
         except StoreUnreachable:
             self._is_broken = True
             raise

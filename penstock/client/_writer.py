@@ -296,9 +296,9 @@ class RemoteHost:
         """Return what to raise when the connection was lost in all attempts."""
         return self._connection.lost_again_and_again()
 
-    def unknown(self, what: str) -> StoreUnreachable:
+    def unknown(self, consequence: str) -> StoreUnreachable:
         """Return what to raise when the connection was lost, and it is unknown whether a call was done."""
-        return self._connection.unknown(what)
+        return self._connection.unknown(consequence)
 
     # What else a writer asks
 
@@ -393,8 +393,8 @@ class _LargeLogs:
         except ConnectionLost as error:
             self._channel.is_lost = True
             is_last = isinstance(call, writers.CommitUpload)
-            what = "whether a large event was committed is not known" if is_last else "a large event too"
-            raise self._host.unknown(what) from error
+            consequence = "whether a large event was committed is not known" if is_last else "a large event too"
+            raise self._host.unknown(consequence) from error
 
     def abandon(self, write: LargeWrite) -> None:
         """Leave the log to the server, which deletes it with the session."""

@@ -205,7 +205,7 @@ def owner_name() -> str:
 def check_no_file(folder: Path | str) -> None:
     """Refuse a path at which there is a file, or below which a folder would be."""
     path = Path(folder).absolute()
-    there = next((one for one in (path, *path.parents) if os.path.lexists(one)), path.root)
+    there = next((parent for parent in (path, *path.parents) if os.path.lexists(parent)), path.root)
     if not os.path.isdir(there):
         raise FolderUnusable(str(folder), reason="it is a file" if there == path else f"{there} is a file")
 

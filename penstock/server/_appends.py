@@ -73,7 +73,8 @@ def append_shared(
         with session.budget.held(message_size(chunk)):
             found = _submitted(session, unpack_shared(_metadata(chunk)), check)
             acknowledged = [
-                one.acknowledge() if isinstance(one, ClientWriter) else ([], pack_error(one)) for one in found
+                writer.acknowledge() if isinstance(writer, ClientWriter) else ([], pack_error(writer))
+                for writer in found
             ]
         _answer(session, acknowledged, answer)
 

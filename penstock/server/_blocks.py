@@ -44,9 +44,9 @@ class Blocks:
         """Return the blocks that hold any byte from ``offset`` to ``end``, as far as they were acknowledged."""
         stop = min(end, segment.tail)
         if not segment.start <= offset < stop:
-            return (one for _, _, one in _messages(segment, offset, end))  # empty, or it raises what is wrong
+            return (message for _, _, message in _messages(segment, offset, end))  # empty, or it raises what is wrong
         if stop < segment.tail or stop - offset > READ_SIZE:
-            return (one for _, _, one in _messages(segment, offset, stop))
+            return (message for _, _, message in _messages(segment, offset, stop))
         return self._newest(segment).between(offset, stop, partial(_messages, segment))
 
     def new(self, segment: Segment, first: int, tail: int) -> NewBlocks:

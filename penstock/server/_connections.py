@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 __all__ = ["ConnectionWatch", "close_all"]
 
-_LOOK_S: Final = 0.05  # what an unauthenticated client can send meanwhile is not limited
+_OBSERVE_INTERVAL_S: Final = 0.05  # what an unauthenticated client can send meanwhile is not limited
 _PAUSES: Final = 30  # an observation may take this part of the time
 _SO_COOKIE: Final = 57
 _TCP_INFO_SIZE: Final = 136
@@ -197,7 +197,9 @@ class UsageTable:
             for address in gone:
                 self._usages.pop(address, None)
             if gone:
-                self._addresses = {peer: one for peer, one in self._addresses.items() if one not in gone}
+                self._addresses = {
+                    peer: connection for peer, connection in self._addresses.items() if connection not in gone
+                }
 
 
 class ConnectionWatch:
@@ -230,20 +232,20 @@ class ConnectionWatch:
         self._thread.join()
 
     def _work(self) -> None:
-        pause = _LOOK_S
+        pause = _OBSERVE_INTERVAL_S
         while not self._over.wait(pause):
             begun = time.monotonic()
             try:
-                self._look(begun)
+                self._observe(begun)
             except Exception:  # the next time may be better, and without it no limit holds
                 _logger.exception("the connections could not be observed")
-            pause = max(_LOOK_S, _PAUSES * (time.monotonic() - begun))
+            pause = max(_OBSERVE_INTERVAL_S, _PAUSES * (time.monotonic() - begun))
 
-    def _look(self, now: float) -> None:
+    def _observe(self, now: float) -> None:
         known = self._usages.known()  # first: a connection that is opened meanwhile is not forgotten
         files: dict[ObservedConnection, tuple[int, bytes]] = {}
         others: set[bytes] = set()
-        for number, cookie, one in _sockets():
+        for number, cookie, tcp_socket in _sockets():
             connection = (
                 None if cookie in self._others else self._connections.get(cookie) or self._connection(number, now)
             )
@@ -251,7 +253,7 @@ class ConnectionWatch:
                 others.add(cookie)
                 continue
             with suppress(OSError):
-                connection.note(_counts(one), *self._usages.take(connection.peer), now)
+                connection.note(_counts(tcp_socket), *self._usages.take(connection.peer), now)
             if self._usages.is_logging_in(connection.peer):
                 connection.since = now  # its time begins when it has been answered
             files[connection] = number, cookie
@@ -264,43 +266,43 @@ class ConnectionWatch:
     def _connection(self, number: int, now: float) -> ObservedConnection | None:
         """Return the connection of a socket; None if it does not belong to the port."""
         try:
-            with copied_socket(number) as one:
-                here, there = one.getsockname(), one.getpeername()
+            with copied_socket(number) as copy:
+                here, there = copy.getsockname(), copy.getpeername()
         except OSError:  # it listens, or is gone
             return None
-        is_ours = one.family in (socket.AF_INET, socket.AF_INET6) and here[1] == self._port
+        is_ours = copy.family in (socket.AF_INET, socket.AF_INET6) and here[1] == self._port
         return ObservedConnection(peer=written_address(*there[:2]), since=now) if is_ours else None
 
 
 def close_all(at: int | str) -> None:
     """Shut down all connections of a port, or of a socket that is a file."""
     for number, _, _ in _sockets():
-        with suppress(OSError), copied_socket(number) as one:
-            one.getpeername()  # a listening socket has none
-            here = one.getsockname()
-            if at == (here if one.family == socket.AF_UNIX else here[1]):
-                one.shutdown(socket.SHUT_RDWR)
+        with suppress(OSError), copied_socket(number) as copy:
+            copy.getpeername()  # a listening socket has none
+            here = copy.getsockname()
+            if at == (here if copy.family == socket.AF_UNIX else here[1]):
+                copy.shutdown(socket.SHUT_RDWR)
 
 
 def _sockets() -> Iterator[tuple[int, bytes, socket.socket]]:
     """Return the sockets of this process: number, cookie, and a socket that is good until the next."""
     for name in os.listdir("/proc/self/fd"):
         with suppress(OSError):  # no socket, or gone
-            one = socket.socket(socket.AF_INET, socket.SOCK_STREAM, 0, fileno=int(name))
+            tcp_socket = socket.socket(socket.AF_INET, socket.SOCK_STREAM, 0, fileno=int(name))
             try:
-                yield int(name), one.getsockopt(socket.SOL_SOCKET, _SO_COOKIE, 8), one
+                yield int(name), tcp_socket.getsockopt(socket.SOL_SOCKET, _SO_COOKIE, 8), tcp_socket
             finally:
-                one.detach()  # it is not ours to close
+                tcp_socket.detach()  # it is not ours to close
 
 
-def _counts(one: socket.socket) -> ByteCounts:
-    info = one.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _TCP_INFO_SIZE)
+def _counts(tcp_socket: socket.socket) -> ByteCounts:
+    info = tcp_socket.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _TCP_INFO_SIZE)
     acked, received = struct.unpack_from("=QQ", info, _BYTES_ACKED)
     return ByteCounts(received=received, acked=acked)
 
 
 def _close(number: int, cookie: bytes) -> None:
     """Shut a connection down, unless it is gone already."""
-    with suppress(OSError), copied_socket(number) as one:
-        if one.getsockopt(socket.SOL_SOCKET, _SO_COOKIE, 8) == cookie:
-            one.shutdown(socket.SHUT_RDWR)
+    with suppress(OSError), copied_socket(number) as copy:
+        if copy.getsockopt(socket.SOL_SOCKET, _SO_COOKIE, 8) == cookie:
+            copy.shutdown(socket.SHUT_RDWR)

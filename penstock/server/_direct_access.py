@@ -57,7 +57,7 @@ def make_probe(session: Session, stream: str, segment: int, offset: int, challen
     except OSError:
         return None
     try:
-        number = session.keep(probe)
+        number = session.add(probe)
     except BaseException:
         probe.abandon()  # the session is over, and does not do it
         raise

@@ -6,8 +6,9 @@ connections, ends TLS, and passes the bytes on. What a client sends goes through
 :class:`~penstock.server._frames.FrameFollower` first, and a client that is refused there is hung up on.
 
 One thread does it for all connections. Of each it holds what it could not pass on, in either direction, and reads
-nothing more from there until it could: so a side that does not read slows down the other side, and nobody else. Nor
-does a client that sends very many very small messages: connections take turns, and a turn is short.
+nothing more from there until it could: so a side that does not read slows down the other side of its connection only.
+A client that sends very many very small messages does not slow down others either: connections take turns, and a turn
+is short.
 
 The socket to gRPC has the address of the client for a name, so that the address is what a call's ``peer()`` says: the
 rest of the server knows nothing of the front. The connections are observed and closed at the client's side, as those
@@ -297,7 +298,7 @@ def _receive(side: socket.socket, buffer: memoryview) -> memoryview | None:
     """Return what has come, nothing at the end, and None if there is nothing yet."""
     size = 0
     try:
-        while size <= len(buffer) - _RECORD_SIZE:  # TLS must not have a rest of its own, of which nobody is told
+        while size <= len(buffer) - _RECORD_SIZE:  # TLS must not buffer a rest, which select would not report
             part = side.recv_into(buffer[size:])
             size += part
             if part < _RECORD_SIZE // 2 or not isinstance(side, ssl.SSLSocket):

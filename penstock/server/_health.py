@@ -57,7 +57,7 @@ class Health:
         try:
             now = self._store.clock.elapsed()
             if now - self._found[0] >= _GOOD_FOR_S:
-                before, found = self._found[1], self._look()
+                before, found = self._found[1], self._check()
                 self._found = now, found
                 if found is not None and found != before:
                     _logger.error("the store cannot do its work: %s", found.detail)
@@ -71,7 +71,7 @@ class Health:
         """Return what maintenance could not do for single streams."""
         return self._store.stream_troubles()
 
-    def _look(self) -> Trouble | None:
+    def _check(self) -> Trouble | None:
         try:
             self._store.check_running()
             if not self._store.catalog.lock.acquire(timeout=_PATIENCE_S):  # which every call waits for

@@ -33,7 +33,7 @@ class Logins:
     """Logs users in, by the header that they send and the connection on which they send it.
 
     ``checks`` passwords are checked at once, and ``waiting`` logins wait. Failed logins are logged, counted and slowed
-    down; see ``_login_queue``. A wrong token slows nothing down: it takes no time to check, nobody can guess one, and a
+    down; see ``_login_queue``. A wrong token slows nothing down: it takes no time to check, it cannot be guessed, and a
     program that has an old one may be an honest one. ``sleep`` waits for so many seconds.
     """
 

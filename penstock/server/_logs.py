@@ -41,17 +41,17 @@ def logging_to(file: TextIO, form: Literal["plain", "json"], lines_max: int) -> 
     handler.addFilter(_Budget(lines_max))
     handler.setFormatter(_JsonLine() if form == "json" else _PlainLine())
     loggers = [logging.getLogger(name) for name in _LOGGERS]
-    before = [one.level for one in loggers]
-    for one in loggers:
-        one.addHandler(handler)
+    before = [logger.level for logger in loggers]
+    for logger in loggers:
+        logger.addHandler(handler)
     loggers[0].setLevel(logging.INFO)
     loggers[1].setLevel(logging.WARNING)  # what else it has to say, we say ourselves
     try:
         yield
     finally:
-        for one, level in zip(loggers, before, strict=True):
-            one.removeHandler(handler)
-            one.setLevel(level)
+        for logger, level in zip(loggers, before, strict=True):
+            logger.removeHandler(handler)
+            logger.setLevel(level)
 
 
 class _Budget(logging.Filter):
@@ -137,4 +137,8 @@ def _cut(text: str) -> str:
 def _on_one_line(value: object) -> str:
     """Return a text without line ends, or anything else that a terminal would not print as it is."""
     text = _cut(str(value))
-    return text if text.isprintable() else "".join(one if one.isprintable() else ascii(one)[1:-1] for one in text)
+    return (
+        text
+        if text.isprintable()
+        else "".join(character if character.isprintable() else ascii(character)[1:-1] for character in text)
+    )

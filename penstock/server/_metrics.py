@@ -93,7 +93,7 @@ class _StoreCollector(Collector):
         catalog, now = self._store.catalog, self._store.clock.now()
         with catalog.lock:
             uids = {name: catalog.streams[name].uid for name in sorted(catalog.streams)}
-        appended = self._appended.look(self._store.segments.at_work(), set(uids.values()))
+        appended = self._appended.totals(self._store.segments.at_work(), set(uids.values()))
         events, data = (
             CounterMetricFamily("penstock_appended_events", "Events appended since the start.", labels=["stream"]),
             CounterMetricFamily("penstock_appended_bytes", "Bytes appended since the start.", labels=["stream"]),
@@ -140,10 +140,10 @@ class _Appended:
         self._seen: dict[tuple[int, int], tuple[int, int]] = {}  # by stream and segment
         self._totals: dict[int, tuple[int, int]] = {}  # by stream
 
-    def look(self, segments: Mapping[tuple[int, int], Segment], streams: set[int]) -> dict[int, tuple[int, int]]:
+    def totals(self, segments: Mapping[tuple[int, int], Segment], streams: set[int]) -> dict[int, tuple[int, int]]:
         """Return events and bytes of each of the streams."""
         with self._lock:
-            found = {key: (one.events, one.bytes) for key, one in segments.items()}
+            found = {key: (segment.events, segment.bytes) for key, segment in segments.items()}
             for (uid, segment), (events, size) in found.items():
                 old_events, old_size = self._seen.get((uid, segment), (0, 0))
                 all_events, all_size = self._totals.get(uid, (0, 0))
@@ -155,6 +155,6 @@ class _Appended:
 
 def _gauge(name: str, about: str, figures: Mapping[str, float], *, label: str | None = None) -> Metric:
     family = GaugeMetricFamily(name, about, labels=None if label is None else [label])
-    for one, figure in figures.items():
-        family.add_metric([] if label is None else [one], figure)
+    for label_value, figure in figures.items():
+        family.add_metric([] if label is None else [label_value], figure)
     return family

@@ -84,7 +84,10 @@ def _segment_at(session: Session, pointer: Any) -> Any:  # noqa: ANN401
 def _locate(session: Session, stream: str, segment: int, offset: int, end: int) -> Any:  # noqa: ANN401
     try:
         located = session.store.segments.get(stream, segment).locate(offset, end)
-        return [[start, commit_ms, one.path, one.key, one.first, one.offsets] for start, commit_ms, one in located]
+        return [
+            [start, commit_ms, location.path, location.key, location.first, location.offsets]
+            for start, commit_ms, location in located
+        ]
     except (KeyError, NoSuchStream):
         return []
 
@@ -108,7 +111,7 @@ def _checkpoint(session: Session, group: str, name: str, timeout: float | None) 
     found = session.store.reader_group(group)
     with session.store.catalog.lock:
         check_group(session, groups.TakeCheckpoint.operation, session.store.catalog.group(group))
-    number = session.keep(_CheckpointWait(session.store.groups, group, name))
+    number = session.add(_CheckpointWait(session.store.groups, group, name))
     try:
         return found.checkpoint(name, timeout)
     finally:
@@ -290,7 +293,7 @@ def _find(session: Session, number: int, blocks: list[list[Any]]) -> list[int | 
 
 
 def _open_upload(session: Session, number: int) -> int:
-    return session.keep(LargeUpload(session, _writer(session, number)), "uploads")
+    return session.add(LargeUpload(session, _writer(session, number)), "uploads")
 
 
 def _upload(session: Session, writer: int, number: int) -> LargeUpload:

@@ -173,7 +173,7 @@ def check_stream(principal: Principal, permission: Permission, stream: str) -> N
 
 def may_see(principal: Principal, group: GroupState) -> bool:
     """Whether a user may know of a group: it is the user's own, or the user may read all of its streams."""
-    return group.owner == principal.name or all(principal.may("read", one) for one in group.streams or ["*"])
+    return group.owner == principal.name or all(principal.may("read", stream) for stream in group.streams or ["*"])
 
 
 def _of_group(session: Session, principal: Principal, call: Operation) -> Iterable[str]:

@@ -169,4 +169,8 @@ class StoredQuotas:
 
     def _transactions(self) -> Users:
         prepared = self._catalog.prepared
-        return Users(one.owner for one in self._store.transactions.open.values() if one.id not in prepared)
+        return Users(
+            transaction.owner
+            for transaction in self._store.transactions.open.values()
+            if transaction.id not in prepared
+        )

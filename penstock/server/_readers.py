@@ -39,7 +39,7 @@ class ClientReader:
     def open(self) -> None:
         """Add it to the session, now that it has its membership."""
         try:
-            self.number = self._session.keep(self)
+            self.number = self._session.add(self)
         except BaseException:
             self.abandon()
             raise
@@ -62,7 +62,7 @@ class ClientReader:
                 self._segments[key] = self.membership.segment(key)
             except KeyError:
                 continue  # truncated at this very moment: the next sync raises it
-        self._segments = {key: one for key, one in self._segments.items() if key in assignment.held}
+        self._segments = {key: segment for key, segment in self._segments.items() if key in assignment.held}
         ahead = {key: place for key, place in assignment.held.items() if place > self._places.get(key, -1)}
         self._places |= ahead  # another reader was there meanwhile: no reader goes back behind it
         self._returned |= ahead

@@ -75,12 +75,13 @@ def stop_signals() -> Iterator[Callable[[], str]]:
     """
     received: SimpleQueue[int] = SimpleQueue()  # a signal may come anywhere, also in here, and put something into it
     before = {
-        one: signal.signal(one, lambda number, _: received.put(number)) for one in (signal.SIGTERM, signal.SIGINT)
+        signal_number: signal.signal(signal_number, lambda number, _: received.put(number))
+        for signal_number in (signal.SIGTERM, signal.SIGINT)
     }
 
     def restore() -> None:
-        for one, handler in before.items():
-            signal.signal(one, handler)
+        for signal_number, handler in before.items():
+            signal.signal(signal_number, handler)
 
     def wait() -> str:
         name = signal.Signals(received.get()).name

@@ -92,9 +92,9 @@ class FlightService(flight.FlightServerBase):  # type: ignore[misc]
 
     def release_in_child(self) -> None:
         """Let it not be shut down when the child ends, which would wait for threads that are not there."""
-        for one in (found.__callback__ for found in weakref.getweakrefs(self)):
-            if isinstance(one, weakref.finalize):
-                one.detach()
+        for finalizer in (found.__callback__ for found in weakref.getweakrefs(self)):
+            if isinstance(finalizer, weakref.finalize):
+                finalizer.detach()
 
     def do_action(self, context: flight.ServerCallContext, action: flight.Action) -> list[bytes]:
         """Call an operation."""

@@ -38,7 +38,7 @@ __all__ = ["OpenHandle", "Session", "SessionOver", "update_of"]
 _ENDED_MAX: Final = 1_000  # things of which is kept why they ended
 _UNSENT_MAX: Final = 1_000  # notifications of a client that does not read them, besides those of what it has open
 _NEW_BLOCKS_MAX: Final = 16 << 10  # bytes of new blocks in one message
-_LOOK_S: Final = 1.0  # how soon a broken channel is noticed
+_POLL_S: Final = 1.0  # how soon a broken channel is noticed
 _logger: Final = logging.getLogger("penstock.server")
 
 SessionOver = flight.FlightUnavailableError
@@ -119,7 +119,7 @@ class Session:
 
     # What it has open
 
-    def keep(self, thing: object, kind: str = "handles") -> int:
+    def add(self, thing: object, kind: str = "handles") -> int:
         """Add something that the client has open, and that counts as one of a kind; return its number."""
         with self._lock:
             if self.is_over:
@@ -224,7 +224,7 @@ class Session:
     def run(self, send: Callable[[bytes], object]) -> None:
         """Send notifications, until the session is over, or the client is gone."""
         while not self.is_over:
-            if not self._wake_up.wait(_LOOK_S) and self.is_gone():
+            if not self._wake_up.wait(_POLL_S) and self.is_gone():
                 return
             self._readmit()
             with self._lock:
@@ -237,10 +237,14 @@ class Session:
     def _permitted(self, updates: dict[object, list[Any] | _Watch]) -> list[list[Any] | _Watch]:
         """Return what may be sent; what is about streams that the user may not read is withheld until it may."""
         may_read = self._may_read()
-        refused = {one.key: one for one in updates.values() if isinstance(one, _Watch) and not may_read(one.key[0])}
+        refused = {
+            update.key: update
+            for update in updates.values()
+            if isinstance(update, _Watch) and not may_read(update.key[0])
+        }
         with self._lock:
             self._withheld |= {key: watch for key, watch in refused.items() if self._watched.get(key) is watch}
-        return [one for key, one in updates.items() if key not in refused]
+        return [update for key, update in updates.items() if key not in refused]
 
     def _readmit(self) -> None:
         """Queue again what was withheld and may be sent now."""
@@ -295,7 +299,7 @@ class _Watch(WakeUp):
         """Queue the segment for the client."""
         self._session.notify(self.key, self)
 
-    def message(self, room: int) -> tuple[list[Any], int]:
+    def message(self, budget: int) -> tuple[list[Any], int]:
         """Return the message, with the state of the segment now, and how many bytes of new blocks it has.
 
         New blocks come along if there is room for all of them. The thread that sends is the only one that calls this.
@@ -306,18 +310,18 @@ class _Watch(WakeUp):
             update = update_of(state, self.key[1], self.segment)
         if update is not None:
             first, self._sent_to = self._sent_to, update[1]
-            if first is not None and first < update[1] <= first + room:
+            if first is not None and first < update[1] <= first + budget:
                 blocks, size = self._session.new_blocks(self.segment, first, update[1]), update[1] - first
         return ["segment", *self.key, update, blocks], size
 
 
 def _messages(updates: Iterable[list[Any] | _Watch]) -> Iterator[list[Any]]:
     """Return what is sent: of a segment its state now, because it may have changed since it was queued."""
-    room = _NEW_BLOCKS_MAX
+    budget = _NEW_BLOCKS_MAX
     for update in updates:
         if isinstance(update, _Watch):
-            message, size = update.message(room)
-            room -= size
+            message, size = update.message(budget)
+            budget -= size
             yield message
         else:
             yield update
@@ -325,8 +329,9 @@ def _messages(updates: Iterable[list[Any] | _Watch]) -> Iterator[list[Any]]:
 
 def update_of(state: StreamState, number: int, segment: Segment) -> tuple[int, int, int | None] | None:
     """Return where a segment begins, how far it can be read and, if it is sealed, where it ends; None if it is gone."""
-    one = state.segments.get(number)
-    if one is None:
+    segment_state = state.segments.get(number)
+    if segment_state is None:
         return None
-    end = one.end  # first: what is read before its end is known is read again, the other way round it would be missed
+    # The end first: a tail that is read before the end is read again; the other way round, events would be missed.
+    end = segment_state.end
     return state.head.get(number, 0), segment.tail, end

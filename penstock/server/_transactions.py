@@ -106,9 +106,9 @@ def write_batch(  # noqa: PLR0917 - as they are sent
     session: Session, transaction: str, words: bytes, data: bytes, places: bytes, flags: int, columns: bytes
 ) -> None:
     """Add events, none of which is looked at: lengths, bytes, where their keys belong, keys and headers."""
-    one = _open(session, transaction)
-    if not isinstance(one, LocalTransaction):
-        one.write_batch([])  # which says why not
+    opened = _open(session, transaction)
+    if not isinstance(opened, LocalTransaction):
+        opened.write_batch([])  # which says why not
         return
     try:
         lengths, positions = np.frombuffer(words, ">u4"), unpack_positions(places)
@@ -118,7 +118,7 @@ def write_batch(  # noqa: PLR0917 - as they are sent
         raise BadArgument(f"invalid batch ({error})") from error
     if len(positions) != len(lengths) or int(lengths.sum(dtype=np.int64)) != len(data):
         raise BadArgument("invalid batch: the lengths or the keys do not match the events")
-    one.add_rows(EventRows(array_of(lengths, data), keys, headers), positions)
+    opened.add_rows(EventRows(array_of(lengths, data), keys, headers), positions)
 
 
 def begin_event(
@@ -126,9 +126,11 @@ def begin_event(
 ) -> int:
     """Begin an event of any size, whose key belongs there; return its number."""
     attributes = Attributes.of(key, headers)
-    one = _open(session, transaction)
-    output = one.begin_at(position, attributes) if isinstance(one, LocalTransaction) else one.begin_write_event()
-    return session.keep(TransactionEvent(transaction, output), "uploads")
+    opened = _open(session, transaction)
+    output = (
+        opened.begin_at(position, attributes) if isinstance(opened, LocalTransaction) else opened.begin_write_event()
+    )
+    return session.add(TransactionEvent(transaction, output), "uploads")
 
 
 def write_chunk(session: Session, transaction: str, number: int, data: bytes) -> None:

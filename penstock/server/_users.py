@@ -100,7 +100,7 @@ class Users:
 
     def __iter__(self) -> Iterator[User]:
         """All users, by name."""
-        return iter([User(name, one.grants) for name, one in sorted(self._file.content().users.items())])
+        return iter([User(name, user.grants) for name, user in sorted(self._file.content().users.items())])
 
     # Authentication
 
@@ -210,7 +210,7 @@ class Users:
 
         def removed(old: Content) -> Content:
             _check_known(old, name)
-            users = {other: one for other, one in old.users.items() if other != name}
+            users = {other: user for other, user in old.users.items() if other != name}
             return Content(users=users, tokens=_without_tokens(old, name).tokens)
 
         self._file.change(removed)
@@ -218,8 +218,8 @@ class Users:
 
     def grant(self, name: str, permission: Permission, pattern: str) -> None:
         """Let a user read, consume, write or administer the streams that a pattern names; again, it changes nothing."""
-        one = Grant(permission, pattern)
-        self._file.change(lambda old: _with_grants(old, name, lambda grants: {*grants, one}))
+        new_grant = Grant(permission, pattern)
+        self._file.change(lambda old: _with_grants(old, name, lambda grants: {*grants, new_grant}))
 
     def revoke(self, name: str, permission: Permission, pattern: str) -> tuple[bool, list[Grant]]:
         """Take back what was granted in these very words.
@@ -243,8 +243,8 @@ class Users:
         def added(old: Content) -> Content:
             _check_known(old, name)
             now = self._clock.now()
-            alive = {key: one for key, one in old.tokens.items() if now < one.expires}
-            if sum(one.user == name for one in alive.values()) >= TOKENS_MAX:
+            alive = {key: token for key, token in old.tokens.items() if now < token.expires}
+            if sum(token.user == name for token in alive.values()) >= TOKENS_MAX:
                 raise BadArgument(f"user {name!r} has {TOKENS_MAX} tokens: revoke some with penstock user expire")
             return Content(
                 users=old.users, tokens={**alive, token_id: StoredToken(name, _digest(secret), now + lifetime_s)}
@@ -258,9 +258,9 @@ class Users:
         content, now = self._file.content(), self._clock.now()
         if name is not None:
             _check_known(content, name)
-        found = (TokenInfo(key, one.user, one.expires) for key, one in content.tokens.items())
-        mine = (one for one in found if now < one.expires and name in (None, one.user))
-        return sorted(mine, key=lambda one: (one.expires, one.token_id))
+        found = (TokenInfo(key, token.user, token.expires) for key, token in content.tokens.items())
+        mine = (token for token in found if now < token.expires and name in (None, token.user))
+        return sorted(mine, key=lambda token: (token.expires, token.token_id))
 
     def revoke_tokens(self, name: str, token_id: str | None = None) -> int:
         """End the token of a user with this id, or all tokens of the user; return how many had not expired."""
@@ -268,11 +268,11 @@ class Users:
 
         def revoked(old: Content) -> Content:
             mine = self.tokens(name)
-            ended[:] = [one for one in mine if token_id in (None, one.token_id)]
+            ended[:] = [token for token in mine if token_id in (None, token.token_id)]
             if token_id is not None and not ended:
                 raise NoSuchToken(name, token_id)
-            gone = {one.token_id for one in ended}
-            return Content(users=old.users, tokens={key: one for key, one in old.tokens.items() if key not in gone})
+            gone = {token.token_id for token in ended}
+            return Content(users=old.users, tokens={key: token for key, token in old.tokens.items() if key not in gone})
 
         self._file.change(revoked)
         return len(ended)
@@ -319,7 +319,9 @@ def _check_known(content: Content, name: str) -> None:
 
 
 def _without_tokens(content: Content, name: str) -> Content:
-    return Content(users=content.users, tokens={key: one for key, one in content.tokens.items() if one.user != name})
+    return Content(
+        users=content.users, tokens={key: token for key, token in content.tokens.items() if token.user != name}
+    )
 
 
 def _with_user(content: Content, name: str, user: StoredUser) -> Content:

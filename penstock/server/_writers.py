@@ -66,7 +66,7 @@ class ClientWriter:
         self._ended: set[int] = set()  # segments that took no more; if they did again, it would be out of order
         self._segments: dict[int, Segment] = {}  # those that it writes to
         self._trouble: PenstockError | None = None
-        self.number: Final = session.keep(self)
+        self.number: Final = session.add(self)
 
     @property
     def streams(self) -> tuple[str, ...]:
@@ -110,7 +110,7 @@ class ClientWriter:
         error = _durable(blocks) or error
         with self._lock:
             self._under_way, self._refusal, self._ended = [], None, set()
-        starts = [] if error is not None else [ENDED if one is None else one.start for one in blocks]
+        starts = [] if error is not None else [ENDED if block is None else block.start for block in blocks]
         return starts, None if error is None else pack_error(error)
 
     def _submit(self, segment_id: int, head: memoryview, *body: memoryview) -> PendingBlock | None:
@@ -203,10 +203,10 @@ class ClientWriter:
 def _durable(blocks: Sequence[PendingBlock | None]) -> PenstockError | None:
     """Wait until blocks are durable; return why one of them is not."""
     error = None
-    for one in blocks:
+    for block in blocks:
         try:
-            if one is not None:
-                one.result()
+            if block is not None:
+                block.result()
         except PenstockError as failure:
             error = error or failure
     return error

@@ -95,24 +95,26 @@ def check_schema(options: SourceOptions, schema: StructType) -> None:
     elif CORRUPT in schema.fieldNames():
         raise BadArgument(f"the column {CORRUPT!r} comes with on_corrupt=column, of the formats 'json' and 'futoin'")
     of_json = _json_names(options, schema)
-    for one in schema.fields:
-        if schema.fieldNames().count(one.name) > 1:
-            raise BadArgument(f"there is more than one column {one.name!r}: name each once")
-        if not _is_nullable(one):
+    for column in schema.fields:
+        if schema.fieldNames().count(column.name) > 1:
+            raise BadArgument(f"there is more than one column {column.name!r}: name each once")
+        if not _is_nullable(column):
             raise BadArgument(
-                f"the column {one.name!r} cannot be NOT NULL: a row that lacks it would end the query in Java. Leave "
-                "that out, and filter or check behind"
+                f"the column {column.name!r} cannot be NOT NULL: a row that lacks it would end the query in Java. "
+                "Leave that out, and filter or check behind"
             )
-        if one.name in known and one.name not in of_json:
-            if one.dataType != known[one.name]:
-                wanted = known[one.name].simpleString()
-                raise BadArgument(f"the column {one.name!r} is of type {wanted}, not {one.dataType.simpleString()}")
-        elif one.name not in of_json:
+        if column.name in known and column.name not in of_json:
+            if column.dataType != known[column.name]:
+                wanted = known[column.name].simpleString()
+                raise BadArgument(
+                    f"the column {column.name!r} is of type {wanted}, not {column.dataType.simpleString()}"
+                )
+        elif column.name not in of_json:
             names = ", ".join([*known, *sorted(of_json)])
-            raise BadArgument(f"a source of format {options.format!r} has no column {one.name!r}: there are {names}")
-        elif not _is_in_json(one.dataType):
+            raise BadArgument(f"a source of format {options.format!r} has no column {column.name!r}: there are {names}")
+        elif not _is_in_json(column.dataType):
             raise BadArgument(
-                f"the column {one.name!r} cannot be read from JSON as {one.dataType.simpleString()}: use texts, "
+                f"the column {column.name!r} cannot be read from JSON as {column.dataType.simpleString()}: use texts, "
                 "numbers, booleans, dates, timestamps, and arrays and structs of them"
             )
 
@@ -159,7 +161,7 @@ def _is_in_json(kind: DataType) -> bool:
         case ArrayType():
             return _is_in_json(kind.elementType)
         case StructType():
-            return all(_is_in_json(one.dataType) for one in kind.fields)
+            return all(_is_in_json(field.dataType) for field in kind.fields)
         case StringType() | NumericType() | BooleanType() | DateType() | TimestampType() | TimestampNTZType():
             return True
     return False
@@ -202,26 +204,28 @@ class Rows:
         }
         of_json = _json_names(options, schema)
         self._json = JsonColumns(
-            [one for one in self._schema if one.name in of_json], keep_corrupt=options.keep_corrupt, zone=zone
+            [field for field in self._schema if field.name in of_json], keep_corrupt=options.keep_corrupt, zone=zone
         )
 
     def of(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """Return the rows of events."""
         found = self._payload(batch)
-        arrays = [found[one.name] if one.name in found else self._makers[one.name](batch) for one in self._schema]
+        arrays = [
+            found[field.name] if field.name in found else self._makers[field.name](batch) for field in self._schema
+        ]
         cast = [
-            array if array.type == one.type else array.cast(one.type)
-            for array, one in zip(arrays, self._schema, strict=True)
+            array if array.type == field.type else array.cast(field.type)
+            for array, field in zip(arrays, self._schema, strict=True)
         ]
         return pa.record_batch(cast, self._schema)
 
     def mark(self) -> pa.RecordBatch:
         """Return a watermark-only row."""
         arrays = [
-            pa.array([self._time], pa.timestamp("ms", "UTC")).cast(one.type)
-            if one.name == "mark_time"
-            else pa.nulls(1, one.type)
-            for one in self._schema
+            pa.array([self._time], pa.timestamp("ms", "UTC")).cast(field.type)
+            if field.name == "mark_time"
+            else pa.nulls(1, field.type)
+            for field in self._schema
         ]
         return pa.record_batch(arrays, self._schema)
 

@@ -93,9 +93,9 @@ def _decoded(events: list[bytes | None]) -> list[pa.Array]:
     """Decode events one by one; null where an event lacks type, time or data."""
     found = [_decoded_one(event) for event in events]
     return [
-        pa.array([None if one is None else one.type for one in found], pa.string()),
-        pa.array([None if one is None else one.ts for one in found], _TIME),
-        pa.array([None if one is None else bytes(one.data) for one in found], pa.binary()),
+        pa.array([None if event is None else event.type for event in found], pa.string()),
+        pa.array([None if event is None else event.ts for event in found], _TIME),
+        pa.array([None if event is None else bytes(event.data) for event in found], pa.binary()),
     ]
 
 
@@ -113,7 +113,7 @@ def _plain_fields(events: pa.Array) -> tuple[npt.NDArray[np.bool_], list[pa.Arra
     kinds, times, data = columns[1::2]
     framed = map(pc.is_in, columns[::2], _frames())
     plain = reduce(pc.and_, [*framed, _are_kinds(kinds), _may_be_times(times)])
-    kinds, times, data = (one.filter(plain) for one in (kinds, times, data))
+    kinds, times, data = (column.filter(plain) for column in (kinds, times, data))
     _check_values(data)
     return plain.to_numpy(zero_copy_only=False), [kinds.cast(pa.string()), times.cast(pa.string()).cast(_TIME), data]
 

@@ -72,10 +72,10 @@ class Job:
             except OSError as error:
                 why = error.strerror
                 raise BadArgument(f"cannot create a checkpoint in {self._checkpoint}: {why}") from None
-            self._keep()
+            self._record_job()
             yield
 
-    def _keep(self) -> None:
+    def _record_job(self) -> None:
         """Record the job, unless it is recorded."""
         known = _known(self._checkpoint, self._record)
         if known is None:

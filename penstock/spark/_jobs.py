@@ -22,7 +22,7 @@ from penstock.model import ByConsumption
 from penstock.spark._errors import told_by
 from penstock.spark._job import Job
 from penstock.spark._options import milliseconds_of, plain_name, source_options
-from penstock.spark._progress import Looks, Progress, end_cuts, forward_watermark, note_watermark
+from penstock.spark._progress import Progress, ProgressCounter, end_cuts, forward_watermark, note_watermark
 from penstock.spark._register import register
 from penstock.spark._stores import open_at
 from penstock.spark._tables import LARGE, Archive, clear_attempts, delta_writer, parquet_writer, sync
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 __all__ = ["aggregate", "archive", "windows"]
 
 _BATCH_SIZE: Final = "256m"
-_LOOK_S: Final = 0.5
+_POLL_S: Final = 0.5
 
 
 def archive(
@@ -112,13 +112,13 @@ def aggregate(
     """
     if not streams or into in streams or len(set(streams)) < len(streams):
         raise BadArgument("name the streams to merge, each once, and another to merge them into")
-    given = [{"max_bytes_per_trigger": _BATCH_SIZE} | _settings(store, one, options) for one in streams]
+    given = [{"max_bytes_per_trigger": _BATCH_SIZE} | _settings(store, stream, options) for stream in streams]
     first = source_options(given[0])
     place = _folder(checkpoint or _checkpoint(first, f"aggregate-{into}"))
     job = Job.at(place, "aggregate", first.address, *streams, into)
-    settings = [one | {"consumer": job.consumer, "include_headers": "true"} for one in given]
-    sources = [source_options(one) for one in settings]
-    tables = [_load(spark, one).selectExpr("event", "pointer", "headers", f"{key} AS key") for one in settings]
+    settings = [setting | {"consumer": job.consumer, "include_headers": "true"} for setting in given]
+    sources = [source_options(setting) for setting in settings]
+    tables = [_load(spark, setting).selectExpr("event", "pointer", "headers", f"{key} AS key") for setting in settings]
     df = tables[0]
     for other in tables[1:]:
         df = df.unionAll(other)
@@ -288,29 +288,29 @@ def _run(
     writer = writer.option("checkpointLocation", f"file://{checkpoint}")
     try:
         query = (writer if follow else writer.trigger(availableNow=True)).start()
-        looks = Looks(query)
+        counter = ProgressCounter(query)
         with ThreadPoolExecutor(1) as thread:  # an interrupt must not arrive during a call to Java
             try:
                 if into is not None:
-                    who = asdict(sources[0].address)
-                    forward_watermark(query, who.pop("store"), into, delay=delay, **who)
+                    address = asdict(sources[0].address)
+                    forward_watermark(query, address.pop("store"), into, delay=delay, **address)
                 with suppress(KeyboardInterrupt) if follow else nullcontext():
-                    thread.submit(_watch_to_the_end, query, looks, watch).result()
+                    thread.submit(_watch_to_the_end, query, counter, watch).result()
             finally:
                 query.stop()
         _note_end(query, sources)
     except PySparkException as error:
         raise told_by(error) or error from None
-    done = looks.look()
+    done = counter.poll()
     if into is not None:  # Spark may not have reported the last batch yet
         with open_at(sources[0].address) as store:
             note_watermark(store, into, query.id, done.watermark, milliseconds_of("length", delay))
     return done
 
 
-def _watch_to_the_end(query: StreamingQuery, looks: Looks, watch: Watch | None) -> None:
-    while not query.awaitTermination(_LOOK_S):  # type: ignore[arg-type]
-        progress = looks.look()
+def _watch_to_the_end(query: StreamingQuery, counter: ProgressCounter, watch: Watch | None) -> None:
+    while not query.awaitTermination(_POLL_S):  # type: ignore[arg-type]
+        progress = counter.poll()
         if watch is not None:
             watch(progress)
 

@@ -41,7 +41,7 @@ def _as_texts(events: pa.Array, decode: Callable[[bytes], str | None]) -> pa.Arr
     try:
         return events.cast(pa.string())
     except pa.ArrowInvalid:
-        return pa.array([None if one is None else decode(one) for one in events.to_pylist()], pa.string())
+        return pa.array([None if event is None else decode(event) for event in events.to_pylist()], pa.string())
 
 
 def _decoded(event: bytes) -> str | None:
@@ -59,8 +59,8 @@ class JsonColumns:
 
     def __init__(self, fields: Sequence[pa.Field], *, keep_corrupt: bool, zone: str = "UTC") -> None:
         self._fields, self._keep_corrupt, self._zone = fields, keep_corrupt, zone
-        self._schema = pa.schema([pa.field(one.name, _as_read(one.type)) for one in fields] or [_NO_FIELD])
-        self._kinds = {one.name: _python_kinds(one.type) for one in self._schema}
+        self._schema = pa.schema([pa.field(field.name, _as_read(field.type)) for field in fields] or [_NO_FIELD])
+        self._kinds = {field.name: _python_kinds(field.type) for field in self._schema}
 
     def of(self, events: pa.Array, offsets: pa.Array, *, where: str, corrupt: str) -> dict[str, pa.Array]:
         """Return a column for each field, and one with invalid events; null where there is no event.
@@ -82,7 +82,7 @@ class JsonColumns:
 
     def _parse(self, events: pa.Array) -> dict[str, pa.Array]:
         if not len(events):
-            return {one.name: pa.nulls(0, one.type) for one in self._fields}
+            return {field.name: pa.nulls(0, field.type) for field in self._fields}
         if not pc.all(pc.match_substring_regex(events, _OBJECT)).as_py():
             raise pa.ArrowInvalid("no object")
         events.cast(pa.string())  # the parser takes any bytes as text, Spark does not
@@ -97,7 +97,9 @@ class JsonColumns:
         )
         if len(table) != len(events):
             raise pa.ArrowInvalid("more than one object")
-        return {one.name: _converted(_whole(table.column(one.name)), one.type, self._zone) for one in self._fields}
+        return {
+            field.name: _converted(_whole(table.column(field.name)), field.type, self._zone) for field in self._fields
+        }
 
     def _refuse(self, events: pa.Array, offsets: pa.Array, where: str) -> None:
         """Raise an error for the first invalid event, if there is one."""
@@ -113,7 +115,9 @@ class JsonColumns:
 
     def _good(self, events: pa.Array) -> pa.Array:
         """Return which events are valid."""
-        maybe = pa.array([place for place, one in enumerate(events.to_pylist()) if self._may_be_good(one)], pa.int64())
+        maybe = pa.array(
+            [place for place, event in enumerate(events.to_pylist()) if self._may_be_good(event)], pa.int64()
+        )
         found = pa.array(list(self._sift(events, maybe)), pa.int64())
         return pc.is_in(pa.array(range(len(events)), pa.int64()), found)
 
@@ -145,7 +149,7 @@ class JsonColumns:
 def _as_read(kind: pa.DataType) -> pa.DataType:
     """Return the type that Arrow's parser produces; it has no dates, and takes all times as UTC."""
     if pa.types.is_struct(kind):
-        return pa.struct([pa.field(one.name, _as_read(one.type)) for one in kind])
+        return pa.struct([pa.field(field.name, _as_read(field.type)) for field in kind])
     if pa.types.is_list(kind):
         return pa.list_(_as_read(kind.value_type))
     return pa.string() if pa.types.is_date(kind) or _is_zoned(kind) else kind
@@ -167,7 +171,7 @@ def _converted(array: pa.Array, kind: pa.DataType, zone: str) -> pa.Array:
     if _is_zoned(kind):
         return _times(array, kind, zone)
     if pa.types.is_struct(kind):
-        parts = [_converted(part, one.type, zone) for part, one in zip(array.flatten(), kind, strict=True)]
+        parts = [_converted(part, field.type, zone) for part, field in zip(array.flatten(), kind, strict=True)]
         return pa.StructArray.from_arrays(parts, fields=list(kind), mask=pc.is_null(array))
     values = _converted(array.values, kind.value_type, zone)
     return pa.ListArray.from_arrays(array.offsets, values, type=kind, mask=pc.is_null(array))

@@ -129,7 +129,7 @@ def plain_name(name: str) -> str:
     return name.lower().replace("_", "")
 
 
-def _named(given: Mapping[str, str], readers: Mapping[str, _Reader], what: str) -> dict[str, str]:
+def _named(given: Mapping[str, str], readers: Mapping[str, _Reader], action: str) -> dict[str, str]:
     """Return the values by the canonical names of their options."""
     known = {*readers, *_ADDRESS}
     ours = {plain_name(name): name for name in known} | {
@@ -139,7 +139,7 @@ def _named(given: Mapping[str, str], readers: Mapping[str, _Reader], what: str) 
     for name, text in sorted(given.items()):
         plain = plain_name(name)
         if plain not in ours and plain not in _OF_SPARK:
-            raise BadArgument(f"{shown(name.lower())} is not an option to {what} a stream with: {_hint(name, known)}")
+            raise BadArgument(f"{shown(name.lower())} is not an option to {action} a stream with: {_hint(name, known)}")
         option = ours.get(plain)
         if option in texts:
             raise BadArgument(f"the option {option!r} is given twice: {shown(name)} is another spelling of it")
@@ -201,7 +201,7 @@ def _one_stream(name: str, text: str) -> tuple[str, ...]:
 
 
 def _streams(name: str, text: str) -> tuple[str, ...]:
-    found = tuple(_stream(name, one.strip()) for one in text.split(","))
+    found = tuple(_stream(name, stream.strip()) for stream in text.split(","))
     if len({*found}) < len(found):
         raise BadArgument(f"the option {name!r} names a stream twice: {shown(text)}")
     return found
@@ -314,7 +314,7 @@ def _app_id(_: str, text: str) -> str:
 
 
 _EXAMPLES: Final = {"store": "./data", "stream": "plant/readings"}
-_ADDRESS: Final = frozenset(one.name for one in fields(Address))
+_ADDRESS: Final = frozenset(attribute.name for attribute in fields(Address))
 _OF_KAFKA: Final = {
     "startingoffsets": "start",
     "endingoffsets": "end",
@@ -354,7 +354,7 @@ _SINK: Final[Mapping[str, _Reader]] = {
 }
 
 
-def milliseconds_of(what: str, length: str | timedelta) -> int:
+def milliseconds_of(option: str, length: str | timedelta) -> int:
     """Return a duration in milliseconds; an error names it as ``what``."""
     if isinstance(length, timedelta):
         found = round(length / timedelta(milliseconds=1))
@@ -363,8 +363,8 @@ def milliseconds_of(what: str, length: str | timedelta) -> int:
         parts = _DURATION.findall(text)
         units = [unit.removesuffix("s") for _, unit in parts]
         if "".join(_DURATION.sub("", text).split()) or not parts or not {*units} <= _DURATION_UNITS.keys():
-            raise BadArgument(f"invalid {what} {shown(length)}: use a duration like '10 minutes'")
+            raise BadArgument(f"invalid {option} {shown(length)}: use a duration like '10 minutes'")
         found = sum(int(count) * _DURATION_UNITS[unit] for (count, _), unit in zip(parts, units, strict=True))
     if found < 0:
-        raise BadArgument(f"invalid {what} {shown(length)}: it must not be negative")
+        raise BadArgument(f"invalid {option} {shown(length)}: it must not be negative")
     return found

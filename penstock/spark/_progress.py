@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from penstock import Store
     from penstock.model import StreamCut
 
-__all__ = ["Looks", "Progress", "end_cuts", "forward_watermark", "note_watermark", "watermark_of"]
+__all__ = ["Progress", "ProgressCounter", "end_cuts", "forward_watermark", "note_watermark", "watermark_of"]
 
 _logger: Final = logging.getLogger("penstock.spark")
 
@@ -52,19 +52,19 @@ class Progress:
     watermark: int | None = None
 
 
-class Looks:
+class ProgressCounter:
     """Polls a running query and adds up its batches: Spark remembers only the last ones."""
 
     def __init__(self, query: StreamingQuery) -> None:
         self._query = query
         self._next_batch = self._batches = self._rows = 0
 
-    def look(self) -> Progress:
+    def poll(self) -> Progress:
         """Return the progress of the query."""
-        for one in self._query.recentProgress:
-            if one.batchId >= self._next_batch and (rows := _rows(one)):
+        for batch in self._query.recentProgress:
+            if batch.batchId >= self._next_batch and (rows := _rows(batch)):
                 self._batches, self._rows = self._batches + 1, self._rows + rows
-                self._next_batch = one.batchId + 1
+                self._next_batch = batch.batchId + 1
         last = self._query.lastProgress
         if last is None:
             return Progress()
@@ -81,8 +81,8 @@ def end_cuts(query: StreamingQuery) -> dict[str, tuple[str, StreamCut]]:
     """Return the consumer and the end cut of a query's last batch, by stream."""
     last = query.lastProgress
     offsets = [] if last is None else [_offset(source.endOffset) for source in last.sources]
-    cuts = [(one["consumer"], Position.parse(one["cut"]).cuts) for one in offsets if "cut" in one]
-    return {cut.stream: (consumer, cut) for consumer, some in cuts for cut in some}
+    cuts = [(offset["consumer"], Position.parse(offset["cut"]).cuts) for offset in offsets if "cut" in offset]
+    return {cut.stream: (consumer, cut) for consumer, of_consumer in cuts for cut in of_consumer}
 
 
 def _offset(text: Any) -> Mapping[str, Any]:  # noqa: ANN401 - Spark gives the JSON as it is, or None
@@ -90,10 +90,10 @@ def _offset(text: Any) -> Mapping[str, Any]:  # noqa: ANN401 - Spark gives the J
     return found if isinstance(found, dict) else {}
 
 
-def _rows(one: StreamingQueryProgress) -> int:
+def _rows(progress: StreamingQueryProgress) -> int:
     """Return the number of events of a batch, without watermark-only rows."""
-    told = [row["events"] for row in one.observedMetrics.values() if "events" in row]
-    return sum(told) if told else one.numInputRows
+    told = [row["events"] for row in progress.observedMetrics.values() if "events" in row]
+    return sum(told) if told else progress.numInputRows
 
 
 def _lag(source: Any) -> int:  # noqa: ANN401 - of a class that Spark does not export
@@ -128,7 +128,7 @@ def forward_watermark(
     """
     delay_ms = milliseconds_of("delay", delay)
     spark = SparkSession.active()
-    if query.isActive and query.id not in {one.id for one in spark.streams.active}:
+    if query.isActive and query.id not in {active.id for active in spark.streams.active}:
         raise BadArgument(
             "the query belongs to another Spark session: call this where the session of the query is active"
         )

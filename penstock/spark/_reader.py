@@ -67,34 +67,38 @@ def _known(values: Iterable[Any]) -> list[Any]:
 
 def taken_over(filters: Iterable[Filter], columns: Sequence[str]) -> list[Filter]:
     """Return the filters that the source applies: comparisons of these columns with values."""
-    return [one for one in filters if type(one) in _COMPARE and list(one.attribute) in [[name] for name in columns]]  # type: ignore[attr-defined]
+    return [
+        condition
+        for condition in filters
+        if type(condition) in _COMPARE and list(condition.attribute) in [[name] for name in columns]  # type: ignore[attr-defined]
+    ]
 
 
 def is_wanted(part: SegmentRange, filters: Iterable[Filter]) -> bool:
     """Return whether a part may contain an event that passes all filters."""
-    return all(_may_hold(part, one) for one in filters)
+    return all(_may_hold(part, condition) for condition in filters)
 
 
-def _may_hold(part: SegmentRange, one: Any) -> bool:  # noqa: ANN401 - filters share no type that has a value
-    [column] = one.attribute
+def _may_hold(part: SegmentRange, condition: Any) -> bool:  # noqa: ANN401 - filters share no type that has a value
+    [column] = condition.attribute
     if column == "segment_id":
-        return bool(pc.any(_COMPARE[type(one)](pa.array([part.segment_id]), one.value)).as_py())
+        return bool(pc.any(_COMPARE[type(condition)](pa.array([part.segment_id]), condition.value)).as_py())
     if column != "offset":
         return True
-    match one:
+    match condition:
         case EqualTo() | In():
-            values = one.value if isinstance(one, In) else [one.value]
+            values = condition.value if isinstance(condition, In) else [condition.value]
             return any(part.start <= value < part.end for value in _known(values))
         case GreaterThan() | GreaterThanOrEqual():
-            return bool(_COMPARE[type(one)](part.end - 1, one.value).as_py())
+            return bool(_COMPARE[type(condition)](part.end - 1, condition.value).as_py())
         case _:
-            return bool(_COMPARE[type(one)](part.start, one.value).as_py())
+            return bool(_COMPARE[type(condition)](part.start, condition.value).as_py())
 
 
 def kept(batch: pa.RecordBatch, filters: Iterable[Any]) -> pa.RecordBatch:
     """Return the rows that pass all filters."""
-    for one in filters:
-        batch = batch.filter(_COMPARE[type(one)](batch.column(one.attribute[0]), one.value))
+    for condition in filters:
+        batch = batch.filter(_COMPARE[type(condition)](batch.column(condition.attribute[0]), condition.value))
     return batch
 
 
@@ -181,7 +185,7 @@ class TaskReader:
         return store.next_cut(cut.stream, cut, cut, skip_truncated=is_lenient).cut
 
     def _parts(self, ranges: Iterable[SegmentRange], time: int | None = None) -> list[Part]:
-        return [Part(range=one, time=time) for one in ranges]
+        return [Part(range=part, time=time) for part in ranges]
 
     def _ranges(
         self, store: Store, starts: Mapping[str, StreamCut], ends: Mapping[str, StreamCut]
@@ -189,11 +193,11 @@ class TaskReader:
         """Divide a range into parts for tasks, of about equal size, neither tiny nor huge."""
         spans = [(name, starts[name], end) for name, end in ends.items()]
         wanted = self._options.min_partitions
-        whole = sum(one.size for span in spans for one in store.segment_ranges(*span))
+        whole = sum(part.size for span in spans for part in store.segment_ranges(*span))
         size = -(-whole // (wanted or _PARTS))
         if wanted is None:
             size = min(max(size, _PART_MIN), _PART_MAX)
-        return [one for span in spans for one in store.segment_ranges(*span, approx_bytes=max(size, 1))]
+        return [part for span in spans for part in store.segment_ranges(*span, approx_bytes=max(size, 1))]
 
 
 class PenstockReader(TaskReader, DataSourceReader):
@@ -208,7 +212,7 @@ class PenstockReader(TaskReader, DataSourceReader):
             if name in self._schema.fieldNames()
         ]
         self._filters = taken_over(filters, names)
-        return [one for one in filters if not any(one is other for other in self._filters)]
+        return [condition for condition in filters if not any(condition is other for other in self._filters)]
 
     @plain
     def partitions(self) -> Sequence[InputPartition]:
@@ -220,7 +224,7 @@ class PenstockReader(TaskReader, DataSourceReader):
             for name in names:
                 check_order(store, first[name], last[name])
             ranges = self._ranges(store, first, last)
-        return self._parts(one for one in ranges if is_wanted(one, self._filters))
+        return self._parts(part for part in ranges if is_wanted(part, self._filters))
 
     def _cuts_at(self, store: Store, names: Iterable[str], option: str) -> dict[str, StreamCut]:
         found = cuts_of(store, names, getattr(self._options, option), option=option)

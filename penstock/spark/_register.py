@@ -72,8 +72,8 @@ def open_event(
         store = None if context is None else context.getLocalProperty(_STORE)
         if store is None:
             raise BadArgument("open_event needs a store: pass it, or call register(spark, store=…) first")
-    one = pointer if isinstance(pointer, EventPointer) else EventPointer.parse(pointer)
-    return shared(Address(os.fspath(store), user, password, token, tls_ca)).fetch_event_as_stream(one)
+    parsed = pointer if isinstance(pointer, EventPointer) else EventPointer.parse(pointer)
+    return shared(Address(os.fspath(store), user, password, token, tls_ca)).fetch_event_as_stream(parsed)
 
 
 def to_stream(

@@ -154,16 +154,18 @@ class _Writing:
 
     def _commit(self, messages: Iterable[Message | None], number: int | None = None) -> None:
         """Commit what the tasks have written, unless it is committed."""
-        done = [one for one in messages if one is not None and (one.rows or one.transactions)]
+        done = [message for message in messages if message is not None and (message.rows or message.transactions)]
         if not done:
             return
         query, latest = done[0].query, None
-        for one in done:
-            latest = _later(latest, one.time)
+        for message in done:
+            latest = _later(latest, message.time)
         with open_at(self._options.address, patience_s=PATIENCE_S) as store:
             prepared: dict[str, list[str]] = {}
-            for is_inline, some in groupby(done, key=lambda one: not one.transactions):
-                for part in [self._gathered(store, list(some))] if is_inline else [one.transactions for one in some]:
+            for is_inline, group in groupby(done, key=lambda message: not message.transactions):
+                for part in (
+                    [self._gathered(store, list(group))] if is_inline else [message.transactions for message in group]
+                ):
                     for stream, transaction in part.items():
                         prepared.setdefault(stream, []).append(transaction)
             for stream, transactions in prepared.items():
@@ -172,13 +174,13 @@ class _Writing:
     def _gathered(self, store: Store, messages: Sequence[Message]) -> Mapping[str, str]:
         """Write the rows that came with messages, in one transaction per stream, like those of tasks."""
         with _Sending(store, self._options.stream, messages[0].query) as sending:
-            for one in messages:
-                sending.add(_unpacked(one.rows))
+            for message in messages:
+                sending.add(_unpacked(message.rows))
             return sending.prepare()
 
     def _abort(self, messages: Iterable[Message | None]) -> None:
         """Abort what the tasks have written."""
-        prepared = [pair for one in messages if one is not None for pair in one.transactions.items()]
+        prepared = [pair for message in messages if message is not None for pair in message.transactions.items()]
         if prepared:
             with open_at(self._options.address) as store:
                 for stream, transaction in prepared:
@@ -330,13 +332,13 @@ class _Part:
 
     def add(self, batch: pa.RecordBatch) -> None:
         """Write events."""
-        for some in _runs(batch):
-            keys, headers = some["key"], some["headers"]
-            if some["event"].null_count:
-                self._copy(some["pointer"][0].as_py(), keys[0].as_py(), headers[0].as_py())
+        for rows in _runs(batch):
+            keys, headers = rows["key"], rows["headers"]
+            if rows["event"].null_count:
+                self._copy(rows["pointer"][0].as_py(), keys[0].as_py(), headers[0].as_py())
             else:
                 self._transaction.write_batch(
-                    some["event"],
+                    rows["event"],
                     None if keys.null_count == len(keys) else keys,
                     None if headers.null_count == len(headers) else headers,
                 )
@@ -373,7 +375,7 @@ def _runs(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
 
 
 def _size(batches: Iterable[pa.RecordBatch]) -> int:
-    return sum(one.nbytes for one in batches)
+    return sum(batch.nbytes for batch in batches)
 
 
 def _check_stream_column(schema: StructType) -> None:
@@ -403,15 +405,15 @@ def _check_column(schema: StructType, option: str, name: str, kinds: tuple[type,
         )
     kind = schema[name].dataType
     if not isinstance(kind, kinds):
-        wanted = " or ".join("map<string,binary>" if one is MapType else one().simpleString() for one in kinds)
+        wanted = " or ".join("map<string,binary>" if kind is MapType else kind().simpleString() for kind in kinds)
         raise BadArgument(
             f"the column {name!r} is of type {kind.simpleString()}, and the {option} of each row is {wanted}: "
             "cast it, or make JSON of it with to_json(struct(…))"
         )
 
 
-def _later(one: int | None, other: int | None) -> int | None:
-    return max((time for time in (one, other) if time is not None), default=None)
+def _later(latest: int | None, other: int | None) -> int | None:
+    return max((time for time in (latest, other) if time is not None), default=None)
 
 
 def _packed(batches: Sequence[pa.RecordBatch]) -> bytes:

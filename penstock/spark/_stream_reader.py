@@ -240,7 +240,7 @@ class PenstockStreamReader(TaskReader, DataSourceStreamReader, SupportsTriggerAv
         found: dict[str, Any] = {"cut": _text(tails)}
         if self._reached is not None:
             spans = [(name, self._reached.get(name), tail) for name, tail in tails.items()]
-            found["lag_bytes"] = sum(one.size for span in spans for one in self._store.segment_ranges(*span))
+            found["lag_bytes"] = sum(part.size for span in spans for part in self._store.segment_ranges(*span))
         return found
 
     @plain
@@ -253,8 +253,8 @@ class PenstockStreamReader(TaskReader, DataSourceStreamReader, SupportsTriggerAv
         parts = self._parts(self._ranges(self._store, first, last), time)
         if not self._options.mark_rows or ("begin" not in end and time == start.get("time")):
             return parts
-        one = parts[0] if parts else Part(time=time)
-        return [Part(range=one.range, time=time, tells_time=True), *parts[1:]]
+        first_part = parts[0] if parts else Part(time=time)
+        return [Part(range=first_part.range, time=time, tells_time=True), *parts[1:]]
 
     @plain
     def commit(self, end: dict[str, Any]) -> None:

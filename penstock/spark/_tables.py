@@ -90,7 +90,7 @@ def delta_writer(table: str, job: str) -> Write:
         if done is not None and done >= batch:
             return None
         files = _write_files(df, table, f"{job}-{batch}")
-        added: list[AddAction | RemoveAction] = [AddAction(**_added(table, *one)) for one in files.items()]
+        added: list[AddAction | RemoveAction] = [AddAction(**_added(table, *file)) for file in files.items()]
         numbered = CommitProperties(app_transactions=[Transaction(job, batch)])
         known.create_write_transaction(added, "append", schema, ["date"], commit_properties=numbered)
         log = Path(table, _DELTA_LOG)

@@ -34,7 +34,7 @@ def with_writer_watermark(
     ``dropDuplicatesWithinWatermark`` finds duplicates within that time.
     """
     delay_ms = milliseconds_of("delay", delay)
-    missing = [one for one in ("mark_time", "offset") if one not in df.columns]
+    missing = [column for column in ("mark_time", "offset") if column not in df.columns]
     if missing:
         raise BadArgument(
             f"with_writer_watermark needs the column {missing[0]!r} of the source: give it the DataFrame just as "

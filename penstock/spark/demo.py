@@ -78,7 +78,7 @@ class Story:
     @property
     def windows(self) -> Counter[int]:
         """The true number of readings of each window."""
-        return Counter(int(one.at // WINDOW_S) * WINDOW_S for one in self.readings if one.at < _LENGTH_S)
+        return Counter(int(reading.at // WINDOW_S) * WINDOW_S for reading in self.readings if reading.at < _LENGTH_S)
 
 
 def readings() -> list[Reading]:
@@ -136,8 +136,8 @@ def _write_all(all_readings: list[Reading], writers: dict[str, _Plant]) -> Itera
     while done < len(all_readings):
         now += _ROUND_S
         while done < len(all_readings) and all_readings[done].came <= now:
-            one = all_readings[done]
-            writers[one.plant].send(one)
+            reading = all_readings[done]
+            writers[reading.plant].send(reading)
             done += 1
         for plant in writers.values():
             plant.promise(now)
@@ -149,17 +149,17 @@ class _Plant:
 
     def __init__(self, writer: StreamWriter, all_readings: list[Reading]) -> None:
         self._writer = writer
-        self._waiting = [(one.at, one.number) for one in all_readings if one.plant == writer.writer_id]
+        self._waiting = [(reading.at, reading.number) for reading in all_readings if reading.plant == writer.writer_id]
         self._sent: set[int] = set()
         self.promised = 0.0
         heapq.heapify(self._waiting)
         writer.note_time(_BEGIN * 1000)
 
-    def send(self, one: Reading) -> None:
+    def send(self, reading: Reading) -> None:
         """Write one reading."""
-        event = {"n": one.number, "plant": one.plant, "at": int((_BEGIN + one.at) * 1000)}
-        self._writer.write_event(json.dumps(event).encode(), key=one.plant)
-        self._sent.add(one.number)
+        event = {"n": reading.number, "plant": reading.plant, "at": int((_BEGIN + reading.at) * 1000)}
+        self._writer.write_event(json.dumps(event).encode(), key=reading.plant)
+        self._sent.add(reading.number)
 
     def promise(self, now: float) -> None:
         """Note the time up to which all readings are sent."""
@@ -193,7 +193,7 @@ def _is_whole(table: Path) -> bool:
 
 def _await_time(store: Store, writers: dict[str, _Plant]) -> None:
     """Wait until the noted times have become a watermark."""
-    wanted = int((_BEGIN + min(one.promised for one in writers.values())) * 1000)
+    wanted = int((_BEGIN + min(writer.promised for writer in writers.values())) * 1000)
     while (mark := store.watermark(STREAM)) is None or mark.lower < wanted:
         store.maintain()
 
@@ -241,11 +241,11 @@ def _late(store: Store, query: StreamingQuery) -> Iterator[int]:
 
     The watermark of the previous batch decides: the one that a batch reports closes windows after the batch.
     """
-    marks = {one.batchId: _seconds(one.eventTime.get("watermark")) for one in query.recentProgress}
-    for one in query.recentProgress:
-        start, end = (json.loads(offset) for offset in (one.sources[0].startOffset, one.sources[0].endOffset))
-        mark = marks.get(one.batchId - 1)
-        if not one.numInputRows or mark is None or start is None:
+    marks = {progress.batchId: _seconds(progress.eventTime.get("watermark")) for progress in query.recentProgress}
+    for progress in query.recentProgress:
+        start, end = (json.loads(offset) for offset in (progress.sources[0].startOffset, progress.sources[0].endOffset))
+        mark = marks.get(progress.batchId - 1)
+        if not progress.numInputRows or mark is None or start is None:
             continue
         for batch in store.read(STREAM, StreamCut.parse(start["cut"]), StreamCut.parse(end["cut"])):
             for event in batch.column("event").drop_null().to_pylist():

@@ -174,7 +174,7 @@ def _survive(file: FileImage, kept: _Numbers, tear: _Tear | None, rest: _Rest, r
     tail = FileTail(file)
     for number, change, standing in file.entries:
         if standing is Standing.SURE or number in kept:
-            tail.keep(change)
+            tail.apply(change)
         else:
             _lose(tail, change, rest, relic)
             if tear and number in tear.numbers and isinstance(change, Write):

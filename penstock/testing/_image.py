@@ -64,7 +64,7 @@ class FileTail:
         self.size = file.size
         self._head = file.data[: self.low]
 
-    def keep(self, change: Change) -> None:
+    def apply(self, change: Change) -> None:
         """Apply a change that survived."""
         match change:
             case Write(_, offset, data):
@@ -176,7 +176,7 @@ def _sure_count(entries: Sequence[PendingOp[OperationT]]) -> int:
 def _apply(file: FileImage, count: int) -> FileImage:
     tail = FileTail(file)
     for entry in file.entries[:count]:
-        tail.keep(entry.operation)
+        tail.apply(entry.operation)
     return FileImage(tail.whole(), tail.size, file.entries[count:])
 
 

@@ -48,11 +48,11 @@ class Newest(Generic[T]):
             if not blocks or offset > blocks[-1][1]:
                 blocks.clear()
             elif offset < blocks[0][0]:
-                return [one for _, _, one in fetch(offset, stop)]  # a reader that is behind shares with no other
+                return [block for _, _, block in fetch(offset, stop)]  # a reader that is behind shares with no other
             reached = blocks[-1][1] if blocks else offset
             if reached < stop:
                 blocks.extend(fetch(reached, stop))
-            found = [one for start, end, one in blocks if start < stop and offset < end]
+            found = [block for start, end, block in blocks if start < stop and offset < end]
             self._drop_oldest()
             return found
 

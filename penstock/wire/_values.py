@@ -138,9 +138,9 @@ def _as_sent(value: object) -> object:
     if value is None or isinstance(value, bool | bytes | str | int | float):
         return _as_plain(value)
     if isinstance(value, list | tuple):
-        return [_as_sent(one) for one in value]
+        return [_as_sent(element) for element in value]
     if isinstance(value, dict):
-        return {key: _as_sent(one) for key, one in value.items()}
+        return {key: _as_sent(element) for key, element in value.items()}
     return _unfit(value)
 
 
@@ -190,7 +190,7 @@ def cell(column: pa.Array) -> memoryview:
 
     Arrow's own way makes a copy, and looks wherever the column says.
     """
-    _, bounds, data = (memoryview(b"" if one is None else one).cast("B") for one in column.buffers())
+    _, bounds, data = (memoryview(b"" if buffer is None else buffer).cast("B") for buffer in column.buffers())
     assert not column.offset, "it comes from a message"
     low, high = _BOUNDS.unpack_from(bounds)
     if not 0 <= low <= high <= len(data):
@@ -200,7 +200,7 @@ def cell(column: pa.Array) -> memoryview:
 
 def pack_error(error: PenstockError) -> bytes:
     """Return an error as bytes; its text includes the cause."""
-    fields = {name: one for name, one in vars(error).items() if _can_be_sent(one)}
+    fields = {name: field for name, field in vars(error).items() if _can_be_sent(field)}
     return pack([type(error).__name__, str(error), fields])
 
 

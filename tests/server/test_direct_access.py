@@ -109,11 +109,11 @@ def test_no_file_is_left_by_a_session_that_ends_at_this_very_moment(
     """No other process would remove it before the store is opened again."""
     made: list[Path] = []
 
-    def keep(_: ServerSession, proof: AccessProbe) -> int:
-        made.append(proof.path)
+    def add(_: ServerSession, probe: AccessProbe) -> int:
+        made.append(probe.path)
         raise BadArgument("the session is over")
 
-    monkeypatch.setattr(ServerSession, "keep", keep)
+    monkeypatch.setattr(ServerSession, "add", add)
     with pytest.raises(BadArgument, match="over"):
         far.connection.call(streams.Probe(STREAM, 0, 0, CHALLENGE))
     assert made

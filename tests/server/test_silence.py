@@ -132,7 +132,7 @@ def test_a_disk_that_hangs_does_not_keep_connections_from_being_looked_at(
 ) -> None:
     """What a silent client had open may take long to let go; those who flood the port do not wait for it."""
     thing = Hanging()
-    session.keep(thing)
+    session.add(thing)
     service = FlightService(store, "grpc://127.0.0.1:0", limits=Limits(header_timeout_s=0.1))
     try:
         service._sessions[session.id] = session

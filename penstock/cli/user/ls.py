@@ -11,8 +11,8 @@ def ls(*, store: FolderOption = STORE_DEFAULT, as_json: JsonOption = False) -> N
     """List the users and their permissions."""
     users = list(open_users(store))
     if as_json:
-        rows = [[{"permission": one.permission, "pattern": one.pattern} for one in user.grants] for user in users]
+        rows = [[{"permission": grant.permission, "pattern": grant.pattern} for grant in user.grants] for user in users]
         print_json([{"name": user.name, "grants": row} for user, row in zip(users, rows, strict=True)])
     else:
-        grants = [",".join(f"{one.permission} {one.pattern}" for one in user.grants) for user in users]
+        grants = [",".join(f"{grant.permission} {grant.pattern}" for grant in user.grants) for user in users]
         print_rows(("name", "permissions"), [(user.name, text) for user, text in zip(users, grants, strict=True)])

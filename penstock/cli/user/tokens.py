@@ -18,7 +18,7 @@ def tokens(
     as_json: JsonOption = False,
 ) -> None:
     """List the tokens that are valid, with their ids and when they expire; a token itself is never shown again."""
-    found = [(one.token_id, one.user, int(one.expires * 1000)) for one in open_users(store).tokens(name)]
+    found = [(token.token_id, token.user, int(token.expires * 1000)) for token in open_users(store).tokens(name)]
     if as_json:
         print_json([{"id": token_id, "user": user, "expires": expires} for token_id, user, expires in found])
     else:

@@ -201,7 +201,7 @@ class Engine(forks.Handle, Store):
     def watermarks(
         self, name: str, start: int | StreamCut | None = None, end: int | StreamCut | None = None
     ) -> list[Watermark]:
-        cuts = [one for one in (start, end) if isinstance(one, StreamCut)]
+        cuts = [cut for cut in (start, end) if isinstance(cut, StreamCut)]
         with self.cuts.found([name], lambda: [{name: self.finder.find("cut", name, cut)} for cut in cuts]):
             return self.time.between(self.catalog.open_stream(name), start, end)
 

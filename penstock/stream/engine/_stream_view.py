@@ -26,7 +26,9 @@ class StreamView:
         self._name, self._uid, self._config, self._epoch = state.name, state.uid, state.config, state.epoch
         self._is_sealed, self._current = state.sealed, state.current
         self._ended_bytes, self._ended_events = state.ended_bytes, state.ended_events
-        opened = [(one.segment_id, segments.opened(state, one), one.end is None) for one in state.current]
+        opened = [
+            (segment.segment_id, segments.opened(state, segment), segment.end is None) for segment in state.current
+        ]
         self._tail = {segment_id: segment.tail for segment_id, segment, _ in opened}
         self._growing = [(segment, self._tail[segment_id]) for segment_id, segment, grows in opened if grows]
 
@@ -38,7 +40,7 @@ class StreamView:
             uid=self._uid,
             state="sealed" if self._is_sealed else "active",
             epoch=self._epoch,
-            segments=tuple(SegmentInfo(one.segment_id, one.low, one.high) for one in segments),
+            segments=tuple(SegmentInfo(segment.segment_id, segment.low, segment.high) for segment in segments),
             config=self._config,
             events=self._events(),
             size_bytes=self._ended_bytes + sum(tail for _, tail in self._growing) - sum(self.head.values()),

@@ -163,7 +163,7 @@ class Streams:
         with self._catalog.lock:
             state = self._catalog.open_stream(name)
             if not state.sealed:
-                current = [one.segment_id for one in state.current]
+                current = [segment.segment_id for segment in state.current]
                 self._end_segments(state, current, lambda ends, counts: StreamStopped(name, ends, counts))
         return self.info(name)
 
@@ -172,15 +172,15 @@ class Streams:
         self._transactions.commits.finish(state.name)
         ending = {segment: self._segments.get(state.name, segment) for segment in segments}
         try:
-            ends = {segment: one.end() for segment, one in ending.items()}
-            counts = {segment: one.count_before(ends[segment]) for segment, one in ending.items()}
+            ends = {segment: handle.end() for segment, handle in ending.items()}
+            counts = {segment: handle.count_before(ends[segment]) for segment, handle in ending.items()}
             self._catalog.commit(record(ends, counts))
         except BaseException:
-            for one in ending.values():
-                one.reopen()
+            for handle in ending.values():
+                handle.reopen()
             raise
-        for one in ending.values():
-            one.notify()
+        for handle in ending.values():
+            handle.notify()
 
     @uninterrupted
     def delete(self, name: str) -> None:
@@ -204,7 +204,9 @@ class Streams:
         def find() -> list[dict[str, StreamCut]]:
             found = self._finder.find("cut", name, cut)
             counts.clear()
-            counts.update((one, self._segments.get(name, one).count_before(offset)) for one, offset in found.places)
+            counts.update(
+                (segment, self._segments.get(name, segment).count_before(offset)) for segment, offset in found.places
+            )
             return [{name: found}]
 
         with self._cuts.found([name], find) as [found]:
@@ -214,9 +216,9 @@ class Streams:
     def _truncate(self, state: StreamState, head: Mapping[int, int], counts: Mapping[int, int]) -> None:
         self._transactions.commits.finish(state.name)
         gone = state.before(head)
-        for one in state.current if not state.sealed else ():
-            segment = self._segments.get(state.name, one.segment_id)
-            segment.keep_table(before=head.get(one.segment_id, 0))
+        for current in state.current if not state.sealed else ():
+            segment = self._segments.get(state.name, current.segment_id)
+            segment.keep_table(before=head.get(current.segment_id, 0))
         self._catalog.commit(StreamTruncated(state.name, dict(head), dict(counts)))
         self._segments.drop(state, gone)
         for segment_id in head:

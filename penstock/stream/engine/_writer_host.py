@@ -55,7 +55,10 @@ class LocalWriterHost:
             state = self._catalog.open_stream(stream)
             if state.sealed:
                 raise StreamSealed(stream)
-            found = [OpenLane(one.segment_id, one.low, self._segments.opened(state, one)) for one in state.current]
+            found = [
+                OpenLane(segment.segment_id, segment.low, self._segments.opened(state, segment))
+                for segment in state.current
+            ]
             return state.uid, found, state.config.keep_keys
 
     def keeps_keys(self, stream: str) -> bool:
@@ -76,7 +79,7 @@ class LocalWriterHost:
         with self._catalog.lock:
             self._transactions.commits.finish(name)  # or a large event that is on record would be written again
             state = self._catalog.open_stream(name)
-            wanted = {one.segment_id for one in state.current}
+            wanted = {segment.segment_id for segment in state.current}
             wanted |= {before for segment in wanted for before in state.segments[segment].predecessors}
             segments = [self._segments.get(name, segment) for segment in sorted(wanted & state.segments.keys())]
         return [segment.writers() for segment in segments]

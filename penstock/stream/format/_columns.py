@@ -167,7 +167,7 @@ def headers_column(headers: object, count: int) -> pa.MapArray:
             raise BadArgument(
                 f"invalid headers {shown(headers)}: use a list with a mapping, pairs or None for each event"
             )
-        column = headers_of_list([None if one is None else as_headers(one) for one in headers])
+        column = headers_of_list([None if pairs is None else as_headers(pairs) for pairs in headers])
     if len(column) != count:
         raise BadArgument(f"headers of {len(column)} events for {count} events: give them for each, None where none")
     sizes = header_sizes(column)
@@ -233,9 +233,9 @@ def pack_key_list(keys: Sequence[bytes | None]) -> list[Bytes]:
 
 def _pack_headers(headers: pa.MapArray) -> list[Bytes]:
     bounds = array_bounds(headers)
-    names, values = (one[int(bounds[0]) : int(bounds[-1])] for one in (headers.keys, headers.items))
+    names, values = (texts[int(bounds[0]) : int(bounds[-1])] for texts in (headers.keys, headers.items))
     counts = np.diff(bounds).astype(">u4")
-    words = (counts, *(_lengths(one).astype(">u4") for one in (names, values)))
+    words = (counts, *(_lengths(texts).astype(">u4") for texts in (names, values)))
     return [b"".join(word.tobytes() for word in words), _bytes_of(names), _bytes_of(values)]
 
 

@@ -138,7 +138,9 @@ class Coordinator:
         if claim is not None and state.checkpoint is None:
             free = self._ahead(claim, state.free)
             if free:
-                yield SegmentsTaken(self.name, name, {stream: list(some) for stream, some in nested(free).items()})
+                yield SegmentsTaken(
+                    self.name, name, {stream: list(segments) for stream, segments in nested(free).items()}
+                )
                 yield from self._moved(name, free)
 
     def _moved(self, reader_id: str, places: Mapping[Key, int]) -> Iterator[GroupRecord]:

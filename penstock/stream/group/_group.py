@@ -132,8 +132,8 @@ class LocalReaderGroup(ReaderGroup):
             state = self._catalog.stream(stream)
             if segment not in state.segments or place < state.head.get(segment, 0):
                 continue
-            one = self._groups.segments.get(stream, segment)
-            if place > one.tail or not one.is_border(place):
+            handle = self._groups.segments.get(stream, segment)
+            if place > handle.tail or not handle.is_border(place):
                 raise WrongCut(stream, position, reason=f"no event of segment {segment} begins or ends at {place}")
         return places
 
@@ -247,7 +247,7 @@ class LocalReaderGroup(ReaderGroup):
         unread = self._unread()
         oldest = min((time_ms for *_, time_ms in unread), default=None)
         seconds = 0.0 if oldest is None else max(self._groups.clock.now() - oldest / 1000, 0.0)
-        return Lag(events=sum(one[0] for one in unread), bytes=sum(one[1] for one in unread), seconds=seconds)
+        return Lag(events=sum(span[0] for span in unread), bytes=sum(span[1] for span in unread), seconds=seconds)
 
     def _unread(self) -> list[tuple[int, int, int]]:
         """Return the unread events and bytes of each segment, and the append time of the oldest.
@@ -272,15 +272,15 @@ class LocalReaderGroup(ReaderGroup):
         state, places = self._catalog.group(self.name), self._groups.coordinator(self.name).places_now(returned=True)
         streams = [self._catalog.streams[name] for name in state.streams if name in self._catalog.streams]
         for lost in lost_segments(state, streams):
-            kept = {one: place for one, place in places[lost.stream].items() if one not in lost.segments}
+            kept = {number: place for number, place in places[lost.stream].items() if number not in lost.segments}
             places[lost.stream] = kept | lost.free | lost.done
         for stream in streams:
             for segment, place, end in stream.between(places[stream.name], state.ends[stream.name]):
                 low = max(place, stream.head.get(segment, 0))
-                one = self._groups.segments.get(stream.name, segment)
-                high = one.tail if end is None else end
+                handle = self._groups.segments.get(stream.name, segment)
+                high = handle.tail if end is None else end
                 sealed = stream.segments[segment]
-                yield one, low, high, sealed.count if high == sealed.end else None
+                yield handle, low, high, sealed.count if high == sealed.end else None
 
     @uninterrupted
     def delete(self) -> None:

@@ -261,18 +261,18 @@ class Groups:
         for coordinator in self.at_work.values():
             coordinator.losses.lose_stream(name)
 
-    def checked_cuts(self, streams: Sequence[str], what: str, given: GroupPlace) -> dict[str, StreamCut]:
+    def checked_cuts(self, streams: Sequence[str], argument: str, given: GroupPlace) -> dict[str, StreamCut]:
         """Return cuts by stream; refuse what is none of these streams' cuts."""
         if is_time(given):
-            return {stream: self._finder.find(what, stream, given) for stream in streams}
-        cuts = _cut_list(what, given)
+            return {stream: self._finder.find(argument, stream, given) for stream in streams}
+        cuts = _cut_list(argument, given)
         for cut in cuts:
             if cut.stream not in streams:
                 raise WrongCut(", ".join(streams), cut, reason=f"it is a cut of stream {cut.stream!r}")
             self.cuts.check(cut)
         found = {cut.stream: cut for cut in cuts}
         if len(found) != len(cuts):
-            raise BadArgument(f"invalid {what} {shown(given)}: use one cut of each stream")
+            raise BadArgument(f"invalid {argument} {shown(given)}: use one cut of each stream")
         return found
 
     def check_order(self, starts: Mapping[str, StreamCut], ends: Mapping[str, Mapping[int, int]]) -> None:
@@ -328,9 +328,9 @@ def is_time(given: object) -> TypeGuard[Time]:
     return type(given) is int or isinstance(given, datetime) or (isinstance(given, str) and given in {"head", "tail"})
 
 
-def _cut_list(what: str, given: object) -> list[StreamCut]:
-    some: Any = given.cuts if isinstance(given, Checkpoint) else given
-    cuts = [some] if isinstance(some, StreamCut) else as_list(what, some, GROUP_PLACES)
+def _cut_list(argument: str, given: object) -> list[StreamCut]:
+    place: Any = given.cuts if isinstance(given, Checkpoint) else given
+    cuts = [place] if isinstance(place, StreamCut) else as_list(argument, place, GROUP_PLACES)
     for cut in cuts:
-        check_kind(what, cut, StreamCut)
+        check_kind(argument, cut, StreamCut)
     return cuts

@@ -108,8 +108,8 @@ class LocalMembership:
         state = self._catalog.streams.get(stream)
         if state is None:
             raise NoSuchStream(stream)
-        one = state.segments.get(segment)
-        return None if one is None else (state.head.get(segment, 0), one.end)
+        segment_state = state.segments.get(segment)
+        return None if segment_state is None else (state.head.get(segment, 0), segment_state.end)
 
     def end_of(self, key: Key) -> int | None:
         """Return where the group ends in a segment; None if it reads to the segment's own end."""

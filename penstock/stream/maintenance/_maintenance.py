@@ -114,7 +114,7 @@ class Maintenance:
 
     def _wants_maintenance(self, state: StreamState) -> bool:
         is_configured = state.config.retention is not None or _is_scaled(state)
-        has_leases = any(one.expires_ms is not None for one in state.consumers.values())
+        has_leases = any(consumer.expires_ms is not None for consumer in state.consumers.values())
         return is_configured or has_leases or self._watermarks.marks.has_marks(state.uid)
 
     def _work(self, is_due: bool) -> None:
@@ -163,11 +163,11 @@ class Maintenance:
             self._attempt(f"time of writer {writer.writer_id}", partial(writer.note_by_itself, int(clock.now() * 1000)))
         self._write_watermarks(names)
         for name in names:
-            self._keep(name)
+            self._scale_and_retain(name)
         for name, segment in self._segments.small_plogs.copy():
             self._attempt("merging plogs", partial(self._merge, name, segment), name)
 
-    def _attempt(self, what: str, task: Callable[[], object], stream: str | None = None) -> None:
+    def _attempt(self, name: str, task: Callable[[], object], stream: str | None = None) -> None:
         """Run a task; note and log its failure, so that the other tasks run, and the next run tries it again.
 
         In its own thread also ``SystemExit``, which would end the thread, and with it all maintenance.
@@ -175,13 +175,13 @@ class Maintenance:
         try:
             task()
         except PenstockError as error:
-            self._failed[stream] = f"{what}: {error}"
-            _logger.warning("maintenance was put off, %s: %s", _of_stream(what, stream), error)
+            self._failed[stream] = f"{name}: {error}"
+            _logger.warning("maintenance was put off, %s: %s", _of_stream(name, stream), error)
         except BaseException as error:
             if not isinstance(error, Exception) and threading.current_thread() is not self._thread:
                 raise
-            self._failed[stream] = f"{what}: {str(error) or type(error).__name__}"
-            _logger.exception("maintenance failed and is tried again, %s", _of_stream(what, stream))
+            self._failed[stream] = f"{name}: {str(error) or type(error).__name__}"
+            _logger.exception("maintenance failed and is tried again, %s", _of_stream(name, stream))
 
     def _finish_commits(self, name: str) -> None:
         with self._catalog.lock:
@@ -203,9 +203,9 @@ class Maintenance:
         for name, end in begun:
             self._attempt("watermarks", end, name)
 
-    def _keep(self, name: str) -> None:
-        for what, task in (("scaling", self._scale), ("retention", self._retain)):
-            self._attempt(what, partial(self._do, task, name), name)
+    def _scale_and_retain(self, name: str) -> None:
+        for task_name, task in (("scaling", self._scale), ("retention", self._retain)):
+            self._attempt(task_name, partial(self._do, task, name), name)
 
     def _merge(self, name: str, segment_id: int) -> None:
         """Merge small plogs of a segment; the catalog is held only while the merged plog replaces them."""
@@ -235,7 +235,7 @@ class Maintenance:
         if not _is_scaled(state):
             return
         now = self._clock.elapsed()
-        current = [one.segment_id for one in state.current]
+        current = [segment.segment_id for segment in state.current]
         meters = self._meters[state.uid] = {
             segment: self._meters.get(state.uid, {}).get(segment) or Meter() for segment in current
         }
@@ -270,8 +270,8 @@ class Maintenance:
         now_ms = int(now * 1000)
         match state.config.retention:
             case ByTime(seconds):
-                for one in state.current:
-                    view(one.segment_id).roll(older_than_ms=int((now - seconds / PLOGS_KEPT) * 1000), now_ms=now_ms)
+                for segment in state.current:
+                    view(segment.segment_id).roll(older_than_ms=int((now - seconds / PLOGS_KEPT) * 1000), now_ms=now_ms)
                 return by_time(state, view, older_than_ms=int((now - seconds) * 1000), now_ms=now_ms)
             case BySize(size_bytes):
                 return by_size(state, view, size_bytes=size_bytes, now_ms=now_ms)
@@ -295,5 +295,5 @@ def _is_scaled(state: StreamState) -> bool:
     return not isinstance(state.config.scaling, Fixed) and not state.sealed
 
 
-def _of_stream(what: str, stream: str | None) -> str:
-    return what if stream is None else f"{what} of stream {stream}"
+def _of_stream(task: str, stream: str | None) -> str:
+    return task if stream is None else f"{task} of stream {stream}"

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 __all__ = ["SegmentView", "StartOffsets", "by_consumption", "by_size", "by_time"]
 
-_LOOKED_AT_MAX: Final = 64  # plogs, for a time that can be
+_PLOGS_SEARCHED_MAX: Final = 64  # plogs, for a time that can be
 
 
 class StartOffsets(Protocol):
@@ -179,7 +179,7 @@ class _Ages:
     def _time(self, segment: int, index: int) -> int:
         """Return when the last block before a mark was appended, or at the latest."""
         marks = self._marks[segment]
-        nearest = islice(range(index, len(marks)), _LOOKED_AT_MAX)
+        nearest = islice(range(index, len(marks)), _PLOGS_SEARCHED_MAX)
         times = (self._block_time(segment, marks[number]) for number in nearest)
         found = next((time for time in times if time <= self._now_ms), None)
         return self._end_time(segment) if found is None else found

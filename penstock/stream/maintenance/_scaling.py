@@ -122,7 +122,7 @@ def decide(
         return None
     current = state.current
     if len(current) < scaling.min_segments:
-        widest = max(current, key=lambda one: one.high - one.low)
+        widest = max(current, key=lambda segment: segment.high - segment.low)
         return _split(widest, scaling.min_segments - len(current) + 1)
     measured = {segment: partial(meter.rate, unit) for segment, meter in meters.items()}
     return _hottest_split(current, measured, scaling, now) or _coolest_merge(current, measured, scaling, now)
@@ -132,15 +132,15 @@ def _hottest_split(
     current: Sequence[SegmentState], measured: Mapping[int, _Rate], scaling: ByEventRate | ByDataRate, now: float
 ) -> Decision | None:
     hot: list[tuple[float, SegmentState]] = []
-    for one in current:
-        rate = measured[one.segment_id](now) if one.segment_id in measured else None
-        if rate is not None and rate > scaling.target and one.high - one.low >= WIDTH_MIN:
-            hot.append((rate, one))
-    room = SEGMENTS_MAX - len(current) + 1
-    if not hot or room < 2:
+    for segment in current:
+        rate = measured[segment.segment_id](now) if segment.segment_id in measured else None
+        if rate is not None and rate > scaling.target and segment.high - segment.low >= WIDTH_MIN:
+            hot.append((rate, segment))
+    parts_max = SEGMENTS_MAX - len(current) + 1
+    if not hot or parts_max < 2:
         return None
     rate, hottest = max(hot, key=lambda found: found[0])
-    return _split(hottest, min(scaling.factor, room, math.ceil(rate / scaling.target)))
+    return _split(hottest, min(scaling.factor, parts_max, math.ceil(rate / scaling.target)))
 
 
 def _split(segment: SegmentState, parts: int) -> Decision:
@@ -153,22 +153,22 @@ def _coolest_merge(
     if len(current) <= scaling.min_segments:
         return None
     cool: list[tuple[float, SegmentState, SegmentState]] = []
-    for one, other in pairwise(current):
-        if one.segment_id in measured and other.segment_id in measured:
-            highest = _highest_together(measured[one.segment_id], measured[other.segment_id], now)
+    for left, right in pairwise(current):
+        if left.segment_id in measured and right.segment_id in measured:
+            highest = _highest_together(measured[left.segment_id], measured[right.segment_id], now)
             if highest is not None and highest < scaling.target / 2:
-                cool.append((highest, one, other))
+                cool.append((highest, left, right))
     if not cool:
         return None
-    _, one, other = min(cool, key=lambda found: found[0])
-    return Decision([one.segment_id, other.segment_id], [(one.low, other.high)])
+    _, left, right = min(cool, key=lambda found: found[0])
+    return Decision([left.segment_id, right.segment_id], [(left.low, right.high)])
 
 
-def _highest_together(one: _Rate, other: _Rate, now: float) -> float | None:
+def _highest_together(left: _Rate, right: _Rate, now: float) -> float | None:
     """Return the highest load of two segments together in the last windows; None if one was not measured."""
     highest = 0.0
     for window in reversed(range(_MERGE_WINDOWS)):  # the first is the one that a new segment lacks
-        a, b = one(now - window * WINDOW_S), other(now - window * WINDOW_S)
+        a, b = left(now - window * WINDOW_S), right(now - window * WINDOW_S)
         if a is None or b is None:
             return None
         highest = max(highest, a + b)

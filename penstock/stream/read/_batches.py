@@ -62,8 +62,8 @@ def event_offsets(slices: Sequence[Slice]) -> npt.NDArray[np.int64]:
 def _runs(slices: Sequence[Slice]) -> list[tuple[list[Block], list[Slice]]]:
     """Return slices in runs: of blocks of one event without headers, or of others."""
     return [
-        ([block for block, _, _ in some if isinstance(block, Block)], []) if is_single else ([], list(some))
-        for is_single, some in groupby(slices, _is_single)
+        ([block for block, _, _ in group if isinstance(block, Block)], []) if is_single else ([], list(group))
+        for is_single, group in groupby(slices, _is_single)
     ]
 
 

@@ -309,7 +309,7 @@ class HeldSegments:
 
     def places(self, *, returned: bool) -> dict[Key, int]:
         """Return how far each segment was read, with what was returned last or without; any thread may call it."""
-        return {one.key: one.reached if returned else one.place for one in list(self.cursors.values())}
+        return {cursor.key: cursor.reached if returned else cursor.place for cursor in list(self.cursors.values())}
 
     def times_of(self, key: Key) -> Times:
         """Return the times of a segment's events."""

@@ -64,7 +64,7 @@ def next_cut_through(
         ready = [(old, new) for old, new in waiting if old <= over and new <= ends.keys()]
         if not ready or budget.is_empty():
             return found
-        waiting = [one for one in waiting if one not in ready]
+        waiting = [succession for succession in waiting if succession not in ready]
         for old, new in ready:
             found = {segment: place for segment, place in found.items() if segment not in old}
             found |= dict.fromkeys(new, 0)

@@ -43,7 +43,7 @@ T = TypeVar("T")
 
 BATCH_SIZE_DEFAULT: Final = 8 << 20
 _RECORD_EVERY_S: Final = 1.0
-_LOOK_AROUND_EVERY_S: Final = READER_LEASE_S / 6  # how soon a waiting reader notices that another is silent
+_LEASE_CHECK_S: Final = READER_LEASE_S / 6  # how soon a waiting reader notices that another is silent
 _MOVES_MAX: Final = 64
 
 
@@ -378,6 +378,6 @@ class Reader:
         if self._is_dirty:
             patience.append(_RECORD_EVERY_S)
         if self._membership.has_company:
-            patience.append(_LOOK_AROUND_EVERY_S)
+            patience.append(_LEASE_CHECK_S)
         interruptible(lambda: self._member.wake_up.wait(min(patience, default=None)))
         return True

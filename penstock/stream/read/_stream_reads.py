@@ -207,14 +207,14 @@ class StreamReads:
         skip_truncated: bool,
     ) -> NextCut:
         """Return how far to read next; see :meth:`penstock.Store.next_cut`."""
-        for what, limit in (("max_bytes", max_bytes), ("max_events", max_events)):
+        for argument, limit in (("max_bytes", max_bytes), ("max_events", max_events)):
             if limit is not None:
-                check_whole(what, limit, least=1)
-        for what, flag in (("align", align), ("skip_truncated", skip_truncated)):
-            check_kind(what, flag, bool)
-        for what, cut in (("start", start), ("end", end)):
-            if cut is not None or what == "start":
-                check_kind(what, cut, StreamCut)
+                check_whole(argument, limit, least=1)
+        for argument, flag in (("align", align), ("skip_truncated", skip_truncated)):
+            check_kind(argument, flag, bool)
+        for argument, cut in (("start", start), ("end", end)):
+            if cut is not None or argument == "start":
+                check_kind(argument, cut, StreamCut)
         while True:
             try:
                 return self._next_cut(
@@ -230,7 +230,7 @@ class StreamReads:
         check = self._moved_on if moves else self._checked
 
         def find() -> list[dict[str, StreamCut]]:
-            return [{name: check(name, self._cuts.tail(name) if one is None else one)} for one in (start, end)]
+            return [{name: check(name, self._cuts.tail(name) if cut is None else cut)} for cut in (start, end)]
 
         with self._cuts.found([name], find) as found:
             state = self._catalog.open_stream(name)

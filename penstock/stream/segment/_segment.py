@@ -443,7 +443,7 @@ class Segment:
     def unwatch(self, wake_up: WakeUp) -> None:
         """Stop notifying the wake-up."""
         with self._lock:
-            self._watchers = [one for one in self._watchers if one is not wake_up]
+            self._watchers = [watcher for watcher in self._watchers if watcher is not wake_up]
 
 
 def _commit_ms(label: bytes) -> int:

@@ -21,7 +21,7 @@ __all__ = ["TABLE_EVERY_BLOCKS", "TABLE_EVERY_BYTES", "NumbersTaken", "SegmentEn
 TABLE_EVERY_BYTES: Final = 8 << 20
 TABLE_EVERY_BLOCKS: Final = 4096
 _SEGMENT_AS_BLOCKS: Final = 512  # to go back to another segment takes as long as to read so many blocks
-_FIRST_LOOK: Final = 256 << 10  # how far back the last table is looked for at first
+_FIRST_READ_SIZE: Final = 256 << 10  # how far back the last table is looked for at first
 
 
 class SegmentEnded(Exception):
@@ -89,11 +89,11 @@ class SegmentWriters:
         """Find the last stored table, reading backwards; return it, the headers behind it, last first, and the end."""
         log, where = self._log.opened, self._log.where
         low = end = 0 if log is None else log.length
-        look, headers = _FIRST_LOOK, list[StreamBlockHeader]()
+        size, headers = _FIRST_READ_SIZE, list[StreamBlockHeader]()
         table, self.stored_at = None, -1
         while log is not None and low > log.start and table is None:
-            blocks = list(log.blocks(max(log.start, low - look), low))
-            low, look = blocks[0][0], 2 * look
+            blocks = list(log.blocks(max(log.start, low - size), low))
+            low, size = blocks[0][0], 2 * size
             for start, view in reversed(blocks):
                 header = read_header(view, where=where, start=start)
                 if header.kind == WRITERS:
@@ -115,7 +115,7 @@ def find_block(segment_log: SegmentLog, writer: bytes, *, last: int, count: int,
     log = segment_log.opened
     end = 0 if log is None else log.length
     while log is not None and end > log.start:
-        blocks = list(log.blocks(max(log.start, end - _FIRST_LOOK), end))
+        blocks = list(log.blocks(max(log.start, end - _FIRST_READ_SIZE), end))
         for start, view in reversed(blocks):
             header = read_header(view, where=segment_log.where, start=start)
             if header.writer == writer and header.last_number <= last:

@@ -58,7 +58,9 @@ class Segments:
         """Open the segments that take events, one at a time, so that the catalog is not held for long."""
         with self._catalog.lock:
             state = self._catalog.open_stream(name)
-            missing = [one.segment_id for one in state.current if (state.uid, one.segment_id) not in self._open]
+            missing = [
+                segment.segment_id for segment in state.current if (state.uid, segment.segment_id) not in self._open
+            ]
         for segment_id in missing:
             with suppress(KeyError, NoSuchStream):  # it is gone meanwhile
                 self.of(state, segment_id)
@@ -99,11 +101,11 @@ class Segments:
         found: dict[int, Segment] = {}
         todo = list(segments)
         while todo:
-            one = todo.pop()
-            segment = self.opened(state, one)
-            if one.segment_id not in found and not segment.has_table():
-                found[one.segment_id] = segment
-                todo += state.predecessors(one)
+            segment_state = todo.pop()
+            segment = self.opened(state, segment_state)
+            if segment_state.segment_id not in found and not segment.has_table():
+                found[segment_state.segment_id] = segment
+                todo += state.predecessors(segment_state)
         return [found[segment_id] for segment_id in sorted(found)]
 
     def drop(self, state: StreamState, segments: Iterable[int]) -> None:
@@ -118,8 +120,8 @@ class Segments:
     def configure(self, state: StreamState) -> None:
         """Let the segments that take events follow the stream's configuration: sizes of plogs, and keys."""
         sizes = plog_sizes(state, self._manager.partition.sizes)
-        for one in state.current:
-            self.of(state, one.segment_id).configure(sizes, keeps_keys=state.config.keep_keys)
+        for segment in state.current:
+            self.of(state, segment.segment_id).configure(sizes, keeps_keys=state.config.keep_keys)
 
     def find_small_plogs(self) -> None:
         """Note which segments have many plogs: the process that had the store before may not have merged them."""
@@ -156,7 +158,7 @@ class Cuts:
         with self._catalog.lock:
             current = self._catalog.open_stream(name).current
             return StreamCut.of(
-                name, {one.segment_id: self._segments.get(name, one.segment_id).tail for one in current}
+                name, {segment.segment_id: self._segments.get(name, segment.segment_id).tail for segment in current}
             )
 
     def check(self, cut: StreamCut, *, stream: str | None = None) -> None:
@@ -170,8 +172,8 @@ class Cuts:
             self.check_places(state, cut)
             head, found = state.head, [(place, self._segments.get(state.name, place[0])) for place in cut.places]
         with self.unless_truncated(state, cut, head):
-            for (segment, offset), one in found:
-                if not one.is_border(offset):
+            for (segment, offset), handle in found:
+                if not handle.is_border(offset):
                     raise WrongCut(state.name, cut, reason=f"no event of segment {segment} begins or ends at {offset}")
 
     def check_places(self, state: StreamState, cut: StreamCut) -> None:
@@ -205,11 +207,15 @@ class Cuts:
             try:
                 cuts = find()
             except (BadArgument, KeyError, LogError):
-                if all(self.is_unchanged(*one) for one in seen.values()):
+                if all(self.is_unchanged(*snapshot) for snapshot in seen.values()):
                     raise
                 continue
             with self._catalog.lock:
-                if all(name in seen and self._is_there(*seen[name], cut) for one in cuts for name, cut in one.items()):
+                if all(
+                    name in seen and self._is_there(*seen[name], cut)
+                    for by_name in cuts
+                    for name, cut in by_name.items()
+                ):
                     yield cuts
                     return
 

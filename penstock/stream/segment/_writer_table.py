@@ -167,7 +167,7 @@ class WriterTable:
     def forget(self, writer: bytes) -> None:
         """Give the place of a writer that never comes again to others."""
         self._place(writer)[0].pop(writer, None)
-        self.inherited = [one for one in self.inherited if one.writer != writer]
+        self.inherited = [entry for entry in self.inherited if entry.writer != writer]
 
     def last(self, writer: bytes, position: float | None, *, durable: int = 0) -> int:
         """Return the number up to which the writer's events with this key are here; 0 if there are none.
@@ -177,11 +177,11 @@ class WriterTable:
         """
         entry = self.get(writer)
         last = entry.last_number if entry else 0
-        for one in self.inherited:
-            if position is not None and one.low <= position < one.high and one.writer == writer:
-                if not one.is_exact and one.last_number > max(last, durable):
-                    raise _forgotten([one])
-                last = max(last, one.last_number)
+        for inherited in self.inherited:
+            if position is not None and inherited.low <= position < inherited.high and inherited.writer == writer:
+                if not inherited.is_exact and inherited.last_number > max(last, durable):
+                    raise _forgotten([inherited])
+                last = max(last, inherited.last_number)
         return last
 
     def pack(self, time_ms: int, events: int) -> bytes:
@@ -189,14 +189,20 @@ class WriterTable:
         count = len(self.own) + len(self.anonymous)
         header = StreamBlockHeader(kind=WRITERS, count=count, time_ms=time_ms, before=events)
         own = (
-            _OWN.pack(writer, one.last_number, one.flush_last, one.durable_floor, one.flush_segments)
-            for writer, one in (*self.own.items(), *self.anonymous.items())
+            _OWN.pack(writer, entry.last_number, entry.flush_last, entry.durable_floor, entry.flush_segments)
+            for writer, entry in (*self.own.items(), *self.anonymous.items())
         )
         rest = (
             _INHERITED.pack(
-                one.writer, one.last_number, one.flush_last, one.durable_floor, one.flush_segments, one.low, one.high
+                entry.writer,
+                entry.last_number,
+                entry.flush_last,
+                entry.durable_floor,
+                entry.flush_segments,
+                entry.low,
+                entry.high,
             )
-            for one in self.inherited
+            for entry in self.inherited
         )
         return b"".join((header.pack(), *own, *rest))
 
@@ -228,20 +234,20 @@ def inherit(
     found: list[tuple[int, Inherited]] = []
     for one_low, one_high, table in predecessors:
         entries = [*_still_needed(table), *_handed_on(table, low=one_low, high=one_high)]
-        cut = (replace(one, low=max(low, one.low), high=min(high, one.high)) for one in reversed(entries))
-        found += enumerate(one for one in cut if one.low < one.high)
+        cut = (replace(entry, low=max(low, entry.low), high=min(high, entry.high)) for entry in reversed(entries))
+        found += enumerate(entry for entry in cut if entry.low < entry.high)
     found.sort(key=itemgetter(0), reverse=True)  # of each predecessor, the writer that wrote last is last
-    inherited = [one for _, one in found]
+    inherited = [entry for _, entry in found]
     return WriterTable(inherited=inherited if len(inherited) <= ENTRIES_MAX else _fitted(inherited, owners()))
 
 
 def _fitted(inherited: Sequence[Inherited], owners: Mapping[bytes, str]) -> list[Inherited]:
     """Return no more entries than a table holds, in the same order: joined, and those of some writers dropped."""
     entries: dict[bytes, list[Inherited]] = {}  # by writer; the one that wrote last is first
-    for one in reversed(inherited):
-        entries.setdefault(one.writer, []).append(one)
+    for entry in reversed(inherited):
+        entries.setdefault(entry.writer, []).append(entry)
     joined = {writer: _joined(of_writer) for writer, of_writer in entries.items()}
-    entries |= {writer: [one] for writer, one in joined.items() if one.is_exact}
+    entries |= {writer: [entry] for writer, entry in joined.items() if entry.is_exact}
     too_many = sum(map(len, entries.values())) - ENTRIES_MAX
     for writer in _most_greedy_first(entries, owners):
         if too_many <= 0:
@@ -251,20 +257,20 @@ def _fitted(inherited: Sequence[Inherited], owners: Mapping[bytes, str]) -> list
     silent = (writer for writer in reversed(entries) if writer not in owners)
     for writer in list(islice(silent, max(too_many, 0))):
         del entries[writer]
-    return [one for of_writer in reversed(entries.values()) for one in reversed(of_writer)]
+    return [entry for of_writer in reversed(entries.values()) for entry in reversed(of_writer)]
 
 
 def _joined(entries: Sequence[Inherited]) -> Inherited:
     """Return one entry for all of a writer: exact if all that it wrote is durable, so that it is there everywhere."""
-    last, durable = max(one.last_number for one in entries), _durable(entries)
+    last, durable = max(entry.last_number for entry in entries), _durable(entries)
     return Inherited(
         entries[0].writer,
         last,
         max(_highest(entries), durable),
         durable,
         0 if last <= durable else _INEXACT,
-        min(one.low for one in entries),
-        max(one.high for one in entries),
+        min(entry.low for entry in entries),
+        max(entry.high for entry in entries),
     )
 
 
@@ -294,10 +300,10 @@ def _most_greedy_first(entries: Mapping[bytes, Sequence[Inherited]], owners: Map
 
 def _still_needed(table: WriterTable) -> Iterator[Inherited]:
     """Return what a table inherited of writers that have not written more since."""
-    for one in table.inherited:
-        own = table.own.get(one.writer)
-        if own is None or own.last_number < one.last_number:
-            yield one
+    for entry in table.inherited:
+        own = table.own.get(entry.writer)
+        if own is None or own.last_number < entry.last_number:
+            yield entry
 
 
 def _handed_on(table: WriterTable, *, low: float, high: float) -> Iterator[Inherited]:
@@ -341,7 +347,7 @@ def check_exact(writer: bytes, tables: Iterable[WriterTable]) -> None:
     """Refuse a writer of which it is not known any more which of its events above the durable ones are there."""
     entries = list(_entries(writer, tables))
     durable = _durable(entries)
-    if any(isinstance(one, Inherited) and not one.is_exact and one.last_number > durable for one in entries):
+    if any(isinstance(entry, Inherited) and not entry.is_exact and entry.last_number > durable for entry in entries):
         raise _forgotten(entries)
 
 
@@ -356,4 +362,4 @@ def _entries(writer: bytes, tables: Iterable[WriterTable]) -> Iterator[WriterEnt
         entry = table.get(writer)
         if entry is not None:
             yield entry
-        yield from (one for one in table.inherited if one.writer == writer)
+        yield from (entry for entry in table.inherited if entry.writer == writer)

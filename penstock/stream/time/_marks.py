@@ -217,9 +217,9 @@ def compare(segments: Segments, position: Offsets, cut: Offsets) -> Relation:
     return Relation(behind, ahead)
 
 
-def _overlaps(segments: Segments, some: Collection[int], others: Collection[int]) -> Iterator[tuple[int, int]]:
+def _overlaps(segments: Segments, numbers: Collection[int], others: Collection[int]) -> Iterator[tuple[int, int]]:
     """Return the pairs that share a part of the key space; neither side has two that do."""
-    left, right = _by_range(segments, some), _by_range(segments, others)
+    left, right = _by_range(segments, numbers), _by_range(segments, others)
     while left and right:
         if left[-1].overlaps(right[-1].low, right[-1].high):
             yield left[-1].segment_id, right[-1].segment_id

@@ -185,7 +185,7 @@ class Watermarks:
         self, state: StreamState, start: int | StreamCut | None, end: int | StreamCut | None
     ) -> list[Watermark]:
         """Return the watermarks from one place or time on, up to another."""
-        begins, ends = (self._order(state, what, one) for what, one in (("start", start), ("end", end)))
+        begins, ends = (self._order(state, argument, place) for argument, place in (("start", start), ("end", end)))
         log = self.log_of(state)
         if log is None:
             return []
@@ -193,14 +193,14 @@ class Watermarks:
         watermarks = (watermark for _, watermark in log.after(first))
         return list(watermarks if end is None else takewhile(ends, watermarks))
 
-    def _order(self, state: StreamState, what: str, place: int | StreamCut | None) -> Callable[[Watermark], bool]:
+    def _order(self, state: StreamState, argument: str, place: int | StreamCut | None) -> Callable[[Watermark], bool]:
         """Return a predicate: whether a watermark is before a time, or a place."""
         if isinstance(place, StreamCut):
             self._cuts.check_places(state, place)
             offsets = place.offsets
             return lambda watermark: compare(state.segments, watermark.cut.offsets, offsets).behind
         if place is not None:
-            check_time(what, place)
+            check_time(argument, place)
         time = place or 0
         return lambda watermark: watermark.lower < time
 
@@ -238,7 +238,7 @@ class CutFinder:
     def __init__(self, catalog: Catalog, cuts: Cuts, watermarks: Watermarks) -> None:
         self._catalog, self._cuts, self._watermarks = catalog, cuts, watermarks
 
-    def find(self, what: str, name: str, place: StreamPosition) -> StreamCut:
+    def find(self, argument: str, name: str, place: StreamPosition) -> StreamCut:
         """Return a place of a stream as a cut: a time is where what was appended then, or later, begins."""
         if isinstance(place, StreamCut):
             self._cuts.check(place, stream=name)
@@ -247,9 +247,9 @@ class CutFinder:
             return self._cuts.head(name) if place == "head" else self._cuts.tail(name)
         if not isinstance(place, int | datetime) or isinstance(place, bool):
             places = "a StreamCut, 'head', 'tail', a datetime, or whole milliseconds since 1970"
-            raise BadArgument(f"invalid {what} {shown(place)}: use {places}")
-        time_ms = as_time(what, place)
-        check_append_time(what, time_ms)
+            raise BadArgument(f"invalid {argument} {shown(place)}: use {places}")
+        time_ms = as_time(argument, place)
+        check_append_time(argument, time_ms)
         return self.at_time(name, time_ms, by="append")
 
     def at_time(self, name: str, time: object, *, bound: str = "lower", by: str | None = None) -> StreamCut:

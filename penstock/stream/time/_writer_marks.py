@@ -71,8 +71,8 @@ class WriterMarks:
         """Whether a position may name it: an event begins or ends there, or it was truncated away."""
         if segment not in state.segments:
             return segment < state.next_segment
-        one = self._segments.get(state.name, segment)
-        return offset <= one.tail and (offset < state.head.get(segment, 0) or one.is_border(offset))
+        handle = self._segments.get(state.name, segment)
+        return offset <= handle.tail and (offset < state.head.get(segment, 0) or handle.is_border(offset))
 
     def note_behind(self, stream: str, uid: int, writer_id: str, time: int) -> MarkStatus:
         """Take the mark of a writer all of whose events are durable: behind all there is, shown or not."""
@@ -85,7 +85,9 @@ class WriterMarks:
 
     def _end_of(self, state: StreamState) -> dict[int, int]:
         """Return the position behind all there is in a stream."""
-        return {one.segment_id: self._segments.get(state.name, one.segment_id).written for one in state.current}
+        return {
+            segment.segment_id: self._segments.get(state.name, segment.segment_id).written for segment in state.current
+        }
 
     def _mark(self, time: int, position: Mapping[int, int]) -> WriterMark:
         return WriterMark(time, tuple(position), np.array(list(position.values()), np.int64))
@@ -203,8 +205,8 @@ class WriterMarks:
                 self.lose_stream(uid)
             records = [_as_record(name, writer, self._marks[uid][writer]) for (uid, writer), name in known.items()]
             try:
-                for some in _batches(records):
-                    self._catalog.commit(*some)
+                for batch in _batches(records):
+                    self._catalog.commit(*batch)
             except BaseException:
                 with self._lock:
                     self._fresh = {**known, **self._fresh}

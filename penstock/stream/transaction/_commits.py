@@ -69,17 +69,17 @@ class Commits:
         """
         self.finish(name)
         self._catalog.catch_up()
-        mark = writer_hash(transaction)
+        writer = writer_hash(transaction)
         segments = {segment: self._segments.get(name, segment) for segment in sorted(contents)}
         with ExitStack() as held:
-            for one in segments.values():
-                held.enter_context(one.held())
+            for handle in segments.values():
+                held.enter_context(handle.held())
             blocks: dict[int, tuple[StreamBlockHeader, *tuple[Bytes, ...]]] = {
                 segment: (
-                    StreamBlockHeader(count=one.count, columns=one.columns, flush_segments=0, writer=mark),
-                    *one.body,
+                    StreamBlockHeader(count=content.count, columns=content.columns, flush_segments=0, writer=writer),
+                    *content.body,
                 )
-                for segment, one in contents.items()
+                for segment, content in contents.items()
             }
             record, noted = Committed(name, transaction), None
             if len(blocks) > 1:
@@ -126,12 +126,12 @@ class Commits:
 
     def _show(self, record: Committing, segments: Iterable[Segment]) -> None:
         """Show readers the commit in all segments; the catalog's lock keeps the tail from being read in between."""
-        for one in segments:
-            one.show()
+        for segment in segments:
+            segment.show()
         self._catalog.settle(Committed(record.stream, record.transaction, implicit=record.implicit))
-        for one in segments:
-            if one.ended:
-                one.release()
+        for segment in segments:
+            if segment.ended:
+                segment.release()
 
     def take_over(self, commit: Committing, parts: Sequence[TransactionPart], *before: Record) -> list[tuple[int, int]]:
         """Let segments take over the logs of transactions, all or none; return segment and offset of each part.
@@ -144,13 +144,17 @@ class Commits:
         if state.sealed:
             raise StreamSealed(commit.stream)
         holders = [_segment_with(state, part) for part in parts]
-        ending = _overlapping(state.current, [part for part, one in zip(parts, holders, strict=True) if one is None])
+        ending = _overlapping(
+            state.current, [part for part, holder in zip(parts, holders, strict=True) if holder is None]
+        )
         rolled = {
-            place: part for place, part in enumerate(parts) if any(one.overlaps(part.low, part.high) for one in ending)
+            place: part
+            for place, part in enumerate(parts)
+            if any(segment.overlaps(part.low, part.high) for segment in ending)
         }
         roll = Roll(self._segments, state, ending, rolled, now_ms=int(self._clock.now() * 1000))
         try:
-            targets = [roll.segments.get(place, one) for place, one in enumerate(holders)]
+            targets = [roll.segments.get(place, holder) for place, holder in enumerate(holders)]
             by_segment: dict[int, list[TransactionPart]] = {}
             for part, target in zip(parts, targets, strict=True):
                 assert target is not None, "a part that no segment has all of is rolled"
@@ -158,10 +162,10 @@ class Commits:
             logged = [
                 LoggedPart(
                     target,
-                    [log for part in some for log in part.logs],
-                    [count for part in some for count in part.counts],
+                    [log for part in of_target for log in part.logs],
+                    [count for part in of_target for count in part.counts],
                 )
-                for target, some in by_segment.items()
+                for target, of_target in by_segment.items()
             ]
             record = msgspec.structs.replace(commit, logged=logged)
             self._catalog.commit(*before, *roll.records, record)
@@ -171,32 +175,36 @@ class Commits:
         roll.notify()
         with _on_record(commit.transaction):
             starts = self._take_over(record, by_segment)
-        return _places([one for one in targets if one is not None], parts, starts)
+        return _places([target for target in targets if target is not None], parts, starts)
 
     def _take_over(self, record: Committing, parts: Mapping[int, Sequence[TransactionPart]] | None) -> dict[int, int]:
         """Let segments take over the logs of a record, unless they have already; return where each segment had ended.
 
         ``parts`` are None for who finds the record and knows nothing else.
         """
-        segments = {one.segment: self._segments.get(record.stream, one.segment) for one in record.logged}
+        segments = {logged.segment: self._segments.get(record.stream, logged.segment) for logged in record.logged}
         with ExitStack() as held:
             for segment in sorted(segments):
                 held.enter_context(segments[segment].held())
             try:
-                plan = {segments[one.segment].own_log(): self._logs.existing(one.logs) for one in record.logged}
-                labels = {log: label for one in record.logged for log, label in _labels(segments[one.segment], one)}
+                plan = {
+                    segments[logged.segment].own_log(): self._logs.existing(logged.logs) for logged in record.logged
+                }
+                labels = {
+                    log: label for logged in record.logged for log, label in _labels(segments[logged.segment], logged)
+                }
                 self._logs.splice(plan, labels)
             except BaseException:
-                for one in segments.values():
-                    one.hold_back()
+                for handle in segments.values():
+                    handle.hold_back()
                 raise
             starts = {}
-            for segment, one in segments.items():
-                some = () if parts is None else parts[segment]
-                size = sum(part.size for part in some)
-                starts[segment] = one.own_log().length - size
-                headers = None if parts is None else [header for part in some for header in part.headers]
-                one.take_over(headers, events=sum(sum(part.counts) for part in some), size=size)
+            for segment, handle in segments.items():
+                of_segment = () if parts is None else parts[segment]
+                size = sum(part.size for part in of_segment)
+                starts[segment] = handle.own_log().length - size
+                headers = None if parts is None else [header for part in of_segment for header in part.headers]
+                handle.take_over(headers, events=sum(sum(part.counts) for part in of_segment), size=size)
                 self._segments.small_plogs.add((record.stream, segment))
         self._show(record, segments.values())
         return starts
@@ -204,7 +212,7 @@ class Commits:
     def recover(self) -> None:
         """Finish what a crash interrupted; a stream whose files are damaged waits, and no other because of it."""
         self._doubt_newest()
-        for stream in {one.stream for one in self._catalog.commits.values()}:
+        for stream in {commit.stream for commit in self._catalog.commits.values()}:
             try:
                 self.finish(stream)
             except PenstockError as error:
@@ -268,8 +276,8 @@ def _append_all(
     try:
         for segment, block in blocks.items():
             pending[segment] = segments[segment].submit_held(*block)
-        for one in pending.values():
-            one.wait()
+        for append in pending.values():
+            append.wait()
     except BaseException:
         _leave_unfinished(segments.values(), pending.values())
         raise
@@ -286,12 +294,12 @@ def _leave_unfinished(segments: Iterable[Segment], pending: Iterable[PendingBloc
 
 def _segment_with(state: StreamState, part: TransactionPart) -> int | None:
     """Return the segment that covers the key range of a part; None if it was split since."""
-    holders = [one.segment_id for one in state.current if one.low <= part.low and part.high <= one.high]
+    holders = [segment.segment_id for segment in state.current if segment.low <= part.low and part.high <= segment.high]
     return holders[0] if holders else None
 
 
 def _overlapping(segments: Iterable[SegmentState], parts: Sequence[TransactionPart]) -> list[SegmentState]:
-    return [one for one in segments if any(one.overlaps(part.low, part.high) for part in parts)]
+    return [segment for segment in segments if any(segment.overlaps(part.low, part.high) for part in parts)]
 
 
 def _places(found: Sequence[int], parts: Sequence[TransactionPart], starts: Mapping[int, int]) -> list[tuple[int, int]]:

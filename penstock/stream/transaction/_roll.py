@@ -57,39 +57,39 @@ class Roll:
         *,
         now_ms: int,
     ) -> None:
-        self._ending = {one.segment_id: segments.get(state.name, one.segment_id) for one in ending}
+        self._ending = {segment.segment_id: segments.get(state.name, segment.segment_id) for segment in ending}
         try:
-            ends = {segment: one.end() for segment, one in self._ending.items()}
-            counts = {segment: one.count_before(ends[segment]) for segment, one in self._ending.items()}
+            ends = {segment: handle.end() for segment, handle in self._ending.items()}
+            counts = {segment: handle.count_before(ends[segment]) for segment, handle in self._ending.items()}
         except BaseException:
             self.undo()
             raise
         self.records: list[StreamScaled] = []
         self.segments: dict[int, int] = {}
-        whole, first = [(one.low, one.high) for one in ending], state.next_segment
+        whole, first = [(segment.low, segment.high) for segment in ending], state.next_segment
         for layer in _layers(parts):
-            between = _with_fillers(whole, [(parts[some[0]].low, parts[some[0]].high) for some in layer])
+            between = _with_fillers(whole, [(parts[group[0]].low, parts[group[0]].high) for group in layer])
             numbers = {low: first + place for place, (low, _) in enumerate(between)}
             self.records.append(StreamScaled(state.name, ends, between, now_ms, counts))
             ends, counts = dict.fromkeys(numbers.values(), 0), dict.fromkeys(numbers.values(), 0)
-            for some in layer:
-                segment = numbers[parts[some[0]].low]
-                self.segments |= dict.fromkeys(some, segment)
-                ends[segment] = sum(parts[place].size for place in some)
-                counts[segment] = sum(sum(parts[place].counts) for place in some)
+            for group in layer:
+                segment = numbers[parts[group[0]].low]
+                self.segments |= dict.fromkeys(group, segment)
+                ends[segment] = sum(parts[place].size for place in group)
+                counts[segment] = sum(sum(parts[place].counts) for place in group)
             first += len(between)
         if parts:
             self.records.append(StreamScaled(state.name, ends, whole, now_ms, counts))
 
     def undo(self) -> None:
         """Let the segments take events again, because the commit failed."""
-        for one in self._ending.values():
-            one.reopen()
+        for segment in self._ending.values():
+            segment.reopen()
 
     def notify(self) -> None:
         """Wake the readers of segments that have ended."""
-        for one in self._ending.values():
-            one.notify()
+        for segment in self._ending.values():
+            segment.notify()
 
 
 def _layers(parts: Mapping[int, TransactionPart]) -> list[list[list[int]]]:
@@ -101,15 +101,15 @@ def _layers(parts: Mapping[int, TransactionPart]) -> list[list[list[int]]]:
     for place, part in parts.items():
         depth = 0
         for number, layer in enumerate(found):
-            for some in layer:
-                other = parts[some[0]]
+            for group in layer:
+                other = parts[group[0]]
                 if (other.low, other.high) == (part.low, part.high):
                     depth = max(depth, number)
                 elif other.low < part.high and part.low < other.high:
                     depth = max(depth, number + 1)
         if depth == len(found):
             found.append([])
-        same = [some for some in found[depth] if parts[some[0]].low == part.low]
+        same = [group for group in found[depth] if parts[group[0]].low == part.low]
         if same:
             same[0].append(place)
         else:
@@ -121,7 +121,7 @@ def _with_fillers(
     whole: Sequence[tuple[float, float]], wanted: Sequence[tuple[float, float]]
 ) -> list[tuple[float, float]]:
     """Return the wanted ranges and, between them, the rest of the key space that ``whole`` covers, in order."""
-    marks = sorted({mark for pair in (*whole, *wanted) for mark in pair})
-    inside = [pair for pair in pairwise(marks) if any(a <= pair[0] < b for a, b in whole)]
+    borders = sorted({border for pair in (*whole, *wanted) for border in pair})
+    inside = [pair for pair in pairwise(borders) if any(a <= pair[0] < b for a, b in whole)]
     rest = [pair for pair in inside if not any(a <= pair[0] < b for a, b in wanted)]
     return sorted([*wanted, *rest])

@@ -206,7 +206,7 @@ class LocalTransaction:
             write = LargeWrite(self._logs.new_large_log, self._transactions.clock)
             output = EventOutputStream(
                 write,
-                lambda one, out: self._add_large(one, out, position, attributes),
+                lambda large_write, out: self._add_large(large_write, out, position, attributes),
                 self._lose,
                 self._logs.abandon,
                 check=self.ping,
@@ -306,7 +306,7 @@ class LocalTransaction:
     def _copy(self) -> None:
         with self._transactions.catalog.lock:
             current = self._logs.stream_state().current
-            by_place = self._buffer.by_place([one.low for one in current], keeps_keys=self._keeps_keys)
+            by_place = self._buffer.by_place([segment.low for segment in current], keeps_keys=self._keeps_keys)
             blocks = {current[place].segment_id: events.in_one() for place, events in by_place.items()}
             starts = self._transactions.commits.copy(self.stream, self.id, blocks)
         for segment, block in blocks.items():

@@ -59,7 +59,7 @@ class TransactionLogs:
 
     def _find_parts(self) -> None:
         with self._transactions.catalog.lock:
-            self.parts = [TransactionPart(one.low, one.high) for one in self.stream_state().current]
+            self.parts = [TransactionPart(segment.low, segment.high) for segment in self.stream_state().current]
         self._lows = [part.low for part in self.parts]
 
     def stream_state(self) -> StreamState:
@@ -105,11 +105,11 @@ class TransactionLogs:
 
     def append(self, part: int, header: StreamBlockHeader, *data: Bytes) -> int:
         """Append a block to a part; return where in the part it begins."""
-        log, one = self._open_log(part), self.parts[part]
-        self._last[log.name] = log.submit(header.pack_at(self._now_ms(), one.counts[-1]), *data)
-        start = one.size
-        one.size += BLOCK_HEADER_SIZE + sum(map(len, data))
-        one.counts[-1] += header.events
+        log, target = self._open_log(part), self.parts[part]
+        self._last[log.name] = log.submit(header.pack_at(self._now_ms(), target.counts[-1]), *data)
+        start = target.size
+        target.size += BLOCK_HEADER_SIZE + sum(map(len, data))
+        target.counts[-1] += header.events
         return start
 
     def _now_ms(self) -> int:
@@ -134,17 +134,17 @@ class TransactionLogs:
         if header.columns & KEYS and not self._transactions.catalog.keeps_keys(self._stream):
             header = msgspec.structs.replace(header, columns=header.columns & ~KEYS)
             columns = columns[keys_size(columns, 1) :]
-        one, log = self.parts[part], self._open_log(part)
+        target, log = self.parts[part], self._open_log(part)
         del self._open[part]
         extent = pack_extent(write.size, write.span) + columns
-        self._extents.append((log, msgspec.structs.replace(header, before=one.counts[-1]), extent))
-        one.counts[-1] += header.events
-        one.size += BLOCK_HEADER_SIZE + len(extent)
-        offset = one.size + BLOCK_HEADER_SIZE
+        self._extents.append((log, msgspec.structs.replace(header, before=target.counts[-1]), extent))
+        target.counts[-1] += header.events
+        target.size += BLOCK_HEADER_SIZE + len(extent)
+        offset = target.size + BLOCK_HEADER_SIZE
         if header.last_number:
-            one.headers.append(header)
-        one.add_log(write.log.name)
-        one.size += write.span
+            target.headers.append(header)
+        target.add_log(write.log.name)
+        target.size += write.span
         return offset
 
     def settle(self) -> list[TransactionPart]:

@@ -104,8 +104,8 @@ class LocalTransactionalWriter(forks.Handle, TransactionalWriter):
                 self._transactions.commit_prepared(
                     self.stream, ids, writer=self.writer_id, number=number, time=timestamp
                 )
-        for one in left:
-            one.abort_if_open(f"others of {self.writer_id} were committed as number {number}")
+        for transaction in left:
+            transaction.abort_if_open(f"others of {self.writer_id} were committed as number {number}")
         if not is_new:
             self._abort_all(ids, f"number {number} of {self.writer_id} was committed before")
         self._transactions.marks.note_activity(self.stream, self._uid, self.writer_id)
@@ -117,14 +117,22 @@ class LocalTransactionalWriter(forks.Handle, TransactionalWriter):
         """Return the other open transactions of this writer id; the caller holds the catalog."""
         mine = (self.stream, self.writer_id)
         known = self._transactions.open.values()
-        return [one for one in known if (one.stream, one.writer_id) == mine and one.id not in ids]
+        return [
+            transaction
+            for transaction in known
+            if (transaction.stream, transaction.writer_id) == mine and transaction.id not in ids
+        ]
 
     def _abort_all(self, ids: Iterable[str], why: str) -> None:
         """Abort transactions of this stream that have not ended: the number was committed before."""
         prepared, open_ones = self._transactions.catalog.prepared, self._transactions.open
         with self._transactions.catalog.lock:
-            mine = [one for one in ids if self._is_mine(prepared.get(one) or open_ones.get(one))]
-            still_open = [open_ones[one] for one in mine if one not in prepared]
+            mine = [
+                transaction_id
+                for transaction_id in ids
+                if self._is_mine(prepared.get(transaction_id) or open_ones.get(transaction_id))
+            ]
+            still_open = [open_ones[transaction_id] for transaction_id in mine if transaction_id not in prepared]
             self._transactions.abort_prepared(mine, why)
         for transaction in still_open:  # each has a lock of its own, which is taken before the catalog's
             with suppress(TransactionEnded):
@@ -143,8 +151,8 @@ class LocalTransactionalWriter(forks.Handle, TransactionalWriter):
 def check_ids(ids: Iterable[str], number: object, writer_id: str | None) -> list[str]:
     """Return the ids as a list; refuse ids, or a number, that cannot be committed together."""
     found = as_list("ids", ids, "transaction ids, texts")
-    for one in found:
-        check_kind("ids", one, str)
+    for transaction_id in found:
+        check_kind("ids", transaction_id, str)
     if len(set(found)) != len(found):
         raise BadArgument("invalid ids: a transaction is listed twice")
     if number is not None:

@@ -138,30 +138,36 @@ class Transactions:
         """Return when the leases of the recorded prepared transactions expire, by the monotonic clock."""
         now, elapsed = self.clock.now(), self.clock.elapsed()
         return {
-            one.transaction: elapsed + min(max(one.deadline_ms / 1000 - now, 0.0), LEASE_MAX_S)
-            for one in self.catalog.prepared.values()
+            record.transaction: elapsed + min(max(record.deadline_ms / 1000 - now, 0.0), LEASE_MAX_S)
+            for record in self.catalog.prepared.values()
         }
 
     def expire_prepared(self, ids: Iterable[str]) -> None:
         """Abort prepared transactions whose lease has expired."""
         with self.catalog.lock:
             now = self.clock.elapsed()
-            late = [one for one in ids if one in self.catalog.prepared and now > self._leases[one]]
+            late = [
+                transaction
+                for transaction in ids
+                if transaction in self.catalog.prepared and now > self._leases[transaction]
+            ]
             self.abort_prepared(late, "it was prepared, and its lease expired")
 
     def abort_prepared(self, ids: Iterable[str], why: str) -> None:
         """Abort transactions, if they are prepared."""
         with self.catalog.lock:
-            records = [self.catalog.prepared[one] for one in ids if one in self.catalog.prepared]
+            records = [
+                self.catalog.prepared[transaction] for transaction in ids if transaction in self.catalog.prepared
+            ]
             if records:
-                self.catalog.commit(Unprepared([one.transaction for one in records]))
+                self.catalog.commit(Unprepared([record.transaction for record in records]))
                 self.drop_prepared(records, why)
 
     def drop_prepared(self, records: Sequence[Prepared], why: str) -> None:
         """Delete the logs of transactions that the catalog has removed, and note their outcome."""
-        for one in records:
-            self._end_prepared(one.transaction, "aborted", why)
-        self.logs.drop([log for one in records for part in one.parts for log in part.logs])
+        for record in records:
+            self._end_prepared(record.transaction, "aborted", why)
+        self.logs.drop([log for record in records for part in record.parts for log in part.logs])
 
     def commit_prepared(
         self,
@@ -177,15 +183,15 @@ class Transactions:
         The caller holds the catalog. Return where each part of each of them is.
         """
         self.expire_prepared(ids)
-        records = [self._prepared(stream, one) for one in ids]
+        records = [self._prepared(stream, transaction) for transaction in ids]
         parts = [
             TransactionPart(part.low, part.high, part.logs, part.size, part.counts)
-            for one in records
-            for part in one.parts
+            for record in records
+            for part in record.parts
         ]
         self._check_logs(stream, parts)
         left = [] if number is None else self._left_by(stream, writer, ids)
-        before = [Unprepared([one.transaction for one in left])] if left else []
+        before = [Unprepared([record.transaction for record in left])] if left else []
         name = ids[0] if ids else self.new_id()
         batch = (None, None, None) if number is None else (writer, number, time)
         commit = Committing(stream, name, [], [], not ids, list(ids), *batch)
@@ -195,10 +201,10 @@ class Transactions:
             self.wake()  # maintenance finishes the commit
             raise
         finally:  # a commit that is on record holds, even if this raised
-            for one in ids:
-                if one not in self.catalog.prepared:
-                    self._end_prepared(one, "committed", "it was committed")
-            gone = [one for one in left if one.transaction not in self.catalog.prepared]
+            for transaction in ids:
+                if transaction not in self.catalog.prepared:
+                    self._end_prepared(transaction, "committed", "it was committed")
+            gone = [record for record in left if record.transaction not in self.catalog.prepared]
             self.drop_prepared(gone, f"others of {writer} were committed as number {number}")
 
     def _prepared(self, stream: str, transaction: str) -> Prepared:
@@ -236,7 +242,9 @@ class Transactions:
         """Return the other prepared transactions of a writer, which failed attempts left."""
         mine, chosen = (stream, writer), set(ids)
         records = self.catalog.prepared.values()
-        return [one for one in records if (one.stream, one.writer) == mine and one.transaction not in chosen]
+        return [
+            record for record in records if (record.stream, record.writer) == mine and record.transaction not in chosen
+        ]
 
     def note_time(self, stream: str, uid: int, writer_id: str | None, time: int | None) -> None:
         """Note a time behind a commit; if that fails, the commit holds, and time waits for the next note."""

@@ -174,7 +174,9 @@ class ListRun(Run, eq=False):
         """Add events that take so many bytes; return how many were there before."""
         first = len(self.events)
         if rows.headers is not None:
-            self.headers |= {first + place: one for place, one in enumerate(rows.headers.to_pylist()) if one}
+            self.headers |= {
+                first + place: headers for place, headers in enumerate(rows.headers.to_pylist()) if headers
+            }
         self.events += rows.events.to_pylist()
         self.keys += [None] * len(rows) if rows.keys is None else rows.keys.to_pylist()
         self.size += size

@@ -66,7 +66,7 @@ class EventRows:
 
     def take(self, chosen: npt.NDArray[np.integer]) -> EventRows:
         """Return the chosen events, in the order in which they are chosen."""
-        columns = (None if one is None else one.take(chosen) for one in (self.keys, self.headers))
+        columns = (None if column is None else column.take(chosen) for column in (self.keys, self.headers))
         return EventRows(self.events.take(chosen), *columns)
 
     def event(self, index: int) -> memoryview:
@@ -106,9 +106,9 @@ def concat_rows(rows: Sequence[EventRows]) -> EventRows:
         return rows[0]
     lengths = list(map(len, rows))
     return EventRows(
-        pa.concat_arrays([one.events for one in rows]),
-        _concat([one.keys for one in rows], lengths, pa.binary()),
-        _concat([one.headers for one in rows], lengths, HEADERS_TYPE),
+        pa.concat_arrays([part.events for part in rows]),
+        _concat([part.keys for part in rows], lengths, pa.binary()),
+        _concat([part.headers for part in rows], lengths, HEADERS_TYPE),
     )
 
 

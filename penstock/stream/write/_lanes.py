@@ -223,8 +223,8 @@ class Lanes:
         self._uid = uid
         known = {lane.segment_id: lane for lane in self._lanes}
         self._lanes = [
-            known.get(one.segment_id) or Lane(one.segment_id, one.segment, self.new_run(one.segment_id))
-            for one in segments
+            known.get(opened.segment_id) or Lane(opened.segment_id, opened.segment, self.new_run(opened.segment_id))
+            for opened in segments
         ]
         self._lows = np.array([segment.low for segment in segments])
         self._forget_keys()

@@ -61,9 +61,9 @@ class LargeWrite:
                 self._send(view[: self._chunk_size], partial=True)
                 view = view[self._chunk_size :]
             else:
-                room = self._chunk_size - len(self._buffer)
-                self._buffer += view[:room]
-                view = view[room:]
+                free_size = self._chunk_size - len(self._buffer)
+                self._buffer += view[:free_size]
+                view = view[free_size:]
 
     def finish(self) -> bytes | None:
         """Write the last chunk and wait until all are durable; return the event itself if it fits into one chunk."""

@@ -810,7 +810,7 @@ def test_what_a_writer_wrote_is_found_behind_many_large_events_of_others(
         with store_and_manager(disk, cpo) as (store, _), store.writer(STREAM) as other:
             for _ in range(20):
                 other.write_event(bytes(3000))
-    monkeypatch.setattr("penstock.stream.segment._segment_writers._FIRST_LOOK", 500)
+    monkeypatch.setattr("penstock.stream.segment._segment_writers._FIRST_READ_SIZE", 500)
     with store_and_manager(disk, cpo) as (store, _):
         with store.writer(STREAM, "w") as writer:
             assert writer.last_number == 2
