@@ -1,9 +1,10 @@
-"""Transactions of a store that another process has open: it has them, we send what is in them.
+"""The client's side of a transaction: the transaction is in the process that has the store open; this sends its events.
 
-Small events wait here until there are enough of them to be sent together, or the transaction is committed. Batches are
-sent as they are: the lengths of the events, their bytes, their keys and headers, and where the keys belong, each in one
-piece, as many in a message as would make a block. A transaction ends with the process that has it: when another takes
-the store over, it was aborted, unless it was prepared before.
+Single events are buffered here and sent together, when there are enough of them or the transaction is committed. A
+batch is sent in columns: the lengths of the events, their bytes, keys and headers, and the positions of the keys in the
+key space. A message holds as many events as a block would.
+
+When the process that has the store open ends, its open transactions are aborted; prepared ones stay.
 """
 
 from __future__ import annotations

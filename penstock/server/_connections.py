@@ -1,16 +1,17 @@
 """The connections of a port: what each has cost, which of them have to be closed, and how that is done.
 
-gRPC reads what a client sends before the service is asked, and pyarrow offers no way to set its limits. But its sockets
-are files of this process, and the kernel counts the bytes that each has received. The bytes that were received and not
-given to the service are those that gRPC holds in memory. So it is with a socket that is still in the TLS handshake.
+gRPC buffers what a client sends before it calls the service, and pyarrow offers no way to limit the buffer. But the
+sockets of gRPC are file descriptors of this process, and the kernel counts the bytes that each socket has received. The
+bytes received, less the bytes handed to the service, are what gRPC holds in memory for a connection. The same is true
+during the TLS handshake.
 
-So a thread lists the descriptors of this process periodically. A socket is recognised by its cookie, which no other
-socket ever has. It is closed through a second descriptor, so that a socket that got the same number meanwhile is never
-closed instead. No other module knows any of this: it creates a :class:`ConnectionWatch`, starts it when the port is
-known, notes the messages that were accepted, and ends it.
+A thread therefore lists the descriptors of this process periodically. It recognises a socket by its cookie, which the
+kernel never gives to another socket. It closes a socket through a second descriptor: the number of the first may belong
+to another socket by then. Other modules use :class:`ConnectionWatch` only: they start it when the port is known, report
+the messages that were accepted, and end it.
 
-A client without any call that was accepted is unauthenticated, whatever else it has sent. Unauthenticated clients have
-little time, and one byte budget for all of them.
+A client is unauthenticated until one of its calls has been accepted. Unauthenticated clients are closed after a short
+time, and share one byte budget.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Small files of the server's own in the store's folder: whole or not at all, whatever happens, closed to others."""
+"""Small files of the server in the store's folder: replaced atomically, and readable by the server's user only."""
 
 from __future__ import annotations
 

@@ -1,16 +1,18 @@
-"""The order in which passwords are checked, and what it costs an address to send wrong ones.
+"""The order in which passwords are checked, and the delay after wrong ones.
 
-A check takes 64 MiB and a tenth of a second, so few run at a time, for all clients. The others wait, and addresses take
-turns: an address from which a flood comes delays another by a check or two. Of one address, connections on which no
-login has failed take turns with those on which one has; and a user that has logged in from there before has a turn of
-its own. Of those that wait for the same turns, the newest and the oldest alternate: a user that comes behind many
-guesses is soon checked, and none waits for more than twice as many checks as there are places.
+A check takes 64 MiB of memory and a tenth of a second, so only a few run at a time. The other logins wait in queues:
 
-A wrong password is answered late once an address has sent several: the call waits, without being in the way of others,
-for twice as long each time. So threads that guess spend their time waiting, and few of them wait for a check.
+- Addresses take turns, so a flood from one address delays another address by a check or two.
+- Within an address, there are up to three kinds of queues, which take turns, too: connections without a failed login,
+  connections with one, and one for each user that has logged in from there before.
+- Within a queue, the newest and the oldest login are taken alternately. A user that arrives behind many guesses is
+  checked soon, and no login waits for more than twice as many checks as the queue has places.
 
-Each call that waits has a thread. Beyond so many of an address, or of all, calls are refused unchecked, with the advice
-to try again.
+Once an address has sent several wrong passwords, the answer to each further one is delayed, twice as long each time. A
+delayed call does not hold up others, and a client that guesses passwords spends its time waiting.
+
+Each waiting call occupies a thread. Their number is limited, for each address and in total; calls above a limit are
+refused without a check, and the error says to try again.
 """
 
 from __future__ import annotations

@@ -1,10 +1,13 @@
 """The session of a client: its open writers, readers and transactions, for as long as its channel lasts.
 
-On the channel the server notifies the client when segments have grown, and of what a reader or a writer has to know.
-Any thread may notify; one thread sends. Of a segment only the fact that it has changed is queued, so a client that does
-not read its channel costs little. Of a stream that its user may not read now nothing is sent until it may. Every answer
-carries the number of notifications before it: a client that has received them knows everything that happened before
-the answer.
+The server sends notifications on the channel: that segments have grown, and events that concern the client's readers
+and writers. Any thread may queue a notification; one thread sends them.
+
+- The queue holds each changed segment once, however often it has changed, so a client that does not read its channel
+  costs little memory.
+- The client gets no notifications about a stream while its user lacks the permission to read it.
+- Every answer to a call carries the number of notifications that were queued before it. A client that has received that
+  many knows everything that happened before the answer.
 """
 
 from __future__ import annotations

@@ -28,7 +28,7 @@ _YEAR_10000: Final = 253_402_300_800
 
 
 class StoredUser(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A user."""
+    """A user's password hash, permissions and the key that signs messages, as users.json stores them."""
 
     password: Annotated[str, msgspec.Meta(pattern="^[!-~]*$")]  # a hash
     grants: tuple[Grant, ...] = ()
@@ -36,7 +36,7 @@ class StoredUser(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class StoredToken(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A token, by its id."""
+    """A token's user and end, as users.json stores them under the token's id."""
 
     user: str
     digest: Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{64}$")]

@@ -241,7 +241,7 @@ class _Sending:
         self._attempts = _ATTEMPTS_MAX
 
     def add(self, batches: Iterable[pa.RecordBatch]) -> None:
-        """Send rows."""
+        """Write rows to the transaction of their stream, and remember them for another attempt."""
         for batch in batches:
             self._sent.add(batch)
             try:
@@ -306,7 +306,7 @@ class _Sent:
         self._writer = pa.ipc.new_stream(self._file, _ROWS)
 
     def add(self, batch: pa.RecordBatch) -> None:
-        """Keep rows."""
+        """Append rows to those that may be sent again."""
         self._writer.write_batch(batch)
 
     def batches(self) -> Iterator[pa.RecordBatch]:
@@ -331,7 +331,7 @@ class _Part:
         self._transaction = store.transactional_writer(stream, query).begin(_LEASE_S)
 
     def add(self, batch: pa.RecordBatch) -> None:
-        """Write events."""
+        """Write a batch's events to the transaction; copy the large ones, which rows point to."""
         for rows in _runs(batch):
             keys, headers = rows["key"], rows["headers"]
             if rows["event"].null_count:

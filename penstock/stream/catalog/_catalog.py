@@ -111,7 +111,7 @@ class Catalog:
         return self._state.next_uid
 
     def stream(self, name: str) -> StreamState:
-        """Return a stream."""
+        """Return the state of a stream; ``NoSuchStream`` if there is none of that name."""
         with self.lock:
             try:
                 return self._state.streams[name]

@@ -1,12 +1,13 @@
 """A reader group's state: which reader reads which segment from where, and what its records add up to.
 
-Every segment that the group has come to is in one of four states: it is one reader's, it is free, it is done, or it
-waits for others to be read before it. Those of the first three are a cut of their stream at any time: what is done
-stays in the cut, at its end, until all that follows it is free. So a segment that others follow together with its
-neighbours (a merge, or a shift of the border between two) is followed by all of them at once.
+Every segment that the group has reached is in one of four states: assigned to a reader, free, done (read to its end),
+or waiting until its predecessors are done. The segments in the first three states always form a cut of their stream. A
+segment that is done stays in that cut, at its end, until all its successors are free. Where segments have successors in
+common (a merge, or a shifted border between two), all of these successors become free at once.
 
-While a checkpoint is under way no segment changes hands. Each reader that comes to it leaves its places; what was
-free or done when it began, and what a reader finished or left behind before it came to it, is at its place then.
+While a checkpoint is under way, no segment is assigned to another reader. Each reader that reaches the checkpoint
+records its positions. The checkpoint contains the other segments at the positions that they had when it began, or where
+a reader finished or released them before it reached the checkpoint.
 """
 
 from __future__ import annotations

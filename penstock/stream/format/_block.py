@@ -352,7 +352,7 @@ class Block:
         return [data[low:high] for low, high in zip(ends[first:], ends[first + 1 :], strict=False)]
 
     def event(self, index: int) -> bytes:
-        """Return one event."""
+        """Return a copy of the event at an index, counted from the first of the block."""
         return bytes(self.data[self.bounds[index] : self.bounds[index + 1]])
 
 

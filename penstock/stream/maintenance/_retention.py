@@ -1,15 +1,15 @@
 """Retention: where to truncate a stream so that its oldest events are deleted.
 
-Space is freed by whole plogs, so a stream is cut where a plog begins, or at the end of a segment that takes no more
-events. In each part of the key space only what comes first may go. A cut therefore starts at the stream's head and
-moves on in each segment; where segments have come to their ends, those that followed them take their place, all at
-once if they hang together. The plog that takes events stays; so that it never holds much, it is small where little is
-to be kept, and where things are kept by time another takes its place soon enough.
+Only whole plogs can be deleted, so a stream is truncated where a plog begins, or at the end of a sealed segment. In
+each part of the key space the oldest events are deleted first: the cut starts at the stream's head and advances in each
+segment. At the end of a segment its successors replace it in the cut, all of them at once if they share predecessors.
+The plog that takes appends is never deleted. It is kept small if the stream retains few bytes, and replaced in time if
+the stream retains events by time.
 
-A plog is as old as the last block in it. Finding that out is one read, so it is done for few of them: for the first
-that could go, for one twice as far, and so on, and then between the last two. A maintenance run that finds
-nothing to do has read once a segment. Where the clock was set back, a plog may go a little early or late; one that is
-from the future does not keep what comes before it, or after it.
+The age of a plog is that of its last block, and finding it takes one read. To read few of them, the search doubles its
+distance until it finds a plog that is too young, and then bisects. A maintenance run that has nothing to delete reads
+once for each segment. If the clock was set back, a plog may be deleted a little early or late; a plog with a time in
+the future does not prevent the deletion of those before or after it.
 """
 
 from __future__ import annotations
