@@ -18,6 +18,7 @@ import pytest
 
 import penstock
 from penstock import errors
+from tests.stream.harness import EMBEDDED_ONLY
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -75,6 +76,19 @@ def test_every_test_has_a_docstring() -> None:
         if isinstance(node, ast.FunctionDef) and node.name.startswith("test_") and not ast.get_docstring(node)
     ]
     assert not bare, "\n".join(bare)
+
+
+def test_the_list_of_tests_that_skip_the_wire_is_complete() -> None:
+    """A reader sees in one place what is not tested over the wire, and an entry goes with its test."""
+    skipping = {
+        test.name
+        for file in python_files("tests")
+        for test in ast.walk(ast.parse(file.read_text()))
+        if isinstance(test, ast.FunctionDef)
+        for node in ast.walk(test)
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "embedded_only"
+    }
+    assert skipping == EMBEDDED_ONLY.keys()
 
 
 def test_every_module_has_a_docstring() -> None:

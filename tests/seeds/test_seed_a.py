@@ -415,7 +415,7 @@ def test_passing_by_an_event_reads_its_extent_alone(
     store: Engine, reader: Reader, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Whatever its size: 72 bytes, where the seed has 4 KiB for a gigabyte."""
-    embedded_only(store, "a server reads a little ahead of what is asked for")
+    embedded_only(store)
     write_large(store, bytes(20 * MIB))
     write_large(store, b"next")
     read = counted_reads(store, monkeypatch)

@@ -390,7 +390,7 @@ def test_a_silent_reader_is_taken_offline_and_another_reads_on_from_where_it_was
 
 def test_a_reader_that_was_taken_offline_is_woken_no_more(store: Engine, clock: ManualClock) -> None:
     """It may never be called again, and segments would collect its wake-ups for ever."""
-    embedded_only(store, "a client does so a moment later")
+    embedded_only(store)
     group = new_group(store, segments=2)
     ends = (
         lambda: clock.advance(READER_LEASE_S + 1),
@@ -406,7 +406,7 @@ def test_a_reader_that_was_taken_offline_is_woken_no_more(store: Engine, clock: 
 
 def test_a_reader_that_is_called_now_and_then_keeps_its_segments(store: Engine, clock: ManualClock) -> None:
     """Also if it takes its time with the events of one block, which leaves no other trace."""
-    embedded_only(store, "a client says that it is there by a clock that nobody turns")
+    embedded_only(store)
     group = new_group(store)
     put(store, *[b"a"] * 10)
     with group.reader("r1") as first, group.reader("r2") as second:
@@ -419,7 +419,7 @@ def test_a_reader_that_is_called_now_and_then_keeps_its_segments(store: Engine, 
 
 def test_a_reader_that_waits_is_not_silent(store: Engine, clock: ManualClock, pool: ThreadPoolExecutor) -> None:
     """Nothing came for an hour, and it is still there."""
-    embedded_only(store, "a client says that it is there by a clock that nobody turns")
+    embedded_only(store)
     group = new_group(store)
     with group.reader("r1") as first:
         assert rest(first) == []
@@ -863,7 +863,7 @@ def test_checkpoints_survive_a_kill_and_one_that_was_under_way_is_forgotten(
 
 def test_places_are_recorded_about_once_a_second(store: Engine, clock: ManualClock) -> None:
     """Often enough that little is read again after a crash, and seldom enough that nobody notices."""
-    embedded_only(store, "a client says where it is a moment later")
+    embedded_only(store)
     store.groups.positions.close()  # which records them by a clock that nobody turns
     group = new_group(store)
     for number in range(4):

@@ -241,7 +241,7 @@ def test_a_stream_that_is_deleted_while_a_batch_is_put_together_costs_no_event_o
     store: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The batch had events of both."""
-    embedded_only(store, "what a client has of a deleted stream it has")
+    embedded_only(store)
     for name in (STREAM, OTHER):
         store.create_stream(name)
     put(store, b"a")
@@ -268,7 +268,7 @@ def test_a_disk_that_refuses_now_and_then_costs_no_event(
     store: Engine, way: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Too many open files is nothing that an event is to blame for: the next call returns it."""
-    embedded_only(store, "a client reads what it was sent")
+    embedded_only(store)
     group = new_group(store, segments=2)
     for number in range(20):
         put(store, b"%02d" % number, segment=number % 2)
@@ -327,7 +327,7 @@ def test_a_reader_is_taken_offline_at_a_position_that_was_truncated_away(store: 
 @pytest.mark.parametrize("counts", [True, False])
 def test_a_batch_that_does_not_count_and_is_truncated_away_is_told(store: Engine, *, counts: bool) -> None:
     """Its reader was given all of it and never came back: nobody can be given it again."""
-    embedded_only(store, "a client says where it is a moment later")
+    embedded_only(store)
     group = new_group(store)
     put(store, b"a")
     one = group.reader("r1")
@@ -347,7 +347,7 @@ def test_a_batch_that_does_not_count_and_is_truncated_away_is_told(store: Engine
 
 def test_who_comes_back_after_the_truncation_has_read_it(store: Engine) -> None:
     """Then nothing is lost, and nothing is told."""
-    embedded_only(store, "a client says where it is a moment later")
+    embedded_only(store)
     group = new_group(store)
     put(store, b"a")
     one = group.reader("r1")

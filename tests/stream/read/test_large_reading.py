@@ -445,7 +445,7 @@ def test_retention_by_size_keeps_the_newest_event(
     store: Engine, clock: ManualClock, count: int, is_scaled: bool
 ) -> None:
     """One that is larger than the limit could never be read: it would be gone as soon as it is there."""
-    embedded_only(store, "a client's writer is in the table of writers, which retention takes for the newest there is")
+    embedded_only(store)
     store.create_stream(STREAM, config=StreamConfig(retention=BySize(100)))
     with store.writer(STREAM) as writer:
         for number in range(count):

@@ -744,7 +744,7 @@ def test_prepared_transactions_go_with_their_stream(store: Engine, disk: MemoryD
         with pytest.raises(NotPrepared, match="aborted"):
             query(store).commit_all([gone])
     assert status_of(query(store, "query", OTHER), kept) == "prepared"
-    embedded_only(store, "a writer over the wire is asked for by name")
+    embedded_only(store)
     with pytest.raises(NoSuchStream):
         writer.commit_all([], 5)
     with pytest.raises(NoSuchStream):

@@ -681,7 +681,7 @@ def test_what_has_a_later_number_waits_until_a_large_event_is_there(
     store: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its block says that all numbers before it are durable; a crash in between would lose the large one for good."""
-    embedded_only(store, "what is put in place of LargeWrite.finish is called on the server, too")
+    embedded_only(store)
     store.create_stream(STREAM)
     finish = LargeWrite.finish
 
