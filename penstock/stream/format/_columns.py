@@ -113,7 +113,7 @@ class Attributes(NamedTuple):
 
     def packed(self, *, keeps_key: bool) -> tuple[int, bytes]:
         """Return the flags of a block with this one event, and what stands behind the event."""
-        stored = pack_key_list([self.key]) if keeps_key else []
+        stored = pack_key_list([self.key]) if keeps_key and self.key is not None else []
         flags, parts = pack_columns(None, headers_of_list([self.headers]))
         return flags | (KEYS if stored else 0), b"".join([*stored, *parts])
 

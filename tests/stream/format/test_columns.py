@@ -21,6 +21,7 @@ from penstock.stream.format._columns import (
     HEADERS_SIZE_MAX,
     HEADERS_TYPE,
     KEYS,
+    Attributes,
     as_headers,
     check_columns,
     headers_column,
@@ -63,6 +64,7 @@ def test_columns_without_values_take_no_room() -> None:
     """A stream without keys and headers pays nothing for them."""
     assert pack_columns(None, None) == (0, [])
     assert pack_columns(pa.array([None, None], pa.binary()), headers_of_list([None, ()])) == (0, [])
+    assert Attributes.of(None, None).packed(keeps_key=True) == (0, b"")
 
 
 @given(st.lists(st.tuples(KEY, PAIRS), min_size=1, max_size=12))
