@@ -56,6 +56,7 @@ class Usage:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._calls = self._bytes = self._logins = 0
+        self.is_known = False  # a call was accepted
 
     @contextmanager
     def logging_in(self) -> Iterator[None]:
@@ -78,6 +79,7 @@ class Usage:
         with self._lock:
             self._calls += 1
             self._bytes += size
+            self.is_known = True
 
     def take(self) -> tuple[int, int]:
         """Return the number of messages and of their bytes, and begin to count again."""
@@ -192,6 +194,11 @@ class UsageTable:
         found = self._usages.get(address)
         return found is not None and found.is_logging_in
 
+    def is_known(self, address: str) -> bool:
+        """Whether a call of a connection was accepted."""
+        found = self._usages.get(address)
+        return found is not None and found.is_known
+
     def forget(self, gone: set[str]) -> None:
         """Remove the usage of connections that are closed."""
         with self._lock:
@@ -222,6 +229,10 @@ class ConnectionWatch:
     def note(self, peer: str, size: int) -> None:
         """Note a message that was accepted, of a peer as gRPC writes it, such as ``ipv4:127.0.0.1:5000``."""
         self._usages.of(peer).add(size)
+
+    def is_known(self, address: str) -> bool:
+        """Whether the client at an address is authenticated: a call of it was accepted."""
+        return self._usages.is_known(address)
 
     def logging_in(self, peer: str) -> AbstractContextManager[None]:
         """Note that a peer waits for the server to check who it is: meanwhile it is not late."""

@@ -8,7 +8,8 @@ connections, ends TLS, and passes the bytes on. What a client sends goes through
 One thread does it for all connections. Of each it holds what it could not pass on, in either direction, and reads
 nothing more from there until it could: so a side that does not read slows down the other side of its connection only.
 A client that sends very many very small messages does not slow down others either: connections take turns, and a turn
-is short.
+is short. What authenticated clients send is read at once, and all unauthenticated clients together have one turn in
+between, so that many of them slow down only each other.
 
 The socket to gRPC has the address of the client for a name, so that the address is what a call's ``peer()`` says: the
 rest of the server knows nothing of the front. The connections are observed and closed at the client's side, as those
@@ -26,6 +27,7 @@ import socket
 import ssl
 import threading
 import time
+from collections import deque
 from contextlib import ExitStack, suppress
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Final
@@ -35,6 +37,8 @@ from penstock.server._frames import FrameFollower, Refused
 from penstock.server._service import FlightService
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from penstock.server._limits import Limits
     from penstock.server._permissions import Guard
     from penstock.stream import Engine
@@ -66,7 +70,7 @@ class FrontedService(FlightService):
                 super().__init__(store, f"grpc+unix://{folder}/sock", guard=guard, limits=limits)
                 server = os.open(f"{folder}/sock", os.O_PATH | os.O_CLOEXEC)  # from now on it has no other name
             parts.callback(os.close, server)
-            self._front = Front(listener, f"/proc/self/fd/{server}", tls)
+            self._front = Front(listener, f"/proc/self/fd/{server}", tls, self._connections.is_known)
             self._parts = parts.pop_all()
 
     @property
@@ -82,14 +86,20 @@ class FrontedService(FlightService):
 
 
 class Front:
-    """A thread that passes bytes between the connections of a listener and the server at a path."""
+    """A thread that passes bytes between the connections of a listener and the server at a path.
 
-    def __init__(self, listener: socket.socket, path: str, tls: ssl.SSLContext | None) -> None:
-        self._listener, self._path, self._tls = listener, path, tls
+    ``is_known`` returns whether the client at an address is authenticated.
+    """
+
+    def __init__(
+        self, listener: socket.socket, path: str, tls: ssl.SSLContext | None, is_known: Callable[[str], bool]
+    ) -> None:
+        self._listener, self._path, self._tls, self._is_known = listener, path, tls, is_known
         self._token = secrets.token_hex(8)  # or another process could take our names
         self._epoll = select.epoll()
         self._buffer = memoryview(bytearray(_READ_SIZE))
         self._connections: dict[int, _Relay] = {}  # by the descriptors of both sides
+        self._waiting: dict[bool, deque[_Relay]] = {True: deque(), False: deque()}  # for a turn; by is_known
         self._is_full = False  # there are no descriptors left
         self._ends_at = math.inf
         listener.setblocking(False)
@@ -108,16 +118,39 @@ class Front:
         while self._ends_at == math.inf or (self._connections and time.monotonic() < self._ends_at):
             was_full = self._is_full
             waits_s = _PAUSE_S if was_full or self._ends_at < math.inf else None
-            for number, events in self._epoll.poll(waits_s):
+            for number, events in self._epoll.poll(0 if any(self._waiting.values()) else waits_s):
                 if (connection := self._connections.get(number)) is not None:
-                    self._handle(connection, number, events)
+                    self._on_event(connection, number, events)
                 elif number == self._listener.fileno():
                     self._accept()
+            for waiting in self._waiting.values():
+                self._give_turn(waiting)
             if was_full and self._ends_at == math.inf:
                 self._is_full = False
                 self._epoll.register(self._listener, _IN)
         for connection in set(self._connections.values()):
             self._close(connection)
+
+    def _on_event(self, connection: _Relay, number: int, events: int) -> None:
+        is_said = number == connection.client.fileno() and not events & _GONE
+        if is_said and not self._is_known(connection.peer):
+            self._let_wait(connection)
+            connection.set_masks()
+        else:
+            self._handle(connection, number, events)
+
+    def _let_wait(self, connection: _Relay) -> None:
+        if not connection.is_waiting:
+            connection.is_waiting = True
+            self._waiting[self._is_known(connection.peer)].append(connection)
+
+    def _give_turn(self, waiting: deque[_Relay]) -> None:
+        """Let the first of those who wait have its turn, unless it is closed."""
+        if waiting:
+            connection = waiting.popleft()
+            connection.is_waiting = False
+            if (number := connection.client.fileno()) in self._connections:
+                self._handle(connection, number, _IN)
 
     def _handle(self, connection: _Relay, number: int, events: int) -> None:
         try:
@@ -125,6 +158,8 @@ class Front:
                 connection.on_server(events)
             elif connection.on_client(events):
                 self._connect(connection)
+            if connection.is_behind:
+                self._let_wait(connection)
             connection.set_masks()
         except Refused as error:
             _logger.info("closing a connection", extra={"peer": connection.peer, "reason": str(error)})
@@ -194,7 +229,8 @@ class _Relay:
         self.server: socket.socket | None = None
         self._epoll, self._buffer = epoll, buffer  # which are those of all connections
         self._follower = FrameFollower()
-        self._shakes_hands = isinstance(client, ssl.SSLSocket)
+        self._handshake = _IN if isinstance(client, ssl.SSLSocket) else 0  # what it waits for; 0 when it is over
+        self.is_waiting = False  # for its turn
         self._to_server = self._to_client = _NOTHING  # what could not be sent yet
         self._unread = _NOTHING  # what the client has sent, and was not looked at yet
         self._turn_size = _TURN_SIZE_MIN
@@ -205,14 +241,14 @@ class _Relay:
         """Read from the client, or send to it; return whether a server is needed."""
         if events & _GONE:
             raise EOFError
-        if self._shakes_hands:
+        if self._handshake:
             self._shake_hands()
             return False
         if self._to_client:
             self._to_client = _send(self.client, self._to_client)
             while self._has_server_gone and not self._to_client:
                 self._read_server()
-        if (events & _IN or self._unread) and not self._to_server:
+        if (events & _IN or self._unread) and not (self._to_server or self._has_client_ended):
             self._read_client()
         return self.server is None and bool(self._to_server)
 
@@ -233,14 +269,19 @@ class _Relay:
             self._has_server_gone = True
             self._epoll.unregister(self.server)
 
+    @property
+    def is_behind(self) -> bool:
+        """Whether there is something that the client has sent, and that is passed on when the others had their turn."""
+        return bool(self._unread) and not self._to_server
+
     def set_masks(self) -> None:
         """Wait for those sides from which something can be passed on, or to which something waits."""
-        if self._shakes_hands:
-            return
-        can_read = not (self._to_server or self._has_client_ended)
-        client = _IN if can_read and not self._unread else 0
-        if self._to_client or (can_read and self._unread):  # the next turn comes when the others had theirs
-            client |= _OUT
+        if self.is_waiting:
+            client = 0
+        elif self._handshake:
+            client = self._handshake
+        else:
+            client = (_OUT if self._to_client else 0) | (0 if self._to_server or self._has_client_ended else _IN)
         server = (_OUT if self._to_server else 0) | (0 if self._to_client else _IN)
         if client != self._client_mask:
             self._epoll.modify(self.client, client)
@@ -253,12 +294,11 @@ class _Relay:
         try:
             self.client.do_handshake()
         except ssl.SSLWantReadError:
-            self._epoll.modify(self.client, _IN)
+            self._handshake = _IN
         except ssl.SSLWantWriteError:
-            self._epoll.modify(self.client, _OUT)
+            self._handshake = _OUT
         else:
-            self._epoll.modify(self.client, _IN)
-            self._shakes_hands = False
+            self._handshake = 0
 
     def _read_client(self) -> None:
         data = self._unread or _receive(self.client, self._buffer)

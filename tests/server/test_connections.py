@@ -7,7 +7,7 @@ from typing import Final
 
 import pytest
 
-from penstock.server._connections import ByteCounts, ObservedConnection, Usage, UsageTable, to_close
+from penstock.server._connections import ByteCounts, ConnectionWatch, ObservedConnection, Usage, UsageTable, to_close
 from penstock.server._limits import Limits
 
 LIMITS: Final = Limits(
@@ -138,3 +138,13 @@ def test_a_peer_is_found_by_its_address(peer: str, address: str) -> None:
     assert table.known() == set()
     table.of(peer).add(4)
     assert table.take(address) == (1, 4)
+
+
+def test_a_client_is_known_by_a_call_that_was_accepted() -> None:
+    """The front has precedence for those, and knows them by their address; a login that is checked is not enough."""
+    watch = ConnectionWatch(Limits())
+    with watch.logging_in("ipv4:127.0.0.1:5000"):
+        assert not watch.is_known("127.0.0.1:5000")
+    watch.note("unix-abstract:name/127.0.0.1:5000", 10)
+    assert watch.is_known("127.0.0.1:5000")
+    assert not watch.is_known("127.0.0.1:5001")

@@ -21,10 +21,11 @@ from penstock.client._address import _Identification
 from penstock.errors import NotAuthenticated, StoreUnreachable
 from penstock.ports import copied_socket
 from penstock.server import Config, Server
-from penstock.server._front import _READ_SIZE, _Relay
+from penstock.server._frames import FrameFollower
+from penstock.server._front import _READ_SIZE, Front, _Relay
 from penstock.server._users import USERS_FILE, Users
 from tests.server.apart import eventually, memory_peak, server_apart
-from tests.server.http2 import DATA, END_HEADERS, HEADERS, PREFACE, Call, frame
+from tests.server.http2 import DATA, END_HEADERS, HEADERS, PING, PREFACE, Call, frame
 from tests.server.raw_put import field
 
 if TYPE_CHECKING:
@@ -238,6 +239,45 @@ def test_a_client_of_very_small_messages_has_short_turns() -> None:
             connection.on_client(select.EPOLLIN)
             turns.append(len(theirs.recv(_READ_SIZE)))
         assert max(turns) < _READ_SIZE // 4
+
+
+def test_all_unauthenticated_clients_together_have_one_turn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each has short ones, but 800 of them made a known client wait for six seconds."""
+    flood = PREFACE + frame(HEADERS, 1, b"", END_HEADERS) + frame(DATA, 1, b"") * 1000
+    order, is_over, count = list[str](), threading.Event(), 20
+    left = count * len(flood)
+    followed = FrameFollower.feed
+
+    def feed(follower: FrameFollower, data: memoryview) -> None:
+        nonlocal left
+        followed(follower, data)
+        if b"known" in bytes(data):
+            order.append("known")
+        else:
+            order.append("unknown")
+            left -= len(data)
+            known.sendall(frame(PING, 0, b"known..."))  # it is there for the next turn
+        if not left:
+            is_over.set()
+
+    with ExitStack() as parts:
+        server = parts.enter_context(socket.socket(socket.AF_UNIX))
+        server.bind(str(tmp_path / "sock"))
+        server.listen(2 * count)  # it accepts none: what they are sent waits there
+        listener = parts.enter_context(socket.create_server(("127.0.0.1", 0)))
+        known, *others = [
+            parts.enter_context(socket.create_connection(listener.getsockname())) for _ in range(1 + count)
+        ]
+        address = "{}:{}".format(*known.getsockname())
+        known.sendall(PREFACE + frame(PING, 0, b"known..."))
+        for other in others:
+            other.sendall(flood)
+        monkeypatch.setattr(FrameFollower, "feed", feed)
+        front = Front(listener, str(tmp_path / "sock"), None, lambda peer: peer == address)
+        assert is_over.wait(60)
+        server.close()  # which closes what it has not accepted
+        front.end()
+    assert order.count("known") > order.count("unknown") // 2
 
 
 @pytest.mark.parametrize("said", [b"", PREFACE])
