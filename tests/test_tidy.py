@@ -46,8 +46,6 @@ NAMES_TO_REPLACE: Final = {
 """Names that say too little or are metaphors of ours, and what to use. Words that are right elsewhere, such as the line
 of a text or the step of a search, are left to the reader."""
 NAMES_ALLOWED: Final = {
-    ("events/_mac.py", "one"),  # to be renamed with the next change there, as is the next
-    ("events/_push.py", "some"),
     ("server/_writers.py", "mark"),  # of time, as are the next three
     ("stream/catalog/_catalog_state.py", "mark"),
     ("stream/write/_flush.py", "_mark"),

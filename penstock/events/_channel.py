@@ -32,7 +32,7 @@ _CONNECT_S: Final = 10.0
 
 
 class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
-    """Where a server is, and who calls: with a password, with a key that signs messages, or as nobody.
+    """Where a server is, and who calls: with a password, with a key that signs messages, or anonymously.
 
     ``mac_key`` is in base64, as ``penstock user mac-key`` prints it. ``tls_ca`` is the file of a certificate to trust.
     """

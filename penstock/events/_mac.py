@@ -57,7 +57,7 @@ def _parts(value: Mapping[str, Any]) -> Iterator[str]:
         if found is not None:
             yield f"{key}:"
             if isinstance(found, list):
-                yield from _parts({str(index): one for index, one in enumerate(found)})
+                yield from _parts({str(index): element for index, element in enumerate(found)})
             elif isinstance(found, dict):
                 yield from _parts(found)
             else:

@@ -184,7 +184,7 @@ class Peer:
         return is_taken
 
     def _answered(self, message: dict[str, Any]) -> None:
-        """Take the answer to a push; one that nobody waits for is not an error."""
+        """Take the answer to a push; one that no push waits for is not an error."""
         rid = message.get("rid")
         asked = self._asked.get(rid) if isinstance(rid, str) else None
         if asked is not None and not asked.done():

@@ -140,7 +140,7 @@ def parts_of(events: list[WireEvent], encoded: bytes, end: int, size_max: int) -
     for index, event in enumerate(events):
         size += event.size()
         if size > size_max and index > first:
-            some = events[first:index]
-            yield PushedPart(some, _encode(some), int(some[-1].id))
+            part = events[first:index]
+            yield PushedPart(part, _encode(part), int(part[-1].id))
             first, size = index, 2 + event.size()
     yield PushedPart(events[first:], _encode(events[first:]), end)

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 COMMAND = EventCommand
 EXAMPLE = "penstock event receive shop/orders --component billing --limit 1"
 
-_LOOK_S = 0.1
+_POLL_S = 0.1
 
 
 def receive(
@@ -130,7 +130,7 @@ def _follow(
             return
         else:
             is_sealed = store.stream(stream).state == "sealed"
-            time.sleep(0 if is_sealed else _LOOK_S)
+            time.sleep(0 if is_sealed else _POLL_S)
 
 
 def _listen(
