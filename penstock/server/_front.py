@@ -95,7 +95,6 @@ class Front:
         self, listener: socket.socket, path: str, tls: ssl.SSLContext | None, is_known: Callable[[str], bool]
     ) -> None:
         self._listener, self._path, self._tls, self._is_known = listener, path, tls, is_known
-        self._token = secrets.token_hex(8)  # or another process could take our names
         self._epoll = select.epoll()
         self._buffer = memoryview(bytearray(_READ_SIZE))
         self._connections: dict[int, _Relay] = {}  # by the descriptors of both sides
@@ -198,7 +197,7 @@ class Front:
         server = socket.socket(socket.AF_UNIX)
         try:
             server.setblocking(False)
-            server.bind(f"\0{self._token}/{connection.peer}")
+            server.bind(f"\0{secrets.token_hex(8)}/{connection.peer}")  # or another process could take the name first
             server.connect(self._path)
             self._epoll.register(server, _IN)
         except BaseException:

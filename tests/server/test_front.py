@@ -10,6 +10,7 @@ import socket
 import struct
 import threading
 from contextlib import ExitStack, suppress
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
@@ -25,12 +26,11 @@ from penstock.server._frames import FrameFollower
 from penstock.server._front import _READ_SIZE, Front, _Relay
 from penstock.server._users import USERS_FILE, Users
 from tests.server.apart import eventually, memory_peak, server_apart
-from tests.server.http2 import DATA, END_HEADERS, HEADERS, PING, PREFACE, Call, frame
+from tests.server.http2 import DATA, END_HEADERS, HEADERS, PING, PREFACE, SETTINGS, Call, frame
 from tests.server.raw_put import field
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
     from penstock.client import RemoteStore
 
@@ -220,6 +220,25 @@ def test_no_other_process_can_get_past_the_front(folder: Path, token: str) -> No
                     names.add(one.getsockname())
         (name,) = names
         assert not os.path.exists(os.path.dirname(name))
+
+
+def test_no_other_user_can_take_the_names_of_the_fronts_sockets(folder: Path) -> None:
+    """Names are listed for every user of the machine: whoever takes that of a client's port shuts the client out."""
+    with serving(folder) as server, socket.socket() as first, socket.socket() as second:
+
+        def is_answered(client: socket.socket) -> bool:
+            client.settimeout(30)
+            client.connect(("127.0.0.1", server.port))
+            client.sendall(PREFACE + frame(SETTINGS, 0, b""))
+            return bool(client.recv(1))
+
+        assert is_answered(first)
+        lines = Path("/proc/net/unix").read_text(encoding="utf-8").splitlines()
+        (name,) = [line.split()[-1] for line in lines if line.endswith("/{}:{}".format(*first.getsockname()))]
+        second.bind(("127.0.0.1", 0))
+        with socket.socket(socket.AF_UNIX) as taken:
+            taken.bind("\0{}/{}:{}".format(name[1:].partition("/")[0], *second.getsockname()))
+            assert is_answered(second)
 
 
 def test_a_client_of_very_small_messages_has_short_turns() -> None:
