@@ -148,7 +148,9 @@ class Session:
         if not isinstance(thing, kind):
             if self.is_over:
                 raise SessionOver("the session is over")
-            why = self._ended.get(number) or BadArgument(f"there is no {kind.__name__} {number} in this session")
+            why = self._ended.get(number) or BadArgument(
+                f"invalid number {number}: this client has nothing open under it that the operation is about"
+            )
             raise why.with_traceback(None)
         return thing
 

@@ -10,7 +10,7 @@ from penstock.client import RemoteStore
 from penstock.errors import BadArgument, ReaderInUse
 from penstock.server._readers import ClientReader
 from penstock.stream.read import READER_LEASE_S
-from penstock.wire.operations import readers, transactions, writers
+from penstock.wire.operations import readers, streams, transactions, writers
 from tests.stream.wire_harness import served
 
 if TYPE_CHECKING:
@@ -120,3 +120,20 @@ def test_the_last_number_in_a_segment_that_is_not_there_is_refused(
     with pytest.raises(BadArgument, match=f"there is no segment {segment} of stream {STREAM}"):
         client.connection.call(writers.Last(writer, segment, 0.5))
     assert not caplog.records
+
+
+CALLS_OF_NOTHING: Final[dict[str, Operation]] = {
+    "reader": readers.Sync(7, [], None, False),
+    "writer": writers.GetLanes(7),
+    "closed writer": writers.CloseWriter(7, True),
+    "closed reader": readers.Leave(7, []),
+    "upload": writers.DropUpload(7, 7),
+    "probe": streams.EndProbe(7),
+}
+
+
+@pytest.mark.parametrize("name", CALLS_OF_NOTHING)
+def test_a_number_under_which_nothing_is_open_is_refused_in_words_of_the_api(client: RemoteStore, name: str) -> None:
+    """Names of the server's own classes tell the user of another client nothing."""
+    with pytest.raises(BadArgument, match=r"^invalid number 7: this client has nothing open under it"):
+        client.connection.call(CALLS_OF_NOTHING[name])
