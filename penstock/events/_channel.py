@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import logging
 import ssl
 from contextlib import suppress
 from itertools import count
@@ -29,6 +30,7 @@ __all__ = ["Endpoint", "FutoinChannel"]
 
 T = TypeVar("T")
 _CONNECT_S: Final = 10.0
+_logger: Final = logging.getLogger("penstock.events")
 
 
 class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
@@ -193,7 +195,8 @@ class FutoinChannel:
             answer: dict[str, Any] = {"r": await self._called(str(message["f"]), message.get("p"))}
         except FutoinError as error:
             answer = {"e": error.name, "edesc": error.reason}
-        except Exception as error:  # noqa: BLE001 - the handler's own: the server sends the events again
+        except Exception as error:
+            _logger.exception("pushed events could not be processed; the server sends them again")
             answer = {"e": "InternalError", "edesc": f"{type(error).__name__}: {error}"[:1000]}
         with suppress(StoreUnreachable):
             await self._send(answer | {"rid": message.get("rid")})

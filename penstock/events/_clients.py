@@ -11,8 +11,10 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from penstock.errors import BadArgument, FutoinError
 from penstock.events._channel import Endpoint, FutoinChannel
+from penstock.events._codings import JSON
 from penstock.events._event import Event
 from penstock.events._functions import EVENTS_MAX
+from penstock.events._store_events import packed_event
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence
@@ -71,8 +73,12 @@ class Generator(Client):
     interface = "futoin.evt.gen:1.1"
 
     async def add_event(self, kind: str, data: object) -> int:
-        """Add an event, and return its id once the event is durable. Many calls may be under way at once."""
-        return int(await self._call("addEvent", {"type": kind, "data": data}, str))
+        """Add an event, and return its id once the event is durable. Many calls may be under way at once.
+
+        ``BadArgument`` if the type, or the data, is not what FutoIn permits; nothing is sent then.
+        """
+        event = JSON.load(packed_event(kind, data))
+        return int(await self._call("addEvent", {"type": event["type"], "data": event["data"]}, str))
 
 
 class PollClient(Client):

@@ -67,6 +67,7 @@ class EventLog:
         if store.tail(stream).offsets.keys() != {0}:
             raise invalid(f"stream {stream} has several segments: FutoIn ids need a stream with one, never scaled")
         self._store, self.stream = store, stream
+        self._uid = store.stream(stream).uid
         self._uid = store.catalog.open_stream(stream).uid
         self._archives = archives
         self._archive: ArchivedEvents | None = None
@@ -75,6 +76,12 @@ class EventLog:
         """Raise ``NoSuchStream`` if the stream was deleted, whether or not there is another of its name."""
         if self._store.catalog.open_stream(self.stream).uid != self._uid:
             raise NoSuchStream(self.stream)
+
+    @property
+    def is_current(self) -> bool:
+        """Whether the stream is still there, and not another one under its name."""
+        state = self._store.catalog.streams.get(self.stream)
+        return state is not None and state.uid == self._uid
 
     @property
     def segment(self) -> Segment:

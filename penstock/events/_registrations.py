@@ -61,20 +61,19 @@ class Registrations:
                 raise FutoinError(
                     "NotRegistered", f"{consumer.user} has registered no component {consumer.component} here"
                 )
-            return max(stored, self._moved[consumer][1]) if consumer in self._moved else stored
+            return max(stored, self._unstored(consumer))
 
     def advance(self, consumer: Consumer, log: EventLog, event_id: int) -> None:
         """Note that a consumer has got all events up to an id; a position never goes back."""
         with self._lock:
-            before = self._moved[consumer][1] if consumer in self._moved else 0
-            self._moved[consumer] = log, max(before, event_id)
+            self._moved[consumer] = log, max(self._unstored(consumer), event_id)
 
     def store_positions(self) -> None:
         """Write the positions that have changed to the store."""
         with self._lock:
-            for consumer, (log, event_id) in list(self._moved.items()):
+            for consumer, (log, _) in list(self._moved.items()):
                 try:
-                    stored = self._stored(consumer)
+                    stored, event_id = self._stored(consumer), self._unstored(consumer)
                     if stored is not None and stored < event_id:
                         self._store.registered.register(
                             consumer.stream, consumer.name, log.cut(event_id), user=consumer.owner
@@ -82,7 +81,15 @@ class Registrations:
                 except PenstockError as error:
                     if not isinstance(error, NoSuchStream):
                         raise
-                del self._moved[consumer]
+                self._moved.pop(consumer, None)
+
+    def _unstored(self, consumer: Consumer) -> int:
+        """Return the position that is not stored yet, 0 if there is none: one of an earlier stream does not count."""
+        log, event_id = self._moved.get(consumer, (None, 0))
+        if log is not None and not log.is_current:
+            del self._moved[consumer]
+            return 0
+        return event_id
 
     def _stored(self, consumer: Consumer) -> int | None:
         cut = self._store.consumers(consumer.stream).get(consumer.name)

@@ -48,6 +48,19 @@ def test_events_are_added_and_polled(call: Call, stream: str) -> None:
     assert json.loads(call("event", "add", stream, "A", "{}", "--json").out).keys() == {"stream", "id"}
 
 
+def test_rare_events_are_found_behind_many_others(call: Call) -> None:
+    """A page without any is not the end, and what was left out counts as delivered."""
+    call("stream", "create", STREAM)
+    with penstock.connect("penstock-data") as store, store.writer(STREAM) as writer:
+        common = b'{"type":"COMMON","ts":"2026-01-01T00:00:00Z","data":0}'
+        writer.write_batch([common] * 1_500)
+    (rare,) = [call("event", "add", STREAM, "RARE", "1").out.strip()]
+    (line,) = call("event", "poll", STREAM, "--want", "RARE").lines
+    assert line.split("\t")[0] == rare
+    assert call("event", "poll", STREAM, "--component", "c", "--want", "NEVER").lines == []
+    assert call("event", "poll", STREAM, "--component", "c").lines == []
+
+
 def test_component_is_polled_on_from_what_it_acknowledged(call: Call, stream: str) -> None:
     """An event that was printed, and not acknowledged, comes again."""
     ids = added(call, stream, 1, 2, 3)

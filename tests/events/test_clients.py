@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from typing import TYPE_CHECKING
 
 import pytest
@@ -100,7 +101,7 @@ def test_receiver_gets_everything_once_over_restarts(url: str, tmp_path: Path) -
     asyncio.run(run())
 
 
-def test_events_that_could_not_be_processed_come_again(url: str) -> None:
+def test_events_that_could_not_be_processed_come_again(url: str, caplog: pytest.LogCaptureFixture) -> None:
     """The receiver answers with an error, and the server sends the same group again, before any other."""
 
     async def run() -> None:
@@ -119,6 +120,7 @@ def test_events_that_could_not_be_processed_come_again(url: str) -> None:
         assert numbers_of(got) == list(range(50))
 
     asyncio.run(run())
+    assert caplog.text.count("RuntimeError: the database is away") == 2, "the log says why"
 
 
 def test_live_receiver_gets_what_happens_now(url: str) -> None:
@@ -164,6 +166,51 @@ def test_stream_with_several_segments_is_refused(server: Server, url: str) -> No
         store.create_stream("plant/readings", segments=2)
     with pytest.raises(FutoinError, match="several segments"):
         asyncio.run(add(f"{url}/plant/readings", range(1)))
+
+
+def test_position_of_a_deleted_stream_does_not_count_for_its_namesake(server: Server, url: str) -> None:
+    """Ids begin anew: the new stream's first events would count as delivered."""
+    address = f"{url}/plant/alarms"
+
+    async def run(store: penstock.Store) -> None:
+        async with PollClient(address, "billing") as client:
+            store.create_stream("plant/alarms", segments=1)
+            await client.register()
+            ids = await add(address, range(20))
+            assert await client.poll(ids[-1]) == []
+            store.seal_stream("plant/alarms")
+            store.delete_stream("plant/alarms")
+            store.create_stream("plant/alarms", segments=1)
+            await client.register()
+            await add(address, range(5))
+            assert numbers_of(await client.poll()) == list(range(5))
+
+    with penstock.connect(server.address) as store:
+        asyncio.run(run(store))
+
+
+@pytest.mark.parametrize(
+    ("kind", "data"),
+    [
+        ("A", math.nan),
+        ("A", [math.inf]),
+        ("A", b"bytes"),
+        ("A", {1, 2}),
+        ("A", object()),
+        ("A", "\ud800"),
+        ("A", "x" * 70_000),
+        ("lower", 1),
+    ],
+)
+def test_event_that_cannot_be_sent_as_it_is_is_refused(kind: str, data: object) -> None:
+    """It would be stored as something else, or end the connection and all calls beside it."""
+
+    async def run() -> None:
+        async with Generator("ws://127.0.0.1:1/futoin") as generator:
+            await generator.add_event(kind, data)
+
+    with pytest.raises(BadArgument, match="invalid event"):
+        asyncio.run(run())
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from penstock import Store
-    from penstock.events import Event, WireEvent
+    from penstock.events import Event, StoreEvents, WireEvent
 
 COMMAND = EventCommand
 EXAMPLE = "penstock event poll shop/orders --want ORDER_PAID"
@@ -64,15 +64,26 @@ def _read(
 
     log = StoreEvents(store, stream)
     if component is None:
-        return wanted(log.page(after or 0).events, want)
+        return _next_wanted(log, after or 0, want)[0]
     name = consumer_name(stream, component)
     known = store.consumers(stream).get(name)
     position = 0 if known is None else known.offsets.get(0, 0)
-    page = log.page(max(after or 0, position))
-    if known is None or (after or 0) > position:
-        skipped = log.page(after or 0, events_max=0).end
-        store.register_consumer(stream, name, StreamCut.of(stream, {0: max(skipped, position)}))
-    return wanted(page.events, want)
+    first = max(after or 0, position)
+    events, end = _next_wanted(log, first, want)
+    delivered = log.page(first, events_max=0).end if events else end
+    if known is None or delivered > position:
+        store.register_consumer(stream, name, StreamCut.of(stream, {0: delivered}))
+    return events
+
+
+def _next_wanted(log: "StoreEvents", after: int, want: list[str] | None) -> "tuple[list[WireEvent], int]":
+    """Return the next events of the types that are wanted, and how far the stream was read."""
+    while True:
+        page = log.page(after)
+        events = wanted(page.events, want)
+        if events or page.end <= after:
+            return events, max(page.end, after)
+        after = page.end
 
 
 def _ask(url: str, component: str | None, after: int | None, want: list[str] | None) -> "list[Event]":
