@@ -6,10 +6,11 @@ A client connects at its first call, and again after a lost connection.
 from __future__ import annotations
 
 import asyncio
+import logging
 from asyncio import sleep
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from penstock.errors import BadArgument, FutoinError
+from penstock.errors import BadArgument, FutoinError, StoreUnreachable
 from penstock.events._channel import Endpoint, FutoinChannel
 from penstock.events._codings import JSON
 from penstock.events._event import Event
@@ -27,6 +28,7 @@ T = TypeVar("T")
 _SHORTEST_S: Final = 0.05
 _LONGEST_S: Final = 5.0
 _POLL_OLD: Final = "futoin.evt.poll:1.0"
+_logger: Final = logging.getLogger("penstock.events")
 
 
 class Client:
@@ -120,11 +122,15 @@ class PollClient(Client):
     async def events(self, last_id: int | None = None) -> AsyncIterator[Event]:
         """Yield events for ever; an event is acknowledged with the poll after the loop has asked for the next one.
 
-        While few events come, polls become rarer, up to one in five seconds.
+        While few events come, or the server is out of reach, polls become rarer, up to one in five seconds.
         """
         delay_s = _SHORTEST_S
         while True:
-            found = await self.poll(last_id)
+            found: list[Event] = []
+            try:
+                found = await self.poll(last_id)
+            except StoreUnreachable as error:
+                _logger.warning("the event stream is out of reach", extra={"reason": str(error)})
             for event in found:
                 yield event
                 last_id = int(event.id)

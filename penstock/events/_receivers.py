@@ -112,7 +112,7 @@ class PushClient:
                 await self._run_once()
                 delay_s = _RETRY_S[0]
             except StoreUnreachable as error:
-                _logger.info("the event stream is out of reach", extra={"reason": str(error)})
+                _logger.warning("the event stream is out of reach", extra={"reason": str(error)})
             await asyncio.sleep(delay_s)
             delay_s = min(2 * delay_s, longest_s)
 

@@ -11,12 +11,12 @@ import pytest
 import penstock
 from penstock.errors import BadArgument, FutoinError, StoreUnreachable
 from penstock.events import Event, Generator, LiveReceiver, PollClient, PositionFile, ReliableReceiver, _clients
+from penstock.server import Config, Server
+from tests.server.apart import free_port
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
-
-    from penstock.server import Server
 
 
 async def add(url: str, numbers: range) -> list[int]:
@@ -62,6 +62,23 @@ def test_events_come_in_order_with_increasing_ids(url: str) -> None:
                 found += part
             assert [int(event.id) for event in found] == ids
             assert numbers_of(found) == list(range(2_500))
+
+    asyncio.run(run())
+
+
+def test_polling_goes_on_when_the_server_comes_again(tmp_path: Path) -> None:
+    """A restart of the server is no reason to end a loop over its events."""
+    port = free_port()
+    config = Config(store=str(tmp_path / "data"), anonymous=True, port=0, http_port=port)
+    url = f"ws://127.0.0.1:{port}/futoin"
+
+    async def run() -> None:
+        async with PollClient(url, "LIVE") as client:
+            events = client.events()
+            for numbers in (range(2), range(2, 4)):
+                with Server(config):
+                    await add(url, numbers)
+                    assert numbers_of([await anext(events) for _ in numbers]) == list(numbers)
 
     asyncio.run(run())
 
