@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import io
 import json
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, NoReturn
 
 import cbor2
 import msgspec
@@ -60,9 +60,17 @@ def to_json(value: object) -> bytes:
         raise ValueError("it is nested too deeply") from None
 
 
+def _refuse_tag(*_: object) -> NoReturn:
+    raise ValueError("references to other parts of the message are not JSON")
+
+
+_REFUSED_TAGS: Final = dict.fromkeys((25, 28, 29, 256), _refuse_tag)
+"""Tags with which a part of a message stands for another: a few hundred bytes could become gigabytes."""
+
+
 def _load_cbor(data: bytes) -> Any:  # noqa: ANN401 - any JSON value
     stream = io.BytesIO(data)
-    value = cbor2.load(stream)
+    value = cbor2.load(stream, semantic_decoders=_REFUSED_TAGS, allow_duplicate_keys=False, strict_hashable_types=True)
     if stream.tell() != len(data):
         raise ValueError("bytes follow the value")
     return value

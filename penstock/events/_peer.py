@@ -77,6 +77,7 @@ class Peer:
         self._slots = asyncio.Semaphore(_CALLS_MAX)
         self._tasks: set[asyncio.Task[None]] = set()
         self._pushing: asyncio.Task[None] | None = None
+        self._starting = asyncio.Lock()
         self._numbers = count(1)
         self._asked: dict[str, asyncio.Future[bool]] = {}
         self.broken: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -133,13 +134,20 @@ class Peer:
     async def _call(self, call: Call, caller: Caller, coding: Coding, *, is_text: bool) -> object:
         if not isinstance(call.parameters, ReadyToReceive):
             return await self._service.call(call, caller, self._stream)
-        wanted, log = call.parameters, self._service.log(self._stream)
+        async with self._starting:  # two that start at once would both push
+            await self._start_pushing(call.parameters, call.minor, caller, coding, is_text=is_text)
+        return True
+
+    async def _start_pushing(
+        self, wanted: ReadyToReceive, minor: int, caller: Caller, coding: Coding, *, is_text: bool
+    ) -> None:
+        log = self._service.log(self._stream)
         start = await self._service.start_of(caller, self._stream, wanted.component)
         check = partial(caller.check, permission_of(wanted.component), self._stream)
         await self._stop_pushing()
         feed = self._service.join(self._stream)
-        size_max = LARGE_MESSAGE if call.minor >= 1 else SMALL_MESSAGE
-        target = _Target(call.minor, coding, is_text, is_live=start is None, size_max=size_max, check=check)
+        size_max = LARGE_MESSAGE if minor >= 1 else SMALL_MESSAGE
+        target = _Target(minor, coding, is_text, is_live=start is None, size_max=size_max, check=check)
         receiver = Receiver(
             send=partial(self._push, target),
             taken=None if start is None else partial(self._service.registrations.advance, start[0], log),
@@ -149,7 +157,6 @@ class Peer:
         )
         self._pushing = asyncio.create_task(push(feed, receiver, feed.newest() if start is None else start[1]))
         self._pushing.add_done_callback(partial(self._pushing_ended, feed))
-        return True
 
     def _pushing_ended(self, feed: Feed, task: asyncio.Task[None]) -> None:
         self._service.leave(feed)

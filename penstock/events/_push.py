@@ -93,7 +93,7 @@ async def push(feed: Feed, receiver: Receiver, position: int) -> None:
     slots = asyncio.Semaphore(under_way_max)
     async with asyncio.TaskGroup() as tasks:
         while True:
-            async with slots:  # there is room for one more
+            async with slots:  # one more may be under way
                 pass
             if receiver.taken is None and position < feed.start:
                 position = feed.start
@@ -109,12 +109,15 @@ async def push(feed: Feed, receiver: Receiver, position: int) -> None:
                 _tell(receiver, window)
             for part in parts_of(events, encoded, position, receiver.size_max):
                 await slots.acquire()
-                tasks.create_task(_deliver(receiver, window, slots, part))
+                added = window.add(part.end)  # before the task runs, or what is skipped meanwhile would pass it
+                tasks.create_task(_deliver(receiver, window, slots, part, added))
 
 
-async def _deliver(receiver: Receiver, window: Window, slots: asyncio.Semaphore, part: PushedPart) -> None:
+async def _deliver(
+    receiver: Receiver, window: Window, slots: asyncio.Semaphore, part: PushedPart, added: tuple[int, list[int]]
+) -> None:
     """Send a part until the receiver has taken it; a live receiver gets it once."""
-    number, group = window.add(part.end)
+    number, group = added
     delay_s, longest_s = _RESEND_S
     while not await receiver.send(number, part) and receiver.taken is not None:
         await asyncio.sleep(delay_s)

@@ -127,6 +127,7 @@ class PushClient:
             await channel.wait_closed()
             self._lost()
             await channel.finish()
+            self._lost()  # what was still being processed has counted its group
         finally:
             await channel.close()
 

@@ -8,9 +8,10 @@ again, and none is lost.
 from __future__ import annotations
 
 import threading
+from contextlib import suppress
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from penstock.errors import FutoinError, NoSuchStream, PenstockError
+from penstock.errors import FutoinError, NoSuchStream
 from penstock.events._functions import LIVE
 
 if TYPE_CHECKING:
@@ -50,6 +51,7 @@ class Registrations:
             raise FutoinError("LiveNotAllowed", "LIVE is the component of live delivery: it cannot be registered")
         with self._lock:
             if self._stored(consumer) is None:
+                self._moved.pop(consumer, None)  # of a registration that was dropped
                 self._store.registered.register(consumer.stream, consumer.name, user=consumer.owner)
 
     def position(self, consumer: Consumer) -> int:
@@ -69,19 +71,19 @@ class Registrations:
             self._moved[consumer] = log, max(self._unstored(consumer), event_id)
 
     def store_positions(self) -> None:
-        """Write the positions that have changed to the store."""
+        """Write the positions that have changed to the store; meanwhile others may change."""
         with self._lock:
-            for consumer, (log, _) in list(self._moved.items()):
-                try:
-                    stored, event_id = self._stored(consumer), self._unstored(consumer)
-                    if stored is not None and stored < event_id:
-                        self._store.registered.register(
-                            consumer.stream, consumer.name, log.cut(event_id), user=consumer.owner
-                        )
-                except PenstockError as error:
-                    if not isinstance(error, NoSuchStream):
-                        raise
-                self._moved.pop(consumer, None)
+            moved = {consumer: (log, self._unstored(consumer)) for consumer, (log, _) in list(self._moved.items())}
+        for consumer, (log, event_id) in moved.items():
+            with suppress(NoSuchStream):
+                stored = self._stored(consumer)
+                if stored is not None and stored < event_id:
+                    self._store.registered.register(
+                        consumer.stream, consumer.name, log.cut(event_id), user=consumer.owner
+                    )
+            with self._lock:
+                if self._moved.get(consumer) == (log, event_id):
+                    del self._moved[consumer]
 
     def _unstored(self, consumer: Consumer) -> int:
         """Return the position that is not stored yet, 0 if there is none: one of an earlier stream does not count."""

@@ -51,6 +51,12 @@ def test_message_is_decoded_as_it_was_encoded(coding: Coding, value: dict[str, A
         (CBOR, b"\x81" * 10_000 + b"\x80"),
         (CBOR, b"\xd8\x1c\x81\xd8\x1d\x00"),  # an array that holds itself
         (CBOR, b"\xa0\xa0"),
+        (
+            CBOR,
+            b"\x82\xd8\x1c\x81\x01\xd8\x1d\x00",
+        ),  # a part that stands for another: a few of them, nested, fill the memory
+        (CBOR, b"\xd9\x01\x00\x82\x63abc\xd8\x19\x00"),
+        (CBOR, b"\xa2\x01\x02\x61\x31\x03"),
     ],
 )
 def test_what_is_no_json_value_is_refused(coding: Coding, body: bytes) -> None:
