@@ -42,7 +42,7 @@ class Coding(NamedTuple):
         try:
             value = self.load(message[len(self.prefix) :])
             if self.prefix:
-                to_json(value)
+                value = _decode_json(to_json(value))
         except _UNDECODABLE as error:
             raise invalid(f"the message is not valid {self.name}: {error}") from None
         return value

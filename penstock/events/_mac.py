@@ -81,7 +81,13 @@ def _number(value: float) -> str:
     """Return a number as JavaScript prints it, which has no whole numbers of its own."""
     if isinstance(value, int) and abs(value) <= _EXACT_MAX:
         return str(value)
-    value = float(value)
+    try:
+        return _double(float(value))
+    except OverflowError:
+        return "null"  # which is how JavaScript prints infinity
+
+
+def _double(value: float) -> str:
     if value == 0:
         return "0"
     if value == int(value) and abs(value) < _PLAIN_MAX:

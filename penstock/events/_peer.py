@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 __all__ = ["Authenticate", "Closed", "Peer", "answer_http", "too_large"]
 
 _CALLS_MAX: Final = 1_000  # under way on one connection
+_CALLS_SIZE_MAX: Final = 512 << 10  # bytes of their messages, which take many times as much once they are decoded
 ANSWER_S: Final = 30.0  # a receiver that takes longer is gone
 _AROUND: Final = 160  # bytes of a message around its events
 _decode_json: Final = JSON.decode
@@ -74,8 +75,8 @@ class Peer:
         self._transport_send = send
         self._sending = asyncio.Lock()  # a message is made and waits only behind one that is sent
         self._polling = asyncio.Lock()  # answers to polls are large: one at a time is in memory
-        self._slots = asyncio.Semaphore(_CALLS_MAX)
         self._tasks: set[asyncio.Task[None]] = set()
+        self._size_under_way, self._has_ended = 0, asyncio.Event()
         self._pushing: asyncio.Task[None] | None = None
         self._starting = asyncio.Lock()
         self._numbers = count(1)
@@ -92,7 +93,10 @@ class Peer:
             await self._transport_send(message, is_text)
 
     async def receive(self, data: bytes, *, is_text: bool) -> None:
-        """Take a message; wait only while too many calls are under way."""
+        """Take a message; wait only while too many calls, or too large ones, are under way."""
+        while len(self._tasks) >= _CALLS_MAX or self._size_under_way > _CALLS_SIZE_MAX:
+            self._has_ended.clear()
+            await self._has_ended.wait()
         coding = coding_of(data)
         try:
             message = coding.decode(data)
@@ -104,14 +108,15 @@ class Peer:
         if "f" not in message and ("r" in message or "e" in message):
             self._answered(message)
             return
-        await self._slots.acquire()
         task = asyncio.create_task(self._serve(message, coding, is_text=is_text))
         self._tasks.add(task)
-        task.add_done_callback(self._ended)
+        self._size_under_way += len(data)
+        task.add_done_callback(partial(self._ended, len(data)))
 
-    def _ended(self, task: asyncio.Task[None]) -> None:
+    def _ended(self, size: int, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
-        self._slots.release()
+        self._size_under_way -= size
+        self._has_ended.set()
         if not task.cancelled() and task.exception() is not None:
             self._break()
 

@@ -213,7 +213,7 @@ def memory() -> int:
         return int(file.read().split()[1]) * resource.getpagesize()
 
 
-@pytest.mark.parametrize("what", ["calls", "polls", "nonsense", "pings", "fragments"])
+@pytest.mark.parametrize("what", ["calls", "polls", "lists", "nonsense", "pings", "fragments"])
 def test_client_that_reads_nothing_does_not_make_the_server_grow(serve: Callable[..., Server], what: str) -> None:
     """It is not read from either, or its connection ends; others are served."""
     server = serve()
@@ -221,6 +221,7 @@ def test_client_that_reads_nothing_does_not_make_the_server_grow(serve: Callable
     messages: dict[str, dict[str, Any] | bytes] = {
         "calls": TALKATIVE,
         "polls": message_of("evt.poll:1.1:pollEvents", component="LIVE"),
+        "lists": message_of("x", "r" * 15_000, a=[[]] * 12_000),  # which take more memory than their bytes
         "nonsense": frame(b"nonsense"),
         "pings": frame(b"x" * 125, Opcode.PING),
         "fragments": frame(b"", Opcode.CONT, fin=False),
