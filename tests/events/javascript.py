@@ -190,6 +190,7 @@ def reference() -> Iterator[Reference]:
         yield node
     finally:
         assert process.stdin is not None
+        process.kill()  # a process of another test may have a copy of its pipe, so that its end is never read
         process.stdin.close()
         process.wait(_LONG_S)
         node._reading.join(_LONG_S)

@@ -99,8 +99,13 @@ def test_a_read_does_not_wait_for_a_catalog_that_waits_for_the_disk(slow: Slow, 
 
 
 def test_a_checkpoint_is_not_waited_for_longer_than_told(slow: Slow) -> None:
-    """It has to be durable; one that is not in time has failed, and the next one is taken."""
+    """It has to be durable; one that is not in time has failed, and once it has ended the next one is taken."""
     group = slow.store.reader_group("group")
     with pytest.raises(CheckpointFailed, match="in time"):
         slow.while_stalled(lambda: group.checkpoint("first", timeout=0.1))
-    assert group.checkpoint("second", timeout=SECONDS_MAX) is not None
+    while True:
+        try:
+            assert group.checkpoint("second", timeout=SECONDS_MAX) is not None
+            break
+        except CheckpointFailed as error:
+            assert "another one is under way" in str(error)
