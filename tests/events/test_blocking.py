@@ -26,8 +26,12 @@ def test_program_without_an_event_loop_adds_and_polls(url: str) -> None:
 
 def test_errors_are_those_of_the_other_clients(url: str) -> None:
     """A caller handles the same ones."""
-    with BlockingGenerator(url) as generator, pytest.raises(FutoinError, match="InvalidRequest"):
-        generator.add_event("lower case", 1)
+    with BlockingGenerator(url) as generator:
+        with pytest.raises(BadArgument, match="invalid event"):
+            generator.add_event("lower case", 1)
+        generator.add_event("A", 1)
+    with BlockingPollClient(url, "billing") as client, pytest.raises(FutoinError, match="NotRegistered"):
+        client.poll()
 
 
 def test_closed_client_leaves_no_thread(url: str) -> None:

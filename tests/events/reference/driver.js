@@ -47,7 +47,7 @@ const addAll = (as, { name, type, from, count, atOnce }) => {
             },
             (as, error) => {
                 // The client may send on a socket that is not open yet, when another call has begun to connect again.
-                const isTooEarly = error === 'InternalError' && /_maxPayload|not open/.test(as.state.error_info);
+                const isTooEarly = /_maxPayload|not open/.test(`${error} ${as.state.error_info}`);
                 isAgain = isTooEarly || ['CommError', 'Timeout'].includes(error);
                 if (!isAgain) return;
                 say({ receiver: name, event: 'again', error: `${n}: ${error}: ${as.state.error_info}` });
