@@ -91,7 +91,9 @@ def expected(writers: range) -> list[bytes]:
 def test_blocks_that_are_ready_together_go_in_one_message(crowd: Crowd) -> None:
     """A message and its answer cost both sides more than all that is in them."""
     assert crowd.write() == [None] * WRITERS
-    assert crowd.sent == [1] * STREAMS + [WRITERS - STREAMS]
+    together = crowd.sent[STREAMS:]  # the streams may become free at the same time, and share the others
+    assert sum(together) == WRITERS - STREAMS
+    assert len(together) <= STREAMS
     assert sorted(events_of(crowd.inside)) == expected(range(WRITERS))
 
 
