@@ -34,7 +34,7 @@ __all__ = ["aggregate"]
 _BATCH_SIZE: Final = 16 << 20  # of each stream
 _LEASE_S: Final = 3600.0
 _COPY_SIZE: Final = 1 << 20
-_LOOK_S: Final = 0.2
+_POLL_S: Final = 0.2
 
 
 class _Plan(msgspec.Struct, frozen=True):
@@ -71,7 +71,7 @@ def aggregate(
                 while run.copy_batch() or follow:
                     watch(run.done)
                     if run.is_at_the_tail:
-                        time.sleep(_LOOK_S)
+                        time.sleep(_POLL_S)
             return run.done
 
 

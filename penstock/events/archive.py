@@ -37,7 +37,7 @@ __all__ = ["ArchivedEvents", "Copied", "archive"]
 _BATCH_SIZE: Final = 64 << 20
 _ROWS: Final = 1_024  # that are read from a table at once
 _COPY_SIZE: Final = 1 << 20
-_LOOK_S: Final = 0.5
+_POLL_S: Final = 0.5
 _NEW: Final = "_new"
 _CHECKPOINT: Final = "_checkpoint"
 _LARGE: Final = "_large"
@@ -87,7 +87,7 @@ def archive(
             while run.copy_batch() or follow:
                 watch(run.done)
                 if run.is_at_the_tail:
-                    time.sleep(_LOOK_S)
+                    time.sleep(_POLL_S)
         return run.done
 
 
