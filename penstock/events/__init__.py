@@ -1,42 +1,55 @@
 """Streams as FutoIn event streams (FTN18): events are added, polled and pushed over HTTP and WebSockets.
 
 A FutoIn stream is an ordinary stream with one segment: reader groups and Spark read the same events. The id of an event
-is the place just after it. :class:`EventService` does what a server is called for, :class:`Peer` speaks for one peer.
+is the place just after it. Here are the clients; a server is made of what :mod:`penstock.events.serving` has. A name is
+imported at first use: the clients need packages that a program without them does not have.
 """
 
-from penstock.events._clients import Generator, PollClient
-from penstock.events._event import Component, Event, WireEvent
-from penstock.events._filter import load_filter
-from penstock.events._functions import LIVE
-from penstock.events._mac import MAC_SCHEMES, answer_mac, mac_matches
-from penstock.events._peer import Peer, answer_http, too_large
-from penstock.events._receivers import LiveReceiver, PositionFile, PushClient, ReliableReceiver
-from penstock.events._registrations import PREFIX as CONSUMER_PREFIX
-from penstock.events._registrations import Consumer
-from penstock.events._service import Caller, EventService
-from penstock.events._store_events import StoreEvents
+from importlib import import_module
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from penstock.events._clients import Generator, PollClient
+    from penstock.events._event import Component, Event, WireEvent
+    from penstock.events._functions import LIVE
+    from penstock.events._receivers import LiveReceiver, PositionFile, PushClient, ReliableReceiver
+    from penstock.events._store_events import StoreEvents
+    from penstock.events.consumers import Consumer
 
 __all__ = [
-    "CONSUMER_PREFIX",
     "LIVE",
-    "MAC_SCHEMES",
-    "Caller",
     "Component",
     "Consumer",
     "Event",
-    "EventService",
     "Generator",
     "LiveReceiver",
-    "Peer",
     "PollClient",
     "PositionFile",
     "PushClient",
     "ReliableReceiver",
     "StoreEvents",
     "WireEvent",
-    "answer_http",
-    "answer_mac",
-    "load_filter",
-    "mac_matches",
-    "too_large",
 ]
+
+_MODULES: Final = {
+    "LIVE": "_functions",
+    "Component": "_event",
+    "Consumer": "consumers",
+    "Event": "_event",
+    "Generator": "_clients",
+    "LiveReceiver": "_receivers",
+    "PollClient": "_clients",
+    "PositionFile": "_receivers",
+    "PushClient": "_receivers",
+    "ReliableReceiver": "_receivers",
+    "StoreEvents": "_store_events",
+    "WireEvent": "_event",
+}
+
+if not TYPE_CHECKING:
+
+    def __getattr__(name: str) -> object:
+        """Import a name at first use."""
+        if name not in _MODULES:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        return getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)

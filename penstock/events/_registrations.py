@@ -9,32 +9,17 @@ from __future__ import annotations
 
 import threading
 from contextlib import suppress
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING
 
 from penstock.errors import FutoinError, NoSuchStream
 from penstock.events._functions import LIVE
 
 if TYPE_CHECKING:
     from penstock.events._event_log import EventLog
+    from penstock.events.consumers import Consumer
     from penstock.stream import Engine
 
-__all__ = ["PREFIX", "Consumer", "Registrations"]
-
-PREFIX: Final = "futoin."
-
-
-class Consumer(NamedTuple):
-    """A component of a user, as a consumer of a stream."""
-
-    stream: str
-    user: str
-    component: str
-    owner: str | None  # None on a server without users
-
-    @property
-    def name(self) -> str:
-        """The name of the stream's consumer; a component has no dot, so names are unique."""
-        return f"{PREFIX}{self.user}.{self.component}"
+__all__ = ["Registrations"]
 
 
 class Registrations:

@@ -24,7 +24,8 @@ from penstock.events._functions import (
     ReadyToReceive,
     Register,
 )
-from penstock.events._registrations import Consumer, Registrations
+from penstock.events._registrations import Registrations
+from penstock.events.consumers import Consumer
 from penstock.model import ByConsumption, Fixed, StreamConfig
 
 if TYPE_CHECKING:

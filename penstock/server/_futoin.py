@@ -16,8 +16,9 @@ from starlette.routing import Route, WebSocketRoute
 from starlette.websockets import WebSocketDisconnect
 
 from penstock.errors import BadArgument, NotAuthenticated
-from penstock.events import (
+from penstock.events.serving import (
     MAC_SCHEMES,
+    SMALL_MESSAGE,
     Caller,
     EventService,
     Peer,
@@ -48,7 +49,6 @@ if TYPE_CHECKING:
 
 __all__ = ["FutoinPort"]
 
-_MESSAGE_MAX: Final = 65_536
 _CLOSE_POLICY: Final = 1008
 _CLOSE_S: Final = 1.0
 _WEBSOCKETS: Final = QuotaKind("max_connections", "WebSockets")
@@ -104,8 +104,8 @@ class FutoinPort:
         try:
             async for part in request.stream():
                 body += part
-                if len(body) > _MESSAGE_MAX:  # an error of FutoIn, because its clients do not look at the status
-                    answer = too_large(_MESSAGE_MAX)
+                if len(body) > SMALL_MESSAGE:  # an error of FutoIn, because its clients do not look at the status
+                    answer = too_large(SMALL_MESSAGE)
                     return Response(answer, 200, {"Connection": "close"}, media_type="application/futoin+json")
         except ClientDisconnect:
             return Response(status_code=400)

@@ -10,7 +10,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.registry import Collector
 
 from penstock.errors import StreamError
-from penstock.events import CONSUMER_PREFIX
+from penstock.events.consumers import CONSUMER_PREFIX
 from penstock.server._metrics import NAMES_MAX
 
 if TYPE_CHECKING:

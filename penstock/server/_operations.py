@@ -9,6 +9,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Concatenate, Final
 
 from penstock.errors import BadArgument, NoSuchStream, ReaderInUse, WriterFenced
+from penstock.events.consumers import user_of_consumer
 from penstock.model import check_name
 from penstock.server import _transactions
 from penstock.server._direct_access import end_probe, make_probe
@@ -35,7 +36,8 @@ __all__ = ["HANDLERS"]
 
 def _register_consumer(session: Session, stream: str, consumer: str, cut: Any, lease_s: float | None) -> None:  # noqa: ANN401
     admit = partial(check_consumer, session, stream, consumer, streams.RegisterConsumer.operation, claims=True)
-    session.store.registered.register(stream, consumer, cut, lease_s=lease_s, user=session.owner, admit=admit)
+    user = session.owner and (user_of_consumer(consumer) or session.owner)
+    session.store.registered.register(stream, consumer, cut, lease_s=lease_s, user=user, admit=admit)
 
 
 def _unregister_consumer(session: Session, stream: str, consumer: str) -> None:

@@ -3,7 +3,8 @@
 Writer ids, reader groups, consumers and transactions have an owner. Another user may change them only with the
 permission ``admin`` for their streams, and the log says so. A group or a consumer without an owner, from the folder or
 from an older store, belongs to the first user who opens a reader of it or registers it; until then it is changed by
-administrators alone. The anonymous client of a folder, or of a server without users, may do everything.
+administrators alone. A consumer of FutoIn belongs to the user in its name. The anonymous client of a folder, or of a
+server without users, may do everything.
 
 Groups and consumers may be deleted and made anew, so their owners are checked by the thread that changes them, while it
 holds the catalog's lock.
@@ -15,6 +16,7 @@ import logging
 from typing import TYPE_CHECKING, Final
 
 from penstock.errors import NotPermitted
+from penstock.events.consumers import user_of_consumer
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -60,10 +62,11 @@ def check_consumer(session: Session, stream: str, consumer: str, operation: str,
     The caller holds the catalog's lock.
     """
     known = session.store.catalog.open_stream(stream).consumers.get(consumer)
-    if known is not None and not (claims and known.owner is None):
+    owner = user_of_consumer(consumer) or (None if known is None else known.owner)
+    if (owner if claims else known) is not None:
         _check_owner(
             session,
-            known.owner,
+            owner,
             [stream],
             "consumer",
             f"{consumer} of {stream}",

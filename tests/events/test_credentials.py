@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from penstock.errors import NotAuthenticated
+import penstock
+from penstock.errors import NotAuthenticated, NotPermitted
 from penstock.server import Config, Server, Users
 from penstock.server._login_queue import FAILURES_FREE
 from tests.events.wire import call, message_of, signed, websocket
@@ -160,3 +162,36 @@ def test_grants_leave_a_key_as_it_is(server: Server, users: Users) -> None:
     users.grant("bert", "read", "*")
     users.revoke("bert", "read", "*")
     assert "r" in call(server, message)
+
+
+def test_consumer_belongs_to_the_user_in_its_name(server: Server, users: Users) -> None:
+    """Another user who registers, moves or removes it over Flight would delete events, or hold them for ever."""
+    users.add("carl.smith", "secret")
+    for user in ("bert", "carl.smith"):
+        users.grant(user, "consume", "futoin/events")
+    register = message_of("evt.poll:1.1:registerConsumer", component="billing")
+    name, dotted = "futoin.anna.billing", "futoin.carl.smith.billing"
+    with (
+        penstock.connect(server.address, user="anna", password="secret") as anna,
+        penstock.connect(server.address, user="bert", password="secret") as bert,
+    ):
+        assert "r" in call(server, message_of("evt.gen:1.1:addEvent", type="A", data=1) | {"sec": "anna:secret"})
+        for consumer in (name, dotted):
+            with pytest.raises(NotPermitted, match="which belongs to another user"):
+                bert.register_consumer("futoin/events", consumer, "tail")
+        anna.register_consumer("futoin/events", dotted, "tail")  # an administrator, for the user in the name
+        assert "r" in call(server, register | {"sec": "anna:secret"})
+        for change in (
+            partial(bert.register_consumer, "futoin/events", name, "tail"),
+            partial(bert.unregister_consumer, "futoin/events", name),
+            partial(bert.unregister_consumer, "futoin/events", dotted),
+        ):
+            with pytest.raises(NotPermitted, match="which belongs to another user"):
+                change()
+        poll = message_of("evt.poll:1.1:pollEvents", component="billing")
+        assert [event["data"] for event in call(server, poll | {"sec": "anna:secret"})["r"]] == [1]
+        with penstock.connect(server.address, user="carl.smith", password="secret") as carl:
+            carl.unregister_consumer("futoin/events", dotted)
+        bert.register_consumer("futoin/events", "futoin.bert.billing")
+        bert.unregister_consumer("futoin/events", "futoin.nobody.billing")  # not there: no error, as for all consumers
+        assert set(bert.consumers("futoin/events")) == {name, "futoin.bert.billing"}

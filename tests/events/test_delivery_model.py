@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from penstock.embedded import open_store
-from penstock.events import Caller, EventService, Peer, _feed, _push
+from penstock.events import _feed, _push
 from penstock.events._functions import Call, call_of, request_of
-from penstock.events._registrations import Consumer
+from penstock.events.consumers import Consumer
+from penstock.events.serving import Caller, EventService, Peer
 from penstock.log import PlogSizes
 from penstock.server._permissions import ANONYMOUS
 from tests.events.test_websocket_limits import figures

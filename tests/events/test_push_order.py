@@ -16,7 +16,8 @@ from penstock.events._event import WireEvent
 from penstock.events._event_log import EventLog, EventPage
 from penstock.events._feed import Group
 from penstock.events._push import PushedPart, Receiver, push
-from penstock.events._registrations import Consumer, Registrations
+from penstock.events._registrations import Registrations
+from penstock.events.consumers import Consumer
 from tests.events.wire import LONG_S, message_of, websocket
 
 if TYPE_CHECKING:
