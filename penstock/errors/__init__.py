@@ -34,13 +34,17 @@
     │   ├── MetadataCorrupt
     │   ├── CpoCorrupt
     │   ├── StreamCorrupt
-    │   └── UsersCorrupt
+    │   ├── UsersCorrupt
+    │   ├── RepositoryCorrupt
+    │   └── BundleCorrupt
     ├── PlogError                  a plog refused the call; nothing was changed
     │   ├── NoSuchPlog, PlogExists, PlogSealed, AppendTooLarge, WrongOffset, PlogFull, ReadOutOfRange
     ├── LogError                   a log stream refused the call or failed
     │   ├── NoSuchLog, WrongPosition, NotInLog, LogFenced
     ├── CpoError                   the control plane oracle refused the call
     │   ├── CasConflict, LeaseHeld, LeaseLost, NoSuchCluster, ClusterExists, CpoUnavailable
+    ├── RepositoryError            a repository, a bundle or an item of a repository stream refused the call
+    │   ├── NotARepository, NoSuchKey, UnavailableRepresentation, MissingBasis, ContentConflict, BadRecord
     └── StreamError                a stream, a writer, a reader or a group refused the call; nothing was changed
         ├── NoSuchStream, StreamExists, StreamSealed, StreamNotSealed, WrongCut, DataTruncated
         ├── NoSuchEvent, EventTooLarge, NotDecodable, EventMalformed
@@ -73,6 +77,17 @@ from penstock.errors._plog import (
     ReadOutOfRange,
     WrongOffset,
     WrongPosition,
+)
+from penstock.errors._repo import (
+    BadRecord,
+    BundleCorrupt,
+    ContentConflict,
+    MissingBasis,
+    NoSuchKey,
+    NotARepository,
+    RepositoryCorrupt,
+    RepositoryError,
+    UnavailableRepresentation,
 )
 from penstock.errors._server import (
     AddressUnusable,
@@ -146,11 +161,14 @@ __all__ = [
     "AppendTooLarge",
     "BadArgument",
     "BadConfig",
+    "BadRecord",
+    "BundleCorrupt",
     "CasConflict",
     "CertificateUnusable",
     "CheckpointFailed",
     "ClusterExists",
     "CommitUnfinished",
+    "ContentConflict",
     "CorruptData",
     "CpoCorrupt",
     "CpoError",
@@ -177,9 +195,11 @@ __all__ = [
     "LogFenced",
     "LoginsBusy",
     "MetadataCorrupt",
+    "MissingBasis",
     "NoSuchCluster",
     "NoSuchEvent",
     "NoSuchGroup",
+    "NoSuchKey",
     "NoSuchLog",
     "NoSuchPlog",
     "NoSuchReader",
@@ -187,6 +207,7 @@ __all__ = [
     "NoSuchToken",
     "NoSuchTransaction",
     "NoSuchUser",
+    "NotARepository",
     "NotAuthenticated",
     "NotDecodable",
     "NotInLog",
@@ -202,6 +223,8 @@ __all__ = [
     "ReadOutOfRange",
     "ReaderInUse",
     "ReaderOffline",
+    "RepositoryCorrupt",
+    "RepositoryError",
     "ServerBusy",
     "ServerError",
     "StoreClosed",
@@ -215,6 +238,7 @@ __all__ = [
     "TooManyPrepared",
     "TransactionEnded",
     "TransactionPrepared",
+    "UnavailableRepresentation",
     "UserExists",
     "UsersCorrupt",
     "UsersUnreadable",

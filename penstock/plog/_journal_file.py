@@ -28,8 +28,8 @@ __all__ = [
     "RECORD_HEADER_SIZE",
     "WRITE",
     "JournalHead",
+    "JournalRecord",
     "JournalScan",
-    "Record",
     "create_journal",
     "pack_record_header",
     "read_journal",
@@ -54,7 +54,7 @@ _ZEROS: Final = bytes(1 << 20)
 
 
 @dataclass(frozen=True, slots=True)
-class Record:
+class JournalRecord:
     """A change; its payload follows 64 bytes, big-endian.
 
     0   4  magic       0x504A524E
@@ -80,7 +80,7 @@ class Record:
 class JournalScan:
     """The records of a journal file, and the place where it is damaged, if it is."""
 
-    records: list[Record]
+    records: list[JournalRecord]
     damaged_at: int | None
 
 
@@ -144,13 +144,13 @@ def scan_journal(view: memoryview, generation: int) -> JournalScan:
     return JournalScan(records, stop if damaged else None)
 
 
-def _records(view: memoryview, generation: int, place: int) -> Iterator[Record]:
+def _records(view: memoryview, generation: int, place: int) -> Iterator[JournalRecord]:
     while (record := _record_at(view, generation, place)) is not None:
         yield record
         place = record.end
 
 
-def _records_after(view: memoryview, generation: int, place: int) -> Iterator[Record]:
+def _records_after(view: memoryview, generation: int, place: int) -> Iterator[JournalRecord]:
     """Find records behind a gap by their magic number."""
     rest = bytes(view[place:])
     shift = rest.find(_MAGIC_BYTES)
@@ -161,7 +161,7 @@ def _records_after(view: memoryview, generation: int, place: int) -> Iterator[Re
         shift = rest.find(_MAGIC_BYTES, shift + 1)
 
 
-def _record_at(view: memoryview, generation: int, place: int) -> Record | None:
+def _record_at(view: memoryview, generation: int, place: int) -> JournalRecord | None:
     if place + RECORD_HEADER_SIZE > len(view):
         return None
     magic, size, record_generation, record_place, synced, uid, position, kind = _HEADER.unpack_from(view, place)
@@ -172,7 +172,7 @@ def _record_at(view: memoryview, generation: int, place: int) -> Record | None:
     checksum = bytes(view[start - 4 : start])
     if len(payload) != size or crc32c(0, view[place : start - 4], payload).to_bytes(4, "big") != checksum:
         return None
-    return Record(uid, position, payload, deletes=kind == DELETE, synced=synced, end=start + size)
+    return JournalRecord(uid, position, payload, deletes=kind == DELETE, synced=synced, end=start + size)
 
 
 def write_head(file: File, head: JournalHead) -> None:
@@ -193,10 +193,10 @@ def create_journal(disk: Disk, *, size: int) -> None:
             file.close()
 
 
-def read_journal(disk: Disk) -> tuple[list[Record], JournalHead]:
+def read_journal(disk: Disk) -> tuple[list[JournalRecord], JournalHead]:
     """Return the records of both generations, in order, and the head of the newer one."""
     heads = sorted(((_read_head(disk, name), name) for name in JOURNAL_NAMES), key=lambda pair: pair[0].generation)
-    records: list[Record] = []
+    records: list[JournalRecord] = []
     for head, name in heads:
         file = disk.open(name)
         scan = scan_journal(file.view(0, file.size()), head.generation)

@@ -23,7 +23,7 @@ from penstock.ports import write_all
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from penstock.plog._journal_file import Record
+    from penstock.plog._journal_file import JournalRecord
     from penstock.plog._replica import Replica
     from penstock.ports import Disk, File
 
@@ -37,10 +37,10 @@ class _Redo:
     """The changes of one file: first whether to remove it, then the writes, in order."""
 
     deletes: bool = False
-    writes: list[Record] = field(default_factory=list)
+    writes: list[JournalRecord] = field(default_factory=list)
 
 
-def replay(disk: Disk, records: Iterable[Record]) -> None:
+def replay(disk: Disk, records: Iterable[JournalRecord]) -> None:
     """Apply the records to the files, and make them durable."""
     redos: dict[bytes, _Redo] = {}
     for record in records:
@@ -57,7 +57,7 @@ def replay(disk: Disk, records: Iterable[Record]) -> None:
     disk.sync()
 
 
-def _is_reborn(disk: Disk, name: str, writes: list[Record]) -> bool:
+def _is_reborn(disk: Disk, name: str, writes: list[JournalRecord]) -> bool:
     """Return whether the file is that of the plog created after the deletion: it may hold more than the journal."""
     if not writes:
         return False
@@ -70,7 +70,7 @@ def _is_reborn(disk: Disk, name: str, writes: list[Record]) -> bool:
     return identity is not None and identity == Identity.unpack(writes[0].payload)
 
 
-def _write_again(disk: Disk, name: str, plog_id: PlogId, writes: list[Record]) -> None:
+def _write_again(disk: Disk, name: str, plog_id: PlogId, writes: list[JournalRecord]) -> None:
     file = _open_or_create(disk, name)
     try:
         for record in writes:
@@ -88,7 +88,7 @@ def _write_again(disk: Disk, name: str, plog_id: PlogId, writes: list[Record]) -
         file.close()
 
 
-def _known_length(writes: list[Record]) -> int:
+def _known_length(writes: list[JournalRecord]) -> int:
     """Return the plog's length by the journal: the end of the last block that it has a record of."""
     blocks = (unpack_block_header(record.payload, 0) for record in writes if record.position >= HEAD_SIZE)
     return max((block.offset + block.body_size for block in blocks if block is not None), default=0)

@@ -14,7 +14,7 @@ from penstock.plog._journal_file import (
     RECORD_HEADER_SIZE,
     WRITE,
     JournalHead,
-    Record,
+    JournalRecord,
     pack_record_header,
     scan_journal,
 )
@@ -94,7 +94,7 @@ def test_record_reads_back_whole(kind: bytes, *, deletes: bool) -> None:
     data = bytes(JOURNAL_HEAD_SIZE) + record(b"payload", place=JOURNAL_HEAD_SIZE, kind=kind)
     scan = scan_journal(memoryview(data), 7)
     end = JOURNAL_HEAD_SIZE + RECORD_HEADER_SIZE + 7
-    assert scan.records == [Record(UID, 4096, memoryview(b"payload"), deletes, JOURNAL_HEAD_SIZE, end)]
+    assert scan.records == [JournalRecord(UID, 4096, memoryview(b"payload"), deletes, JOURNAL_HEAD_SIZE, end)]
     assert scan.damaged_at is None
 
 

@@ -1,0 +1,92 @@
+"""Errors of repositories, of their streams and of bundles."""
+
+from __future__ import annotations
+
+from penstock.errors._base import PenstockError
+from penstock.errors._store import CorruptData
+
+__all__ = [
+    "BadRecord",
+    "BundleCorrupt",
+    "ContentConflict",
+    "MissingBasis",
+    "NoSuchKey",
+    "NotARepository",
+    "RepositoryCorrupt",
+    "RepositoryError",
+    "UnavailableRepresentation",
+]
+
+_Key = tuple[bytes, ...]
+
+
+def _name(key: _Key) -> str:
+    *prefix, revision = (element.decode(errors="backslashreplace") for element in key)
+    return f"{'/'.join(prefix)}@{revision}" if prefix else revision
+
+
+class RepositoryError(PenstockError):
+    """A repository, a bundle or an item of a repository stream refused the call; nothing was changed."""
+
+
+class NotARepository(RepositoryError):
+    """The stream holds other events than those of a repository."""
+
+    def __init__(self, stream: str) -> None:
+        super().__init__(f"stream {stream!r} is not a repository: pass create=True with the name of a new stream")
+        self.stream = stream
+
+
+class NoSuchKey(RepositoryError):
+    """The repository has nothing under this key."""
+
+    def __init__(self, key: _Key) -> None:
+        super().__init__(f"no {_name(key)} in the repository")
+        self.key = key
+
+
+class UnavailableRepresentation(RepositoryError):
+    """The item cannot be had in this representation from where it is."""
+
+    def __init__(self, key: _Key, wanted: str, available: str) -> None:
+        super().__init__(
+            f"{_name(key)} is stored as {available} and cannot be had as {wanted} from here: "
+            "adapt the stream with a store of the texts that it builds on"
+        )
+        self.key, self.wanted, self.available = key, wanted, available
+
+
+class MissingBasis(RepositoryError):
+    """A delta builds on a text that is not there."""
+
+    def __init__(self, key: _Key, basis: _Key) -> None:
+        super().__init__(
+            f"{_name(key)} is a delta on {_name(basis)}, which is missing: insert that first, or stack on it"
+        )
+        self.key, self.basis = key, basis
+
+
+class ContentConflict(RepositoryError):
+    """The key is taken by other content."""
+
+    def __init__(self, key: _Key, *, stored: str, given: str) -> None:
+        super().__init__(
+            f"{_name(key)} has the sha1 {stored} in the repository and {given} here: a key never changes its content"
+        )
+        self.key, self.stored, self.given = key, stored, given
+
+
+class BadRecord(RepositoryError):
+    """An item of a stream is damaged, or not what its metadata says."""
+
+    def __init__(self, key: _Key, reason: str) -> None:
+        super().__init__(f"invalid record of {_name(key)}: {reason}")
+        self.key, self.reason = key, reason
+
+
+class RepositoryCorrupt(CorruptData):
+    """Stored bytes of a repository fail their check."""
+
+
+class BundleCorrupt(CorruptData):
+    """The file is not a bundle, or it is damaged."""

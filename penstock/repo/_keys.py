@@ -1,0 +1,76 @@
+"""Keys: the names of all things in a repository, as tuples of bytes.
+
+The first element says what it is, by custom ``revisions``, ``inventories``, ``signatures`` or ``texts``; the last one
+names a revision. A text has the id of its file between them, so ``(b"texts", b"setup.py", b"r7")`` is what ``setup.py``
+became in revision ``r7``. A record of a stream carries what its keys have in common, the key prefix; its entries carry
+the rest. Everywhere else in this package a key is the whole key.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Final, TypeAlias
+
+from penstock.errors import BadArgument
+from penstock.model import shown
+
+__all__ = [
+    "INVENTORIES",
+    "KEY_SIZE_MAX",
+    "REVISIONS",
+    "SIGNATURES",
+    "TEXTS",
+    "Key",
+    "check_key",
+    "check_parents",
+    "key_hash",
+    "key_name",
+    "revision_hash",
+]
+
+Key: TypeAlias = tuple[bytes, ...]
+
+REVISIONS: Final = b"revisions"
+INVENTORIES: Final = b"inventories"
+SIGNATURES: Final = b"signatures"
+TEXTS: Final = b"texts"
+KEY_SIZE_MAX: Final = 64 << 10  # of all elements together; paths are shorter
+PARENTS_MAX: Final = 10_000
+
+
+def check_key(key: object) -> None:
+    """Require a whole key."""
+    if not isinstance(key, tuple) or not key or not all(type(element) is bytes and element for element in key):
+        raise BadArgument(f"invalid key {shown(key)}: use a tuple of bytes, none of them empty")
+    if sum(map(len, key)) > KEY_SIZE_MAX:
+        raise BadArgument(f"invalid key {shown(key)}: use at most {KEY_SIZE_MAX:,} bytes")
+
+
+def check_parents(key: Key, parents: object) -> None:
+    """Require the whole keys of the parents of ``key``."""
+    if not isinstance(parents, tuple) or len(parents) > PARENTS_MAX:
+        raise BadArgument(f"invalid parents {shown(parents)} of {key_name(key)}: use a tuple of keys")
+    for parent in parents:
+        check_key(parent)
+    if key in parents:
+        raise BadArgument(f"invalid parents of {key_name(key)}: it is its own parent")
+
+
+def key_hash(key: Key) -> int:
+    """Return 64 bits that stand for a key in an index; the entry that they lead to tells whether it is the one."""
+    digest = hashlib.blake2b(digest_size=8)
+    for element in key:
+        digest.update(len(element).to_bytes(4, "big"))
+        digest.update(element)
+    return int.from_bytes(digest.digest(), "big")
+
+
+def revision_hash(revision: bytes) -> int:
+    """Return 64 bits that stand for a revision in an index."""
+    return key_hash((revision,))
+
+
+def key_name(key: Key) -> str:
+    """Return a key as people read it: ``texts/setup.py@r7``, ``revisions@r7``."""
+    *prefix, revision = (element.decode(errors="backslashreplace") for element in key)
+    return f"{'/'.join(prefix)}@{revision}" if prefix else revision
