@@ -12,10 +12,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from penstock.errors import DataTruncated, NoSuchStream
+from penstock.events._archived_events import ArchivedEvents
 from penstock.events._errors import invalid
 from penstock.events._event import WireEvent, unpack_events
 from penstock.events._functions import EVENTS_MAX
-from penstock.events.archive import ArchivedEvents
 from penstock.model import StreamCut
 from penstock.stream.format import Chunk
 from penstock.stream.read import event_ends

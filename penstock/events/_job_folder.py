@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from penstock.store import Store
 
-__all__ = ["JobFolder", "replace_file", "sync"]
+__all__ = ["JobFolder", "JobRecord", "load_progress", "replace_file", "sync"]
 
 T = TypeVar("T")
 _FILE: Final = "_penstock"  # as the jobs on Spark call theirs: so neither takes the other's folder
@@ -26,7 +26,7 @@ _LOCK: Final = "_lock"
 _PROGRESS: Final = "progress"
 
 
-class _JobRecord(msgspec.Struct, frozen=True):
+class JobRecord(msgspec.Struct, frozen=True):
     """A job: its kind, the streams that it reads and writes by name and uid, and the consumer that it is."""
 
     name: str
@@ -38,7 +38,7 @@ class _JobRecord(msgspec.Struct, frozen=True):
 class JobFolder:
     """A job that is held by this process."""
 
-    def __init__(self, folder: Path, record: _JobRecord) -> None:
+    def __init__(self, folder: Path, record: JobRecord) -> None:
         self._folder = folder
         self.name: Final = record.name
         self.consumer: Final = record.consumer
@@ -62,33 +62,38 @@ class JobFolder:
             raise BadArgument(f"cannot create a checkpoint in {folder}: {error.strerror}") from None
 
     @staticmethod
-    def streams(folder: Path) -> dict[str, int]:
-        """Return the streams of the job in a folder, by name and uid; none if there is no job."""
+    def read(folder: Path) -> JobRecord | None:
+        """Return the job of a folder, which another process may run, also on Spark; None if there is none."""
         try:
-            return msgspec.json.decode((folder / _FILE).read_bytes(), type=_JobRecord).streams
+            return msgspec.json.decode((folder / _FILE).read_bytes(), type=JobRecord)
         except (OSError, msgspec.MsgspecError):
-            return {}
+            return None
 
     def load(self, kind: type[T]) -> T | None:
         """Return the progress of the job; None at its start."""
-        try:
-            return msgspec.json.decode((self._folder / _PROGRESS).read_bytes(), type=kind)
-        except FileNotFoundError:
-            return None
-        except msgspec.MsgspecError:
-            raise BadArgument(f"{self._folder / _PROGRESS} is damaged: start again with another checkpoint") from None
+        return load_progress(self._folder, kind)
 
     def store(self, progress: object) -> None:
         """Make the progress of the job durable."""
         replace_file(self._folder / _PROGRESS, msgspec.json.encode(progress))
 
 
-def _record(folder: Path, kind: str, streams: dict[str, int], consumer: str | None) -> _JobRecord:
+def load_progress(folder: Path, kind: type[T]) -> T | None:
+    """Return the progress of the job of a folder, which another process may run; None at its start."""
     try:
-        known = msgspec.json.decode((folder / _FILE).read_bytes(), type=_JobRecord)
+        return msgspec.json.decode((folder / _PROGRESS).read_bytes(), type=kind)
+    except FileNotFoundError:
+        return None
+    except msgspec.MsgspecError:
+        raise BadArgument(f"{folder / _PROGRESS} is damaged: start again with another checkpoint") from None
+
+
+def _record(folder: Path, kind: str, streams: dict[str, int], consumer: str | None) -> JobRecord:
+    try:
+        known = msgspec.json.decode((folder / _FILE).read_bytes(), type=JobRecord)
     except FileNotFoundError:
         name = uuid.uuid4().hex[:12]
-        record = _JobRecord(name, kind, streams, consumer or f"{kind}-{name}")
+        record = JobRecord(name, kind, streams, consumer or f"{kind}-{name}")
         replace_file(folder / _FILE, msgspec.json.encode(record))
         return record
     except msgspec.MsgspecError:

@@ -1,4 +1,4 @@
-"""Archives without Spark: a stream is copied to a Parquet table, and read from it where it has been truncated.
+"""Archives without Spark: a stream is copied to a Parquet table.
 
 The table is laid out as the Spark job ``archive`` does it: a folder for each date, in it one for each batch. A batch is
 written beside the table and then moved into it; then the job notes how far it is. If it is killed between, the next run
@@ -9,12 +9,11 @@ from __future__ import annotations
 
 import shutil
 import time
-from bisect import bisect_left
 from contextlib import nullcontext, suppress
 from datetime import UTC, datetime
 from itertools import groupby
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, NamedTuple, Self
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import msgspec
 import numpy as np
@@ -23,6 +22,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from penstock.errors import BadArgument
+from penstock.events._archived_events import ARCHIVE_KIND, CHECKPOINT, ArchiveProgress
 from penstock.events._job_folder import JobFolder, sync
 from penstock.model import ByConsumption, EventPointer, StreamCut
 
@@ -32,14 +32,13 @@ if TYPE_CHECKING:
 
     from penstock.store import Store
 
-__all__ = ["ArchivedEvents", "Copied", "archive"]
+__all__ = ["Copied", "archive"]
 
 _BATCH_SIZE: Final = 64 << 20
 _ROWS: Final = 1_024  # that are read from a table at once
 _COPY_SIZE: Final = 1 << 20
 _POLL_S: Final = 0.5
 _NEW: Final = "_new"
-_CHECKPOINT: Final = "_checkpoint"
 _LARGE: Final = "_large"
 
 
@@ -48,11 +47,6 @@ class Copied(NamedTuple):
 
     events: int = 0
     batches: int = 0
-
-
-class _Progress(msgspec.Struct, frozen=True):
-    batch: int
-    cut: str
 
 
 def archive(
@@ -75,8 +69,8 @@ def archive(
     retention = store.stream(stream).config.retention
     if discard and retention is not None and not isinstance(retention, ByConsumption):
         raise BadArgument(f"stream {stream!r} is kept {type(retention).__name__}: change that, or leave out discard")
-    place = Path(checkpoint) if checkpoint is not None else folder / _CHECKPOINT
-    with JobFolder.held(place, "archive-local", store, [stream], consumer=consumer) as job:
+    place = Path(checkpoint) if checkpoint is not None else folder / CHECKPOINT
+    with JobFolder.held(place, ARCHIVE_KIND, store, [stream], consumer=consumer) as job:
         if job.consumer not in store.consumers(stream):
             store.register_consumer(stream, job.consumer)
         if discard and retention is None:
@@ -96,7 +90,7 @@ class _Archive:
 
     def __init__(self, store: Store, stream: str, table: Path, job: JobFolder) -> None:
         self._store, self._stream, self._table, self._job = store, stream, table, job
-        known = job.load(_Progress)
+        known = job.load(ArchiveProgress)
         self._batch = 0 if known is None else known.batch
         self._cut = store.head(stream) if known is None else StreamCut.parse(known.cut)
         self.done, self.is_at_the_tail = Copied(), False
@@ -110,7 +104,7 @@ class _Archive:
             return False
         number = self._batch + 1
         rows = self._write(f"{self._job.name}-{number}", self._store.read(self._stream, self._cut, end))
-        self._job.store(_Progress(number, str(end)))
+        self._job.store(ArchiveProgress(number, str(end)))
         self._batch, self._cut = number, end
         self._store.register_consumer(self._stream, self._job.consumer, end)
         self.done = Copied(self.done.events + rows, self.done.batches + 1)
@@ -187,61 +181,3 @@ def _days(times: pa.ChunkedArray, today: str) -> Iterator[tuple[str, int, int]]:
         length = sum(1 for _ in rows)
         yield day, first, length
         first += length
-
-
-class _RowGroup(NamedTuple):
-    """A row group of a file of the table, with the offsets of its first and of its last event."""
-
-    first: int
-    last: int
-    file: Path
-    number: int
-
-
-class ArchivedEvents:
-    """The events of one archived stream with one segment, by offset; threads may share it."""
-
-    def __init__(self, table: Path) -> None:
-        self._table = table
-        self._known: dict[Path, list[_RowGroup]] = {}
-
-    @classmethod
-    def of(cls, table: Path, stream: str, uid: int) -> Self | None:
-        """Return the archive of a stream; None if the table is not there, or that of an earlier stream of this name."""
-        return cls(table) if JobFolder.streams(table / _CHECKPOINT).get(stream) == uid else None
-
-    def between(self, start: int, end: int, *, events_max: int) -> tuple[pa.Table, int] | None:
-        """Return the next events from an offset on, and up to where all were looked at; None if there are none.
-
-        Files are never changed, so the footer of each is read once.
-        """
-        parts = [part for part in self._parts() if part.last >= start and part.first < end]
-        found: list[pa.Table] = []
-        last = start
-        for part in parts:
-            if part.first > last and sum(map(len, found)) > events_max:
-                end = min(end, part.first)
-                break
-            with pq.ParquetFile(part.file) as file:
-                rows = file.read_row_group(part.number, columns=["event", "offset"])
-            found.append(rows.filter(pc.greater_equal(rows["offset"], start)))
-            last = max(last, part.last)
-        if not found:
-            return None
-        table = pa.concat_tables(found).sort_by("offset")
-        return table.slice(0, bisect_left(table["offset"].to_numpy(), end)), end
-
-    def _parts(self) -> list[_RowGroup]:
-        files = set(self._table.glob("date=*/batch=*/*.parquet"))
-        for file in files - self._known.keys():
-            with suppress(FileNotFoundError):  # of an attempt that was given up
-                self._known[file] = list(_parts_of(file))
-        return sorted(part for file in files for part in self._known.get(file, []))
-
-
-def _parts_of(file: Path) -> Iterator[_RowGroup]:
-    metadata = pq.read_metadata(file)
-    place = next(n for n in range(metadata.num_columns) if metadata.schema.column(n).path == "offset")
-    for number in range(metadata.num_row_groups):
-        statistics = metadata.row_group(number).column(place).statistics
-        yield _RowGroup(statistics.min, statistics.max, file, number)

@@ -8,21 +8,24 @@ import os
 import signal
 import subprocess
 import sys
+from functools import partial
 from itertools import count
 from typing import TYPE_CHECKING, Any
 
 import pyarrow.dataset as ds
+import pyarrow.parquet as pq
 import pytest
 
 import penstock
 from penstock.errors import BadArgument, JobRunning
 from penstock.events import Generator, PollClient, _job_folder, aggregate, archive
+from penstock.events._archived_events import ArchivedEvents
 from penstock.events._job_folder import JobFolder
 from penstock.model import ByConsumption, ByTime, StreamConfig
 from penstock.server import Config, Server
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from pathlib import Path
     from types import FrameType
 
@@ -205,9 +208,73 @@ def test_archive_of_another_stream_of_the_name_is_not_read(store: Store, tmp_pat
     """The ids of a stream that was deleted and created again mean other events."""
     archive.archive(store, STREAM, tmp_path / "t")
     uid = store.stream(STREAM).uid
-    assert archive.ArchivedEvents.of(tmp_path / "t", STREAM, uid) is not None
-    assert archive.ArchivedEvents.of(tmp_path / "t", STREAM, uid + 1) is None
-    assert archive.ArchivedEvents.of(tmp_path / "nothing", STREAM, uid) is None
+    assert ArchivedEvents.of(tmp_path / "t", STREAM, uid) is not None
+    assert ArchivedEvents.of(tmp_path / "t", STREAM, uid + 1) is None
+    assert ArchivedEvents.of(tmp_path / "nothing", STREAM, uid) is None
+
+
+def offsets_in(archived: ArchivedEvents, start: int, end: int) -> list[int]:
+    found = archived.between(start, end, events_max=1_000)
+    return [] if found is None else found[0]["offset"].to_pylist()
+
+
+class _Killed(BaseException):
+    """The job ends here."""
+
+
+def test_batch_that_is_written_again_is_read_as_it_is_then(
+    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A poll that took the footer of a killed attempt for that of the batch would leave events out."""
+
+    def end_here(*_: object) -> None:
+        raise _Killed
+
+    table, end = tmp_path / "t", 1 << 40
+    write(store, STREAM, b"a")
+    with monkeypatch.context() as patched:
+        patched.setattr(JobFolder, "store", end_here)
+        with pytest.raises(_Killed):
+            archive.archive(store, STREAM, table)
+    assert list(table.glob("date=*/batch=*/*.parquet")), "the attempt was written, and not noted"
+    archived = ArchivedEvents.of(table, STREAM, store.stream(STREAM).uid)
+    assert archived is not None
+    assert offsets_in(archived, 0, end) == [], "it may be written again"
+    write(store, STREAM, b"b")
+    archive.archive(store, STREAM, table)
+    written = [row["offset"] for row in rows_of(table)]
+    assert len(written) == 2
+    assert offsets_in(archived, 0, end) == written
+    assert offsets_in(archived, written[0] + 1, end) == written[1:]
+
+
+def test_archive_opens_few_files_however_many_there_are(
+    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Years of history must not make each poll slow, nor the first one after a restart."""
+    table, batches = tmp_path / "t", 64
+    for number in range(batches):
+        write(store, STREAM, b"%d" % number)
+        archive.archive(store, STREAM, table)
+    offsets = [row["offset"] for row in rows_of(table)]
+    opened: list[Path] = []
+
+    def counted(real: Callable[[Path], Any], file: Path) -> Any:  # noqa: ANN401 - as the real one
+        opened.append(file)
+        return real(file)
+
+    for name in ("read_metadata", "ParquetFile"):
+        monkeypatch.setattr(pq, name, partial(counted, getattr(pq, name)))
+    archived = ArchivedEvents.of(table, STREAM, store.stream(STREAM).uid)
+    assert archived is not None
+    found = archived.between(offsets[40], offsets[50], events_max=1)
+    assert found is not None
+    assert found[0]["offset"].to_pylist() == offsets[40:42]
+    assert found[1] == offsets[42]
+    assert len(opened) <= 12, "the last one, a bisection, and those that are returned"
+    opened.clear()
+    assert archived.between(offsets[41], offsets[50], events_max=1) is not None
+    assert len(opened) <= 6
 
 
 def test_commands_run_without_spark(store: Store, tmp_path: Path) -> None:
