@@ -25,7 +25,6 @@ from pyarrow import flight
 from penstock import forks
 from penstock.client._files import PlogFiles
 from penstock.client._reasons import without_context
-from penstock.client._retry import Retry
 from penstock.client._shared_appends import SharedAppends
 from penstock.deadlines import DeadlineExceeded, limit, run_locked, time_left
 from penstock.errors import (
@@ -38,6 +37,7 @@ from penstock.errors import (
     StoreUnreachable,
 )
 from penstock.ports import uninterrupted
+from penstock.retry import Retry
 from penstock.wire import (
     BUSY,
     CHALLENGE_SIZE,

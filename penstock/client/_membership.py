@@ -10,11 +10,11 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from penstock.client._connection import ConnectionLost
-from penstock.client._retry import Retry
 from penstock.client._segment import RemoteTimes
 from penstock.client._task import Task
 from penstock.deadlines import run_locked
 from penstock.errors import NoSuchGroup, ReaderOffline, StoreClosed
+from penstock.retry import Retry
 from penstock.stream.read import READER_LEASE_S, Assignment
 from penstock.wire import MissEvents, StopReader, unpack_error
 from penstock.wire.operations import groups, readers

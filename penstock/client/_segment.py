@@ -7,10 +7,10 @@ import time
 from typing import TYPE_CHECKING, Final
 
 from penstock.client._connection import ConnectionLost, busy_retry
-from penstock.client._retry import Retry
 from penstock.deadlines import DeadlineExceeded, time_left
 from penstock.errors import BadArgument, PlogCorrupt, ServerBusy, ServerError
 from penstock.plog import LocatedBlocks
+from penstock.retry import Retry
 from penstock.stream.format import check_arrow, read_block
 from penstock.stream.segment import READ_SIZE, is_border
 from penstock.stream.time import NO_TIMES, Steps, times_column

@@ -18,9 +18,9 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from penstock import forks
-from penstock.client._retry import Retry
 from penstock.errors import BadArgument, NotPrepared, PenstockError, StoreClosed, StoreUnreachable, TransactionEnded
 from penstock.ports import SystemClock
+from penstock.retry import Retry
 from penstock.store import OpenTransaction, TransactionalWriter
 from penstock.stream.format import Attributes, key_position, pack_positions
 from penstock.stream.transaction import EndedTransaction, TransactionById, as_event, check_ids, check_timestamp

@@ -18,9 +18,9 @@ import pyarrow as pa
 from pyarrow import flight
 
 from penstock.client._connection import ConnectionLost, translated
-from penstock.client._retry import Retry
 from penstock.client._task import Task
 from penstock.errors import NoSuchStream, ServerError
+from penstock.retry import Retry
 from penstock.stream.format import BLOCK_HEADER_SIZE, block_digest
 from penstock.stream.segment import SegmentEnded, anonymous_hash, writer_hash
 from penstock.stream.write import OpenLane

@@ -115,7 +115,7 @@ class FutoinChannel:
         asked = self._asked[rid] = asyncio.get_running_loop().create_future()
         try:
             if self.is_lost:
-                raise self._lost()
+                raise self.lost()
             await self._send(message)
             found = await asked
         finally:
@@ -151,14 +151,15 @@ class FutoinChannel:
         with suppress(asyncio.CancelledError):
             await self._receiving
 
-    def _lost(self) -> StoreUnreachable:
+    def lost(self) -> StoreUnreachable:
+        """Return the error of calls on a connection that is over."""
         return StoreUnreachable(self._endpoint.url, reason="the connection was lost")
 
     async def _send(self, message: dict[str, Any]) -> None:
         try:
             await self._socket.send(JSON.encode(message), text=True)
         except (WebSocketException, OSError):
-            raise self._lost() from None
+            raise self.lost() from None
 
     async def _receive(self) -> None:
         try:
@@ -169,7 +170,7 @@ class FutoinChannel:
         finally:
             for asked in self._asked.values():
                 if not asked.done():
-                    asked.set_exception(self._lost())
+                    asked.set_exception(self.lost())
 
     def _take(self, data: bytes) -> None:
         message = JSON.decode(data)

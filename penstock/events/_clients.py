@@ -1,20 +1,20 @@
 """Clients of FutoIn event streams: adding events, and polling them. They work with every server of FTN18.
 
-A client connects at its first call, and again after a lost connection.
+A client connects at its first call, and again after a lost connection; ``StoreClosed`` once it is closed.
 """
 
 from __future__ import annotations
 
 import asyncio
-import logging
 from asyncio import sleep
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from penstock.errors import BadArgument, FutoinError, StoreUnreachable
+from penstock.errors import BadArgument, FutoinError, StoreClosed, StoreUnreachable
 from penstock.events._channel import Endpoint, FutoinChannel
 from penstock.events._codings import JSON
 from penstock.events._event import Event
 from penstock.events._functions import EVENTS_MAX
+from penstock.events._outage import Outage
 from penstock.events._store_events import packed_event
 
 if TYPE_CHECKING:
@@ -28,7 +28,6 @@ T = TypeVar("T")
 _SHORTEST_S: Final = 0.05
 _LONGEST_S: Final = 5.0
 _POLL_OLD: Final = "futoin.evt.poll:1.0"
-_logger: Final = logging.getLogger("penstock.events")
 
 
 class Client:
@@ -40,7 +39,7 @@ class Client:
     def __init__(self, url: str, **credentials: str | None) -> None:
         self._endpoint = Endpoint(url=url, **credentials)
         self._channel: FutoinChannel | None = None
-        self._opening = asyncio.Lock()
+        self._opening, self._is_closed = asyncio.Lock(), False
 
     async def ping(self, echo: int = 1) -> int:
         """Return the same number from the server."""
@@ -48,9 +47,11 @@ class Client:
         return result["echo"]
 
     async def close(self) -> None:
-        """Close the connection."""
-        if self._channel is not None:
-            await self._channel.close()
+        """Close the connection; calls under way fail. Closing again changes nothing."""
+        self._is_closed = True
+        async with self._opening:
+            if self._channel is not None:
+                await self._channel.close()
 
     async def __aenter__(self) -> Self:
         """Close the connection at the end of the block."""
@@ -64,6 +65,8 @@ class Client:
 
     async def _call(self, function: str, parameters: dict[str, Any], result: type[T]) -> T:
         async with self._opening:
+            if self._is_closed:
+                raise StoreClosed("the client")
             if self._channel is None or self._channel.is_lost:
                 self._channel = await FutoinChannel.open(self._endpoint, called=_serve_nothing)
         return await self._channel.call(f"{self.interface}:{function}", parameters, result)
@@ -122,15 +125,17 @@ class PollClient(Client):
     async def events(self, last_id: int | None = None) -> AsyncIterator[Event]:
         """Yield events for ever; an event is acknowledged with the poll after the loop has asked for the next one.
 
-        While few events come, or the server is out of reach, polls become rarer, up to one in five seconds.
+        While few events come, polls become rarer, up to one in five seconds. ``StoreUnreachable`` if the server is away
+        for ten minutes.
         """
-        delay_s = _SHORTEST_S
+        delay_s, outage = _SHORTEST_S, Outage("the event stream")
         while True:
-            found: list[Event] = []
             try:
                 found = await self.poll(last_id)
-            except StoreUnreachable as error:
-                _logger.warning("the event stream is out of reach", extra={"reason": str(error)})
+            except (StoreUnreachable, FutoinError) as error:
+                await sleep(outage.pause_after(error))
+                continue
+            outage.end()
             for event in found:
                 yield event
                 last_id = int(event.id)

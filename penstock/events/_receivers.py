@@ -2,7 +2,7 @@
 
 A server numbers the groups of events that it pushes on a connection from 0, and may push several before the first is
 answered. A reliable receiver processes them in this order, and answers a group when it is processed; it stores the id
-of the last event then, so that events which come again after a lost connection are known.
+of the last event before it answers, so that events which come again are known, and none counts as delivered before.
 """
 
 from __future__ import annotations
@@ -10,9 +10,9 @@ from __future__ import annotations
 import asyncio
 import inspect
 import logging
-import os
+import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Final, Protocol
+from typing import TYPE_CHECKING, Annotated, Final, NoReturn, Protocol
 
 import msgspec
 from msgspec import Meta
@@ -22,13 +22,16 @@ from penstock.events._channel import Endpoint, FutoinChannel
 from penstock.events._errors import invalid
 from penstock.events._event import Event  # noqa: TC001 - msgspec looks it up
 from penstock.events._functions import EVENTS_MAX, LIVE
+from penstock.events._job_folder import replace_file
+from penstock.events._outage import Outage
+from penstock.retry import Retry
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
 
 __all__ = ["LiveReceiver", "PositionFile", "PushClient", "ReliableReceiver"]
 
-_RETRY_S: Final = (0.1, 10.0)  # the first delay before the next connection, and the longest
+_LASTING_S: Final = 1.0  # a connection that ends sooner does not end an outage
 _GROUPS_MAX: Final = 64  # that wait for their turn
 _ON_EVENTS: Final = ("futoin.evt.receiver:1.0:onEvents", "futoin.evt.receiver:1.1:onEvents")
 _logger: Final = logging.getLogger("penstock.events")
@@ -54,6 +57,10 @@ class PositionFile:
 
     def __init__(self, path: Path | str) -> None:
         self._path = Path(path)
+        if not self._path.parent.is_dir():
+            raise BadArgument(f"cannot keep a position in {path}: there is no folder {self._path.parent}")
+        if self._path.is_dir():
+            raise BadArgument(f"cannot keep a position in {path}: it is a folder")
 
     def load(self) -> int:
         """Return the id, 0 if there is no file."""
@@ -69,17 +76,7 @@ class PositionFile:
 
     def store(self, event_id: int) -> None:
         """Make an id durable."""
-        new = self._path.with_name(f"{self._path.name}.new")
-        with new.open("w", encoding="ascii") as file:
-            file.write(f"{event_id}\n")
-            file.flush()
-            os.fdatasync(file.fileno())
-        new.replace(self._path)
-        folder = os.open(self._path.parent, os.O_RDONLY)
-        try:
-            os.fsync(folder)
-        finally:
-            os.close(folder)
+        replace_file(self._path, b"%d\n" % event_id)
 
 
 class PushClient:
@@ -105,33 +102,38 @@ class PushClient:
         self._handle, self._lost = handle, lost
 
     async def run(self) -> None:
-        """Receive until cancelled; connect again after a lost connection. ``FutoinError`` if the server refuses."""
-        delay_s, longest_s = _RETRY_S
+        """Receive until cancelled; connect again after a lost connection.
+
+        ``StoreUnreachable`` if the server is away for ten minutes, ``FutoinError`` if it refuses.
+        """
+        outage = Outage("the event stream")
         while True:
             try:
-                await self._run_once()
-                delay_s = _RETRY_S[0]
-            except StoreUnreachable as error:
-                _logger.warning("the event stream is out of reach", extra={"reason": str(error)})
-            await asyncio.sleep(delay_s)
-            delay_s = min(2 * delay_s, longest_s)
+                await self._run_once(outage)
+            except (StoreUnreachable, FutoinError) as error:
+                await asyncio.sleep(outage.pause_after(error))
 
-    async def _run_once(self) -> None:
-        channel = await FutoinChannel.open(self._endpoint, called=self._called)
+    async def _run_once(self, outage: Outage) -> NoReturn:
+        """Receive on one connection; ``StoreUnreachable`` when it is lost."""
+        channel = await FutoinChannel.open(self._endpoint, called=self._serve)
         try:
             push = "futoin.evt.push:1.1:"
             if self._component != LIVE:
                 await channel.call(f"{push}registerConsumer", {"component": self._component}, bool)
             wanted = {"component": self._component, "want": self._want}
             await channel.call(f"{push}readyToReceive", wanted, bool)
+            begun = time.monotonic()
             await channel.wait_closed()
             self._lost()
             await channel.finish()
             self._lost()  # what was still being processed has counted its group
         finally:
             await channel.close()
+        if time.monotonic() - begun >= _LASTING_S:
+            outage.end()
+        raise channel.lost()
 
-    async def _called(self, function: str, parameters: object) -> object:
+    async def _serve(self, function: str, parameters: object) -> object:
         if function not in _ON_EVENTS:
             raise FutoinError("UnknownInterface", f"there is no function {function} here")
         try:
@@ -167,14 +169,15 @@ class LiveReceiver:
     async def _take(self, number: int, events: list[Event]) -> None:
         self.missed += max(number - self._next, 0)
         self._next = number + 1
-        await _called(self._handle, events)
+        await _handled(self._handle, events)
 
 
 class ReliableReceiver:
     """Gives all events to a function, in order, each once.
 
     What the function raises is answered to the server, which sends the events again. ``position`` keeps the last
-    processed id over restarts; without it, events may come again after a restart.
+    processed id over restarts; without it, events may come again after a restart. A position that cannot be stored is
+    tried again for some seconds; then :meth:`run` ends with the error, and the server sends the events again.
     """
 
     def __init__(
@@ -190,18 +193,27 @@ class ReliableReceiver:
         if component == LIVE:
             raise BadArgument("LIVE is the component of live delivery: use LiveReceiver")
         self._handle, self._position = handle, position
-        self.last_id = 0 if position is None else position.load()
+        self.last_id = self._stored_id = 0 if position is None else position.load()
+        self._failure: Exception | None = None
         self._next, self._turns = 0, dict[int, asyncio.Future[None]]()
         self._processing = asyncio.Lock()  # a group of a lost connection may still be at work
         self._client = PushClient(url, component, self._take, want=want, lost=self._restart, **credentials)
 
     async def run(self) -> None:
         """Receive until cancelled; the group that is being processed then is processed to its end."""
+        self._failure, self._has_failed = None, asyncio.Event()
+        tasks = [asyncio.create_task(self._client.run()), asyncio.create_task(self._has_failed.wait())]
         try:
-            await self._client.run()
+            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
         finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.wait(tasks)
             async with self._processing:
                 pass
+        if self._failure is not None:
+            raise self._failure
+        await tasks[0]
 
     def _restart(self) -> None:
         self._next = 0
@@ -224,10 +236,20 @@ class ReliableReceiver:
         async with self._processing:
             new = [event for event in events if int(event.id) > self.last_id]
             if new:
-                await _called(self._handle, new)
+                await _handled(self._handle, new)
                 self.last_id = int(new[-1].id)
-                if self._position is not None:
-                    await asyncio.to_thread(self._position.store, self.last_id)
+            if self._position is not None and self._stored_id < self.last_id:
+                await self._store(self._position, self.last_id)
+
+    async def _store(self, position: PositionStore, event_id: int) -> None:
+        """Store the position; end the receiver if that keeps failing: its events would come twice after a restart."""
+        try:
+            await asyncio.to_thread(_stored, position, event_id)
+        except Exception as error:  # noqa: BLE001 - whatever a store of positions raises
+            self._failure = error
+            self._has_failed.set()
+            raise FutoinError("InternalError", "the position of the receiver could not be stored") from None
+        self._stored_id = event_id
 
     async def _turn(self, number: int) -> None:
         if len(self._turns) >= _GROUPS_MAX:
@@ -236,7 +258,22 @@ class ReliableReceiver:
         await turn
 
 
-async def _called(handle: Callable[[list[Event]], Awaitable[None] | None], events: list[Event]) -> None:
+async def _handled(handle: Callable[[list[Event]], Awaitable[None] | None], events: list[Event]) -> None:
     done = handle(events)
     if inspect.isawaitable(done):
         await done
+
+
+def _stored(position: PositionStore, event_id: int) -> None:
+    """Store a position; try again for some seconds, within the time that the server waits for an answer."""
+    retry, is_first = Retry(), True
+    while True:
+        try:
+            position.store(event_id)
+        except Exception as error:  # noqa: BLE001 - of any kind: the caller gets it when it lasts
+            if is_first:
+                _logger.warning("the position of a receiver could not be stored", extra={"reason": str(error)})
+            is_first = False
+            retry.after(error)
+        else:
+            return

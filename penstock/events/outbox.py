@@ -12,7 +12,6 @@ microseconds, so they are above those of a table of the same name that was there
 
 from __future__ import annotations
 
-import logging
 import re
 import time
 from contextlib import suppress
@@ -21,11 +20,12 @@ from typing import TYPE_CHECKING, Any, Final, Self
 import sqlalchemy as sa
 
 from penstock.errors import BadArgument, WriterFenced
+from penstock.events._outage import Outage
 from penstock.events._store_events import packed_event
 
 if TYPE_CHECKING:
     import threading
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
     from penstock.store import Store
 
@@ -38,8 +38,6 @@ _BATCH: Final = 1_000  # rows that are moved at once
 _LONGEST_S: Final = 5.0
 _SHORTEST_S: Final = 0.05
 _STEP_S: Final = 0.5  # how soon a relay ends that waits for PostgreSQL
-_RETRY_S: Final = 1.0
-_logger: Final = logging.getLogger("penstock.events")
 
 
 def add_xfer_event(connection: sa.Connection, type: str, data: object, table: str = TABLE) -> None:  # noqa: A002
@@ -118,7 +116,7 @@ class OutboxRelay:
             raise BadArgument(f"the database has no table {table}: create it with penstock.events.outbox.create_outbox")
         self._position = self._table.c.position if engine.dialect.name == "postgresql" else self._table.c.id
         self._writer = store.writer(stream, writer_id=f"outbox.{table}")
-        self.moved = 0
+        self._written = self.moved = 0
 
     def move(self) -> int:
         """Move the rows that are there, at most 1,000, and return how many; rows are deleted once they are durable."""
@@ -127,33 +125,39 @@ class OutboxRelay:
             rows: Sequence[Any] = connection.execute(wanted.order_by(self._position).limit(_BATCH)).all()
         if not rows:
             return 0
-        acks = [self._writer.write_event(event.encode(), _type_of(event), number=place) for place, event in rows]
+        acks = [
+            self._writer.write_event(event.encode(), _type_of(event), number=position)
+            for position, event in rows
+            if position > self._written  # those up to it are in the stream, and only their deletion failed
+        ]
         for ack in acks:
             ack.result()
+        self._written = rows[-1][0]
         with self._engine.begin() as connection:
             connection.execute(sa.delete(self._table).where(self._position <= rows[-1][0]))
         self.moved += len(rows)
         return len(rows)
 
-    def run(self, stop: threading.Event, *, moved: Callable[[int], object] = lambda _: None) -> None:
+    def run(self, stop: threading.Event) -> None:
         """Move rows until ``stop`` is set; PostgreSQL wakes the relay, on other databases it looks again and again.
 
-        A database that is out of reach is waited for. ``WriterFenced`` if another relay has taken over.
+        A database that is out of reach is waited for, up to ten minutes. ``WriterFenced`` if another relay has taken
+        over.
         """
+        outage = Outage("the database of an outbox")
         lost = (sa.exc.OperationalError, self._engine.dialect.loaded_dbapi.OperationalError)
         while not stop.is_set():
             try:
                 with _Notifications.of(self._engine, self._table.name) as notifications:
-                    self._run(stop, notifications, moved)
+                    self._run(stop, notifications, outage)
             except lost as error:
-                _logger.warning("the database of an outbox is out of reach", extra={"reason": str(error)})
-                stop.wait(_RETRY_S)
+                stop.wait(outage.pause_after(error))
 
-    def _run(self, stop: threading.Event, notifications: _Notifications, moved: Callable[[int], object]) -> None:
+    def _run(self, stop: threading.Event, notifications: _Notifications, outage: Outage) -> None:
         delay_s = _SHORTEST_S
         while not stop.is_set():
             count = self.move()
-            moved(count)
+            outage.end()
             delay_s = _SHORTEST_S if count else min(2 * delay_s, _LONGEST_S)
             if count < _BATCH:
                 notifications.wait(stop, delay_s)

@@ -12,9 +12,9 @@ import pytest
 import penstock
 from penstock.client import _connection
 from penstock.client._address import ServerFinder
-from penstock.client._retry import PAUSE_MAX_S, PAUSE_S, Retry
 from penstock.embedded import open_store
 from penstock.errors import StoreUnreachable
+from penstock.retry import PAUSE_MAX_S, PAUSE_S, Retry
 from penstock.server._service import FlightService
 from penstock.wire.operations import streams
 
@@ -84,10 +84,10 @@ def test_a_client_that_lost_its_server_asks_less_and_less_often(monkeypatch: pyt
 def test_pauses_grow_up_to_a_limit_and_begin_again_after_progress(monkeypatch: pytest.MonkeyPatch) -> None:
     """With a random part, so that clients that lost their server together do not come back together."""
     pauses: list[float] = []
-    monkeypatch.setattr("penstock.client._retry.time.sleep", pauses.append)
-    monkeypatch.setattr("penstock.client._retry._INTERRUPTIBLE_EVERY_S", 10.0)
+    monkeypatch.setattr("penstock.retry.time.sleep", pauses.append)
+    monkeypatch.setattr("penstock.retry._INTERRUPTIBLE_EVERY_S", 10.0)
     now = iter(range(10_000_000))
-    monkeypatch.setattr("penstock.client._retry.time.monotonic", lambda: sum(pauses) + next(now) * 1e-9)
+    monkeypatch.setattr("penstock.retry.time.monotonic", lambda: sum(pauses) + next(now) * 1e-9)
 
     def taken(count: int) -> list[float]:
         pauses.clear()

@@ -9,7 +9,7 @@ import signal
 import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from functools import partial
 from itertools import count
 from typing import TYPE_CHECKING, Any
@@ -19,9 +19,10 @@ import sqlalchemy as sa
 
 import penstock
 from penstock.errors import BadArgument, WriterFenced
-from penstock.events import outbox
+from penstock.events import _outage, outbox
 from penstock.events.outbox import OutboxRelay, add_xfer_event, create_outbox
 from penstock.model import Fixed, StreamConfig
+from tests.server.apart import free_port, server_apart
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -240,11 +241,8 @@ def test_postgresql_wakes_the_relay(postgres: Postgres, store: Store, monkeypatc
     assert numbers_in(store) == [0, 1]
 
 
-def test_relay_goes_on_when_the_database_is_back(
-    postgres: Postgres, store: Store, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_relay_goes_on_when_the_database_is_back(postgres: Postgres, store: Store) -> None:
     """Databases are restarted; nobody should have to restart the relays, too."""
-    monkeypatch.setattr(outbox, "_RETRY_S", 0.05)
     emptied(postgres)
     engine = sa.create_engine(postgres.url)
     with engine.begin() as connection:
@@ -330,4 +328,63 @@ def test_relay_writes_to_a_server(server: Server, tmp_path: Path) -> None:
             assert relay.move() == 1_000
             assert relay.move() == 500
         assert numbers_in(store) == list(range(1_500))
+    engine.dispose()
+
+
+def test_relay_goes_on_when_its_server_was_killed(tmp_path: Path) -> None:
+    """A server that dies under the relay takes no event with it, and gets none twice."""
+    engine = sa.create_engine(f"sqlite:///{tmp_path}/shop.db")
+    with engine.begin() as connection:
+        create_outbox(connection)
+    serve = partial(server_apart, tmp_path / "store", anonymous=True, port=free_port())
+    with ExitStack() as stack, ThreadPoolExecutor(1) as threads:
+        with serve() as (port, _):
+            store = stack.enter_context(penstock.connect(f"penstock://127.0.0.1:{port}"))
+            store.create_stream(STREAM, config=StreamConfig(scaling=Fixed(1)))
+            relay = stack.enter_context(OutboxRelay(engine, store, STREAM))
+            wait_for = stack.enter_context(running(relay))
+            adding = threads.submit(_add_many, engine, 0)
+            wait_for(lambda: relay.moved)
+        with serve():
+            adding.result()
+            wait_for(lambda: rows_of(engine) == 0)
+            assert numbers_in(store) == list(range(100))
+            stack.close()
+    engine.dispose()
+
+
+def test_database_that_fails_before_rows_are_deleted_gets_them_moved_once(store: Store, tmp_path: Path) -> None:
+    """The stream has the events by then: the same relay finds the rows again, and must not add them again."""
+    engine = sa.create_engine(f"sqlite:///{tmp_path}/shop.db")
+    with engine.begin() as connection:
+        create_outbox(connection)
+    failures = iter([True, True])
+
+    @sa.event.listens_for(engine, "before_cursor_execute")
+    def fail(*arguments: Any) -> None:  # noqa: ANN401 - as SQLAlchemy calls it
+        if arguments[2].startswith("DELETE") and next(failures, False):
+            raise sa.exc.OperationalError("DELETE", {}, Exception("the server closed the connection"))
+
+    add(engine, 1, 2)
+    with OutboxRelay(engine, store, STREAM) as relay, running(relay) as wait_for:
+        wait_for(lambda: relay.moved == 2)
+        add(engine, 3)
+        wait_for(lambda: relay.moved == 3)
+    engine.dispose()
+    assert numbers_in(store) == [1, 2, 3]
+
+
+def test_database_that_stays_away_ends_the_relay_with_the_error(
+    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Somebody has to look at it: a relay that waits for ever looks as if there were no events."""
+    monkeypatch.setattr(_outage, "PATIENCE_S", 0.05)
+    engine = sa.create_engine(f"sqlite:///{tmp_path}/shop.db")
+    with engine.begin() as connection:
+        create_outbox(connection)
+    with OutboxRelay(engine, store, STREAM) as relay:
+        with engine.begin() as connection:
+            connection.exec_driver_sql("DROP TABLE evt_outbox")
+        with pytest.raises(sa.exc.OperationalError, match="no such table"):
+            relay.run(threading.Event())
     engine.dispose()

@@ -41,24 +41,24 @@ class Retry(msgspec.Struct, kw_only=True):
 
     def after(self, error: Exception, give_up: Callable[[], Exception] | None = None) -> None:
         """Return when there may be another attempt; raise ``give_up``, or the error, if there may be none."""
+        end = time.monotonic() + self.pause_after(error, give_up)
+        while (pause_s := end - time.monotonic()) > 0:
+            time.sleep(min(pause_s, _INTERRUPTIBLE_EVERY_S))
+            interruption_point()
+
+    def pause_after(self, error: Exception, give_up: Callable[[], Exception] | None = None) -> float:
+        """Return the seconds to wait before another attempt, for callers that wait themselves; or raise as above."""
         self._failed += 1
         if self._failed >= self.attempts_max or time.monotonic() > self.until:
             if give_up is None:
                 raise error
             raise give_up() from error
-        if time_left() == 0:
+        left = time_left()
+        if left == 0:
             raise DeadlineExceeded from error
         interruption_point()
-        self._pause()
-
-    def _pause(self) -> None:
-        """Wait before the next attempt, no longer than the caller has time."""
-        pause_s = min(PAUSE_S * 2 ** min(self._failed - 1, _DOUBLINGS), PAUSE_MAX_S) * random.uniform(0.5, 1.0)
-        left = time_left()
-        end = time.monotonic() + (pause_s if left is None else min(pause_s, left))
-        while (pause_s := end - time.monotonic()) > 0:
-            time.sleep(min(pause_s, _INTERRUPTIBLE_EVERY_S))
-            interruption_point()
+        pause_s = min(PAUSE_S * 2.0 ** min(self._failed - 1, _DOUBLINGS), PAUSE_MAX_S) * random.uniform(0.5, 1.0)
+        return pause_s if left is None else min(pause_s, left)
 
     def progress(self) -> None:
         """Count from the beginning: an attempt has achieved something."""

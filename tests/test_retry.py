@@ -6,13 +6,13 @@ import time
 
 import pytest
 
-from penstock.client._retry import ATTEMPTS_MAX, Retry
 from penstock.deadlines import DeadlineExceeded, within
+from penstock.retry import ATTEMPTS_MAX, Retry
 
 
 def test_attempts_in_a_row_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     """A server that accepts connections and loses each of them must not keep a caller for ever."""
-    monkeypatch.setattr("penstock.client._retry.PAUSE_MAX_S", 0.0)
+    monkeypatch.setattr("penstock.retry.PAUSE_MAX_S", 0.0)
     retry, error = Retry(), ConnectionError("lost")
     for _ in range(ATTEMPTS_MAX - 1):
         retry.after(error)
