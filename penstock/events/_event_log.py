@@ -94,6 +94,11 @@ class EventLog:
         return self._store.head(self.stream).offsets[0]
 
     @property
+    def start(self) -> int:
+        """The id behind which a new consumer begins: with the oldest event of the archive, if there is one."""
+        return self.head if self._archived() is None else 0
+
+    @property
     def tail(self) -> int:
         """The place where the stream ends: no event has a higher id."""
         return self.segment.tail

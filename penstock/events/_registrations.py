@@ -11,8 +11,9 @@ import threading
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from penstock.errors import FutoinError, NoSuchStream
+from penstock.errors import DataTruncated, FutoinError, NoSuchStream
 from penstock.events._functions import LIVE
+from penstock.model import StreamCut
 
 if TYPE_CHECKING:
     from penstock.events._event_log import EventLog
@@ -30,14 +31,14 @@ class Registrations:
         self._lock = threading.Lock()
         self._moved: dict[Consumer, tuple[EventLog, int]] = {}  # not stored yet
 
-    def register(self, consumer: Consumer) -> None:
-        """Register a consumer, from the oldest kept event on; one that is registered stays where it is."""
+    def register(self, consumer: Consumer, log: EventLog) -> None:
+        """Register a consumer, from the oldest kept event on, which may be in the archive; one that is stays there."""
         if consumer.component == LIVE:
             raise FutoinError("LiveNotAllowed", "LIVE is the component of live delivery: it cannot be registered")
         with self._lock:
             if self._stored(consumer) is None:
                 self._moved.pop(consumer, None)  # of a registration that was dropped
-                self._store.registered.register(consumer.stream, consumer.name, user=consumer.owner)
+                self._move(consumer, log, log.start)
 
     def position(self, consumer: Consumer) -> int:
         """Return the id behind which a consumer goes on; ``NotRegistered`` if it is not registered."""
@@ -63,12 +64,22 @@ class Registrations:
             with suppress(NoSuchStream):
                 stored = self._stored(consumer)
                 if stored is not None and stored < event_id:
-                    self._store.registered.register(
-                        consumer.stream, consumer.name, log.cut(event_id), user=consumer.owner
-                    )
+                    self._move(consumer, log, event_id)
             with self._lock:
                 if self._moved.get(consumer) == (log, event_id):
                     del self._moved[consumer]
+
+    def _move(self, consumer: Consumer, log: EventLog, event_id: int) -> None:
+        """Store a position; before the head, from where an archive is read, no event is there to be looked at."""
+        registered = self._store.registered
+        while event_id >= log.head:
+            try:
+                registered.register(consumer.stream, consumer.name, log.cut(event_id), user=consumer.owner)
+            except DataTruncated:
+                continue  # the head has moved on meanwhile
+            return
+        cut = StreamCut.of(consumer.stream, {0: event_id})
+        registered.register_archived(consumer.name, cut, user=consumer.owner)
 
     def _unstored(self, consumer: Consumer) -> int:
         """Return the position that is not stored yet, 0 if there is none: one of an earlier stream does not count."""

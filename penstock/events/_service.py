@@ -121,7 +121,8 @@ class EventService:
             case Register(component):
                 caller.check("consume", stream)
                 await self._ensure_stream(caller, stream)
-                await self.run(self.registrations.register, self._consumer(caller, stream, component))
+                consumer = self._consumer(caller, stream, component)
+                await self.run(self.registrations.register, consumer, self.log(stream))
                 return True
             case PollEvents() as parameters:
                 return await self._poll(parameters, caller, stream, call.answer_size_max - _AROUND)

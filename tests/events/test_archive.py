@@ -23,6 +23,7 @@ from penstock.events._archived_events import ArchivedEvents
 from penstock.events._job_folder import JobFolder
 from penstock.model import ByConsumption, ByTime, StreamConfig
 from penstock.server import Config, Server
+from tests.events.wire import call, message_of, websocket
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -202,6 +203,39 @@ def test_poll_before_the_head_goes_on_in_the_archive(tmp_path: Path) -> None:
         with penstock.connect(f"penstock://127.0.0.1:{server.port}") as store:
             store.truncate_stream("futoin/events", store.tail("futoin/events"))
         assert asyncio.run(poll(url)) == list(zip(ids[:2_600], range(2_600), strict=True))
+
+
+def test_consumer_that_registers_late_begins_in_the_archive(tmp_path: Path) -> None:
+    """The oldest event that is kept is there; and where the consumer is, in the archive, too, survives a restart."""
+    settings = Config(
+        store=str(tmp_path / "data"), futoin_archive=str(tmp_path / "t"), anonymous=True, port=0, http_port=0
+    )
+    register = message_of("evt.poll:1.1:registerConsumer", component="late")
+
+    def polled(server: Server, last_id: str | None = None, component: str = "late") -> list[dict[str, Any]]:
+        answer = call(server, message_of("evt.poll:1.1:pollEvents", component=component, last_id=last_id))
+        events: list[dict[str, Any]] = answer["r"]
+        return events
+
+    with Server(settings) as server, penstock.connect(server.address) as store:
+        for number in range(4):
+            assert "r" in call(server, message_of("evt.gen:1.1:addEvent", type="A", data=number))
+        assert "r" in call(server, register | {"p": {"component": "early"}})
+        archive.archive(store, "futoin/events", tmp_path / "t" / "futoin" / "events")
+        store.truncate_stream("futoin/events", store.tail("futoin/events"))
+        assert "r" in call(server, message_of("evt.gen:1.1:addEvent", type="A", data=4))
+        assert "r" in call(server, register)
+        events = polled(server)
+        assert [event["data"] for event in events] == [0, 1, 2, 3, 4]
+        assert [event["data"] for event in polled(server, events[1]["id"])] == [2, 3, 4]
+        assert polled(server, events[3]["id"], component="early")[0]["data"] == 4
+    with Server(settings) as server, penstock.connect(server.address) as store:
+        assert [event["data"] for event in polled(server)] == [2, 3, 4]
+        assert polled(server, events[3]["id"])[0]["data"] == 4
+        with websocket(server) as wire:
+            assert "r" in wire.call(register | {"p": {"component": "later"}})
+            assert "r" in wire.call(message_of("evt.push:1.1:readyToReceive", component="later"))
+            assert [event["data"] for event in wire.pushed()["p"]["events"]] == [0, 1, 2, 3]
 
 
 def test_archive_of_another_stream_of_the_name_is_not_read(store: Store, tmp_path: Path) -> None:

@@ -99,7 +99,7 @@ def test_positions_move_while_others_are_stored(monkeypatch: pytest.MonkeyPatch)
             writer.write_batch([b"x"] * 10).result()
         registrations, log = Registrations(store), EventLog(store, "plant/alarms")
         consumer = Consumer("plant/alarms", "anna", "billing", None)
-        registrations.register(consumer)
+        registrations.register(consumer, log)
         storing, may_store = threading.Event(), threading.Event()
         register = store.registered.register
 

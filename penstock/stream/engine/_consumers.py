@@ -51,14 +51,27 @@ class Consumers:
         place = "head" if cut is None else cut
         with self._cuts.found([stream], lambda: [{stream: self._finder.find("cut", stream, place)}]) as [found]:
             admit()
-            now = self._clock.now()
-            expires_ms = None if lease_s is None else int((now + lease_s) * 1000)
-            known = self._catalog.open_stream(stream).consumers.get(consumer)
-            owner = user if known is None or known.owner is None else known.owner
-            moved = ConsumerMoved(stream, consumer, found[stream].offsets, expires_ms, owner, int(now * 1000))
-            self._catalog.commit(moved)
+            self._move(consumer, found[stream], lease_s=lease_s, user=user)
         if lease_s is not None:
             self._wake()
+
+    @uninterrupted
+    def register_archived(self, consumer: str, cut: StreamCut, *, user: str | None = None) -> None:
+        """Register a consumer that reads an archive of the stream up to the head, before which ``cut`` may lie.
+
+        Retention by consumption waits for it at the head.
+        """
+        with self._catalog.lock:
+            self._catalog.open_stream(cut.stream).check_cut(cut)
+            self._move(consumer, cut, lease_s=None, user=user)
+
+    def _move(self, consumer: str, cut: StreamCut, *, lease_s: float | None, user: str | None) -> None:
+        """Record where a consumer is; the caller holds the catalog's lock."""
+        now = self._clock.now()
+        expires_ms = None if lease_s is None else int((now + lease_s) * 1000)
+        known = self._catalog.open_stream(cut.stream).consumers.get(consumer)
+        owner = user if known is None or known.owner is None else known.owner
+        self._catalog.commit(ConsumerMoved(cut.stream, consumer, cut.offsets, expires_ms, owner, int(now * 1000)))
 
     @uninterrupted
     def unregister(self, stream: str, consumer: str) -> None:
