@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import logging
+import secrets
 import ssl
 from contextlib import suppress
 from itertools import count
@@ -18,10 +19,10 @@ from penstock.errors import BadArgument, FutoinError, ServerError, StoreUnreacha
 from penstock.events._codings import JSON
 from penstock.events._errors import ERROR_NAMES
 from penstock.events._functions import LARGE_MESSAGE
-from penstock.events._mac import mac_of
+from penstock.events._mac import answer_mac, mac_matches
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Callable, Mapping
     from typing import Self
 
     from websockets.asyncio.client import ClientConnection
@@ -30,6 +31,8 @@ __all__ = ["Endpoint", "FutoinChannel"]
 
 T = TypeVar("T")
 _CONNECT_S: Final = 10.0
+_SCHEME, _ALGORITHM = "-smac", "HS256"
+_FIRST_RID_MAX: Final = 1 << 48
 _logger: Final = logging.getLogger("penstock.events")
 
 
@@ -62,9 +65,20 @@ class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
     def signed(self, message: dict[str, Any]) -> dict[str, Any]:
         """Return a message with its credentials."""
         if self.mac_key is not None:
-            code = base64.b64encode(mac_of(message, base64.b64decode(self.mac_key), "sha256")).decode()
-            return message | {"sec": f"-smac:{self.user}:HS256:{code}"}
+            code = answer_mac(message, base64.b64decode(self.mac_key), scheme=_SCHEME, algorithm=_ALGORITHM)
+            return message | {"sec": f"{_SCHEME}:{self.user}:{_ALGORITHM}:{code}"}
         return message if self.user is None else message | {"sec": f"{self.user}:{self.password}"}
+
+    def check_signature(self, answer: Mapping[str, Any]) -> None:
+        """Refuse an answer without the right signature, if messages are signed: it may be of anybody on the way.
+
+        An error may lack it, as a server cannot sign the refusal of a message that it does not accept.
+        """
+        if self.mac_key is None or ("sec" not in answer and answer.get("e") in ERROR_NAMES):
+            return
+        key, code = base64.b64decode(self.mac_key), str(answer.get("sec"))
+        if not mac_matches(answer, key, scheme=_SCHEME, algorithm=_ALGORITHM, given=code):
+            raise FutoinError("SecurityError", "the signature of the answer is missing or wrong: it is not used")
 
     def context(self) -> ssl.SSLContext | None:
         """Return how TLS is checked; None without TLS."""
@@ -88,7 +102,7 @@ class FutoinChannel:
         called: Callable[[str, object], Awaitable[object]],
     ) -> None:
         self._endpoint, self._socket, self._called = endpoint, socket, called
-        self._numbers = count(1)
+        self._numbers = count(secrets.randbelow(_FIRST_RID_MAX))  # an answer of another connection fits no call here
         self._asked: dict[str, asyncio.Future[object]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._receiving = asyncio.create_task(self._receive())
@@ -182,6 +196,11 @@ class FutoinChannel:
         answer = msgspec.convert(message, _Answer)
         asked = self._asked.get(answer.rid)
         if asked is None or asked.done():
+            return
+        try:
+            self._endpoint.check_signature(message)
+        except FutoinError as error:
+            asked.set_exception(error)
             return
         if answer.e is None:
             asked.set_result(None if answer.r is msgspec.UNSET else answer.r)

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import penstock
-from penstock.errors import NotAuthenticated, NotPermitted
+from penstock.errors import FutoinError, NotAuthenticated, NotPermitted
+from penstock.events.blocking import BlockingGenerator, BlockingPollClient
 from penstock.server import Config, Server, Users
 from penstock.server._login_queue import FAILURES_FREE
 from tests.events.wire import call, message_of, signed, websocket
@@ -58,6 +59,21 @@ def test_signature_of_every_algorithm_is_a_login(server: Server, users: Users, s
             code = answer.pop("sec")
             assert answer == {"r": {"echo": 7}, "rid": "C1"}
             assert signed(answer, "anna", key, scheme=scheme, algorithm=algorithm)["sec"].endswith(f":{code}")
+
+
+def test_clients_with_a_key_take_what_the_server_signs(server: Server, users: Users) -> None:
+    """They check the signatures of answers, whatever data these carry, and another's key is no key."""
+    data = {"b": [1, None, "x", 1.5, 1e21, -0.0, 2**60], "a": True, "ä": "\U0001f600"}
+    url = f"ws://127.0.0.1:{server.http_port}/futoin"
+    with (
+        BlockingGenerator(url, user="anna", mac_key=users.new_mac_key("anna")) as generator,
+        BlockingPollClient(url, "LIVE", user="anna", mac_key=users.new_mac_key("anna")) as client,
+    ):
+        with pytest.raises(FutoinError, match="SecurityError"):
+            generator.add_event("A", data)  # its key was replaced
+        with BlockingGenerator(url, user="anna", password="secret") as other:
+            other.add_event("A", data)
+        assert [event.data for event in client.poll()] == [data]
 
 
 def test_signature_is_of_its_message_alone(server: Server, users: Users) -> None:
