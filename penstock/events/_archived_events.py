@@ -11,7 +11,7 @@ from __future__ import annotations
 import threading
 from bisect import bisect_left
 from collections import OrderedDict, defaultdict
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Final, NamedTuple, Self
 
 import msgspec
@@ -19,6 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from penstock.errors import CorruptData
 from penstock.events._job_folder import JobFolder, load_progress
 
 if TYPE_CHECKING:
@@ -30,6 +31,7 @@ __all__ = ["ARCHIVE_KIND", "CHECKPOINT", "ArchiveProgress", "ArchivedEvents"]
 ARCHIVE_KIND: Final = "archive-local"
 CHECKPOINT: Final = "_checkpoint"
 _COMMITS: Final = "commits"  # where a query of Spark notes which batches are done
+_EVENTS: Final = pa.schema({"event": pa.binary(), "offset": pa.int64()})
 _FOOTERS_MAX: Final = 1_024  # files
 
 _Batch = tuple["Path", ...]
@@ -80,8 +82,8 @@ class ArchivedEvents:
                 end = group.first
                 break
             with suppress(FileNotFoundError):  # an archive may be deleted, from its oldest date on
-                with pq.ParquetFile(group.file) as file:
-                    rows = file.read_row_group(group.number, columns=["event", "offset"])
+                with _intact(group.file), pq.ParquetFile(group.file) as file:
+                    rows = file.read_row_group(group.number, columns=["event", "offset"]).cast(_EVENTS)
                 found.append(rows.filter(pc.greater_equal(rows["offset"], start)))
             last = max(last, group.last)
         if not found:
@@ -123,7 +125,8 @@ class ArchivedEvents:
             with self._lock:
                 known, groups = self._footers.get(file, (None, []))
             if known != key:
-                groups = list(_read_groups(file))
+                with _intact(file):
+                    groups = list(_read_groups(file))
         except FileNotFoundError:
             return []
         with self._lock:
@@ -154,7 +157,21 @@ def _list(table: Path, job: str, noted: int) -> list[_Batch]:
 
 def _read_groups(file: Path) -> Iterator[_RowGroup]:
     metadata = pq.read_metadata(file)
-    column = next(n for n in range(metadata.num_columns) if metadata.schema.column(n).path == "offset")
+    columns = [metadata.schema.column(number).path for number in range(metadata.num_columns)]
+    column = columns.index("offset")
     for number in range(metadata.num_row_groups):
         statistics = metadata.row_group(number).column(column).statistics
+        if statistics is None or not isinstance(statistics.min, int) or not isinstance(statistics.max, int):
+            raise ValueError("it does not say which offsets it has")
         yield _RowGroup(statistics.min, statistics.max, file, number)
+
+
+@contextmanager
+def _intact(file: Path) -> Iterator[None]:
+    """Say which file is damaged."""
+    try:
+        yield
+    except FileNotFoundError:
+        raise
+    except (pa.ArrowException, OSError, ValueError) as error:
+        raise CorruptData(str(file), offset=None, reason=str(error)) from error

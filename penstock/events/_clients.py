@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 from penstock.errors import BadArgument, FutoinError, StoreClosed, StoreUnreachable
 from penstock.events._channel import Endpoint, FutoinChannel
 from penstock.events._codings import JSON
-from penstock.events._event import Event
-from penstock.events._functions import EVENTS_MAX
+from penstock.events._event import Event, EventId
+from penstock.events._functions import EVENTS_MAX, PingServer
 from penstock.events._outage import Outage
 from penstock.events._store_events import packed_event
 
@@ -43,8 +43,7 @@ class Client:
 
     async def ping(self, echo: int = 1) -> int:
         """Return the same number from the server."""
-        result = await self._call("ping", {"echo": echo}, dict[str, int])
-        return result["echo"]
+        return (await self._call("ping", {"echo": echo}, PingServer)).echo
 
     async def close(self) -> None:
         """Close the connection; calls under way fail. Closing again changes nothing."""
@@ -83,7 +82,7 @@ class Generator(Client):
         ``BadArgument`` if the type, or the data, is not what FutoIn permits; nothing is sent then.
         """
         event = JSON.load(packed_event(kind, data))
-        return int(await self._call("addEvent", {"type": event["type"], "data": event["data"]}, str))
+        return int(await self._call("addEvent", {"type": event["type"], "data": event["data"]}, EventId))
 
 
 class PollClient(Client):

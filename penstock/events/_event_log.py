@@ -67,7 +67,6 @@ class EventLog:
         if store.tail(stream).offsets.keys() != {0}:
             raise invalid(f"stream {stream} has several segments: FutoIn ids need a stream with one, never scaled")
         self._store, self.stream = store, stream
-        self._uid = store.stream(stream).uid
         self._uid = store.catalog.open_stream(stream).uid
         self._archives = archives
         self._archive: ArchivedEvents | None = None

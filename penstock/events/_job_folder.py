@@ -24,6 +24,7 @@ T = TypeVar("T")
 _FILE: Final = "_penstock"  # as the jobs on Spark call theirs: so neither takes the other's folder
 _LOCK: Final = "_lock"
 _PROGRESS: Final = "progress"
+_UNDECODABLE: Final = (ValueError, RecursionError)  # msgspec's own errors, and texts that are not UTF-8
 
 
 class JobRecord(msgspec.Struct, frozen=True):
@@ -66,7 +67,7 @@ class JobFolder:
         """Return the job of a folder, which another process may run, also on Spark; None if there is none."""
         try:
             return msgspec.json.decode((folder / _FILE).read_bytes(), type=JobRecord)
-        except (OSError, msgspec.MsgspecError):
+        except (OSError, *_UNDECODABLE):
             return None
 
     def load(self, kind: type[T]) -> T | None:
@@ -84,7 +85,7 @@ def load_progress(folder: Path, kind: type[T]) -> T | None:
         return msgspec.json.decode((folder / _PROGRESS).read_bytes(), type=kind)
     except FileNotFoundError:
         return None
-    except msgspec.MsgspecError:
+    except _UNDECODABLE:
         raise BadArgument(f"{folder / _PROGRESS} is damaged: start again with another checkpoint") from None
 
 
@@ -96,7 +97,7 @@ def _record(folder: Path, kind: str, streams: dict[str, int], consumer: str | No
         record = JobRecord(name, kind, streams, consumer or f"{kind}-{name}")
         replace_file(folder / _FILE, msgspec.json.encode(record))
         return record
-    except msgspec.MsgspecError:
+    except _UNDECODABLE:
         raise BadArgument(f"{folder / _FILE} is damaged: start again with another checkpoint") from None
     if (known.kind, known.streams) != (kind, streams):
         done = f"{known.kind} with {', '.join(known.streams)}"

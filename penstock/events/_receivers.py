@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import logging
+import re
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final, NoReturn, Protocol
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
 
 __all__ = ["LiveReceiver", "PositionFile", "PushClient", "ReliableReceiver"]
 
+_ID: Final = re.compile("[0-9]{1,18}")
 _LASTING_S: Final = 1.0  # a connection that ends sooner does not end an outage
 _GROUPS_MAX: Final = 64  # that wait for their turn
 _ON_EVENTS: Final = ("futoin.evt.receiver:1.0:onEvents", "futoin.evt.receiver:1.1:onEvents")
@@ -70,7 +72,7 @@ class PositionFile:
             return 0
         except UnicodeDecodeError:
             text = ""
-        if not text.isdecimal():
+        if not _ID.fullmatch(text):
             raise CorruptData(str(self._path), offset=0, reason="it holds no event id")
         return int(text)
 

@@ -96,7 +96,7 @@ def _known(checkpoint: Path, wanted: _Record) -> _Record | None:
         return None
     try:
         known = msgspec.json.decode(data, type=_Record)
-    except msgspec.DecodeError:
+    except (ValueError, RecursionError):  # msgspec's own errors, and texts that are not UTF-8
         raise BadArgument(f"{checkpoint / _FILE} is damaged: start again with another checkpoint") from None
     if (known.kind, known.streams.keys()) != (wanted.kind, wanted.streams.keys()):
         done = f"{known.kind} with {', '.join(known.streams)}"

@@ -10,6 +10,7 @@ import atexit
 import os
 import shutil
 import tempfile
+from base64 import b64encode
 from contextlib import suppress
 from functools import cache
 from hashlib import sha256
@@ -21,7 +22,10 @@ import numpy as np
 import pyarrow as pa
 
 from penstock import errors
+from penstock.cli._json_events import given_event
+from penstock.cli._json_long import LongLine
 from penstock.embedded import open_store
+from penstock.events._codings import CBOR, JSON, MSGPACK
 from penstock.model import NUMBER_MAX, EventPointer, PlogId, Position, StreamConfig, StreamCut
 from penstock.server import _plain as plain
 from penstock.server import _users
@@ -59,7 +63,7 @@ from penstock.wire import (
     unpack_error,
     unpack_shared,
 )
-from tests.fuzz import stored
+from tests.fuzz import futoin, stored
 from tests.server import http2, raw_put
 
 if TYPE_CHECKING:
@@ -197,7 +201,7 @@ def _store() -> Any:  # noqa: ANN401 - an engine
 def frames(data: bytes) -> None:
     """Follow the frames of a client; in whatever pieces they come, the result is the same."""
     results = set()
-    for piece in (1, 7, len(data) + 1):
+    for piece in (1 + data[-1] % 16 if data else 1, len(data) + 1):
         follower = FrameFollower()
         try:
             for place in range(0, len(data), piece):
@@ -328,6 +332,17 @@ def _empty() -> Path:
 # Texts
 
 
+def json_line(data: bytes) -> None:
+    """Take an event of ``write --json``; piece by piece, the result is the same."""
+    given = given_event(data)
+    with suppress(errors.BadArgument):  # it is only for lines whose event comes last
+        long = LongLine(data)
+        piece = 1 + data[-1] % 16
+        parts = [long.add(data[place : place + piece]) for place in range(long.start, len(data), piece)]
+        long.end()
+        assert (b"".join(parts), long.key, long.headers) == (given.event, given.key, given.headers)
+
+
 def _text(parse: Callable[[str], object]) -> Callable[[bytes], None]:
     def run(data: bytes) -> None:
         found = parse(data.decode("utf-8", "surrogateescape"))
@@ -426,7 +441,13 @@ def _users_files() -> list[bytes]:
     token = {"user": "anna", "digest": sha256(b"secret").hexdigest(), "expires": 4e9}
     content = {
         "format": 1,
-        "users": {"anna": {"password": _CHEAP, "grants": [["read", "*"], ["write", "plant/*"]]}},
+        "users": {
+            "anna": {
+                "password": _CHEAP,
+                "mac_key": b64encode(futoin.MAC_KEY).decode(),
+                "grants": [["read", "*"], ["write", "plant/*"]],
+            }
+        },
         "tokens": {"0123456789abcdef": token, "": {**token, "expires": 1.0}},
     }
     return [msgspec.json.encode(content), b"{}"]
@@ -442,6 +463,10 @@ def _config_files() -> list[bytes]:
 _HEADERS: Final = (b"Basic YW5uYTpzZWNyZXQ=", b"Bearer 0123456789abcdef.secret")
 _SETTINGS: Final = (b"PORT=7367", b"TLS=true", b"HOST=::1", b"IDLE_TIMEOUT_S=2.5")
 _POINTERS: Final = (b"plant/readings:0@70", b"a/b:999999999999999999@0")
+_LINES: Final = (
+    b'{"pointer":"a/b:0@0","timestamp":1,"key":"k","headers":{"a":"1","b":{"base64":"/w=="}},"event":"\\u00e9 text"}',
+    b'{"key_base64":"/w==","headers":[["a","1"],["a","2"]],"event_base64":"AAECAwQ="}',
+)
 _CUTS: Final = (b"plant/readings:0@0,1@70,12@34567", b"a/b:0@0")
 
 DECODERS: Final[dict[str, Decoder]] = {
@@ -486,6 +511,17 @@ DECODERS: Final[dict[str, Decoder]] = {
     ),
     "config": Decoder(config_file, (errors.BadConfig,), "text", _config_files, sample=500),
     "config-value": Decoder(config_value, (errors.BadConfig,), "text", lambda: [*_SETTINGS]),
+    "futoin-json": Decoder(futoin.in_coding(JSON), (errors.FutoinError,), "json", lambda: futoin.messages_in(JSON)),
+    "futoin-msgpack": Decoder(
+        futoin.in_coding(MSGPACK), (errors.FutoinError,), "msgpack", lambda: futoin.messages_in(MSGPACK)
+    ),
+    "futoin-cbor": Decoder(futoin.in_coding(CBOR), (errors.FutoinError,), "bytes", lambda: futoin.messages_in(CBOR)),
+    "futoin-sec": Decoder(futoin.sec(_known_users), futoin.SEC_ERRORS, "json", futoin.secs, sample=500),
+    "futoin-answer": Decoder(futoin.answer, futoin.ANSWER_ERRORS, "json", futoin.answers),
+    "futoin-event": Decoder(futoin.event, (), "json", futoin.events),
+    "job": Decoder(futoin.job(_folder), (errors.BadArgument,), "json", futoin.jobs, sample=500),
+    "receiver-position": Decoder(futoin.position(_folder), (errors.CorruptData,), "text", lambda: [b"70\n"]),
+    "json-line": Decoder(json_line, (errors.BadArgument,), "json", lambda: [*_LINES]),
     "pointer": Decoder(_text(EventPointer.parse), (errors.BadArgument,), "text", lambda: [*_POINTERS]),
     "cut": Decoder(_text(StreamCut.parse), (errors.BadArgument,), "text", lambda: [*_CUTS]),
     "position": Decoder(_text(Position.parse), (errors.BadArgument,), "text", lambda: [b";".join(_CUTS), b""]),
@@ -493,6 +529,7 @@ DECODERS: Final[dict[str, Decoder]] = {
 }
 
 
+@cache
 def inputs_of(name: str) -> list[bytes]:
     """Return the good inputs of a decoder, and those of the corpus: a line each, in hexadecimal."""
     path = CORPUS / f"{name}.txt"

@@ -1,4 +1,8 @@
-"""Changes inputs at random: bytes, or the values inside MessagePack and JSON, where a byte more is mostly no value."""
+"""Changes inputs at random: bytes, or the values inside MessagePack and JSON, where a byte more is mostly no value.
+
+It is made for millions of inputs, so each choice is one call of ``random()``: ``randrange`` and ``choice`` take as long
+as most decoders.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from random import Random
 
 __all__ = ["mutate"]
@@ -21,66 +26,79 @@ _VALUES: Final[list[Any]] = [
     None, True, False, -1, 1.5, math.nan, math.inf, -1e300, "", "x", "\x00", "a/b", "plant/readings", b"",
     b"\xff", [], {}, [[]], {"a": 1}, {1: 2}, *_NUMBERS, *(-number for number in _NUMBERS[1:-2]),
 ]  # fmt: skip
-_TEXTS: Final = [*(bytes([one]) for one in b"0-@:,;/='\"\n\0\xff"), b"", b"\xc3\xa9", b"9" * 30]
+_TEXTS: Final = [*(bytes([byte]) for byte in b"0-@:,;/='\"\n\0\xff"), b"", b"\xc3\xa9", b"9" * 30]
+_WORDS: Final = [
+    ((number + more) & (1 << 8 * size) - 1).to_bytes(size, order)
+    for number in _NUMBERS
+    for more in (0, 0, -1, 1)
+    for size in (1, 2, 4, 8)
+    for order in ("big", "little")
+]
+_CHANGES: Final = (1, 1, 1, 2, 4, 8)
+_LENGTHS: Final = (1, 1, 2, 4, 8, 16, 64)
+_COPIES: Final = (2, 3, 50)
+_FORMS: Final[dict[str, tuple[Callable[[bytes], Any], Callable[[Any], bytes]]]] = {
+    "msgpack": (msgspec.msgpack.Decoder().decode, msgspec.msgpack.Encoder().encode),
+    "json": (msgspec.json.Decoder().decode, msgspec.json.Encoder().encode),
+}
 
 
 def mutate(data: bytes, others: list[bytes], random: Random, shape: str) -> bytes:
     """Return another input, changed in a few places."""
-    for _ in range(random.choice((1, 1, 1, 2, 4, 8))):
-        changed = (
-            _mutated_value(data, random, shape) if shape in ("msgpack", "json") and random.random() < 0.7 else None
-        )
-        data = _mutated_bytes(data, others, random, shape) if changed is None else changed
+    chance, form = random.random, _FORMS.get(shape)
+    for _ in range(_CHANGES[int(chance() * 6)]):
+        changed = _mutated_value(data, chance, *form) if form is not None and chance() < 0.7 else None
+        data = _mutated_bytes(data, others, chance, is_text=shape == "text") if changed is None else changed
     return data[:SIZE_MAX]
 
 
-def _mutated_bytes(data: bytes, others: list[bytes], random: Random, shape: str) -> bytes:  # noqa: PLR0911 - a case each
-    place = random.randrange(len(data) + 1)
-    end = min(len(data), place + random.choice((1, 1, 2, 4, 8, 16, 64)))
-    match random.randrange(8):
-        case 0:
-            return data[:place] + bytes([random.randrange(256)]) + data[place + 1 :]
-        case 1:
-            return data[:place] + data[end:]
-        case 2:
-            return data[:place] + random.randbytes(random.choice((1, 4, 8))) + data[place:]
-        case 3:
-            return data[:place] + data[place:end] * random.choice((2, 3, 50)) + data[end:]
-        case 4:
-            other = random.choice(others)
-            return data[:place] + other[random.randrange(len(other) + 1) :]
-        case 5:
-            return data[:place] + random.choice(_TEXTS) + data[place if shape == "text" else end :]
-        case 6:
-            return data[: place - place % 4] if random.random() < 0.3 else data[:place]
-        case _:
-            size = random.choice((1, 2, 4, 8))
-            number = random.choice(_NUMBERS) + random.choice((0, 0, -1, 1))
-            word = (number & (1 << 8 * size) - 1).to_bytes(size, random.choice(("big", "little")))
-            return data[:place] + word + data[place + size :]
+def _mutated_bytes(  # noqa: PLR0911 - a case each
+    data: bytes, others: list[bytes], chance: Callable[[], float], *, is_text: bool
+) -> bytes:
+    place = int(chance() * (len(data) + 1))
+    end = place + _LENGTHS[int(chance() * 7)]
+    head, kind = data[:place], int(chance() * 8)
+    if kind == 0:
+        return head + bytes((int(chance() * 256),)) + data[place + 1 :]
+    if kind == 1:
+        return head + data[end:]
+    if kind == 2:
+        return head + int(chance() * (1 << 53)).to_bytes(8, "little")[: 1 << int(chance() * 4)] + data[place:]
+    if kind == 3:
+        return head + data[place:end] * _COPIES[int(chance() * 3)] + data[end:]
+    if kind == 4:
+        other = others[int(chance() * len(others))]
+        return head + other[int(chance() * (len(other) + 1)) :]
+    if kind == 5:
+        return head + _TEXTS[int(chance() * len(_TEXTS))] + data[place if is_text else end :]
+    if kind == 6:
+        return data[: place & ~3] if chance() < 0.3 else head
+    word = _WORDS[int(chance() * len(_WORDS))]
+    return head + word + data[place + len(word) :]
 
 
-def _mutated_value(data: bytes, random: Random, shape: str) -> bytes | None:
+def _mutated_value(
+    data: bytes, chance: Callable[[], float], decode: Callable[[bytes], Any], encode: Callable[[Any], bytes]
+) -> bytes | None:
     """Return the data with one of its values changed; None if there are none."""
     try:
-        form: Any = msgspec.msgpack if shape == "msgpack" else msgspec.json
-        return form.encode(_changed(form.decode(data), random))  # type: ignore[no-any-return]
+        return encode(_changed(decode(data), chance))
     except (msgspec.MsgspecError, TypeError, ValueError, OverflowError, RecursionError):
         return None
 
 
-def _changed(value: Any, random: Random) -> Any:  # noqa: ANN401 - anything that can be sent
-    if random.random() < 0.2 or not isinstance(value, list | dict) or not value:
-        return random.choice(_VALUES)
+def _changed(value: Any, chance: Callable[[], float]) -> Any:  # noqa: ANN401 - anything that can be sent
+    if chance() < 0.2 or not isinstance(value, list | dict) or not value:
+        return _VALUES[int(chance() * len(_VALUES))]
     if isinstance(value, dict):
-        key = random.choice(list(value))
-        if random.random() < 0.2:
-            return {(random.choice(_VALUES[8:13]) if one == key else one): value[one] for one in value}
-        return {**value, key: _changed(value[key], random)}
-    index = random.randrange(len(value))
-    match random.randrange(6):
-        case 0:
-            return value[:index] + value[index + 1 :]
-        case 1:
-            return [*value[:index], value[index], *value[index:]]
-    return [*value[:index], _changed(value[index], random), *value[index + 1 :]]
+        key = list(value)[int(chance() * len(value))]
+        if chance() < 0.2:
+            return {(_VALUES[8 + int(chance() * 5)] if name == key else name): value[name] for name in value}
+        return {**value, key: _changed(value[key], chance)}
+    index = int(chance() * len(value))
+    kind = chance()
+    if kind < 1 / 6:
+        return value[:index] + value[index + 1 :]
+    if kind < 1 / 3:
+        return [*value[:index], value[index], *value[index:]]
+    return [*value[:index], _changed(value[index], chance), *value[index + 1 :]]
