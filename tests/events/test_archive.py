@@ -12,14 +12,16 @@ from functools import partial
 from itertools import count
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+import pyarrow as pa
 import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 import pytest
 
 import penstock
-from penstock.errors import BadArgument, JobRunning
+from penstock.errors import BadArgument, CorruptData, JobRunning
 from penstock.events import Generator, PollClient, _job_folder, aggregate, archive
-from penstock.events._archived_events import ArchivedEvents
+from penstock.events._archived_events import ARCHIVE_KIND, CHECKPOINT, ArchivedEvents, ArchiveProgress
 from penstock.events._job_folder import JobFolder
 from penstock.model import ByConsumption, ByTime, StreamConfig
 from penstock.server import Config, Server
@@ -327,3 +329,22 @@ def test_commands_run_without_spark(store: Store, tmp_path: Path) -> None:
         command = [sys.executable, "-c", code, *arguments, "--store", "store"]
         done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
         assert (done.returncode, done.stdout, done.stderr) == (0, f"{title}: 1 event in 1 batch\n", "")
+
+
+@pytest.mark.parametrize("columns", [None, {"event": [b"x"]}, {"event": [b"x"], "offset": ["0"]}])
+def test_archive_that_is_damaged_names_its_file(tmp_path: Path, columns: dict[str, Any] | None) -> None:
+    """An archive has many files, and the operator has to find the one to restore."""
+    checkpoint, file = tmp_path / CHECKPOINT, tmp_path / "date=2024-12-31" / "batch=a-1" / "part-0.parquet"
+    checkpoint.mkdir()
+    record = {"name": "a", "kind": ARCHIVE_KIND, "streams": {STREAM: 7}, "consumer": "a"}
+    (checkpoint / "_penstock").write_bytes(msgspec.json.encode(record))
+    (checkpoint / "progress").write_bytes(msgspec.json.encode(ArchiveProgress(1, "")))
+    file.parent.mkdir(parents=True)
+    if columns is None:
+        file.write_bytes(b"PAR1 and half a file")
+    else:
+        pq.write_table(pa.table(columns), file)
+    archived = ArchivedEvents.of(tmp_path, STREAM, 7)
+    assert archived is not None
+    with pytest.raises(CorruptData, match=r"part-0\.parquet is damaged"):
+        archived.between(0, 100, events_max=10)

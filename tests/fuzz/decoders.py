@@ -63,7 +63,7 @@ from penstock.wire import (
     unpack_error,
     unpack_shared,
 )
-from tests.fuzz import futoin, stored
+from tests.fuzz import futoin, spark, stored
 from tests.server import http2, raw_put
 
 if TYPE_CHECKING:
@@ -516,12 +516,14 @@ DECODERS: Final[dict[str, Decoder]] = {
         futoin.in_coding(MSGPACK), (errors.FutoinError,), "msgpack", lambda: futoin.messages_in(MSGPACK)
     ),
     "futoin-cbor": Decoder(futoin.in_coding(CBOR), (errors.FutoinError,), "bytes", lambda: futoin.messages_in(CBOR)),
-    "futoin-sec": Decoder(futoin.sec(_known_users), futoin.SEC_ERRORS, "json", futoin.secs, sample=500),
+    "futoin-sec": Decoder(futoin.sec(_known_users), futoin.SEC_ERRORS, "text", futoin.secs, sample=500),
     "futoin-answer": Decoder(futoin.answer, futoin.ANSWER_ERRORS, "json", futoin.answers),
     "futoin-event": Decoder(futoin.event, (), "json", futoin.events),
     "job": Decoder(futoin.job(_folder), (errors.BadArgument,), "json", futoin.jobs, sample=500),
     "receiver-position": Decoder(futoin.position(_folder), (errors.CorruptData,), "text", lambda: [b"70\n"]),
     "json-line": Decoder(json_line, (errors.BadArgument,), "json", lambda: [*_LINES]),
+    "spark-futoin": Decoder(spark.futoin_events, (), "json", spark.futoin_batches, sample=500),
+    "spark-json": Decoder(spark.json_events, (), "json", spark.json_batches, sample=500),
     "pointer": Decoder(_text(EventPointer.parse), (errors.BadArgument,), "text", lambda: [*_POINTERS]),
     "cut": Decoder(_text(StreamCut.parse), (errors.BadArgument,), "text", lambda: [*_CUTS]),
     "position": Decoder(_text(Position.parse), (errors.BadArgument,), "text", lambda: [b";".join(_CUTS), b""]),

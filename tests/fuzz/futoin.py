@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from penstock.errors import FutoinError, NotAuthenticated, ServerError
+from penstock.events._archived_events import ArchiveProgress
 from penstock.events._channel import _Answer
 from penstock.events._codings import CODINGS, JSON, coding_of
 from penstock.events._event import EVENT_SIZE_MAX, Event, EventId, pack_event, unpack_events
@@ -21,7 +22,6 @@ from penstock.events._job_folder import JobFolder, _record
 from penstock.events._mac import mac_base, mac_of
 from penstock.events._peer import _in_coding
 from penstock.events._receivers import PositionFile, _OnEvents
-from penstock.events._archived_events import ArchiveProgress
 from penstock.server._futoin import _Authenticator
 from penstock.server._login import Logins
 
@@ -72,19 +72,21 @@ def messages_in(coding: Coding) -> list[bytes]:
 
 
 def sec(users: Callable[[], Users]) -> Callable[[bytes], None]:
-    """Return a decoder of the credentials in a message of JSON: a password, or a signature of the message."""
+    """Return a decoder of credentials, a password or a signature; the message that they are for is below them."""
     addresses = count()
 
     def run(data: bytes) -> None:
+        given, _, signed = data.partition(b"\n")
         try:
-            found = JSON.decode(data)
-            request = request_of(found)
+            found = JSON.decode(signed)
         except FutoinError:
-            return
+            found = None
+        message = found if isinstance(found, dict) else _good_messages()[1]
         number = next(addresses)  # each from an address of its own: one that fails often has to wait
         peer = f"http:[10.{number >> 16 & 255}.{number >> 8 & 255}.{number & 255}]:1"
         loop, logins = _served(users)
-        loop.run_until_complete(_Authenticator(logins, peer, None, is_secure=True)(request.sec, found))
+        authenticate = _Authenticator(logins, peer, None, is_secure=True)
+        loop.run_until_complete(authenticate(given.decode(errors="replace"), message))
 
     return run
 
@@ -96,12 +98,11 @@ def _served(users: Callable[[], Users]) -> tuple[asyncio.AbstractEventLoop, Logi
 
 
 def secs() -> list[bytes]:
-    """Return messages with a password, and with signatures."""
+    """Return a password, and signatures with their message."""
     plain = _good_messages()[1]
     schemes = {"-smac:anna:HS256": "sha256", "-hmac:anna:SHA512": "sha512", "-hmac:anna:MD5": "md5"}
     codes = {scheme: base64.b64encode(mac_of(plain, MAC_KEY, name)).decode() for scheme, name in schemes.items()}
-    signed = [plain | {"sec": f"{scheme}:{code}"} for scheme, code in codes.items()]
-    return [json.dumps(found).encode() for found in (plain, *signed)]
+    return [b"anna:secret\n", *(f"{scheme}:{code}\n{json.dumps(plain)}".encode() for scheme, code in codes.items())]
 
 
 SEC_ERRORS: Final = (NotAuthenticated, ServerError)
