@@ -214,6 +214,7 @@ class EventService:
     async def _store_positions(self) -> None:
         while True:
             await asyncio.sleep(_STORE_S)
+            await self._forget_deleted()
             for writer, time_ms in self._adder.times():
                 with suppress(PenstockError):  # a writer that has failed is replaced with the next event
                     await self.run(writer.note_time, time_ms)
@@ -221,6 +222,13 @@ class EventService:
                 await self.run(self.registrations.store_positions)
             except PenstockError as error:  # they stay in memory until the disk has space again
                 _logger.warning("positions of consumers were not stored", extra={"reason": str(error)})
+
+    async def _forget_deleted(self) -> None:
+        """Keep nothing of streams that were deleted."""
+        self._logs = {stream: known for stream, known in self._logs.items() if known[1].is_current}
+        for writer in self._adder.forget_deleted():
+            with suppress(PenstockError):  # every event that failed has told its caller
+                await self.run(writer.close)
 
     async def close(self) -> None:
         """Store the positions; write and push no more."""
