@@ -22,6 +22,7 @@ import socket
 import struct
 import threading
 import time
+from collections import Counter
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, NamedTuple
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
 
     from penstock.server._limits import Limits
 
-__all__ = ["ConnectionWatch", "close_all"]
+__all__ = ["TOO_LARGE", "TOO_MUCH", "TOO_MUCH_IN_ALL", "ConnectionWatch", "close_all"]
 
 _OBSERVE_INTERVAL_S: Final = 0.05  # what an unauthenticated client can send meanwhile is not limited
 _PAUSES: Final = 30  # an observation may take this part of the time
@@ -43,6 +44,9 @@ _SO_COOKIE: Final = 57
 _TCP_INFO_SIZE: Final = 136
 _BYTES_ACKED: Final = 120  # its place in TCP_INFO; the received bytes are behind it
 _logger: Final = logging.getLogger("penstock.server")
+TOO_LARGE: Final = "a message that is too large"
+TOO_MUCH: Final = "the client sent more than it may have under way"
+TOO_MUCH_IN_ALL: Final = "unauthenticated clients have sent too much"
 _CALL_BYTES: Final = 1 << 10  # of headers and framing in a call: seldom as many
 _FRAMES: Final = 32  # of so many bytes in either direction one is for frames: in truth one of some hundreds
 
@@ -125,11 +129,11 @@ def to_close(
     for connection in connections:
         if connection.last is not None:
             if connection.kept > limits.max_inflight_bytes + limits.max_message_bytes:
-                yield connection, "the client sent more than it may have under way"
+                yield connection, TOO_MUCH
             elif now - connection.last > limits.idle_timeout_s:
                 yield connection, "it was idle for too long"
         elif connection.kept > limits.max_message_bytes:
-            yield connection, "a message that is too large"
+            yield connection, TOO_LARGE
         elif now - connection.since > limits.header_timeout_s:
             yield connection, "it sent no accepted call in time"
     yield from _too_many(connections, len(connections) - limits.max_connections)
@@ -155,7 +159,7 @@ def _too_much(unauthenticated: list[ObservedConnection], limit: float) -> Iterat
         if total <= limit:
             return
         total -= connection.kept
-        yield connection, "unauthenticated clients have sent too much"
+        yield connection, TOO_MUCH_IN_ALL
 
 
 # Observing and closing
@@ -218,6 +222,7 @@ class ConnectionWatch:
         self._port = 0
         self._connections: dict[bytes, ObservedConnection] = {}  # by cookie
         self._others: set[bytes] = set()  # cookies of sockets that do not belong to the port
+        self.closed: Final = Counter[str]()  # connections, by the reason
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._work, name="penstock-watch", daemon=True)
 
@@ -273,6 +278,7 @@ class ConnectionWatch:
         self._usages.forget(known - {connection.peer for connection in files})
         for connection, why in dict(to_close(files, self._limits, now)).items():
             _logger.info("closing a connection", extra={"peer": connection.peer, "reason": why})
+            self.closed[why] += 1
             _close(*files[connection])
 
     def _connection(self, number: int, now: float) -> ObservedConnection | None:

@@ -29,9 +29,9 @@ from penstock.events.serving import (
     too_large,
 )
 from penstock.model import check_stream_name
-from penstock.server._limits import Limits, QuotaKind
+from penstock.server._limits import Limits, QuotaKind, QuotaUse
 from penstock.server._permissions import ANONYMOUS
-from penstock.server._quotas import Quota, QuotaUse
+from penstock.server._quotas import Quota
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Mapping

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import threading
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -11,7 +12,7 @@ from penstock.errors import BadArgument
 if TYPE_CHECKING:
     from penstock.server._config import Config
 
-__all__ = ["QUOTAS", "UNLIMITED", "Limits", "QuotaKind"]
+__all__ = ["QUOTAS", "UNLIMITED", "Limits", "MessageLimit", "QuotaKind", "QuotaUse"]
 
 
 class QuotaKind(NamedTuple):
@@ -39,6 +40,15 @@ QUOTAS: Final = {
     "groups": QuotaKind("max_groups", "reader groups"),
     "consumers": QuotaKind("max_consumers", "consumers"),
 }
+
+
+class QuotaUse(NamedTuple):
+    """How much of a kind there is and may be, and how often the limit was reached."""
+
+    kind: str
+    limit: float
+    used: int
+    refused: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,13 +82,27 @@ class Limits:
         """Return how much of a limit one user may have: something, however small it is."""
         return limit if limit == math.inf else max(1, int(limit * self.max_user_share))
 
-    def check_message(self, size: int) -> None:
-        """Refuse a message that is too large."""
-        if size > self.max_message_bytes:
-            raise BadArgument(
-                f"a message of {size} bytes: this server takes at most {self.max_message_bytes}, its max_message_bytes"
-            )
-
 
 UNLIMITED: Final = Limits()
 """For processes of the same user on the same machine, which could have it all in other ways."""
+
+
+class MessageLimit:
+    """The size that a message may have, the largest that was taken, and how many were refused."""
+
+    def __init__(self, limit: float) -> None:
+        self._limit = limit
+        self._lock = threading.Lock()
+        self.largest = self.refused = 0
+
+    def check(self, size: int) -> None:
+        """Refuse a message that is too large."""
+        if size > self._limit:
+            with self._lock:
+                self.refused += 1
+            raise BadArgument(
+                f"a message of {size} bytes: this server takes at most {self._limit}, its max_message_bytes"
+            )
+        if size > self.largest:
+            with self._lock:
+                self.largest = max(self.largest, size)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 from penstock.errors import LoginsBusy, NotAuthenticated, ServerBusy, UsersCorrupt, UsersUnreadable
 from penstock.ports import SystemClock
 from penstock.server._addresses import split_peer
+from penstock.server._limits import QuotaUse
 from penstock.server._login_queue import Failures, LoginQueue, Origin
 
 if TYPE_CHECKING:
@@ -47,6 +48,7 @@ class Logins:
         sleep: Callable[[float], object] = time.sleep,
     ) -> None:
         self._users, self._sleep = users, sleep
+        self._checks, self._waiting = checks, waiting
         self._queue = LoginQueue(checks=checks, waiting=waiting)
         self._failures = Failures(clock or SystemClock())
         self._damage: str | None = None  # of the file of users, which was logged
@@ -56,6 +58,14 @@ class Logins:
     def failed(self) -> int:
         """The number of logins that failed."""
         return self._failures.total
+
+    def uses(self) -> list[QuotaUse]:
+        """Return how many logins are checked and wait, and may, and how many had to wait and were refused."""
+        queue = self._queue
+        return [
+            QuotaUse("password_checks", self._checks, queue.checked, queue.delayed),
+            QuotaUse("waiting_logins", self._waiting, queue.waiting, self.refused),
+        ]
 
     def __call__(self, header: str | None, peer: str, *, waits: bool = True) -> Callable[[], User]:
         """Return a function that returns the user as it is at that moment; ``NotAuthenticated`` once it is not.

@@ -73,7 +73,8 @@ class LoginQueue:
 
     def __init__(self, *, checks: int, waiting: int) -> None:
         self._lock = threading.Lock()
-        self._free = checks
+        self._checks_max, self._free = checks, checks
+        self.delayed = 0  # logins that had to wait for others
         self._waiting_max, self._waiting_of_network_max = waiting, max(1, int(waiting * SHARE_OF_NETWORK))
         self._turns: list[tuple[int, int, _Lane]] = []  # a heap: for each login that waits a turn of its lane
         self._arrivals = count()
@@ -82,6 +83,16 @@ class LoginQueue:
         self._turn = 0  # the last that was taken
         self._known: OrderedDict[tuple[str, str], None] = OrderedDict()  # a network, and a user that came from there
         self._failed: OrderedDict[str, None] = OrderedDict()  # connections
+
+    @property
+    def checked(self) -> int:
+        """The number of passwords being checked."""
+        return self._checks_max - self._free
+
+    @property
+    def waiting(self) -> int:
+        """The number of calls that wait, with those being checked."""
+        return self._places
 
     @contextmanager
     def turn(self, origin: Origin, name: str) -> Iterator[None]:
@@ -92,6 +103,7 @@ class LoginQueue:
                 lane.turn = max(self._turn, lane.turn) + 1
                 lane.waiting.append(gate)
                 heapq.heappush(self._turns, (lane.turn, next(self._arrivals), lane))
+                self.delayed += not self._free
                 self._admit()
             gate.wait()
             try:

@@ -18,11 +18,13 @@ from datetime import UTC, datetime
 from textwrap import indent
 from typing import TYPE_CHECKING, Any, Final, Literal
 
+from penstock.server._limits import QuotaUse
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from typing import TextIO
 
-__all__ = ["logging_to"]
+__all__ = ["log_use", "logging_to"]
 
 _WINDOW_S: Final = 60.0
 _ABOUT_SHARE: Final = 10  # of the lines of a kind one in so many may be about the same client
@@ -54,6 +56,12 @@ def logging_to(file: TextIO, form: Literal["plain", "json"], lines_max: int) -> 
             logger.setLevel(level)
 
 
+def log_use() -> list[QuotaUse]:
+    """Return how many lines of one kind were written in this minute, at most, and how many of all kinds left out."""
+    filters = (found for handler in logging.getLogger(_LOGGERS[0]).handlers for found in handler.filters)
+    return [budget.use() for budget in filters if isinstance(budget, _Budget)]
+
+
 class _Budget(logging.Filter):
     """Leaves out lines above a number in a minute, by kind of message, and by the client or user that they are about.
 
@@ -67,6 +75,14 @@ class _Budget(logging.Filter):
         self._since = -math.inf
         self._lines: Counter[tuple[str, str | None]] = Counter()
         self._left_out: Counter[str] = Counter()
+        self._left_out_in_all = 0
+
+    def use(self) -> QuotaUse:
+        """Return how many lines of one kind there were, at most, and how many were left out since the start."""
+        with self._lock:
+            is_over = time.monotonic() - self._since > _WINDOW_S
+            used = 0 if is_over else max(self._lines.values(), default=0)
+            return QuotaUse("log_lines", self._max, used, self._left_out_in_all)
 
     def filter(self, record: logging.LogRecord) -> bool:
         """Whether a line is written."""
@@ -80,6 +96,7 @@ class _Budget(logging.Filter):
                 about is not None and self._lines[kind, about] >= self._max_about
             ):
                 self._left_out[kind] += 1
+                self._left_out_in_all += 1
                 return False
             self._lines[kind, None] += 1
             if about is not None:

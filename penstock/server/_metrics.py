@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from prometheus_client.core import Metric
 
     from penstock.server._health import Health
+    from penstock.server._limits import QuotaUse
     from penstock.server._login import Logins
-    from penstock.server._quotas import QuotaUse
     from penstock.stream import Engine
     from penstock.stream.segment import Segment
 
@@ -82,9 +82,9 @@ class _StoreCollector(Collector):
     def _limits(self) -> Iterable[Metric]:
         uses = list(self._quotas())
         limits, used = {use.kind: use.limit for use in uses}, {use.kind: float(use.used) for use in uses}
-        yield _gauge("penstock_limit", "How many things of a kind there may be.", limits, label="kind")
-        yield _gauge("penstock_used", "How many things of a kind there are.", used, label="kind")
-        refused = CounterMetricFamily("penstock_refused", "Things refused because of a limit.", labels=["kind"])
+        yield _gauge("penstock_limit", "How much of a kind there may be.", limits, label="kind")
+        yield _gauge("penstock_used", "How much of a kind there is.", used, label="kind")
+        refused = CounterMetricFamily("penstock_refused", "How often a limit was reached.", labels=["kind"])
         for use in uses:
             refused.add_metric([use.kind], use.refused)
         yield refused

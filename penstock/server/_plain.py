@@ -24,7 +24,7 @@ from penstock.stream import READ_SCHEMA
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from penstock.server._limits import Limits
+    from penstock.server._limits import MessageLimit
     from penstock.server._permissions import Principal
     from penstock.stream import Engine
 
@@ -95,7 +95,7 @@ def name_in(descriptor: flight.FlightDescriptor) -> str:
     return "/".join(path)
 
 
-def append(store: Engine, ask: Callable[[], Principal], name: str, reader: Any, limits: Limits) -> int:  # noqa: ANN401 - of Flight
+def append(store: Engine, ask: Callable[[], Principal], name: str, reader: Any, messages: MessageLimit) -> int:  # noqa: ANN401 - of Flight
     """Append batches of events, with their keys and headers; return how many, once all are durable."""
     check_stream(ask(), "write", name)
     count = 0
@@ -106,19 +106,19 @@ def append(store: Engine, ask: Callable[[], Principal], name: str, reader: Any, 
             names = [] if batch is None else batch.schema.names
             if batch is None or names.count("event") != 1 or names.count("key") > 1 or names.count("headers") > 1:
                 raise BadArgument("invalid batch: send a column 'event', optionally 'key' and 'headers'")
-            _check_decoded(batch, limits)
+            _check_decoded(batch, messages)
             keys, headers = (batch.column(name) if name in names else None for name in ("key", "headers"))
             writer.write_batch(batch.column("event"), keys, headers)
             count += len(batch)
     return count
 
 
-def _check_decoded(batch: pa.RecordBatch, limits: Limits) -> None:
+def _check_decoded(batch: pa.RecordBatch, messages: MessageLimit) -> None:
     """Refuse a batch that becomes larger than a message may be once it is decoded, as a dictionary does."""
     names = batch.schema.names
-    limits.check_message(_OFFSET * len(batch))  # first: what follows takes memory for each row
+    messages.check(_OFFSET * len(batch))  # first: what follows takes memory for each row
     size = sum(_decoded_size(batch.column(name)) for name in ("event", "key") if name in names)
-    limits.check_message(size)
+    messages.check(size)
     if "headers" in names and not _is_plain(batch.schema.field("headers").type):
         raise BadArgument(
             f"invalid headers of type {batch.schema.field('headers').type}: send maps of string to binary"

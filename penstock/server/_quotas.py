@@ -13,12 +13,12 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
 
 from pyarrow import flight
 
 from penstock.errors import LimitReached
-from penstock.server._limits import QUOTAS
+from penstock.server._limits import QUOTAS, QuotaUse
 from penstock.stream.format import ConsumerMoved, GroupCreated, Prepared, StreamCreated, StreamScaled
 from penstock.wire import BUSY
 
@@ -29,19 +29,10 @@ if TYPE_CHECKING:
     from penstock.stream import Engine, LocalTransaction
     from penstock.stream.format import Record
 
-__all__ = ["Quota", "QuotaUse", "Quotas", "StoredQuotas"]
+__all__ = ["Quota", "Quotas", "StoredQuotas"]
 
 Users = Counter[str | None]
 """How many things each user has; None for those without a user."""
-
-
-class QuotaUse(NamedTuple):
-    """How many things of a kind there are and may be, and how many were refused."""
-
-    kind: str
-    limit: float
-    used: int
-    refused: int
 
 
 class Quota:

@@ -19,7 +19,7 @@ from penstock.local import open_owned, raise_file_limit
 from penstock.ports import SystemClock
 from penstock.server._addresses import listen, names_of
 from penstock.server._limits import Limits
-from penstock.server._logs import logging_to
+from penstock.server._logs import log_use, logging_to
 from penstock.server._periodic import Periodic
 
 if TYPE_CHECKING:
@@ -28,8 +28,8 @@ if TYPE_CHECKING:
     from typing import Self
 
     from penstock.server._config import Config
+    from penstock.server._limits import QuotaUse
     from penstock.server._login import Logins
-    from penstock.server._quotas import QuotaUse
     from penstock.server._tls import Certificate
     from penstock.stream import Engine
 
@@ -148,7 +148,11 @@ class Server:
         parts.callback(watch.end)
         connections = {"flight": service.connections, "http": http.connections, "websocket": http.websockets}
         futoin = FutoinPort(store, logins, config)
-        registry = new_registry(store, connections, lambda: [*service.quotas(), futoin.quota()], health, logins)
+
+        def uses() -> list[QuotaUse]:
+            return [*service.quotas(), futoin.quota(), *([] if logins is None else logins.uses()), *log_use()]
+
+        registry = new_registry(store, connections, uses, health, logins)
         registry.register(FutoinCollector(futoin, store))
         http.start(new_app(health, registry, logins, futoin))
         self.port, self.http_port = service.port, http.port

@@ -24,8 +24,8 @@ from penstock.model import shown
 from penstock.server import _plain as plain
 from penstock.server._appends import append_blocks, append_shared, message_size
 from penstock.server._blocks import Blocks
-from penstock.server._connections import ConnectionWatch, close_all
-from penstock.server._limits import UNLIMITED, Limits
+from penstock.server._connections import TOO_LARGE, TOO_MUCH, TOO_MUCH_IN_ALL, ConnectionWatch, close_all
+from penstock.server._limits import UNLIMITED, Limits, MessageLimit, QuotaUse
 from penstock.server._operations import HANDLERS
 from penstock.server._periodic import Periodic
 from penstock.server._permissions import AuthMiddleware, asking, check, hold, principal_of, user_of
@@ -40,7 +40,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from penstock.server._permissions import Guard, Principal
-    from penstock.server._quotas import QuotaUse
     from penstock.stream import Engine
 
 __all__ = ["FlightService"]
@@ -70,7 +69,8 @@ class FlightService(flight.FlightServerBase):  # type: ignore[misc]
         forks.check_network()
         forks.guard(self)
         self._store, self._limits = store, limits
-        self._quotas = Quotas(limits)
+        self._quotas, self._messages = Quotas(limits), MessageLimit(limits.max_message_bytes)
+        self._waits_of_ended = 0  # how often ended sessions had to wait, because they had too much under way
         self._stored: StoredQuotas | None = None
         self._connections = ConnectionWatch(limits)
         self._at = location.removeprefix(_UNIX) if location.startswith(_UNIX) else None
@@ -192,7 +192,7 @@ class FlightService(flight.FlightServerBase):  # type: ignore[misc]
         if descriptor.descriptor_type == flight.DescriptorType.PATH:
             with _errors_sent(None):
                 name, chunks = plain.name_in(descriptor), self._counted(context, reader)
-                count = plain.append(self._store, asking(context), name, chunks, self._limits)
+                count = plain.append(self._store, asking(context), name, chunks, self._messages)
                 writer.write(pa.py_buffer(str(count).encode()))
             return
         operation, session_id, number = _understood(descriptor.command, _Append, operations.SHORT_SIZE)
@@ -262,7 +262,9 @@ class FlightService(flight.FlightServerBase):  # type: ignore[misc]
 
     def _end(self, session: Session) -> None:
         session.end()
-        self._sessions.pop(session.id, None)
+        with self._lock:
+            if self._sessions.pop(session.id, None) is not None:
+                self._waits_of_ended += session.budget.refused
 
     def _session(self, session_id: str) -> Session:
         session = self._sessions.get(session_id)
@@ -294,7 +296,7 @@ class FlightService(flight.FlightServerBase):  # type: ignore[misc]
         if self._limits is not UNLIMITED:
             self._connections.note(context.peer(), size)
             with _errors_sent(None):
-                self._limits.check_message(size)
+                self._messages.check(size)
 
     def _counted(
         self, context: flight.ServerCallContext, reader: flight.MetadataRecordBatchReader
@@ -313,7 +315,19 @@ class FlightService(flight.FlightServerBase):  # type: ignore[misc]
 
     def quotas(self) -> list[QuotaUse]:
         """Return the limit and the use of each kind of thing that is limited."""
-        return [] if self._stored is None else self._stored.uses()
+        if self._stored is None:
+            return []
+        limits, closed, messages = self._limits, self._connections.closed, self._messages
+        with self._lock:
+            budgets, waits = [session.budget for session in self._sessions.values()], self._waits_of_ended
+        used = max((budget.used for budget in budgets), default=0)
+        waits += sum(budget.refused for budget in budgets) + closed[TOO_MUCH] + closed[TOO_MUCH_IN_ALL]
+        refused = messages.refused + closed[TOO_LARGE]
+        return [
+            *self._stored.uses(),
+            QuotaUse("message_bytes", limits.max_message_bytes, messages.largest, refused),
+            QuotaUse("inflight_bytes", limits.max_inflight_bytes, used, waits),
+        ]
 
     def shutdown(self) -> None:
         """End the service: clients are notified, and have a moment to hang up. Then their connections are closed.

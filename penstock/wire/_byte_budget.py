@@ -17,27 +17,29 @@ class ByteBudget:
 
     def __init__(self, limit: float) -> None:
         self.limit = limit
-        self._used = 0
+        self.used = 0
+        self.refused = 0  # how often there was no budget at first
         self._change = threading.Condition()
 
     def take(self, size: int, *, wait: bool = True) -> bool:
         """Take budget, as soon as there is some; without ``wait``, return whether there was."""
         with self._change:
-            if wait:
-                self._change.wait_for(lambda: self._fits(size))
             if not self._fits(size):
-                return False
-            self._used += size
+                self.refused += 1
+                if not wait:
+                    return False
+                self._change.wait_for(lambda: self._fits(size))
+            self.used += size
             return True
 
     def _fits(self, size: int) -> bool:
-        return not self._used or self._used + size <= self.limit
+        return not self.used or self.used + size <= self.limit
 
     def give(self, size: int) -> None:
         """Give budget back."""
         with self._change:
-            self._used -= size
-            assert self._used >= 0, "what is given back was taken"
+            self.used -= size
+            assert self.used >= 0, "what is given back was taken"
             self._change.notify_all()
 
     @contextmanager

@@ -31,7 +31,7 @@ from penstock.server import _plain as plain
 from penstock.server import _users
 from penstock.server._config import load_config
 from penstock.server._frames import FrameFollower, Refused
-from penstock.server._limits import Limits
+from penstock.server._limits import MessageLimit
 from penstock.server._login import _credentials
 from penstock.server._writers import _block_in, _check_body, _header_of
 from penstock.stream.format import (
@@ -72,7 +72,7 @@ if TYPE_CHECKING:
 __all__ = ["CORPUS", "DECODERS", "Decoder", "inputs_of"]
 
 CORPUS: Final = Path(__file__).parent / "corpus"
-LIMITS: Final = Limits(max_message_bytes=16 << 20)
+MESSAGES: Final = MessageLimit(16 << 20)
 _CHEAP: Final = "$argon2id$v=19$m=8,t=1,p=1$c29tZXNhbHQ$k5hVZTQqFRdKlYY"  # a hash that is quickly checked
 WHERE: Final = "segment 0 of stream plant/readings"
 
@@ -152,7 +152,7 @@ def arrow_append(data: bytes) -> None:
         _ = batch.nbytes
         names = batch.schema.names
         if names.count("event") == 1 and names.count("key") < 2 and names.count("headers") < 2:
-            plain._check_decoded(batch, LIMITS)
+            plain._check_decoded(batch, MESSAGES)
             keys, headers = (batch.column(name) if name in names else None for name in ("key", "headers"))
             rows, _ = as_rows(batch.column("event"), keys, headers, without=0.0)
             flags, parts = rows.packed()
