@@ -2,11 +2,22 @@
 
 from __future__ import annotations
 
+import logging
 from typing import Final
 
-from penstock.errors import FutoinError
+from penstock.errors import (
+    FutoinError,
+    LimitReached,
+    LoginsBusy,
+    NoSuchStream,
+    NotAuthenticated,
+    NotPermitted,
+    PenstockError,
+    ServerBusy,
+    StreamSealed,
+)
 
-__all__ = ["ERROR_NAMES", "invalid"]
+__all__ = ["ERROR_NAMES", "error_of", "invalid"]
 
 ERROR_NAMES: Final = frozenset(
     {
@@ -20,8 +31,28 @@ ERROR_NAMES: Final = frozenset(
         "CommError",
     }
 )
+_NAMES: Final[tuple[tuple[tuple[type[PenstockError], ...], str], ...]] = (
+    ((NotAuthenticated, NotPermitted), "SecurityError"),
+    ((ServerBusy, LoginsBusy, LimitReached), "CommError"),  # which clients take as: try again later
+    ((NoSuchStream, StreamSealed), "InvalidRequest"),
+    ((PenstockError,), "InternalError"),
+)
+_logger: Final = logging.getLogger("penstock.events")
 
 
 def invalid(reason: str) -> FutoinError:
     """Return the error of a request that is not as the specification wants it."""
     return FutoinError("InvalidRequest", reason)
+
+
+def error_of(error: BaseException) -> FutoinError:
+    """Return the error that a client gets; of errors that are none of its business it learns nothing."""
+    if isinstance(error, FutoinError):
+        return error
+    if isinstance(error, RecursionError):
+        return invalid("the message is nested too deeply")
+    for kinds, name in _NAMES:
+        if isinstance(error, kinds):
+            return FutoinError(name, str(error))
+    _logger.error("a call of FutoIn failed", exc_info=error)
+    return FutoinError("InternalError", "the server failed: its log says why")

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
 from penstock.errors import FutoinError
 from penstock.events._codings import JSON, Coding, coding_of
-from penstock.events._errors import ERROR_NAMES, invalid
+from penstock.events._errors import ERROR_NAMES, error_of, invalid
 from penstock.events._functions import (
     LARGE_MESSAGE,
     SMALL_MESSAGE,
@@ -21,7 +21,7 @@ from penstock.events._functions import (
     request_of,
 )
 from penstock.events._push import Receiver, push
-from penstock.events._service import error_of, permission_of
+from penstock.events._service import permission_of
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import OrderedDict
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, TypeVar
 
-from penstock.errors import FutoinError, NoSuchStream, NotAuthenticated, NotPermitted, PenstockError, StreamSealed
+from penstock.errors import FutoinError, PenstockError
 from penstock.events._adding import Adder
 from penstock.events._errors import invalid
 from penstock.events._event_log import EventLog
@@ -25,6 +26,7 @@ from penstock.events._functions import (
     Register,
 )
 from penstock.events._registrations import Registrations
+from penstock.events._user_threads import UserThreads
 from penstock.events.consumers import Consumer
 from penstock.model import ByConsumption, Fixed, StreamConfig
 
@@ -35,12 +37,14 @@ if TYPE_CHECKING:
     from penstock.events._event import WireEvent
     from penstock.stream import Engine
 
-__all__ = ["Caller", "CallingUser", "EventService", "error_of", "permission_of"]
+__all__ = ["Caller", "CallingUser", "EventService", "permission_of"]
 
 T = TypeVar("T")
 _THREADS: Final = 4
+_USER_THREADS: Final = 8
 _STORE_S: Final = 1.0  # how often positions are stored
 _SCAN_MAX: Final = 16 << 20  # bytes that one poll looks at
+_QUESTIONS_MAX: Final = 1_000  # live polls of which it is known how far they have looked
 _AROUND: Final = 208  # bytes of an answer around its events: rid and code
 _logger: Final = logging.getLogger("penstock.events")
 
@@ -81,6 +85,7 @@ class EventService:
     ``own_stream`` is created when it is first used by a caller who may; other streams have to exist. ``accepts``
     decides whether a user may get an event: it is called with the user's name and the event.
     ``archives`` is a folder with the archives of streams, by their names: polls of truncated events read them.
+    ``user_share`` is the share of what is limited that one user gets.
     """
 
     def __init__(
@@ -90,20 +95,23 @@ class EventService:
         own_stream: str,
         accepts: Callable[[str, WireEvent], bool] | None = None,
         archives: Path | None = None,
+        user_share: float = 1.0,
     ) -> None:
         self._store, self._own_stream, self._accepts, self._archives = store, own_stream, accepts, archives
         self._loop = asyncio.get_running_loop()
-        self._threads = ThreadPoolExecutor(_THREADS, "penstock-futoin")
+        self._threads = ThreadPoolExecutor(_THREADS, "penstock-futoin")  # for what is short
+        self._user_threads = UserThreads(_USER_THREADS, user_share=user_share)  # for polls and filters
         self._creating = asyncio.Lock()
         self._adder = Adder(store, now=store.clock.now)
         self.registrations: Final = Registrations(store)
         self._feeds: dict[str, Feed] = {}
         self._logs: dict[str, tuple[int, EventLog]] = {}
+        self._looked_at: OrderedDict[_Question, int] = OrderedDict()
         self._storing = self._loop.create_task(self._store_positions())
         self.calls = self.pushed_events = 0  # since the start
 
     async def run(self, call: Callable[..., T], *given: object) -> T:
-        """Call something that may take long in a thread."""
+        """Call in a thread what waits for the disk, and not for long."""
         return await self._loop.run_in_executor(self._threads, call, *given)
 
     async def call(self, call: Call, caller: Caller, stream: str) -> object:
@@ -188,7 +196,9 @@ class EventService:
     def selected_by(self, caller: Caller) -> Callable[[list[WireEvent]], Awaitable[list[WireEvent]]] | None:
         """Return a function that returns those of some events that a user may get; None if there is no filter."""
         accepts = self.accepted_by(caller)
-        return None if accepts is None else lambda events: self.run(list, filter(accepts, events))
+        if accepts is None:
+            return None
+        return lambda events: self._user_threads.run(caller.owner, list, filter(accepts, events))
 
     async def _poll(self, parameters: PollEvents, caller: Caller, stream: str, size_max: int) -> list[WireEvent]:
         consumer = None
@@ -196,20 +206,31 @@ class EventService:
         if parameters.component != LIVE:
             consumer = self._consumer(caller, stream, parameters.component)
         want = None if parameters.want is None else frozenset(parameters.want)
-        select = partial(_select, want=want, accepts=self.accepted_by(caller), size_max=size_max)
-        return await self.run(self._poll_now, self.log(stream), consumer, int(parameters.last_id or 0), select)
+        log, after = self.log(stream), int(parameters.last_id or 0)
+        select = partial(_select, log, want=want, accepts=self.accepted_by(caller), size_max=size_max)
+        if consumer is not None:
+            return await self._user_threads.run(caller.owner, self._poll_as, consumer, log, after, select)
+        question = log, caller.name, want, after
+        events, end = await self._user_threads.run(caller.owner, select, self._looked_at.get(question, after))
+        if not events:
+            self._note_looked_at(question, end)
+        return events
 
-    def _poll_now(
-        self, log: EventLog, consumer: Consumer | None, after: int, select: Callable[..., Selected]
+    def _poll_as(
+        self, consumer: Consumer, log: EventLog, after: int, select: Callable[[int], Selected]
     ) -> list[WireEvent]:
         """Return the next events; a consumer has got those before ``after``, and those that were left out."""
-        after = min(after, log.tail)
-        if consumer is None:
-            return select(log, after)[0]
-        after = max(after, self.registrations.position(consumer))
-        events, end = select(log, after)
+        after = max(min(after, log.tail), self.registrations.position(consumer))
+        events, end = select(after)
         self.registrations.advance(consumer, log, after if events else end)
         return events
+
+    def _note_looked_at(self, question: _Question, end: int) -> None:
+        """Note how far a poll has looked in vain: the same one, which has no position, goes on from there."""
+        self._looked_at[question] = end
+        self._looked_at.move_to_end(question)
+        if len(self._looked_at) > _QUESTIONS_MAX:
+            self._looked_at.popitem(last=False)
 
     async def _store_positions(self) -> None:
         while True:
@@ -226,6 +247,8 @@ class EventService:
     async def _forget_deleted(self) -> None:
         """Keep nothing of streams that were deleted."""
         self._logs = {stream: known for stream, known in self._logs.items() if known[1].is_current}
+        for question in [question for question in self._looked_at if not question[0].is_current]:
+            del self._looked_at[question]
         for writer in self._adder.forget_deleted():
             with suppress(PenstockError):  # every event that failed has told its caller
                 await self.run(writer.close)
@@ -238,6 +261,7 @@ class EventService:
         with suppress(PenstockError):
             await self.run(self.registrations.store_positions)
         await self.run(self._adder.close)
+        self._user_threads.close()
         self._threads.shutdown(wait=False)
 
 
@@ -246,21 +270,8 @@ def permission_of(component: str) -> str:
     return "read" if component == LIVE else "consume"
 
 
-def error_of(error: BaseException) -> FutoinError:
-    """Return what a client is told of an error: of those that are none of its business, nothing."""
-    if isinstance(error, FutoinError):
-        return error
-    if isinstance(error, NotAuthenticated | NotPermitted):
-        return FutoinError("SecurityError", str(error))
-    if isinstance(error, NoSuchStream | StreamSealed):
-        return invalid(str(error))
-    if isinstance(error, RecursionError):
-        return invalid("the message is nested too deeply")
-    if isinstance(error, PenstockError):
-        return FutoinError("InternalError", str(error))
-    _logger.error("a call of FutoIn failed", exc_info=error)
-    return FutoinError("InternalError", "the server failed: its log says why")
-
+_Question = tuple[EventLog, str, frozenset[str] | None, int]
+"""A live poll: the stream, the user, the types that are wanted, and the id behind which it asks for events."""
 
 Selected = tuple["list[WireEvent]", int]
 """Events, and the id up to which all were looked at."""
@@ -275,6 +286,7 @@ def _select(
     size_max: int,
 ) -> Selected:
     """Return the events behind an id for which an answer has space."""
+    after = min(after, log.tail)
     events: list[WireEvent] = []
     first, size = after, 0
     while len(events) < EVENTS_MAX and after - first < _SCAN_MAX:

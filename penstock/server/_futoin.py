@@ -84,6 +84,7 @@ class FutoinPort:
             own_stream=self._config.futoin_stream,
             accepts=self._accepts,
             archives=None if folder is None else Path(folder),
+            user_share=self._config.max_user_share,
         )
         try:
             yield

@@ -123,7 +123,7 @@ def test_one_user_has_a_share_of_the_websockets(serve: Callable[..., Server]) ->
         wires = [stack.enter_context(websocket(server)) for _ in range(5)]
         answers = [wire.call(PING | {"sec": "anna:secret"}) for wire in wires]
         assert ["r" in answer for answer in answers] == [True] * 4 + [False]
-        assert "share" in answers[4]["edesc"]
+        assert (answers[4]["e"], "share" in answers[4]["edesc"]) == ("CommError", True)
         assert "r" in wires[4].call(PING | {"sec": "bert:secret"})
         assert "r" in wires[0].call(PING | {"sec": "bert:secret"})
         assert "r" in wires[4].call(PING | {"sec": "anna:secret"})
