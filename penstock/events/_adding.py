@@ -10,7 +10,8 @@ import asyncio
 from collections import deque
 from contextlib import suppress
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Final
+from functools import lru_cache, partial
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from penstock.errors import PenstockError
 from penstock.events._event import pack_event
@@ -19,7 +20,7 @@ from penstock.stream.format import LENGTH_SIZE
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from penstock.stream import Engine, StreamWriter
+    from penstock.stream import Ack, DoneAck, Engine, StreamWriter
 
 __all__ = ["TIME_TAG", "Adder"]
 
@@ -44,6 +45,30 @@ class _OpenWriter:
         return self.latest
 
 
+class _Written(NamedTuple):
+    """An event on its way to the disk, and the future of its id."""
+
+    ack: Ack | DoneAck
+    size: int
+    added: asyncio.Future[str]
+
+    def settle(self) -> None:
+        """Set the id of an event that is durable; raise what made it fail."""
+        pointer = self.ack.result(0)
+        assert pointer is not None, "only numbered events have no position"
+        if not self.added.done():  # a caller that is gone has cancelled it
+            self.added.set_result(str(pointer.offset + LENGTH_SIZE + self.size))
+
+    def fail(self, error: PenstockError) -> None:
+        """Set the error."""
+        if not self.added.done():
+            self.added.set_exception(error)
+
+
+_Batch = tuple[str, "StreamWriter", list[_Written]]
+"""Events that were written to a stream in one turn of the event loop."""
+
+
 class Adder:
     """Adds events to the streams of a store, for one event loop."""
 
@@ -51,36 +76,42 @@ class Adder:
         self._store, self._now = store, now
         self._loop = asyncio.get_running_loop()
         self._writers: dict[str, _OpenWriter] = {}
-        self._done: deque[asyncio.Future[None]] = deque()
+        self._written: dict[tuple[str, StreamWriter], list[_Written]] = {}  # in this turn of the loop
+        self._ended: deque[_Batch] = deque()
         self._is_called = False
         self._under_way = 0
         self._has_space = asyncio.Event()
-        self._turn = asyncio.Lock()  # events are written in the order in which they came
 
-    async def add(self, stream: str, kind: str, data: object) -> str:
-        """Return the id of a new event once it is durable."""
-        async with self._turn:
-            while self._under_way > _UNDER_WAY_MAX:
-                self._has_space.clear()
-                await self._has_space.wait()
-            opened = self._opened(stream)
-            writer = opened.writer
-            event = pack_event(kind, data, _text(opened.second(self._now())))  # not before: it must not be noted yet
-            self._under_way += len(event)
+    async def add(self, stream: str, kind: str, data: object) -> asyncio.Future[str]:
+        """Write an event, and return the future of its id, which is done once the event is durable.
+
+        Events are written in the order of these calls, unless they wait: a caller whose events have an order calls
+        again when the last call has returned.
+        """
+        while self._under_way > _UNDER_WAY_MAX:
+            self._has_space.clear()
+            await self._has_space.wait()
+        opened = self._opened(stream)
+        writer = opened.writer
+        event = pack_event(kind, data, _text(opened.second(self._now())))  # not before: it must not be noted yet
         try:
             ack = writer.write_event(event, kind)
-            done: asyncio.Future[None] = self._loop.create_future()
-            ack.add_done_callback(lambda _: self._call(done))
-            await done
-            pointer = ack.result(0)
         except PenstockError:
             self._drop(stream, writer)  # the next event gets a writer that has not failed
             raise
-        finally:
-            self._under_way -= len(event)
-            self._has_space.set()
-        assert pointer is not None, "only numbered events have no position"
-        return str(pointer.offset + LENGTH_SIZE + len(event))
+        self._under_way += len(event)
+        if not self._written:
+            self._loop.call_soon(self._watch)
+        added: asyncio.Future[str] = self._loop.create_future()
+        self._written.setdefault((stream, writer), []).append(_Written(ack, len(event), added))
+        return added
+
+    def _watch(self) -> None:
+        """Have the last event of this turn watched: a writer makes its events durable in their order."""
+        for (stream, writer), events in self._written.items():
+            call = partial(self._call, (stream, writer, events))
+            events[-1].ack.add_done_callback(lambda _, call=call: call())  # type: ignore[misc]
+        self._written = {}
 
     def close(self) -> None:
         """Close the writers."""
@@ -129,20 +160,27 @@ class Adder:
             with suppress(PenstockError):  # every event that failed has told its caller
                 writer.close()
 
-    def _call(self, done: asyncio.Future[None]) -> None:
-        """Let the event loop know that an event is durable, or failed; many wake it once."""
-        self._done.append(done)
+    def _call(self, batch: _Batch) -> None:
+        """Let the event loop know that events are durable, or failed; many calls wake it once."""
+        self._ended.append(batch)
         if not self._is_called and not self._loop.is_closed():
             self._is_called = True
             self._loop.call_soon_threadsafe(self._call_all)
 
     def _call_all(self) -> None:
         self._is_called = False  # first: what comes now calls again, or is done here
-        while self._done:
-            done = self._done.popleft()
-            if not done.done():
-                done.set_result(None)
+        while self._ended:
+            stream, writer, events = self._ended.popleft()
+            for event in events:
+                self._under_way -= event.size
+                try:
+                    event.settle()
+                except PenstockError as error:
+                    self._drop(stream, writer)  # the next event gets a writer that has not failed
+                    event.fail(error)
+        self._has_space.set()
 
 
+@lru_cache(maxsize=16)
 def _text(second: int) -> str:
     return datetime.fromtimestamp(second, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

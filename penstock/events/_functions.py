@@ -6,6 +6,7 @@ The version is part of every call; nothing is negotiated. A server of 1.1 answer
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 from typing import Annotated, Any, Final, NamedTuple
 
 import msgspec
@@ -137,7 +138,19 @@ def request_of(message: object, *, needs_rid: bool = False) -> Request:
 
 def call_of(request: Request) -> Call:
     """Return which function is called; the error that the specification has for what is not there or not right."""
-    parsed = _CALL.fullmatch(request.function)
+    interface, minor, kind = _function_of(request.function)
+    try:
+        parameters: Any = msgspec.convert(request.parameters, kind)
+    except msgspec.ValidationError as error:
+        function = request.function.rpartition(":")[2]
+        raise invalid(f"wrong parameters of {function}: {error}") from None
+    return Call(interface, minor, parameters)
+
+
+@lru_cache(maxsize=64)
+def _function_of(name: str) -> tuple[str, int, type[_Parameters]]:
+    """Return the interface, the minor version and the parameters of a function."""
+    parsed = _CALL.fullmatch(name)
     if parsed is None:
         raise invalid("f is not of the form interface:version:function")
     interface, major, minor, function = parsed.groups()
@@ -150,8 +163,4 @@ def call_of(request: Request) -> Call:
     kind = functions.get(function)
     if kind is None:
         raise invalid(f"{interface} has no function {function}: it has {', '.join(functions)}")
-    try:
-        parameters: Any = msgspec.convert(request.parameters, kind)
-    except msgspec.ValidationError as error:
-        raise invalid(f"wrong parameters of {function}: {error}") from None
-    return Call(interface, int(minor), parameters)
+    return interface, int(minor), kind

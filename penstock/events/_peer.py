@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from contextlib import nullcontext
 from functools import partial
 from itertools import count
@@ -14,6 +15,7 @@ from penstock.events._errors import ERROR_NAMES, error_of, invalid
 from penstock.events._functions import (
     LARGE_MESSAGE,
     SMALL_MESSAGE,
+    AddEvent,
     Call,
     ReadyToReceive,
     Request,
@@ -61,6 +63,16 @@ class _Target(NamedTuple):
     check: Callable[[], object]  # refuses a receiver that may not get events any more
 
 
+class _Addition(NamedTuple):
+    """A call that adds an event: how it is answered once the event is durable."""
+
+    rid: str | None
+    caller: Caller
+    coding: Coding
+    is_text: bool
+    size: int  # bytes of the message
+
+
 class Peer:
     """A WebSocket. ``send`` sends one message, as text if its last argument is True."""
 
@@ -76,17 +88,22 @@ class Peer:
         self._sending = asyncio.Lock()  # a message is made and waits only behind one that is sent
         self._polling = asyncio.Lock()  # answers to polls are large: one at a time is in memory
         self._tasks: set[asyncio.Task[None]] = set()
+        self._adding: dict[asyncio.Future[str], _Addition] = {}
+        self._added: deque[asyncio.Future[str]] = deque()
+        self._answering: asyncio.Task[None] | None = None
         self._size_under_way, self._has_ended = 0, asyncio.Event()
         self._pushing: asyncio.Task[None] | None = None
         self._starting = asyncio.Lock()
         self._numbers = count(1)
         self._asked: dict[str, asyncio.Future[bool]] = {}
-        self.broken: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._loop = asyncio.get_running_loop()
+        self.broken: asyncio.Future[None] = self._loop.create_future()
+        self.heard_at = self._loop.time()  # when the last message came
 
     @property
     def is_idle(self) -> bool:
         """Whether no call is under way, and no events are pushed."""
-        return not self._tasks and self._pushing is None
+        return not self._tasks and not self._adding and self._pushing is None
 
     async def _send(self, message: bytes, is_text: bool) -> None:
         async with self._sending:
@@ -94,7 +111,8 @@ class Peer:
 
     async def receive(self, data: bytes, *, is_text: bool) -> None:
         """Take a message; wait only while too many calls, or too large ones, are under way."""
-        while len(self._tasks) >= _CALLS_MAX or self._size_under_way > _CALLS_SIZE_MAX:
+        self.heard_at = self._loop.time()
+        while len(self._tasks) + len(self._adding) >= _CALLS_MAX or self._size_under_way > _CALLS_SIZE_MAX:
             self._has_ended.clear()
             await self._has_ended.wait()
         coding = coding_of(data)
@@ -108,6 +126,9 @@ class Peer:
         if "f" not in message and ("r" in message or "e" in message):
             self._answered(message)
             return
+        if str(message.get("f")).endswith(":addEvent"):
+            await self._add(message, coding, len(data), is_text=is_text)
+            return
         task = asyncio.create_task(self._serve(message, coding, is_text=is_text))
         self._tasks.add(task)
         self._size_under_way += len(data)
@@ -117,12 +138,50 @@ class Peer:
         self._tasks.discard(task)
         self._size_under_way -= size
         self._has_ended.set()
+        self._check_ended(task)
+
+    def _check_ended(self, task: asyncio.Task[None]) -> None:
+        """Break the connection if an answer could not be sent."""
         if not task.cancelled() and task.exception() is not None:
             self._break()
 
+    async def _add(self, message: dict[str, Any], coding: Coding, size: int, *, is_text: bool) -> None:
+        """Write an event; without a task, so that the events of a connection are written in their order."""
+        caller = None
+        try:
+            request = request_of(message, needs_rid=True)
+            call = call_of(request)
+            caller = await self._authenticate(request.sec, message)
+            assert isinstance(call.parameters, AddEvent), "its name says so"
+            added = await self._service.add(call.parameters, caller, self._stream)
+        except Exception as error:  # noqa: BLE001 - whatever it is, the peer gets an answer
+            answer = _error(error_of(error), _rid_of(message))
+            await self._send(_encoded(coding, answer, SMALL_MESSAGE, caller), is_text)
+            return
+        self._adding[added] = _Addition(request.rid, caller, coding, is_text, size)
+        self._size_under_way += size
+        added.add_done_callback(self._note_added)
+
+    def _note_added(self, added: asyncio.Future[str]) -> None:
+        self._added.append(added)
+        if self._answering is None or self._answering.done():
+            self._answering = asyncio.create_task(self._answer_added())
+            self._answering.add_done_callback(self._check_ended)
+
+    async def _answer_added(self) -> None:
+        """Answer for the events that are durable, or failed; many become so at once."""
+        while self._added:
+            added = self._added.popleft()
+            rid, caller, coding, is_text, size = self._adding[added]
+            error = added.exception()
+            answer = {"r": added.result(), "rid": rid} if error is None else _error(error_of(error), rid)
+            await self._send(_encoded(coding, answer, SMALL_MESSAGE, caller), is_text)
+            del self._adding[added]
+            self._size_under_way -= size
+            self._has_ended.set()
+
     async def _serve(self, message: dict[str, Any], coding: Coding, *, is_text: bool) -> None:
-        rid = message.get("rid")
-        rid = rid if isinstance(rid, str) else None
+        rid = _rid_of(message)
         is_poll = str(message.get("f")).endswith(":pollEvents")
         async with self._polling if is_poll else nullcontext():
             limit, caller = SMALL_MESSAGE, None
@@ -210,8 +269,13 @@ class Peer:
 
     async def close(self) -> None:
         """End what is under way."""
+        for added in self._adding:
+            added.remove_done_callback(self._note_added)
+            added.cancel()
         for task in self._tasks:
             task.cancel()
+        if self._answering is not None:
+            self._answering.cancel()
         await self._stop_pushing()
 
 
@@ -238,6 +302,11 @@ async def answer_http(
 def too_large(size_max: int) -> bytes:
     """Return the answer to a message that is too large to be read."""
     return JSON.encode(_error(invalid(f"a message has at most {size_max} bytes"), None))
+
+
+def _rid_of(message: dict[str, Any]) -> str | None:
+    rid = message.get("rid")
+    return rid if isinstance(rid, str) else None
 
 
 def _error(error: FutoinError, rid: str | None) -> dict[str, object]:

@@ -116,16 +116,12 @@ class EventService:
 
     async def call(self, call: Call, caller: Caller, stream: str) -> object:
         """Return what a function returns; readyToReceive needs a connection, which does it itself."""
+        if isinstance(call.parameters, AddEvent):
+            return await (await self.add(call.parameters, caller, stream))
         self.calls += 1
         match call.parameters:
             case PingServer(echo):
                 return {"echo": echo}
-            case AddEvent(type=kind, data=data):
-                caller.check("write", stream)
-                if not caller.is_secure:
-                    raise FutoinError("SecurityError", "events are added over TLS, or on the same machine only")
-                await self._ensure_stream(caller, stream)
-                return await self._adder.add(stream, kind, data)
             case Register(component):
                 caller.check("consume", stream)
                 await self._ensure_stream(caller, stream)
@@ -138,13 +134,22 @@ class EventService:
                 raise FutoinError("InvalidRequest", "readyToReceive needs a WebSocket, on which events can be pushed")
         raise AssertionError("every function is served")
 
+    async def add(self, event: AddEvent, caller: Caller, stream: str) -> asyncio.Future[str]:
+        """Write an event; return the future of its id, which is done once the event is durable."""
+        self.calls += 1
+        caller.check("write", stream)
+        if not caller.is_secure:
+            raise FutoinError("SecurityError", "events are added over TLS, or on the same machine only")
+        await self._ensure_stream(caller, stream)
+        return await self._adder.add(stream, event.type, event.data)
+
     async def _ensure_stream(self, caller: Caller, stream: str) -> None:
         """Create the service's own stream if it does not exist, and look whether a stream can be used."""
-        async with self._creating:
-            is_missing = stream == self._own_stream and stream not in self._store.catalog.streams
-            if is_missing and caller.ask().may("admin", stream):
-                config = StreamConfig(scaling=Fixed(1), retention=ByConsumption())
-                await self.run(partial(self._store.create_stream, stream, config=config, exist_ok=True))
+        if stream == self._own_stream and stream not in self._store.catalog.streams:
+            async with self._creating:
+                if stream not in self._store.catalog.streams and caller.ask().may("admin", stream):
+                    config = StreamConfig(scaling=Fixed(1), retention=ByConsumption())
+                    await self.run(partial(self._store.create_stream, stream, config=config, exist_ok=True))
         self.log(stream)
 
     def log(self, stream: str) -> EventLog:

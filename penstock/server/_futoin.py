@@ -128,11 +128,13 @@ class FutoinPort:
 
         place = _Place(self._quota, socket.state.connection)
         peer = Peer(self.service, stream, self._authenticator(socket, place), send)
-        receiving = asyncio.create_task(self._receive(socket, peer, place))
+        receiving = asyncio.create_task(self._receive(socket, peer))
+        silence = asyncio.create_task(self._wait_for_silence(peer, place))
         try:
-            await asyncio.wait([receiving, peer.broken], return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait([receiving, silence, peer.broken], return_when=asyncio.FIRST_COMPLETED)
         finally:
             receiving.cancel()
+            silence.cancel()
             await peer.close()
             place.leave()
             with suppress(
@@ -143,22 +145,23 @@ class FutoinPort:
             with suppress(asyncio.CancelledError, WebSocketDisconnect):
                 await receiving
 
-    async def _receive(self, socket: WebSocket, peer: Peer, place: _Place) -> None:
-        """Take messages until the peer is gone, or silent for too long; one that is pushed events may be silent."""
+    async def _receive(self, socket: WebSocket, peer: Peer) -> None:
+        """Take messages until the peer is gone."""
         while True:
-            patience_s = self._patience_s(place)
-            try:
-                async with asyncio.timeout(patience_s):
-                    message = await socket.receive()
-            except TimeoutError:
-                if peer.is_idle and self._patience_s(place) <= patience_s:
-                    return
-                continue
+            message = await socket.receive()
             if message["type"] != "websocket.receive":
                 return
             text = message.get("text")
             data: bytes = message["bytes"] if text is None else text.encode()
             await peer.receive(data, is_text=text is not None)
+
+    async def _wait_for_silence(self, peer: Peer, place: _Place) -> None:
+        """Return when a peer has been silent for too long; one that is pushed events may be silent."""
+        loop = asyncio.get_running_loop()
+        since = loop.time()
+        while (left_s := since + self._patience_s(place) - loop.time()) > 0:
+            await asyncio.sleep(left_s)
+            since = peer.heard_at if peer.is_idle else loop.time()
 
     def _patience_s(self, place: _Place) -> float:
         return self._config.idle_timeout_s if place.is_taken else self._config.header_timeout_s
@@ -203,6 +206,24 @@ class _Place:
         self.is_taken = False
 
 
+class _OncePerTurn:
+    """Asks for the user of the moment once in a turn of the event loop: calls that come together share a look."""
+
+    def __init__(self, ask: Callable[[], Principal]) -> None:
+        self._ask, self._loop = ask, asyncio.get_running_loop()
+        self._user: Principal | None = None
+
+    def __call__(self) -> Principal:
+        """Return the user."""
+        if self._user is None:
+            self._user = self._ask()
+            self._loop.call_soon(self._forget)
+        return self._user
+
+    def _forget(self) -> None:
+        self._user = None
+
+
 class _Authenticator:
     """Checks the credentials in messages of one connection; the last password that was right is not checked again."""
 
@@ -237,7 +258,7 @@ class _Authenticator:
             raise NotAuthenticated("invalid sec: send user:password, or -smac:user:algorithm:base64")
         if self._last is None or self._last[0] != sec:
             header = f"Basic {base64.b64encode(sec.encode()).decode()}"
-            self._last = sec, await asyncio.to_thread(logins, header, self._peer, waits=False)
+            self._last = sec, _OncePerTurn(await asyncio.to_thread(logins, header, self._peer, waits=False))
         return self._last[1]
 
     def _signed(self, logins: Logins, sec: str, message: Mapping[str, Any]) -> _Signed:

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 __all__ = ["ConnectionTable", "WebSocketConnection"]
 
 _FRAGMENTS_MAX: Final = 1_000  # of one message: empty ones would add up without end
+_GATHERED_MAX: Final = 64 << 10  # bytes that are sent together
 _WRITE_BUFFER_MAX: Final = 32 << 20  # far above the largest message: a peer that sends pings reads nothing
 
 
@@ -143,6 +144,38 @@ class _Connection(H11Protocol):
                 timer.cancel()
 
 
+class _GatheredWrites:
+    """A transport that sends together what is written in one turn of the event loop, as answers to many calls."""
+
+    def __init__(self, transport: asyncio.Transport, loop: asyncio.AbstractEventLoop) -> None:
+        self._transport, self._loop = transport, loop
+        self._parts: list[bytes] = []
+        self._size = 0
+
+    def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - whatever else a transport has
+        return getattr(self._transport, name)
+
+    def write(self, data: bytes) -> None:
+        if not self._parts:
+            self._loop.call_soon(self.flush)
+        self._parts.append(data)
+        self._size += len(data)
+        if self._size > _GATHERED_MAX:
+            self.flush()
+
+    def flush(self) -> None:
+        parts, self._parts, self._size = self._parts, [], 0
+        if parts:
+            self._transport.write(b"".join(parts))
+
+    def get_write_buffer_size(self) -> int:
+        return self._size + self._transport.get_write_buffer_size()
+
+    def close(self) -> None:
+        self.flush()
+        self._transport.close()
+
+
 class WebSocketConnection(WebSocketsSansIOProtocol):
     """A connection that has become a WebSocket; the application finds it as ``state.connection``.
 
@@ -157,7 +190,7 @@ class WebSocketConnection(WebSocketsSansIOProtocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         self._table.unauthenticated[self] = None
-        super().connection_made(transport)
+        super().connection_made(cast("asyncio.Transport", _GatheredWrites(transport, self.loop)))
 
     def note_authenticated(self) -> None:
         """Count as one on which a call was permitted: it is not closed in favour of others that are not."""

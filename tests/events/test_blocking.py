@@ -85,6 +85,7 @@ def test_live_receiver_ends_when_it_is_stopped_or_closed(url: str) -> None:
     """From another thread, or by leaving its block: both must not wait for an event."""
     got: list[Event] = []
     with BlockingLiveReceiver(url, got.extend) as receiver, BlockingGenerator(url) as generator:
+        generator.add_event("TEST", 0)  # which creates the stream
         thread = threading.Thread(target=receiver.run)
         thread.start()
         while not got:
