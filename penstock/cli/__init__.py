@@ -11,12 +11,14 @@ from __future__ import annotations
 import importlib
 import os
 import pkgutil
+import re
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 from typer.core import TyperGroup
+from typer.exceptions import TyperException
 
 from penstock._version import __version__
 from penstock.cli._credentials import StoreCommand, opens_store
@@ -47,9 +49,14 @@ def main() -> None:
         _prepare_completion()
     try:
         try:
-            _app()(prog_name="penstock")
+            code = _app()(prog_name="penstock", standalone_mode=False)
         finally:
             sys.stdout.flush()  # a reader that has closed the pipe is noticed here, not while Python ends
+        sys.exit(code)
+    except typer.Abort:
+        _fail(PenstockError("aborted"), code=1)
+    except TyperException as error:
+        _fail_usage(error)
     except BrokenPipeError:
         _stop_printing()
         sys.exit(1)
@@ -121,6 +128,11 @@ def _add(app: typer.Typer, name: str, module: ModuleType) -> None:
     app.command(name, cls=kind, epilog=f"\b\nExample: {module.EXAMPLE}")(command)
 
 
+_USAGE_WORDS: Final = (
+    (re.compile(r"^Invalid value for '(.*?)': (Value error, )?"), r"invalid \1: "),
+    (re.compile(r"\bInput should be"), "it should be"),
+    (re.compile(r"\.$"), ""),
+)
 _SENTENCE_MAX: Final = 1000  # characters of a first sentence: no help is cut off
 
 
@@ -169,6 +181,18 @@ def _fail(error: Exception, *, code: int) -> NoReturn:
     parts = [error.filename, error.strerror] if isinstance(error, OSError) else [error]
     typer.echo(f"penstock: {': '.join(str(part) for part in parts if part is not None)}", err=True)
     sys.exit(code)
+
+
+def _fail_usage(error: Any) -> NoReturn:  # noqa: ANN401 - Typer has no public name for it
+    """Report incorrect usage in one line, as all errors are; a group without a command has its help instead."""
+    message = " ".join(error.format_message().split())
+    if message.startswith("Usage:"):
+        typer.echo(error.format_message(), err=True)
+        sys.exit(error.exit_code)
+    for words, ours in _USAGE_WORDS:
+        message = words.sub(ours, message)
+    command = "penstock" if error.ctx is None else error.ctx.command_path
+    _fail(PenstockError(f"{message[0].lower()}{message[1:]} (see {command} --help)"), code=error.exit_code)
 
 
 def _stop_printing() -> None:

@@ -84,12 +84,28 @@ def test_help_imports_nothing_heavy() -> None:
     assert result.returncode == 0, result.stderr
 
 
-@pytest.mark.parametrize("arguments", ["nonsense", "--nonsense", "doctor --nonsense", "", "stream", "stream x"])
-def test_wrong_usage_exits_with_2(call: Call, arguments: str) -> None:
-    """Scripts tell a wrong call (2) from a failure (1)."""
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ("nonsense", "no such command 'nonsense' (see penstock --help)"),
+        ("--nonsense", "no such option: --nonsense (see penstock --help)"),
+        ("doctor --nonsense", "no such option: --nonsense (see penstock doctor --help)"),
+        ("stream x", "no such command 'x' (see penstock stream --help)"),
+        ("stream create", "missing argument 'NAME' (see penstock stream create --help)"),
+        ("read a/b --limit 0", "invalid --limit: it should be greater than or equal to 1 (see penstock read --help)"),
+    ],
+)
+def test_wrong_usage_is_one_line_and_exits_with_2(call: Call, arguments: str, message: str) -> None:
+    """Scripts tell a wrong call (2) from a failure (1); people find all errors in the same form."""
+    assert call(*arguments.split()) == (2, b"", f"penstock: {message}\n")
+
+
+@pytest.mark.parametrize("arguments", ["", "stream"])
+def test_group_without_a_command_shows_its_help(call: Call, arguments: str) -> None:
+    """It is the next thing that its user would ask for; it is wrong usage all the same."""
     result = call(*arguments.split())
     assert result.code == 2
-    assert "Usage: penstock" in result.out + result.err
+    assert result.err == call(*arguments.split(), "--help").out
 
 
 @pytest.mark.parametrize(

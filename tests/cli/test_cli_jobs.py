@@ -150,7 +150,7 @@ def test_wrong_call_exits_with_2_and_starts_nothing(call: Call, arguments: tuple
     """Before Spark, which takes seconds."""
     result = call(*arguments)
     assert result.code == 2
-    assert "Usage: penstock" in result.err
+    assert result.err.endswith(f"(see penstock {arguments[0]} --help)\n")
 
 
 def test_a_job_tells_how_far_it_is() -> None:
