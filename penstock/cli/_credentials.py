@@ -15,7 +15,7 @@ import typer
 
 from penstock.cli._options import CommandWithOptions, options_of
 from penstock.cli._store import StoreOption
-from penstock.errors import BadArgument, NotAuthenticated, StoreUnreachable
+from penstock.errors import BadArgument, FutoinError, NotAuthenticated, StoreUnreachable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -26,6 +26,7 @@ __all__ = [
     "calling_user",
     "credentials",
     "futoin_credentials",
+    "in_futoin_options",
     "in_options",
     "opens_store",
 ]
@@ -49,6 +50,8 @@ TlsOption = Annotated[
 ]
 _SPELLED: Final = (
     ("user and password, or a token", "--user, or a token in PENSTOCK_TOKEN"),
+    ("as user and password", "with --user, and PENSTOCK_PASSWORD"),
+    ("invalid mac_key", "invalid PENSTOCK_MAC_KEY"),
     ("tls_ca", "--tls-ca"),
     ("tls=True", "--tls"),
     ("tls=False", "--no-tls"),
@@ -146,11 +149,26 @@ def futoin_credentials() -> dict[str, str | None]:
     if "tls" in given:
         raise BadArgument("--tls and --no-tls do not apply here: use an address that begins with wss:// or ws://")
     found: dict[str, str | None] = {"tls_ca": given.get("tls_ca")}
+    key = os.environ.get("PENSTOCK_MAC_KEY")
     if "user" in given:
-        key = os.environ.get("PENSTOCK_MAC_KEY")
         found["user"] = given["user"]
         found |= {"mac_key": key} if key else {"password": os.environ.get("PENSTOCK_PASSWORD") or _prompt()}
+    elif key:
+        raise BadArgument("PENSTOCK_MAC_KEY is the key of a user: name the user with --user or PENSTOCK_USER")
     return found
+
+
+@contextmanager
+def in_futoin_options() -> Iterator[None]:
+    """Rewrite errors about credentials and TLS for a server of FutoIn in terms of the command line."""
+    try:
+        with in_options():
+            yield
+    except FutoinError as error:
+        if error.name != "SecurityError" or "user" in _given.get({}):
+            raise
+        advice = "use --user with PENSTOCK_PASSWORD or PENSTOCK_MAC_KEY; FutoIn takes no PENSTOCK_TOKEN"
+        raise NotAuthenticated(f"{error.reason.partition(':')[0]}: {advice}") from error
 
 
 def calling_user() -> str | None:

@@ -29,3 +29,4 @@ def _print(server: "Server") -> None:
     typer.echo(f"store\t{server.address}")
     typer.echo(f"health\t{server.http_address}/healthz")
     typer.echo(f"metrics\t{server.http_address}/metrics")
+    typer.echo(f"futoin\t{server.futoin_address}")

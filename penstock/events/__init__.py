@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from penstock.events._clients import Generator, PollClient
-    from penstock.events._event import Component, Event, WireEvent
+    from penstock.events._event import Event, WireEvent, checked_component, checked_want
     from penstock.events._functions import LIVE
     from penstock.events._receivers import LiveReceiver, PositionFile, PushClient, ReliableReceiver
     from penstock.events._store_events import StoreEvents
@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 
 __all__ = [
     "LIVE",
-    "Component",
     "Consumer",
     "Event",
     "Generator",
@@ -29,11 +28,12 @@ __all__ = [
     "ReliableReceiver",
     "StoreEvents",
     "WireEvent",
+    "checked_component",
+    "checked_want",
 ]
 
 _MODULES: Final = {
     "LIVE": "_functions",
-    "Component": "_event",
     "Consumer": "consumers",
     "Event": "_event",
     "Generator": "_clients",
@@ -44,6 +44,8 @@ _MODULES: Final = {
     "ReliableReceiver": "_receivers",
     "StoreEvents": "_store_events",
     "WireEvent": "_event",
+    "checked_component": "_event",
+    "checked_want": "_event",
 }
 
 if not TYPE_CHECKING:

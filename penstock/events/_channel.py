@@ -4,22 +4,27 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import errno
 import logging
 import secrets
+import socket
 import ssl
 from contextlib import suppress
 from itertools import count
 from typing import TYPE_CHECKING, Any, Final, TypeVar
+from urllib.parse import urlsplit
 
 import msgspec
 from websockets.asyncio.client import connect
-from websockets.exceptions import InvalidHandshake, InvalidURI, WebSocketException
+from websockets.exceptions import InvalidHandshake, InvalidMessage, InvalidStatus, InvalidURI, WebSocketException
 
 from penstock.errors import BadArgument, FutoinError, ServerError, StoreUnreachable
 from penstock.events._codings import JSON
 from penstock.events._errors import ERROR_NAMES
+from penstock.events._event import words_of
 from penstock.events._functions import LARGE_MESSAGE
 from penstock.events._mac import answer_mac, mac_matches
+from penstock.model import shown
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
@@ -50,8 +55,7 @@ class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         """Refuse what cannot work before anything is sent."""
-        if not self.url.startswith(("ws://", "wss://")):
-            raise BadArgument(f"invalid address {self.url!r}: use ws://host:port/futoin/scope/stream, or wss://")
+        _check_url(self.url)
         if (self.user is None) != (self.password is None and self.mac_key is None):
             raise BadArgument("credentials are a user and a password, or a user and a mac_key")
         if self.user is not None and ":" in self.user:
@@ -81,8 +85,46 @@ class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
             raise FutoinError("SecurityError", "the signature of the answer is missing or wrong: it is not used")
 
     def context(self) -> ssl.SSLContext | None:
-        """Return how TLS is checked; None without TLS."""
-        return ssl.create_default_context(cafile=self.tls_ca) if self.url.startswith("wss://") else None
+        """Return how TLS is checked; None without TLS. ``BadArgument`` if ``tls_ca`` is not a certificate."""
+        if not self.url.startswith("wss://"):
+            return None
+        try:
+            return ssl.create_default_context(cafile=self.tls_ca)
+        except OSError as error:  # an SSLError is one, too
+            reason = "use a certificate in PEM form" if isinstance(error, ssl.SSLError) else error.strerror
+            raise BadArgument(f"invalid tls_ca {self.tls_ca}: {reason}") from None
+
+
+def _check_url(url: str) -> None:
+    """Refuse what is not the address of an event stream; the message does not repeat a password."""
+    try:
+        parts = urlsplit(url)
+        host, _ = parts.hostname, parts.port
+    except ValueError as error:
+        raise BadArgument(f"invalid address {shown(url)}: {str(error)[0].lower()}{str(error)[1:]}") from None
+    if "@" in parts.netloc:
+        raise BadArgument("invalid address with a user or password in it: pass them as user and password")
+    if parts.scheme not in {"ws", "wss"} or not host or parts.fragment or not url.isprintable() or " " in url:
+        raise BadArgument(f"invalid address {shown(url)}: use ws://host:port/futoin/scope/stream, or wss://")
+
+
+_SIGNS: Final = (
+    (OSError, f"[Errno {errno.ECONNREFUSED}]", "no server listens there (Connection refused)"),
+    (socket.gaierror, "", "unknown host name"),
+    (ssl.SSLError, "WRONG_VERSION_NUMBER", "the server does not use TLS: use an address that begins with ws://"),
+    (ssl.SSLError, "certificate verify failed", "its certificate is not trusted: make tls_ca a copy of its server.crt"),
+    (InvalidMessage, "", "it is not an HTTP port, or it uses TLS: use the server's HTTP port, and wss:// with TLS"),
+    (InvalidStatus, "HTTP 40", "there is no event stream at this address: use ws://host:port/futoin/scope/stream"),
+    (TimeoutError, "", "it does not answer"),
+)
+
+
+def _reason(error: Exception) -> str:
+    """Return why a server cannot be reached, and what to do."""
+    for kind, sign, words in _SIGNS:
+        if isinstance(error, kind) and sign in str(error):
+            return words
+    return str(error) or type(error).__name__
 
 
 class _Answer(msgspec.Struct, frozen=True):
@@ -119,7 +161,7 @@ class FutoinChannel:
                 open_timeout=_CONNECT_S,
             )
         except (OSError, TimeoutError, InvalidHandshake, InvalidURI) as error:
-            raise StoreUnreachable(endpoint.url, reason=str(error) or type(error).__name__) from error
+            raise StoreUnreachable(endpoint.url, reason=_reason(error)) from error
         return cls(endpoint, socket, called)
 
     async def call(self, function: str, parameters: dict[str, Any], result: type[T]) -> T:
@@ -137,7 +179,7 @@ class FutoinChannel:
         try:
             return msgspec.convert(found, result)
         except msgspec.ValidationError as error:
-            raise ServerError(f"the answer to {function} is not as FutoIn defines it: {error}") from None
+            raise ServerError(f"the answer to {function} is not as FutoIn defines it: {words_of(error)}") from None
 
     @property
     def is_lost(self) -> bool:

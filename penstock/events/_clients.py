@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 from penstock.errors import BadArgument, FutoinError, StoreClosed, StoreUnreachable
 from penstock.events._channel import Endpoint, FutoinChannel
 from penstock.events._codings import JSON
-from penstock.events._event import Event, EventId
+from penstock.events._event import EVENT_ID_MAX, Event, EventId, checked_component, checked_want
 from penstock.events._functions import EVENTS_MAX, PingServer
 from penstock.events._outage import Outage
 from penstock.events._store_events import packed_event
@@ -93,10 +93,8 @@ class PollClient(Client):
     def __init__(
         self, url: str, component: str, *, want: Sequence[str] | None = None, **credentials: str | None
     ) -> None:
-        if isinstance(want, str):
-            raise BadArgument(f"invalid want {want!r}: use a list of event types")
         super().__init__(url, **credentials)
-        self._component, self._want = component, None if want is None else list(want)
+        self._component, self._want = checked_component(component), checked_want(want)
 
     async def _call(self, function: str, parameters: dict[str, Any], result: type[T]) -> T:
         """Call a function; a reference server that pushes, too, offers version 1.0 of polling alone."""
@@ -114,6 +112,8 @@ class PollClient(Client):
 
     async def poll(self, last_id: int | None = None) -> list[Event]:
         """Return the next events, in order, at most 1,000; those up to ``last_id`` are acknowledged by this."""
+        if last_id is not None and not 0 < last_id <= EVENT_ID_MAX:
+            raise BadArgument(f"invalid last_id {last_id}: use the id of an event, from 1 to {EVENT_ID_MAX}")
         parameters = {
             "component": self._component,
             "last_id": None if last_id is None else str(last_id),

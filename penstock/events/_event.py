@@ -6,32 +6,52 @@ just after it in its segment: positive, increasing, and a place to go on reading
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Annotated, Final
 
 import msgspec
 from msgspec import Meta
 
+from penstock.errors import BadArgument
 from penstock.events._codings import JSON
 from penstock.events._errors import invalid
+from penstock.model import shown
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
 __all__ = [
+    "EVENT_ID_MAX",
     "EVENT_SIZE_MAX",
     "NESTING_MAX",
     "Component",
     "Event",
     "EventId",
     "EventType",
+    "RequestId",
     "WireEvent",
+    "checked_component",
+    "checked_type",
+    "checked_want",
     "pack_event",
     "unpack_events",
+    "words_of",
 ]
 
-EventId = Annotated[str, Meta(pattern=r"\A[1-9][0-9]{0,17}\Z")]
-EventType = Annotated[str, Meta(pattern=r"\A[A-Z_]{1,16}\Z")]
-Component = Annotated[str, Meta(pattern=r"\A[A-Za-z0-9_]{1,16}\Z")]
+EVENT_ID_MAX: Final = 10**18 - 1
+_ID, _TYPE, _COMPONENT = r"\A[1-9][0-9]{0,17}\Z", r"\A[A-Z_]{1,16}\Z", r"\A[A-Za-z0-9_]{1,16}\Z"
+_RID: Final = r"\A[ -~]{1,32}\Z"
+EventId = Annotated[str, Meta(pattern=_ID)]
+EventType = Annotated[str, Meta(pattern=_TYPE)]
+Component = Annotated[str, Meta(pattern=_COMPONENT)]
+RequestId = Annotated[str, Meta(pattern=_RID)]
+"""It comes back with the answer, which has space for so much."""
+_WORDS: Final = {
+    _ID: "an event id, 1 to 18 digits",
+    _TYPE: "1 to 16 of A-Z and '_'",
+    _COMPONENT: "1 to 16 letters, digits and '_'",
+    _RID: "1 to 32 printable characters of ASCII",
+}
 _Time = Annotated[str, Meta(pattern=r"\A[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]{1,9})?Z\Z")]
 
 _SMALL_MESSAGE: Final = 65_536
@@ -70,6 +90,38 @@ class Event(msgspec.Struct, frozen=True):
     type: EventType
     data: object
     ts: str
+
+
+def checked_want(want: Sequence[str] | None) -> list[str] | None:
+    """Return the types of events that a consumer wants; ``BadArgument`` if one cannot be a type."""
+    if isinstance(want, str):
+        raise BadArgument(f"invalid want {shown(want)}: use a list of event types")
+    return None if want is None else [_checked("want", kind, _TYPE) for kind in want]
+
+
+def checked_type(kind: str) -> str:
+    """Return the type of an event; ``BadArgument`` if FutoIn permits no such type."""
+    return _checked("event type", kind, _TYPE)
+
+
+def checked_component(component: str) -> str:
+    """Return the name of a component; ``BadArgument`` if FutoIn permits no such name."""
+    return _checked("component", component, _COMPONENT)
+
+
+def _checked(name: str, text: object, pattern: str) -> str:
+    if not isinstance(text, str) or not re.fullmatch(pattern, text):
+        raise BadArgument(f"invalid {name} {shown(text)}: use {_WORDS[pattern]}")
+    return text
+
+
+def words_of(error: msgspec.ValidationError) -> str:
+    """Return what is wrong with a value, and where it is: ``want[0]: expected 1 to 16 of A-Z and '_'``."""
+    text, _, place = str(error).partition(" - at `$")
+    for pattern, words in _WORDS.items():
+        text = text.replace(f"`str` matching regex {pattern!r}", words)
+    text, place = f"{text[0].lower()}{text[1:]}".replace("`", ""), place.strip("`.")
+    return f"{place}: {text}" if place else text
 
 
 _decoder: Final = msgspec.json.Decoder(_Stored)

@@ -14,7 +14,7 @@ from msgspec import Meta
 
 from penstock.errors import FutoinError
 from penstock.events._errors import invalid
-from penstock.events._event import Component, EventId, EventType  # noqa: TC001 - msgspec looks them up
+from penstock.events._event import Component, EventId, EventType, RequestId, words_of
 
 __all__ = [
     "EVENTS_MAX",
@@ -112,10 +112,6 @@ class Call(NamedTuple):
         return LARGE_MESSAGE if is_large else SMALL_MESSAGE
 
 
-RequestId = Annotated[str, Meta(pattern=r"\A[ -~]{1,32}\Z")]
-"""It comes back with the answer, which has space for so much."""
-
-
 class _Message(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     f: str
     p: dict[str, Any] = {}
@@ -130,7 +126,7 @@ def request_of(message: object, *, needs_rid: bool = False) -> Request:
     try:
         found = msgspec.convert(message, _Message)
     except msgspec.ValidationError as error:
-        raise invalid(f"the message is not a request: {error}") from None
+        raise invalid(f"the message is not a request: {words_of(error)}") from None
     if needs_rid and found.rid is None:
         raise invalid("a message on a WebSocket needs a rid")
     return Request(found.f, found.p, found.rid, found.sec, found.forcersp)
@@ -143,7 +139,7 @@ def call_of(request: Request) -> Call:
         parameters: Any = msgspec.convert(request.parameters, kind)
     except msgspec.ValidationError as error:
         function = request.function.rpartition(":")[2]
-        raise invalid(f"wrong parameters of {function}: {error}") from None
+        raise invalid(f"wrong parameters of {function}: {words_of(error)}") from None
     return Call(interface, minor, parameters)
 
 

@@ -21,7 +21,7 @@ from msgspec import Meta
 from penstock.errors import BadArgument, CorruptData, FutoinError, StoreUnreachable
 from penstock.events._channel import Endpoint, FutoinChannel
 from penstock.events._errors import invalid
-from penstock.events._event import Event  # noqa: TC001 - msgspec looks it up
+from penstock.events._event import Event, checked_component, checked_want, words_of
 from penstock.events._functions import EVENTS_MAX, LIVE
 from penstock.events._job_folder import replace_file
 from penstock.events._outage import Outage
@@ -61,8 +61,8 @@ class PositionFile:
         self._path = Path(path)
         if not self._path.parent.is_dir():
             raise BadArgument(f"cannot keep a position in {path}: there is no folder {self._path.parent}")
-        if self._path.is_dir():
-            raise BadArgument(f"cannot keep a position in {path}: it is a folder")
+        if self._path.exists() and not self._path.is_file():
+            raise BadArgument(f"cannot keep a position in {path}: it is not a regular file")
 
     def load(self) -> int:
         """Return the id, 0 if there is no file."""
@@ -97,10 +97,8 @@ class PushClient:
         lost: Callable[[], object] = lambda: None,
         **credentials: str | None,
     ) -> None:
-        if isinstance(want, str):
-            raise BadArgument(f"invalid want {want!r}: use a list of event types")
         self._endpoint = Endpoint(url=url, **credentials)
-        self._component, self._want = component, None if want is None else list(want)
+        self._component, self._want = checked_component(component), checked_want(want)
         self._handle, self._lost = handle, lost
 
     async def run(self) -> None:
@@ -141,7 +139,7 @@ class PushClient:
         try:
             pushed = msgspec.convert(parameters, _OnEvents)
         except msgspec.ValidationError as error:
-            raise invalid(str(error)) from None
+            raise invalid(words_of(error)) from None
         await self._handle(pushed.seq, pushed.events)
         return True
 

@@ -6,11 +6,10 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
-from msgspec import ValidationError, convert
 
-from penstock.errors import BadArgument, DataTruncated, FutoinError
+from penstock.errors import BadArgument, DataTruncated, FutoinError, NoSuchEvent
 from penstock.events._codings import to_json
-from penstock.events._event import EventType, pack_event
+from penstock.events._event import checked_type, pack_event
 from penstock.events._event_log import EventPage, page_of
 from penstock.events._functions import EVENTS_MAX
 from penstock.model import SegmentRange, StreamCut
@@ -24,10 +23,13 @@ __all__ = ["StoreEvents", "packed_event"]
 
 def packed_event(kind: str, data: object) -> bytes:
     """Return a new event as it is stored; ``BadArgument`` if it could not be delivered to every reader."""
+    checked_type(kind)
     try:
-        event = pack_event(convert(kind, EventType), data, datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"))
+        event = pack_event(kind, data, datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"))
         to_json(data)
-    except (ValidationError, FutoinError, TypeError, ValueError, OverflowError, RecursionError) as error:
+    except FutoinError as error:
+        raise BadArgument(f"invalid event: {error.reason}") from None
+    except (TypeError, ValueError, OverflowError, RecursionError) as error:
         raise BadArgument(f"invalid event: {error}") from None
     return event
 
@@ -59,6 +61,8 @@ class StoreEvents:
                 return self._page(after, events_max)
             except DataTruncated:
                 continue  # the head has moved on meanwhile
+            except NoSuchEvent:
+                raise BadArgument(f"no event of {self.stream} has the id {after}: use the id of an event") from None
 
     def _page(self, after: int, events_max: int) -> EventPage:
         end = self.tail().offsets[0]

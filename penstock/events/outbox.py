@@ -15,6 +15,7 @@ from __future__ import annotations
 import re
 import time
 from contextlib import suppress
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Self
 
 import sqlalchemy as sa
@@ -70,6 +71,15 @@ def _check_database(database: sa.Engine | sa.Connection) -> None:
         raise BadArgument(f"an outbox needs PostgreSQL or SQLite: {database.dialect.name} is not supported")
 
 
+def _check_file(engine: sa.Engine) -> None:
+    """Refuse an SQLite database that does not exist: connecting would leave an empty file behind."""
+    file = engine.url.database
+    if engine.dialect.name != "sqlite" or not file or file.startswith(("file:", ":")):
+        return
+    if not Path(file).exists():
+        raise BadArgument(f"there is no database {file}: check the path")
+
+
 def _table(name: str) -> sa.Table:
     if not _NAME.fullmatch(name):
         raise BadArgument(f"invalid table name {name!r}: use letters, digits and '_', at most 48")
@@ -112,6 +122,7 @@ class OutboxRelay:
     def __init__(self, engine: sa.Engine, store: Store, stream: str, table: str = TABLE) -> None:
         self._engine, self._table = engine, _table(table)
         _check_database(engine)
+        _check_file(engine)
         if not sa.inspect(engine).has_table(table):
             raise BadArgument(f"the database has no table {table}: create it with penstock.events.outbox.create_outbox")
         self._position = self._table.c.position if engine.dialect.name == "postgresql" else self._table.c.id

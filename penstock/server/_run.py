@@ -61,7 +61,12 @@ def run(config: Config, *, ready: Callable[[Server], object] = lambda _: None) -
     with logging_to(sys.stderr, config.log_format, config.max_log_lines), stop_signals() as wait:
         with Server(config) as server:
             ready(server)
-            where = {"store": config.store, "flight": server.address, "http": server.http_address}
+            where = {
+                "store": config.store,
+                "flight": server.address,
+                "http": server.http_address,
+                "futoin": server.futoin_address,
+            }
             _logger.info("serving", extra=where)
             _logger.info("shutting down", extra={"signal": wait()})
         _logger.info("ended")
@@ -111,6 +116,11 @@ class Server:
     def http_address(self) -> str:
         """The URL of health and metrics."""
         return f"{'https' if self._config.uses_tls else 'http'}://{_host(self._config)}:{self.http_port}"
+
+    @property
+    def futoin_address(self) -> str:
+        """The URL of the event stream of FutoIn; another stream has its name behind it: ``…/futoin/scope/stream``."""
+        return f"{self.http_address.replace('http', 'ws', 1)}/futoin"
 
     def __enter__(self) -> Self:
         """Open the store, then the ports."""

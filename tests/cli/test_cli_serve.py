@@ -78,6 +78,9 @@ def test_server_says_where_it_serves_and_that_it_ended(call: Call) -> None:
     assert result.code == 0
     assert result.out == ""
     assert re.search(r"info penstock\.server serving store=data flight=penstock://127\.0\.0\.1:\d+ http=", result.err)
+    assert re.search(r" futoin=ws://127\.0\.0\.1:\d+/futoin$", result.err, re.MULTILINE), (
+        "the address of its event stream"
+    )
     assert result.err.endswith("info penstock.server ended\n")
 
 
@@ -95,7 +98,7 @@ def test_dev_prints_addresses_and_leaves_nothing(call: Call, monkeypatch: pytest
     monkeypatch.setattr(_run.Server, "__exit__", look)
     result = call("dev", "--port", "0", "--http-port", "0")
     assert result.code == 0, result.err
-    assert [line.split("\t")[0] for line in result.lines] == ["store", "health", "metrics"]
+    assert [line.split("\t")[0] for line in result.lines] == ["store", "health", "metrics", "futoin"]
     assert re.fullmatch(r"store\tpenstock://127\.0\.0\.1:\d+", result.lines[0])
     assert [len(found) for found in folders] == [1]
     assert list(tmp_path.iterdir()) == []

@@ -107,7 +107,7 @@ def test_live_receiver_ends_when_it_is_stopped_or_closed(url: str) -> None:
 
 def test_error_of_a_receiver_is_raised_in_the_thread_that_runs_it(url: str) -> None:
     """Not in a thread that has no caller."""
-    with BlockingReliableReceiver(url, "wrong name", print) as receiver, pytest.raises(FutoinError):
+    with BlockingReliableReceiver(f"{url}/no/such", "billing", print) as receiver, pytest.raises(FutoinError):
         receiver.run()
 
 

@@ -2,20 +2,33 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from penstock.cli._credentials import StoreCommand, calling_user
+from penstock.cli._options import option_names
 from penstock.errors import BadArgument
+from penstock.model import shown
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from penstock.events import Event, WireEvent
 
-__all__ = ["EventCommand", "StreamArgument", "WantOption", "consumer_name", "is_address", "print_events", "wanted"]
+__all__ = [
+    "EventCommand",
+    "StreamArgument",
+    "WantOption",
+    "check_options",
+    "consumer_name",
+    "is_address",
+    "print_events",
+    "refuse_address",
+    "wanted",
+]
 
 StreamArgument = Annotated[
     str,
@@ -39,19 +52,36 @@ def is_address(stream: str) -> bool:
     return "://" in stream
 
 
-def consumer_name(stream: str, component: str) -> str:
-    """Return the name of the stream's consumer for a component, as a server names it."""
-    from msgspec import ValidationError, convert
+def refuse_address(stream: str) -> None:
+    """Refuse an address where a stream of a store is meant: FutoIn has no call for what the command does."""
+    if is_address(stream):
+        raise BadArgument(
+            f"invalid STREAM {shown(stream)}: use scope/name, and name the server with --store penstock://…"
+        )
 
-    from penstock.events import LIVE, Component, Consumer
 
-    try:
-        convert(component, Component)
-    except ValidationError:
-        raise BadArgument(f"invalid --component {component!r}: use 1 to 16 letters, digits and '_'") from None
+def check_options(component: str | None, want: list[str] | None) -> None:
+    """Refuse a component and types of events that FutoIn does not permit."""
+    from penstock.events import LIVE, checked_component, checked_want
+
+    with option_names(component="--component", want="--want"):
+        checked_want(want)
+        if component is not None:
+            checked_component(component)
     if component == LIVE:
         raise BadArgument("LIVE is the component of live delivery: leave out --component")
-    return Consumer(stream, calling_user() or "anonymous", component, None).name
+
+
+def consumer_name(store: str, stream: str, component: str) -> str:
+    """Return the name of the stream's consumer for a component of the user, as a server names it."""
+    from penstock.events import Consumer
+
+    user = "anonymous"
+    if "://" in store:
+        user = calling_user() or user
+        if os.environ.get("PENSTOCK_TOKEN"):
+            raise BadArgument("a token does not say whose --component this is: use --user instead of PENSTOCK_TOKEN")
+    return Consumer(stream, user, component, None).name
 
 
 def wanted(events: Sequence[WireEvent], want: list[str] | None) -> list[WireEvent]:

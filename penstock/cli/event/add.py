@@ -43,11 +43,12 @@ def add(
 def _send(url: str, kind: str, data: object) -> int:
     import asyncio
 
-    from penstock.cli._credentials import futoin_credentials
+    from penstock.cli._credentials import futoin_credentials, in_futoin_options
     from penstock.events import Generator
 
     async def call() -> int:
         async with Generator(url, **futoin_credentials()) as generator:
             return await generator.add_event(kind, data)
 
-    return asyncio.run(call())
+    with in_futoin_options():
+        return asyncio.run(call())

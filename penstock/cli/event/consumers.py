@@ -7,6 +7,7 @@ import typer
 
 from penstock.cli._output import JsonOption, duration, fail, print_json, print_rows, size
 from penstock.cli._store import STORE_DEFAULT, StoreOption, existing_store
+from penstock.cli.event._target import refuse_address
 
 EXAMPLE = "penstock event consumers shop/orders"
 
@@ -26,6 +27,7 @@ def consumers(
     The age is the time since the consumer last moved. A consumer that is behind and has not moved for long is dead, or
     should be looked after: with retention by consumption, a stream grows while it waits.
     """
+    refuse_address(stream)
     with existing_store(store) as opened:
         cuts = opened.consumers(stream)
         for name in drop or []:

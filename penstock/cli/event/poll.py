@@ -10,6 +10,7 @@ from penstock.cli.event._target import (
     EventCommand,
     StreamArgument,
     WantOption,
+    check_options,
     consumer_name,
     is_address,
     print_events,
@@ -30,7 +31,8 @@ def poll(
     stream: StreamArgument,
     *,
     after: Annotated[
-        int | None, typer.Option(min=1, metavar="ID", help="Print the events behind this one.", show_default=False)
+        int | None,
+        typer.Option(min=1, max=10**18 - 1, metavar="ID", help="Print the events behind this one.", show_default=False),
     ] = None,
     component: Annotated[
         str | None,
@@ -48,27 +50,28 @@ def poll(
     acknowledged them, and without --after it gets those that it has not acknowledged.
     """
     events: Sequence[Event | WireEvent]
+    check_options(component, want)
     if is_address(stream):
         events = _ask(stream, component, after, want)
     else:
         with existing_store(store) as opened:
-            events = _read(opened, stream, component, after, want)
+            name = None if component is None else consumer_name(store, stream, component)
+            events = _read(opened, stream, name, after, want)
     print_events(events, as_json=as_json)
 
 
 def _read(
-    store: "Store", stream: str, component: str | None, after: int | None, want: list[str] | None
+    store: "Store", stream: str, name: str | None, after: int | None, want: list[str] | None
 ) -> "list[WireEvent]":
     from penstock.events import StoreEvents
     from penstock.model import StreamCut
 
     log = StoreEvents(store, stream)
-    if component is None:
+    if name is None:
         return _next_wanted(log, after or 0, want)[0]
-    name = consumer_name(stream, component)
     known = store.consumers(stream).get(name)
     position = 0 if known is None else known.offsets.get(0, 0)
-    first = max(after or 0, position)
+    first = min(max(after or 0, position), log.tail().offsets[0])
     events, end = _next_wanted(log, first, want)
     delivered = log.page(first, events_max=0).end if events else end
     if known is None or delivered > position:
@@ -89,7 +92,7 @@ def _next_wanted(log: "StoreEvents", after: int, want: list[str] | None) -> "tup
 def _ask(url: str, component: str | None, after: int | None, want: list[str] | None) -> "list[Event]":
     import asyncio
 
-    from penstock.cli._credentials import futoin_credentials
+    from penstock.cli._credentials import futoin_credentials, in_futoin_options
     from penstock.events import LIVE, PollClient
 
     async def call() -> "list[Event]":
@@ -98,4 +101,5 @@ def _ask(url: str, component: str | None, after: int | None, want: list[str] | N
                 await client.register()
             return await client.poll(after)
 
-    return asyncio.run(call())
+    with in_futoin_options():
+        return asyncio.run(call())

@@ -12,6 +12,7 @@ from penstock.cli.event._target import (
     EventCommand,
     StreamArgument,
     WantOption,
+    check_options,
     consumer_name,
     is_address,
     print_events,
@@ -66,13 +67,15 @@ def receive(
         raise BadArgument("name a --component to receive all events, or receive --live")
     if live and position is not None:
         raise BadArgument("--live and --position contradict each other: live delivery has no position")
+    check_options(component, want)
     printer = _Printer(limit, as_json=as_json)
     kept = None if position is None else PositionFile(position)
     if is_address(stream):
         _listen(stream, component, kept, want, printer)
     else:
         with existing_store(store) as opened:
-            _follow(opened, stream, component, kept=kept, want=want, printer=printer)
+            name = None if component is None else consumer_name(store, stream, component)
+            _follow(opened, stream, name, kept=kept, want=want, printer=printer)
 
 
 class _Printer:
@@ -96,7 +99,7 @@ class _Printer:
 def _follow(
     store: "Store",
     stream: str,
-    component: str | None,
+    name: str | None,
     *,
     kept: "PositionFile | None",
     want: list[str] | None,
@@ -107,7 +110,6 @@ def _follow(
     from penstock.model import StreamCut
 
     log, is_sealed = StoreEvents(store, stream), False
-    name = None if component is None else consumer_name(stream, component)
     place = log.tail().offsets[0]
     if name is not None:
         known = store.consumers(stream).get(name)
@@ -115,7 +117,10 @@ def _follow(
         if known is None:
             store.register_consumer(stream, name)
     if kept is not None:
-        place = max(place, kept.load())
+        stored = kept.load()
+        if stored > log.tail().offsets[0]:
+            raise BadArgument(f"the --position {stored} is behind the end of {stream}: the file is of another stream")
+        place = max(place, stored)
     while not printer.is_done:
         page = log.page(place)
         events = wanted(page.events, want)
@@ -140,7 +145,7 @@ def _listen(
     import asyncio
     from contextlib import suppress
 
-    from penstock.cli._credentials import futoin_credentials
+    from penstock.cli._credentials import futoin_credentials, in_futoin_options
     from penstock.events import LIVE, LiveReceiver, PollClient, ReliableReceiver
 
     credentials = futoin_credentials()
@@ -169,4 +174,5 @@ def _listen(
             done.set()
 
     done = asyncio.Event()
-    asyncio.run(call())
+    with in_futoin_options():
+        asyncio.run(call())

@@ -2,14 +2,18 @@
 
 import threading
 from contextlib import suppress
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from penstock.cli._job import FollowOption
 from penstock.cli._output import JsonOption, count_of, fail, print_json
 from penstock.cli._store import STORE_DEFAULT, StoreOption, existing_store
+from penstock.cli.event._target import refuse_address
 from penstock.errors import BadArgument
+
+if TYPE_CHECKING:
+    from sqlalchemy import Engine
 
 EXAMPLE = "penstock event relay sqlite:///shop.db shop/orders"
 
@@ -38,12 +42,8 @@ def relay(
 
     from penstock.events.outbox import OutboxRelay
 
-    try:
-        engine = sa.create_engine(database)
-    except (sa.exc.ArgumentError, sa.exc.NoSuchModuleError):
-        raise BadArgument(
-            "invalid DATABASE_URL: use postgresql+psycopg://user@host/database or sqlite:///file"
-        ) from None
+    refuse_address(stream)
+    engine = _engine(database)
     try:
         with existing_store(store) as opened, OutboxRelay(engine, opened, stream, table) as moving:
             if follow:
@@ -60,3 +60,23 @@ def relay(
         print_json({"stream": stream, "events": moving.moved})
     else:
         typer.echo(f"{table} to {stream}: {count_of(moving.moved, 'event')} moved")
+
+
+def _engine(database: str) -> "Engine":
+    """Return the database; the error repeats nothing of its URL, which may contain a password."""
+    import sqlalchemy as sa
+
+    engine = None
+    try:
+        url = sa.make_url(database)
+        if url.get_backend_name() in {"postgresql", "sqlite"} and not url.get_dialect().is_async:
+            engine = sa.create_engine(url)
+    except (sa.exc.ArgumentError, sa.exc.NoSuchModuleError, ValueError):
+        pass
+    except ModuleNotFoundError as error:
+        raise BadArgument(
+            f"the database driver {error.name} is not installed: install it, or use postgresql+psycopg://"
+        ) from None
+    if engine is None:
+        raise BadArgument("invalid DATABASE_URL: use postgresql+psycopg://user@host/database or sqlite:///file")
+    return engine
