@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 __all__ = ["PAGE_SIZE", "EventLog", "EventPage", "page_of"]
 
-PAGE_SIZE: Final = 1 << 20
+PAGE_SIZE: Final = 256 << 10  # bytes; receivers that do not read hold a few of them in memory
 
 
 class EventPage(NamedTuple):

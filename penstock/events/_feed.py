@@ -8,6 +8,7 @@ the present.
 from __future__ import annotations
 
 import asyncio
+from bisect import bisect_right
 from collections import OrderedDict, deque
 from functools import partial
 from typing import TYPE_CHECKING, Final
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Feed", "Group"]
 
-_KEPT: Final = 16  # pages
+_KEPT: Final = 64  # pages
 _OLD_KEPT: Final = 8  # pages of the past, which receivers that start together share
 _ENCODINGS_MAX: Final = 16  # of one group
 _DELAY_S: Final = 0.005  # events of so long come together
@@ -103,7 +104,7 @@ class Feed:
             await asyncio.shield(self._reading)
         if event_id < self.start:
             return await self._past(event_id)
-        return next(group for group in self._groups if group.page.end > event_id)
+        return self._groups[bisect_right(self._groups, event_id, key=lambda group: group.page.end)]
 
     async def _read_on(self) -> None:
         """Wait for new events, and add them as a group."""

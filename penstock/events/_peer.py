@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from contextlib import nullcontext
+from contextlib import AsyncExitStack
 from functools import partial
 from itertools import count
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
@@ -37,6 +37,7 @@ __all__ = ["Authenticate", "Closed", "Peer", "answer_http", "too_large"]
 _CALLS_MAX: Final = 1_000  # under way on one connection
 _CALLS_SIZE_MAX: Final = 512 << 10  # bytes of their messages, which take many times as much once they are decoded
 ANSWER_S: Final = 30.0  # a receiver that takes longer is gone
+_READ_S: Final = 120.0  # a peer that has not read a message by then is gone
 _AROUND: Final = 160  # bytes of a message around its events
 _decode_json: Final = JSON.decode
 
@@ -108,6 +109,15 @@ class Peer:
     async def _send(self, message: bytes, is_text: bool) -> None:
         async with self._sending:
             await self._transport_send(message, is_text)
+
+    async def _send_large(self, make: Callable[[], bytes], is_text: bool) -> None:
+        """Make and send a message: of those that wait for others, none is in memory. ``Closed`` if it is not read."""
+        async with self._sending:
+            try:
+                async with asyncio.timeout(_READ_S):
+                    await self._transport_send(make(), is_text)
+            except TimeoutError:
+                raise Closed from None
 
     async def receive(self, data: bytes, *, is_text: bool) -> None:
         """Take a message; wait only while too many calls, or too large ones, are under way."""
@@ -183,17 +193,24 @@ class Peer:
     async def _serve(self, message: dict[str, Any], coding: Coding, *, is_text: bool) -> None:
         rid = _rid_of(message)
         is_poll = str(message.get("f")).endswith(":pollEvents")
-        async with self._polling if is_poll else nullcontext():
+        async with AsyncExitStack() as held:
+            if is_poll:
+                await held.enter_async_context(self._polling)
             limit, caller = SMALL_MESSAGE, None
             try:
                 request = request_of(message, needs_rid=True)
                 call = call_of(request)
                 limit = call.answer_size_max
                 caller = await self._authenticate(request.sec, message)
+                if limit > SMALL_MESSAGE:  # until the answer is read
+                    await held.enter_async_context(self._service.budget.held(caller.owner, limit))
                 answer = {"r": await self._call(call, caller, coding, is_text=is_text), "rid": rid}
             except Exception as error:  # noqa: BLE001 - whatever it is, the peer gets an answer
                 answer = _error(error_of(error), rid)
-            await self._send(_encoded(coding, answer, limit, caller), is_text)
+            if is_poll:
+                await self._send_large(partial(_encoded, coding, answer, limit, caller), is_text)
+            else:
+                await self._send(_encoded(coding, answer, limit, caller), is_text)
 
     async def _call(self, call: Call, caller: Caller, coding: Coding, *, is_text: bool) -> object:
         if not isinstance(call.parameters, ReadyToReceive):
@@ -217,6 +234,7 @@ class Peer:
             taken=None if start is None else partial(self._service.registrations.advance, start[0], log),
             want=None if wanted.want is None else frozenset(wanted.want),
             select=self._service.selected_by(caller),
+            hold=partial(self._service.budget.hold, caller.owner),
             size_max=size_max - _AROUND,
         )
         self._pushing = asyncio.create_task(push(feed, receiver, feed.newest() if start is None else start[1]))
@@ -238,20 +256,18 @@ class Peer:
         function = f"futoin.evt.receiver:1.{to.minor}:onEvents"
         asked = self._asked[rid] = asyncio.get_running_loop().create_future()
         try:
-            message = b'{"f":"%s","p":{"seq":%d,"events":%s},"rid":"%s"}' % (
-                function.encode(),
-                number,
-                part.encoded,
-                rid.encode(),
+            parts = function.encode(), number, part.encoded, rid.encode()
+            await self._send_large(
+                lambda: _in_coding(to.coding, b'{"f":"%s","p":{"seq":%d,"events":%s},"rid":"%s"}' % parts, to.size_max),
+                to.is_text,
             )
-            await self._send(_in_coding(to.coding, message, to.size_max), to.is_text)
             async with asyncio.timeout(ANSWER_S):
                 is_taken = await asked or to.is_live
         except TimeoutError:
             raise Closed from None
         finally:
             del self._asked[rid]
-        self._service.pushed_events += len(part.events) if is_taken else 0
+        self._service.pushed_events += part.number if is_taken else 0
         return is_taken
 
     def _answered(self, message: dict[str, Any]) -> None:

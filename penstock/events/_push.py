@@ -12,13 +12,17 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
+from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import msgspec
 
+from penstock.events._event_log import PAGE_SIZE
+
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator
 
+    from penstock.events._byte_budget import HeldBytes
     from penstock.events._event import WireEvent
     from penstock.events._feed import Feed
 
@@ -65,9 +69,9 @@ class Window:
 
 
 class PushedPart(NamedTuple):
-    """Events for one message, their JSON, and the id up to which all are sent with it."""
+    """Events for one message: how many, their JSON, and the id up to which all are sent with it."""
 
-    events: list[WireEvent]
+    number: int
     encoded: bytes
     end: int
 
@@ -76,13 +80,15 @@ class Receiver(NamedTuple):
     """A receiver, and what it may get.
 
     ``send`` sends a group, its number and events, and returns whether the receiver took it. ``taken`` is told how far
-    it has taken all, None for a live one. ``select`` returns those of some events that the receiver may get.
+    it has taken all, None for a live one. ``select`` returns those of some events that the receiver may get. ``hold``
+    waits until so many more bytes may be under way.
     """
 
     send: Callable[[int, PushedPart], Awaitable[bool]]
     taken: Callable[[int], object] | None
     want: frozenset[str] | None
     select: Callable[[list[WireEvent]], Awaitable[list[WireEvent]]] | None
+    hold: Callable[[int], Awaitable[HeldBytes]]
     size_max: int
 
 
@@ -98,19 +104,30 @@ async def push(feed: Feed, receiver: Receiver, position: int) -> None:
             if receiver.taken is None and position < feed.start:
                 position = feed.start
                 window.next_number += 1
-            group = await feed.after(position)
-            events, encoded = group.wanted(receiver.want, position)
-            position = group.page.end
-            if receiver.select is not None and events:
-                events = await receiver.select(events)
-                encoded = _encode(events)
-            if not events:
-                window.skip(position)
-                _tell(receiver, window)
-            for part in parts_of(events, encoded, position, receiver.size_max):
-                await slots.acquire()
-                added = window.add(part.end)  # before the task runs, or what is skipped meanwhile would pass it
-                tasks.create_task(_deliver(receiver, window, slots, part, added))
+            held = await receiver.hold(PAGE_SIZE) if position < feed.start else None  # it gets a page of its own
+            try:
+                group = await feed.after(position)
+                events, encoded = group.wanted(receiver.want, position)
+                position = group.page.end
+                if receiver.select is not None and events:
+                    events = await receiver.select(events)
+                    encoded = _encode(events)
+                if not events:
+                    window.skip(position)
+                    _tell(receiver, window)
+                held = held or await receiver.hold(len(encoded))
+                for part in parts_of(events, encoded, position, receiver.size_max):
+                    await slots.acquire()
+                    added = window.add(part.end)  # before the task runs, or what is skipped meanwhile would pass it
+                    task = tasks.create_task(_deliver(receiver, window, slots, part, added))
+                    task.add_done_callback(partial(_release, held.share()))
+            finally:
+                if held is not None:
+                    held.release()
+
+
+def _release(held: HeldBytes, _: object) -> None:
+    held.release()
 
 
 async def _deliver(
@@ -137,13 +154,13 @@ def parts_of(events: list[WireEvent], encoded: bytes, end: int, size_max: int) -
     if not events:
         return
     if len(encoded) <= size_max:
-        yield PushedPart(events, encoded, end)
+        yield PushedPart(len(events), encoded, end)
         return
     first, size = 0, 2
     for index, event in enumerate(events):
         size += event.size()
         if size > size_max and index > first:
             part = events[first:index]
-            yield PushedPart(part, _encode(part), int(part[-1].id))
+            yield PushedPart(len(part), _encode(part), int(part[-1].id))
             first, size = index, 2 + event.size()
-    yield PushedPart(events[first:], _encode(events[first:]), end)
+    yield PushedPart(len(events) - first, _encode(events[first:]), end)

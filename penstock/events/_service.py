@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, TypeVar
 
 from penstock.errors import FutoinError, PenstockError
 from penstock.events._adding import Adder
+from penstock.events._byte_budget import ByteBudget
 from penstock.events._errors import invalid
 from penstock.events._event_log import EventLog
 from penstock.events._feed import Feed
@@ -42,6 +43,7 @@ __all__ = ["Caller", "CallingUser", "EventService", "permission_of"]
 T = TypeVar("T")
 _THREADS: Final = 4
 _USER_THREADS: Final = 8
+_UNDER_WAY_MAX: Final = 256 << 20  # bytes on the way to all clients
 _STORE_S: Final = 1.0  # how often positions are stored
 _SCAN_MAX: Final = 16 << 20  # bytes that one poll looks at
 _QUESTIONS_MAX: Final = 1_000  # live polls of which it is known how far they have looked
@@ -101,6 +103,7 @@ class EventService:
         self._loop = asyncio.get_running_loop()
         self._threads = ThreadPoolExecutor(_THREADS, "penstock-futoin")  # for what is short
         self._user_threads = UserThreads(_USER_THREADS, user_share=user_share)  # for polls and filters
+        self.budget: Final = ByteBudget(_UNDER_WAY_MAX, user_share=user_share)
         self._creating = asyncio.Lock()
         self._adder = Adder(store, now=store.clock.now)
         self.registrations: Final = Registrations(store)

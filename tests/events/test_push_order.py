@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import threading
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
@@ -12,6 +13,7 @@ from websockets.asyncio.server import serve
 
 from penstock.embedded import open_store
 from penstock.events import Event, ReliableReceiver
+from penstock.events._byte_budget import ByteBudget
 from penstock.events._event import WireEvent
 from penstock.events._event_log import EventLog, EventPage
 from penstock.events._feed import Group
@@ -52,15 +54,16 @@ def test_what_is_left_out_does_not_pass_a_group_that_is_under_way() -> None:
     """The position would lie behind an event that the receiver never took."""
     feed = ReadyFeed(EventPage(0, 10, [wire_event(10, "A")]), EventPage(10, 20, [wire_event(20, "B")]))
     taken: list[int] = []
-    sent: list[list[WireEvent]] = []
+    sent: list[PushedPart] = []
 
     async def send(_: int, part: PushedPart) -> bool:
-        sent.append(part.events)
+        sent.append(part)
         await asyncio.get_running_loop().create_future()
         return False
 
     async def run() -> None:
-        receiver = Receiver(send=send, taken=taken.append, want=frozenset("A"), select=None, size_max=1000)
+        hold = partial(ByteBudget(1 << 20, user_share=1.0).hold, None)
+        receiver = Receiver(send=send, taken=taken.append, want=frozenset("A"), select=None, hold=hold, size_max=1000)
         task = asyncio.create_task(push(feed, receiver, 0))  # type: ignore[arg-type]
         while not sent:
             await asyncio.sleep(0)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import threading
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
@@ -11,13 +12,14 @@ import pytest
 
 from penstock.embedded import open_store
 from penstock.events import _service
+from penstock.events._byte_budget import ByteBudget
 from penstock.events._functions import Call, call_of, request_of
-from penstock.events.serving import Caller, EventService
+from penstock.events.serving import Caller, EventService, Peer
 from penstock.server._permissions import ANONYMOUS
 from tests.events.wire import LONG_S, message_of
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterator
+    from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 
     from penstock.stream import Engine
 
@@ -127,5 +129,73 @@ def test_live_poll_for_rare_events_goes_on_where_it_looked_last(store: Engine, m
             assert polls < 20
             other: Any = await service.call(called("evt.poll:1.1:pollEvents", component="LIVE"), CALLER, STREAM)
             assert len(other) > 9, "another question is answered from its own place"
+
+    asyncio.run(run())
+
+
+def test_bytes_under_way_are_bounded_in_all_and_for_a_user() -> None:
+    """Receivers that do not read hold what is sent to them in memory; other users must not wait for that."""
+
+    async def run() -> None:
+        budget = ByteBudget(100, user_share=0.5)
+        first = [await budget.hold("anna", 25) for _ in range(2)]
+        waiting = [asyncio.create_task(budget.hold("anna", 25)) for _ in range(2)]
+        await asyncio.sleep(0)
+        assert not any(task.done() for task in waiting), "her share is used"
+        berts = [await budget.hold("bert", 25), await budget.hold("bert", 25)]
+        assert budget.used == 100
+        assert (await budget.hold("carl", 200)).size == 200, "who has nothing under way gets on"
+        waiting[0].cancel()
+        for held in (*berts, first[0].share()):
+            held.release()
+        assert budget.used == 250
+        await asyncio.sleep(0)
+        assert not waiting[1].done(), "in all there is too much"
+        first[0].release()
+        first[1].release()
+        assert (await waiting[1]).size == 25
+        assert budget.used == 225
+
+    asyncio.run(run())
+
+
+def test_receivers_that_do_not_read_leave_memory_to_other_users(store: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each holds a few groups; so all of them together would take what the machine has."""
+    monkeypatch.setattr(_service, "_UNDER_WAY_MAX", 4 << 20)
+
+    async def run() -> None:
+        received = asyncio.Event()
+
+        async def never(_: bytes, is_text: bool) -> None:
+            await asyncio.get_running_loop().create_future()
+
+        async def read(data: bytes, is_text: bool) -> None:
+            del is_text
+            if b"onEvents" in data:
+                received.set()
+
+        def peer(name: str, send: Callable[[bytes, bool], Awaitable[None]]) -> Peer:
+            async def authenticate(sec: str | None, message: object) -> Caller:
+                del sec, message
+                return caller(name)
+
+            return Peer(service, STREAM, authenticate, send)
+
+        async with serving(store, user_share=0.5) as service:
+            for _ in range(200):
+                await service.call(adding("x" * 50_000), caller("bert"), STREAM)
+            peers = [peer("anna", never) for _ in range(20)] + [peer("bert", read)]
+            for number, each in enumerate(peers):
+                name = "bert" if each is peers[-1] else "anna"
+                register = called("evt.poll:1.1:registerConsumer", component=f"c{number}")
+                await service.call(register, caller(name), STREAM)
+                ready = message_of("evt.push:1.1:readyToReceive", component=f"c{number}")
+                await each.receive(json.dumps(ready).encode(), is_text=True)
+            await received.wait()
+            assert 1 << 20 < service.budget.used <= 4 << 20
+            for each in peers:
+                await each.close()
+            await asyncio.sleep(0)
+            assert service.budget.used == 0
 
     asyncio.run(run())
