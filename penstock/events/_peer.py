@@ -37,6 +37,7 @@ __all__ = ["Authenticate", "Closed", "Peer", "answer_http", "too_large"]
 _CALLS_MAX: Final = 1_000  # under way on one connection
 _CALLS_SIZE_MAX: Final = 512 << 10  # bytes of their messages, which take many times as much once they are decoded
 ANSWER_S: Final = 30.0  # a receiver that takes longer is gone
+_CHECK_S: Final = 1.0  # how often it is checked that a receiver may have events, if there are none
 _READ_S: Final = 120.0  # a peer that has not read a message by then is gone
 _AROUND: Final = 160  # bytes of a message around its events
 _decode_json: Final = JSON.decode
@@ -237,7 +238,8 @@ class Peer:
             hold=partial(self._service.budget.hold, caller.owner),
             size_max=size_max - _AROUND,
         )
-        self._pushing = asyncio.create_task(push(feed, receiver, feed.newest() if start is None else start[1]))
+        position = feed.newest() if start is None else start[1]
+        self._pushing = asyncio.create_task(_push_while(check, feed, receiver, position))
         self._pushing.add_done_callback(partial(self._pushing_ended, feed))
 
     def _pushing_ended(self, feed: Feed, task: asyncio.Task[None]) -> None:
@@ -293,6 +295,16 @@ class Peer:
         if self._answering is not None:
             self._answering.cancel()
         await self._stop_pushing()
+
+
+async def _push_while(check: Callable[[], object], feed: Feed, receiver: Receiver, position: int) -> None:
+    """Push events until a check fails, or the stream is gone, which is looked at about once a second."""
+    async with asyncio.TaskGroup() as tasks:
+        tasks.create_task(push(feed, receiver, position))
+        while True:
+            await asyncio.sleep(_CHECK_S)
+            check()
+            feed.log.check_exists()
 
 
 async def answer_http(

@@ -49,6 +49,7 @@ if TYPE_CHECKING:
 
 __all__ = ["FutoinPort"]
 
+_PATHS: Final = "invalid path: FutoIn is served at /futoin, and at /futoin/<scope>/<stream>"
 _CLOSE_POLICY: Final = 1008
 _CLOSE_S: Final = 1.0
 _WEBSOCKETS: Final = QuotaKind("max_connections", "WebSockets")
@@ -69,6 +70,8 @@ class FutoinPort:
         self.routes: Final[list[BaseRoute]] = [
             *(Route(path, self._post, methods=["POST"]) for path in paths),
             *(WebSocketRoute(path, self._websocket) for path in paths),
+            Route("/futoin/{rest:path}", lambda _: _refusal(_PATHS), methods=["POST"]),
+            WebSocketRoute("/futoin/{rest:path}", lambda socket: socket.send_denial_response(_refusal(_PATHS))),
         ]
 
     def quota(self) -> QuotaUse:
@@ -98,9 +101,10 @@ class FutoinPort:
         return self._service
 
     async def _post(self, request: Request) -> Response:
-        stream = self._stream_of(request)
-        if stream is None:
-            return Response("no such stream", 404)
+        try:
+            stream = self._stream_of(request)
+        except BadArgument as error:
+            return _refusal(str(error))
         body = bytearray()
         try:
             async for part in request.stream():
@@ -114,9 +118,10 @@ class FutoinPort:
         return Response(answer, media_type=coding.content_type)
 
     async def _websocket(self, socket: WebSocket) -> None:
-        stream = self._stream_of(socket)
-        if stream is None:
-            await socket.close(_CLOSE_POLICY)
+        try:
+            stream = self._stream_of(socket)
+        except BadArgument as error:
+            await socket.send_denial_response(_refusal(str(error)))
             return
         await socket.accept()
 
@@ -166,14 +171,11 @@ class FutoinPort:
     def _patience_s(self, place: _Place) -> float:
         return self._config.idle_timeout_s if place.is_taken else self._config.header_timeout_s
 
-    def _stream_of(self, connection: HTTPConnection) -> str | None:
-        """Return the stream that the path names; None if it is not the name of one."""
+    def _stream_of(self, connection: HTTPConnection) -> str:
+        """Return the stream that the path names, whether or not it exists; ``BadArgument`` if it is not a name."""
         given = connection.path_params
         name = f"{given['scope']}/{given['name']}" if given else self._config.futoin_stream
-        try:
-            check_stream_name(name)
-        except BadArgument:
-            return None
+        check_stream_name(name)
         return name
 
     def _authenticator(self, connection: HTTPConnection, place: _Place | None = None) -> _Authenticator:
@@ -276,6 +278,11 @@ class _Authenticator:
 
         ask = logins.by_mac(user, matches, self._peer)
         return ask, partial(answer_mac, key=right, scheme=scheme, algorithm=algorithm)
+
+
+def _refusal(reason: str) -> Response:
+    """Return the answer for a path that cannot be that of a stream: it does not depend on which streams there are."""
+    return Response(f"{reason}\n", 404, media_type="text/plain")
 
 
 def _is_loopback(host: str) -> bool:

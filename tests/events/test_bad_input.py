@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import cbor2
 import msgspec
 import pytest
-from websockets.exceptions import ConnectionClosed
+from websockets.exceptions import ConnectionClosed, InvalidStatus
 
 from penstock.events._codings import CODINGS, JSON, coding_of
 from penstock.events._event import EVENT_SIZE_MAX, NESTING_MAX
@@ -283,10 +283,17 @@ def test_data_is_nested_as_deeply_as_every_reader_can_take(registered: Server) -
     assert [event["data"] for event in call(registered, poll())["r"]] == [nested, [{}] * 1_000]
 
 
-@pytest.mark.parametrize("path", ["/futoin/plant", "/futoin/plant/a/b", "/futoin/../x", "/futoin/plant/a%20b"])
+@pytest.mark.parametrize(
+    "path", ["/futoin/plant", "/futoin/plant/a/b", "/futoin/../x", "/futoin/plant/a%20b", "/futoin//x"]
+)
 def test_path_that_names_no_stream_is_refused(server: Server, path: str) -> None:
-    """Without a word about what there is."""
-    assert post(server, json.dumps(PING).encode(), path)[0] in {404, 405}
+    """The answer says what is wrong, without a word about which streams there are."""
+    status, _, body = post(server, json.dumps(PING).encode(), path)
+    with pytest.raises(InvalidStatus) as refusal, websocket(server, path):
+        pass
+    denied = refusal.value.response
+    assert (status, denied.status_code, denied.body) == (404, 404, body)
+    assert body.startswith(b"invalid ")
 
 
 def test_stream_that_does_not_exist_is_an_invalid_request(server: Server) -> None:

@@ -83,6 +83,18 @@ def removed(users: Users) -> None:
     users.remove("anna")
 
 
+@pytest.mark.parametrize("end", [refused_grant, new_password])
+def test_receiver_without_events_is_closed_once_it_may_not(
+    server: Server, users: Users, end: Callable[[Users], None]
+) -> None:
+    """It would have a place, and what it had to be told would wait for the next event, for days."""
+    with websocket(server, PATH) as wire:
+        assert "r" in wire.call(REGISTER)
+        assert "r" in wire.call(READY)
+        end(users)
+        assert is_closed(wire)
+
+
 @pytest.mark.parametrize("end", [refused_grant, new_password, removed])
 @pytest.mark.parametrize("ready", [READY, LIVE], ids=["reliable", "live"])
 def test_receiver_gets_nothing_once_it_may_not(
