@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import json
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from websockets.asyncio.server import serve
@@ -187,3 +187,67 @@ def test_position_that_can_be_kept_nowhere_is_refused_at_once(tmp_path: Path, pl
     """Not after the first events were processed."""
     with pytest.raises(BadArgument, match="cannot keep a position"):
         PositionFile(tmp_path / place)
+
+
+class PushingServer:
+    """A server that pushes some messages when its client is ready, and keeps the answers."""
+
+    def __init__(self, *messages: dict[str, Any]) -> None:
+        self._messages, self.answers = messages, dict[str, dict[str, Any]]()
+
+    async def serve(self, peer: ServerConnection) -> None:
+        async for text in peer:
+            message = json.loads(text)
+            if "f" not in message:
+                self.answers[message["rid"]] = message
+                continue
+            await peer.send(json.dumps({"r": True, "rid": message["rid"]}))
+            if message["f"].endswith("readyToReceive"):
+                for number, pushed in enumerate(self._messages):
+                    await peer.send(json.dumps(pushed | {"rid": f"S{number}"}))
+
+    async def run(self, handle: Callable[[list[Event]], None]) -> None:
+        """Push to a receiver until all its answers have come."""
+        async with serve(self.serve, "127.0.0.1", 0) as listening:
+            port = next(iter(listening.sockets)).getsockname()[1]
+            task = asyncio.create_task(ReliableReceiver(f"ws://127.0.0.1:{port}/", "billing", handle).run())
+            await until(lambda: len(self.answers) == len(self._messages), task)
+            await ended(task)
+
+
+def pushed(seq: object, *ids: int, function: str = "futoin.evt.receiver:1.1:onEvents") -> dict[str, Any]:
+    events = [{"id": str(n), "type": "A", "data": n, "ts": "2026-11-16T14:26:37Z"} for n in ids]
+    return {"f": function, "p": {"seq": seq, "events": events}}
+
+
+def test_groups_are_processed_in_the_order_of_their_numbers() -> None:
+    """Many are under way at once, and may come in any order: the order is up to the consumer."""
+    got: list[object] = []
+    server = PushingServer(pushed(2, 5, 6), pushed(1, 3, 4), pushed(3, 7), pushed(0, 1, 2))
+    asyncio.run(server.run(lambda events: got.extend(event.data for event in events)))
+    assert got == [1, 2, 3, 4, 5, 6, 7]
+    assert [answer["r"] for answer in server.answers.values()] == [True] * 4
+
+
+def test_receiver_offers_the_callback_of_the_specification_and_nothing_else() -> None:
+    """What is wrong is refused by its name, and not processed; the receiver goes on."""
+    got: list[object] = []
+    wrong = {
+        "UnknownInterface": [pushed(0, 1, function="futoin.evt.gen:1.1:addEvent"), {"f": "x", "p": {}}],
+        "InvalidRequest": [
+            pushed(-1, 1),
+            pushed("0", 1),
+            pushed(0, 0),
+            {"f": pushed(0)["f"], "p": {"seq": 0}},
+            {"f": pushed(0)["f"], "p": pushed(0)["p"] | {"more": 1}},
+            pushed(0, *range(1, 1002)),
+        ],
+    }
+    messages = [(name, message) for name, list_ in wrong.items() for message in list_]
+    old = pushed(0, 1, function="futoin.evt.receiver:1.0:onEvents")
+    server = PushingServer(*(message for _, message in messages), old)
+    asyncio.run(server.run(lambda events: got.extend(event.data for event in events)))
+    *refused, taken = [server.answers[f"S{number}"] for number in range(len(server.answers))]
+    assert [answer["e"] for answer in refused] == [name for name, _ in messages]
+    assert taken == {"r": True, "rid": f"S{len(messages)}"}
+    assert got == [1]

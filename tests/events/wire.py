@@ -61,6 +61,11 @@ class Wire:
             self._pushed.append(message)
         return message
 
+    @property
+    def has_pushed(self) -> bool:
+        """Whether events were pushed before the last answer, and not asked for."""
+        return bool(self._pushed)
+
     def pushed(self) -> dict[str, Any]:
         """Return the next group that is pushed."""
         return self._pushed.pop(0) if self._pushed else self.received()
