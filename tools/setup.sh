@@ -70,6 +70,17 @@ ensure_reference() {
     say "no Node, or no way to its packages: tests against the reference implementation of FutoIn will be skipped"
 }
 
+# Breezy answers for the storage kinds of repositories, in a process of its own, and is no part of the environment.
+ensure_breezy() {
+    local installed=$venv-breezy pin
+    pin=$(grep ^breezy== constraints.txt)
+    [[ -d $installed/${pin/==/-}.dist-info ]] && return
+    rm -rf "$installed" "$installed.new"
+    "$venv/bin/python" -m pip install -qq --disable-pip-version-check --only-binary :all: --constraint constraints.txt \
+        --target "$installed.new" breezy && mv "$installed.new" "$installed" && return
+    say "no way to Breezy: tests against it will be skipped"
+}
+
 ensure_venv() {
     "$venv/bin/python" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && return
     local python
@@ -92,6 +103,7 @@ ensure_java
 ensure_postgresql
 ensure_venv
 ensure_reference &
+ensure_breezy &
 install_packages
-wait $!
+wait
 touch "$venv/.ready"
