@@ -20,6 +20,7 @@ from penstock.events import (
     PushClient,
     ReliableReceiver,
     _outage,
+    _peer,
 )
 from penstock.server import Config, Server
 from tests.events.wire import LONG_S
@@ -251,3 +252,25 @@ def test_receiver_offers_the_callback_of_the_specification_and_nothing_else() ->
     assert [answer["e"] for answer in refused] == [name for name, _ in messages]
     assert taken == {"r": True, "rid": f"S{len(messages)}"}
     assert got == [1]
+
+
+def test_function_slower_than_the_server_waits_gets_its_events_once(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The server gives the connection up, and sends the events again: they are known by then."""
+    monkeypatch.setattr(_peer, "ANSWER_S", 0.05)
+    got: list[Event] = []
+
+    async def handle(events: list[Event]) -> None:
+        if not got:
+            await asyncio.sleep(0.3)
+        got.extend(events)
+
+    async def run() -> None:
+        task = asyncio.create_task(ReliableReceiver(url, "billing", handle).run())
+        await add(url, 1)
+        await until(lambda: len(got) >= 1, task)
+        await add(url, 2)
+        await until(lambda: len(got) >= 2, task)
+        await ended(task)
+
+    asyncio.run(run())
+    assert [event.data for event in got] == [1, 2]
