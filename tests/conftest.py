@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import sys
 from pathlib import Path
@@ -12,14 +13,16 @@ import pytest
 from hypothesis import settings
 from xdist.scheduler import LoadScopeScheduling
 
+from penstock.plog import FilePlogs
+from tests.sampling import EXPLORES, examples
 from tests.warm_python import warm_python
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
 # A slow machine is not a bug: no test fails because one of its examples took long. The same examples every time, so
-# that a change fails for what it changed; PENSTOCK_EXPLORE=1 looks for new ones.
-settings.register_profile("penstock", deadline=None, derandomize=not os.environ.get("PENSTOCK_EXPLORE"))
+# that a change fails for what it changed; PENSTOCK_EXPLORE=1 looks for new ones, and for more.
+settings.register_profile("penstock", deadline=None, derandomize=not EXPLORES, max_examples=examples(100))
 settings.load_profile("penstock")
 
 # Spark's tests are short: compiling to the end what runs once costs more than it brings. make test leaves an archive of
@@ -35,6 +38,21 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 
 # Owner processes of folders that no test needs any more make room.
 os.environ["PENSTOCK_OWNER_IDLE_S"] = "2"
+
+# Tests start hundreds of processes. Without compiled modules, each of them would compile all of Penstock first.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
+
+# A new store fills its journal with zeros; a small journal makes a new store in a fraction of the time.
+_defaults = FilePlogs.__init__.__kwdefaults__
+assert _defaults is not None
+_defaults["journal_size"] = 1 << 20
+
+# Tests wait for thousands of syncs, whose effect none of them can see: only a power loss shows it, and RecordingDisk
+# simulates those. So the folders of tests are in memory, where there is enough of it.
+_MEMORY: Final = Path("/dev/shm")
+if _MEMORY.is_dir() and shutil.disk_usage(_MEMORY).free > 4 << 30:
+    os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(_MEMORY))
 
 _ON_SPARK: Final = (
     "tests/spark/",

@@ -21,7 +21,6 @@ from pyspark.sql import SparkSession
 import penstock
 from penstock.cli import main
 from penstock.cpo import _sqlite
-from penstock.plog import FilePlogs, _interface
 from penstock.server import _run
 from penstock.server._users import Users
 from penstock.spark import demo as story
@@ -79,11 +78,10 @@ def run(tmp_path: Path, environment: dict[str, str]) -> Run:
 
 @pytest.fixture(autouse=True)
 def quick_stores(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let stores of this process wait for no disk, and have small journals: both are tested where they are at home."""
+    """Let stores of this process wait for no disk, and passwords cost little: other tests test both."""
     monkeypatch.setattr(os, "fdatasync", lambda _: None)
     monkeypatch.setattr(os, "fsync", lambda _: None)
     monkeypatch.setattr(_sqlite, "_PRAGMAS", (*_sqlite._PRAGMAS, "PRAGMA synchronous=OFF"))
-    monkeypatch.setattr(_interface, "FilePlogs", partial(FilePlogs, journal_size=1 << 20))
     monkeypatch.setattr(argon2, "PasswordHasher", partial(argon2.PasswordHasher, memory_cost=32))
 
 

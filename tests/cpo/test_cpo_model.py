@@ -9,6 +9,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from penstock.cpo import Versioned, open_cpo
 from penstock.errors import CasConflict
+from tests.sampling import examples
 
 keys = st.sampled_from(["a", "ab", "b", "lease/a"])
 values = st.binary(max_size=8)
@@ -60,4 +61,4 @@ class OracleMachine(RuleBasedStateMachine):
 
 
 TestOracle = OracleMachine.TestCase
-TestOracle.settings = settings(max_examples=30, stateful_step_count=20)
+TestOracle.settings = settings(max_examples=examples(30), stateful_step_count=20)

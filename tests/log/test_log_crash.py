@@ -173,4 +173,4 @@ def test_a_crash_at_any_point_loses_nothing_acknowledged_and_invents_nothing() -
         for state in disk.every_crash_state(power_set_max=3) if EXPLORES else crash_states(disk):
             check(state, models, cpo)
             states += 1
-    assert states > (1500 if EXPLORES else 40), "the history has become too short to prove anything"
+    assert states > (1500 if EXPLORES else 20), "the history has become too short to prove anything"

@@ -12,11 +12,12 @@ from penstock.cpo import open_cpo
 from penstock.log import MetadataManager, PlogSizes
 from penstock.plog import open_plogs
 from tests.log.harness import contents
+from tests.sampling import EXPLORES
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-ROUNDS: Final = 15
+ROUNDS: Final = 50 if EXPLORES else 5
 ACKS_MAX: Final = 400
 """How many acknowledgements a round sees at most before its process is killed."""
 

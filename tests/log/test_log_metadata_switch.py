@@ -17,6 +17,7 @@ from penstock.plog import FilePlogs
 from penstock.testing import MemoryDisk
 from tests.log.conftest import TINY
 from tests.log.harness import content, contents, leftovers, plog_files
+from tests.sampling import examples
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -191,7 +192,7 @@ steps = st.lists(
 
 
 @given(steps)
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 def test_two_managers_of_one_partition_lose_nothing_that_either_acknowledged(
     history: list[tuple[int, str, int]],
 ) -> None:

@@ -16,6 +16,7 @@ from penstock.plog import FilePlogs
 from penstock.testing import MemoryDisk
 from tests.log.conftest import TINY
 from tests.log.harness import SECONDS_MAX, content, contents, leftovers
+from tests.sampling import examples
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -306,4 +307,4 @@ class Partition(RuleBasedStateMachine):
 
 
 TestPartition = Partition.TestCase
-TestPartition.settings = settings(max_examples=40, stateful_step_count=30, deadline=None)
+TestPartition.settings = settings(max_examples=examples(40), stateful_step_count=30, deadline=None)

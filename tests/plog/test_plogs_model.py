@@ -16,6 +16,7 @@ from penstock.errors import NoSuchPlog, PlogExists, PlogFull, PlogSealed, ReadOu
 from penstock.plog import FilePlogs, PlogId
 from penstock.ports import OsDisk
 from penstock.testing import MemoryDisk
+from tests.sampling import examples
 
 if TYPE_CHECKING:
     from penstock.plog import PendingAppend
@@ -216,6 +217,6 @@ def copy_of(disk: MemoryDisk) -> MemoryDisk:
 
 
 TestPlogsInMemory = PlogMachine.TestCase
-TestPlogsInMemory.settings = settings(max_examples=150, stateful_step_count=40)
+TestPlogsInMemory.settings = settings(max_examples=examples(150), stateful_step_count=40)
 TestPlogsInAFolder = FolderMachine.TestCase
-TestPlogsInAFolder.settings = settings(max_examples=25, stateful_step_count=30)
+TestPlogsInAFolder.settings = settings(max_examples=examples(25), stateful_step_count=30)

@@ -20,6 +20,7 @@ from penstock.spark import _futoin, archive
 from penstock.spark._futoin import futoin_columns
 from penstock.stream.write import CHUNK_SIZE
 from tests.events.wire import call, message_of
+from tests.sampling import examples
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -274,7 +275,7 @@ def written(blank: bytes) -> st.SearchStrategy[bytes]:
     st.sampled_from([1, 2, 5, 8192]),
     st.integers(0, 3),
 )
-@settings(max_examples=500)
+@settings(max_examples=examples(500))
 def test_plain_and_other_events_are_decoded_alike(events: list[bytes | None], part: int, skipped: int) -> None:
     """The quick way takes only what it is sure of, whatever the neighbours look like when they are joined."""
     array = pa.array(events, pa.binary())[skipped:]

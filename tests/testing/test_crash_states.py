@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.testing import MemoryDisk, RecordingDisk
+from tests.sampling import examples
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -476,7 +477,7 @@ def run(steps: list[NextCut]) -> Iterator[tuple[RecordingDisk, Oracle, bytes]]:
 
 
 @given(steps=steps)
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 def test_every_state_has_the_synced_bytes_and_no_invented_ones(steps: list[NextCut]) -> None:
     """A state that is not legal wastes an afternoon; a rule written twice, in two ways, is right more often."""
     for disk, oracle, _ in run(steps):
@@ -485,7 +486,7 @@ def test_every_state_has_the_synced_bytes_and_no_invented_ones(steps: list[NextC
 
 
 @given(steps=steps)
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 def test_states_differ_and_include_nothing_lost_and_everything_lost(steps: list[NextCut]) -> None:
     """The two ends are what every store meets first, and a state seen twice is time lost."""
     for disk, _, synced in run(steps):

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from penstock.ports import OsDisk, write_all
 from penstock.testing import FaultyDisk, MemoryDisk, RecordingDisk
+from tests.sampling import examples
 
 if TYPE_CHECKING:
     from penstock.ports import Disk
@@ -134,7 +135,7 @@ def contents(disk: Disk) -> dict[str, bytes]:
 
 @every_disk
 @given(steps=steps)
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 def test_every_disk_does_what_a_simple_folder_does(make: Make, steps: list[NextCut]) -> None:
     """What is proved on the disks for tests holds for the real one only if they cannot be told apart."""
     model = Model()

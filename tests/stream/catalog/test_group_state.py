@@ -35,6 +35,7 @@ from penstock.stream.format import (
     decode_records,
     encode_records,
 )
+from tests.sampling import examples
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -357,7 +358,7 @@ class GroupMachine(RuleBasedStateMachine):
 
 
 TestGroupMachine = GroupMachine.TestCase
-TestGroupMachine.settings = settings(max_examples=400, stateful_step_count=40)
+TestGroupMachine.settings = settings(max_examples=examples(400), stateful_step_count=40)
 
 
 @pytest.mark.parametrize("counts", list(product(range(5), repeat=3)))

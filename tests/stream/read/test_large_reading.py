@@ -26,6 +26,7 @@ from penstock.errors import (
 from penstock.model import ByConsumption, BySize, ByTime, EventPointer, SegmentRange, StreamConfig, StreamCut
 from penstock.stream.format._block import BLOCK_HEADER_SIZE, Chunk, Extent
 from tests.log.harness import SECONDS_MAX
+from tests.sampling import examples
 from tests.stream.harness import STREAM, embedded_only, inside
 from tests.stream.large_harness import (
     NO_LIMIT,
@@ -101,7 +102,7 @@ def test_an_event_is_read_from_any_place(store: Engine) -> None:
 
 
 @pytest.mark.usefixtures("small")
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(st.data())
 def test_seeks_and_reads_find_what_a_file_in_memory_would(data: st.DataObject) -> None:
     """A file in memory is the model."""
@@ -194,7 +195,7 @@ def test_the_end_of_an_event_is_found_from_its_pointer_with_few_reads(
 
 @pytest.mark.usefixtures("small")
 @given(st.lists(st.integers(1, 20), min_size=1, max_size=5))
-@settings(max_examples=30)
+@settings(max_examples=examples(30))
 def test_the_size_found_from_a_pointer_is_that_of_the_extent(counts: list[int]) -> None:
     """However many chunks, and whatever comes behind them: other large events have chunks of the same numbers."""
     with open_store("memory:", sizes=SIZES) as store:

@@ -13,6 +13,7 @@ from penstock import StreamCut
 from penstock.embedded import open_store
 from penstock.errors import BadArgument, DataTruncated, WrongCut
 from penstock.testing import ManualClock
+from tests.sampling import examples
 from tests.stream.time.watermark_harness import CONFIG, Timed, note, open_timed
 from tests.stream.wire_harness import over_the_wire
 
@@ -231,7 +232,7 @@ def test_a_stream_without_time_is_not_held_up(store: Engine) -> None:
     assert store.next_cut(STREAM, store.head(STREAM), align=True).cut == store.tail(STREAM)
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=examples(40), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @example(rounds=[([0, 0, 0, 0, 968, 759], "stay")], max_bytes=1582, max_events=None)  # the first is more than its share
 @given(
     rounds=st.lists(

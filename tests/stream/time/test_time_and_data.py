@@ -18,6 +18,7 @@ from penstock.model import StreamConfig
 from penstock.stream.format._keys import key_position
 from penstock.testing import ManualClock, MemoryDisk, RecordingDisk
 from tests.log.harness import Published, RecordedOracle
+from tests.sampling import examples
 from tests.stream.time.mark_harness import POINTS, at_point, whole_cells
 from tests.stream.time.watermark_harness import MAINTENANCE_INTERVAL_S, STREAM, timed_store_on
 
@@ -316,7 +317,7 @@ def ignored(_: object) -> None:
     """What is only to be said where a crash may come."""
 
 
-@settings(max_examples=50)
+@settings(max_examples=examples(50))
 @given(seed=st.integers(0, 1 << 32))
 def test_time_never_overtakes_data(seed: int) -> None:
     """Random writers of all kinds, splits, merges and truncations, and a restart in between."""

@@ -17,6 +17,7 @@ from penstock.plog import FilePlogs
 from penstock.stream.time._watermark_log import Border, WatermarkLog, pack_watermark, unpack_watermark
 from penstock.testing import MemoryDisk
 from tests.log.harness import GatedPlogs
+from tests.sampling import examples
 from tests.stream.time.mark_harness import STREAM, as_cut
 
 if TYPE_CHECKING:
@@ -184,7 +185,7 @@ def test_a_border_takes_few_looks(manager: MetadataManager, monkeypatch: pytest.
         assert len(looks) <= 15
 
 
-@settings(max_examples=20)
+@settings(max_examples=examples(20))
 @given(
     times=st.sets(st.integers(1, 300), min_size=1, max_size=60),
     cuts=st.lists(st.integers(0, 300), max_size=3),

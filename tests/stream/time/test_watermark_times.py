@@ -16,6 +16,7 @@ from penstock.plog import FilePlogs
 from penstock.stream.time._watermark_log import WatermarkLog
 from penstock.stream.time._watermark_times import WatermarkTimes, event_window, window_at
 from penstock.testing import MemoryDisk
+from tests.sampling import examples
 from tests.stream.time.mark_harness import (
     LENGTH,
     POINTS,
@@ -162,7 +163,7 @@ def test_who_reads_on_after_watermarks_were_freed_sees_the_later_ones() -> None:
         assert times(reading, 2) == [300]
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(history=histories(), data=st.data())
 def test_every_event_has_the_time_that_all_keys_of_its_segment_have_passed(history: History, data: DataObject) -> None:
     """In any pieces, forwards, backwards and again, over any scales."""
@@ -176,7 +177,7 @@ def test_every_event_has_the_time_that_all_keys_of_its_segment_have_passed(histo
                 assert times(reading, *offsets) == expected_times(history.state, segment, offsets, marks)
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(history=histories(), data=st.data())
 def test_truncating_changes_no_time_of_what_is_left(history: History, data: DataObject) -> None:
     """The last watermark before the head is kept, and those behind it."""
@@ -227,7 +228,7 @@ def test_a_watermark_that_is_passed_in_some_segments_only_bounds_nothing() -> No
         assert window_at(log, state, {0: 6, 1: 2}) == TimeWindow(10, None)
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(history=histories(), data=st.data())
 def test_a_window_is_what_looking_at_all_watermarks_says(history: History, data: DataObject) -> None:
     """Halving finds the same, and upper is never below lower."""
@@ -252,7 +253,7 @@ def test_a_window_is_what_looking_at_all_watermarks_says(history: History, data:
     assert found.lower is None or found.upper is None or found.lower <= found.upper
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(history=histories(), data=st.data())
 def test_the_window_of_an_event_goes_by_its_own_segment(history: History, data: DataObject) -> None:
     """Whatever the readers of other segments have come to."""

@@ -20,6 +20,7 @@ from penstock.stream.transaction import _transaction_logs
 from penstock.stream.transaction._buffer import TransactionBuffer
 from penstock.stream.write._batch import EventRows, array_of
 from penstock.stream.write._large_write import EventOutputStream
+from tests.sampling import examples
 from tests.stream.harness import STREAM, inside
 from tests.stream.large_harness import SMALL_CHUNK, blocks_of, events_of, make_limits_small, pointers_of
 
@@ -227,7 +228,7 @@ def test_positions_of_keys_survive_the_wire(keys: list[str | bytes]) -> None:
     assert (unpack_positions(pack_positions(positions)) == positions).all()
 
 
-@settings(max_examples=100)
+@settings(max_examples=examples(100))
 @given(
     st.lists(st.lists(st.tuples(st.binary(max_size=20), st.floats(0, 1, exclude_max=True)), max_size=6), max_size=6),
     st.lists(st.floats(0, 1, exclude_min=True, exclude_max=True), max_size=4, unique=True),

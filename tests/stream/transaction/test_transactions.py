@@ -37,6 +37,7 @@ from penstock.stream.transaction import _transaction_logs
 from penstock.stream.transaction._commits import LOGS_MAX
 from penstock.testing import Fault, FaultyDisk, MemoryDisk
 from tests.log.harness import SECONDS_MAX, leftovers, plog_files
+from tests.sampling import examples
 from tests.stream.harness import STREAM, inside
 from tests.stream.large_harness import (
     SMALL_CHUNK,
@@ -798,7 +799,7 @@ def _key_space(store: Engine) -> list[tuple[float, float]]:
     return [(one.low, one.high) for one in store.stream(STREAM).segments]
 
 
-@settings(max_examples=50)
+@settings(max_examples=examples(50))
 @given(st.data())
 def test_transactions_across_any_scales_lose_double_and_reorder_nothing(data: st.DataObject) -> None:
     """Splits, merges and both, between any two steps of any transactions, and a restart at the end."""

@@ -39,6 +39,7 @@ from penstock.stream.serializers import JsonSerializer
 from penstock.stream.write._large_write import CHUNK_SIZE, LargeWrite
 from penstock.testing import Fault, FaultyDisk, MemoryDisk
 from tests.log.harness import SECONDS_MAX, leftovers
+from tests.sampling import examples
 from tests.stream.harness import STREAM, embedded_only
 from tests.stream.large_harness import (
     SIZES,
@@ -242,7 +243,7 @@ def test_chunks_are_full_but_the_last_and_only_the_last_is_not_partial(store: En
     assert (extent.size, extent.span) == (size, size + count * FRAME_SIZE)
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(st.lists(st.binary(max_size=300), max_size=12), st.integers(1, 70))
 def test_any_writes_of_any_sizes_add_up(parts: list[bytes], chunk: int) -> None:
     """The event is the concatenation of what was written, whatever the chunks."""
