@@ -134,12 +134,14 @@ class Reference:
             self.do("close", name=name)
 
     @contextmanager
-    def server(self, port: int, database: dict[str, str], **users: str) -> Iterator[Received]:
+    def server(
+        self, port: int, database: dict[str, str], options: dict[str, int] | None = None, **users: str
+    ) -> Iterator[ReferenceServer]:
         """Serve an event stream from a database that has its tables."""
         name = f"server-{next(self._numbers)}"
-        self.do("serve", name=name, port=port, database=database, users=users)
+        self.do("serve", name=name, port=port, database=database, users=users, options=options)
         try:
-            yield self._received[name]
+            yield ReferenceServer(self, name)
         finally:
             self.do("close", name=name)
 
@@ -153,6 +155,18 @@ class Reference:
                 self._asked.pop(said["id"]).set_exception(ReferenceFailed(said["error"], said["info"]))
             else:
                 self._asked.pop(said["id"]).set_result(said["result"])
+
+
+@dataclass(frozen=True)
+class ReferenceServer:
+    """A server of the reference implementation."""
+
+    node: Reference
+    name: str
+
+    def query(self, sql: str) -> None:
+        """Run a statement in its database, on its own connection."""
+        self.node.do("query", name=self.name, sql=sql)
 
 
 @dataclass(frozen=True)

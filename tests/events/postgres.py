@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 __all__ = ["Postgres", "missing", "postgres_server"]
 
 _USER: Final = "postgres" if os.geteuid() == 0 else None  # PostgreSQL refuses to run as root
-_OPTIONS: Final = "-c listen_addresses= -c fsync=off -c max_connections=20 -c shared_buffers=16MB"
+_OPTIONS: Final = "-c listen_addresses= -c max_connections=20 -c shared_buffers=16MB"
 
 
 def missing() -> str | None:
@@ -36,37 +36,38 @@ def _binaries() -> Path | None:
 class Postgres:
     """A server that can be stopped and started again."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, *, is_durable: bool) -> None:
         binaries = _binaries()
         assert binaries is not None, "the caller has looked"
-        self._folder, self._binaries = folder, binaries
+        self.folder: Final = folder
+        self._binaries = binaries
+        self._options = f"{_OPTIONS} -c fsync={'on' if is_durable else 'off'} -k {folder}"
         self.url: Final = f"postgresql+psycopg://postgres@/postgres?host={folder}"
         self._run("initdb", "-D", f"{folder}/data", "-U", "postgres", "--auth=trust", "--no-sync", "-E", "UTF8")
 
     def start(self) -> None:
         """Start it, and wait until it answers."""
-        options = f"{_OPTIONS} -k {self._folder}"
-        self._run("pg_ctl", "start", "-w", "-D", f"{self._folder}/data", "-l", f"{self._folder}/log", "-o", options)
+        self._run("pg_ctl", "start", "-w", "-D", f"{self.folder}/data", "-l", f"{self.folder}/log", "-o", self._options)
 
     def stop(self) -> None:
         """Stop it, whatever its clients do."""
-        self._run("pg_ctl", "stop", "-w", "-D", f"{self._folder}/data", "-m", "immediate")
+        self._run("pg_ctl", "stop", "-w", "-D", f"{self.folder}/data", "-m", "immediate")
 
     def _run(self, program: str, *arguments: str) -> None:
         command = [str(self._binaries / program), *arguments]
         done = subprocess.run(  # to a file, since a server that goes on would keep a pipe open
-            command, cwd=self._folder, user=_USER, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=False
+            command, cwd=self.folder, user=_USER, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=False
         )
-        assert done.returncode == 0, f"{command} failed: see {self._folder}/log"
+        assert done.returncode == 0, f"{command} failed: see {self.folder}/log"
 
 
 @contextmanager
-def postgres_server() -> Iterator[Postgres]:
+def postgres_server(*, is_durable: bool = False) -> Iterator[Postgres]:
     """Start a server for the block. Its folder is outside of pytest's, which only root may enter."""
     with tempfile.TemporaryDirectory(prefix="penstock-pg-") as folder:
         if _USER is not None:
             shutil.chown(folder, _USER)
-        server = Postgres(Path(folder))
+        server = Postgres(Path(folder), is_durable=is_durable)
         server.start()
         try:
             yield server

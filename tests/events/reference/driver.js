@@ -75,7 +75,7 @@ const receive = (as, { name, kind, endpoint, credentials, options }) => {
     opened.set(name, { close: () => receiver.stop() });
 };
 
-const serve = (as, { name, port, database, users }) => {
+const serve = (as, { name, port, database, users, options }) => {
     const { LegacySecurityProvider, NodeExecutor } = require('futoin-executor');
     const DBServiceApp = require('futoin-eventstream/DBServiceApp');
     const ccm = new AdvancedCCM();
@@ -90,8 +90,9 @@ const serve = (as, { name, port, database, users }) => {
         });
         const listening = new Promise((resolve) => executor.once('ready', resolve));
         executor.on('notExpected', (...args) => say({ receiver: name, event: 'unexpected', error: String(args[0]) + args[1] }));
-        const app = new DBServiceApp(as, { ccm, executor, databaseConfig: database, evtOptions: { sleep_min: 10, sleep_step: 10 } });
-        opened.set(name, { close: () => app.close() });
+        const evtOptions = { sleep_min: 10, sleep_step: 10, ...options };
+        const app = new DBServiceApp(as, { ccm, executor, databaseConfig: database, evtOptions });
+        opened.set(name, { database: () => ccm.db('evt'), close: () => app.close() });
         as.add((as) => {
             as.waitExternal();
             listening.then(() => as.state && as.success());
@@ -99,12 +100,14 @@ const serve = (as, { name, port, database, users }) => {
     });
 };
 
+const query = (as, { name, sql }) => opened.get(name).database().query(as, sql);
+
 const close = (_as, { name }) => {
     opened.get(name).close();
     opened.delete(name);
 };
 
-const DO = { open, call, addAll, receive, serve, close };
+const DO = { open, call, addAll, receive, serve, query, close };
 
 readline.createInterface({ input: process.stdin }).on('line', (line) => {
     const command = JSON.parse(line);
