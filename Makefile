@@ -57,7 +57,7 @@ format: $(READY) ## Format the code and fix what ruff can fix
 demo: $(READY) ## Show what Penstock does
 	@$(BIN)/penstock demo
 
-bench: $(READY) ## Print the speed of everything next to the bare disk, Kafka, RabbitMQ and Parquet
+bench: $(READY) ## Print the speed of everything next to the bare disk, Kafka, RabbitMQ, FutoIn and Parquet
 	@$(BIN)/python -m bench.plog
 	@$(BIN)/python -m bench.streams
 	@$(BIN)/python -m bench.large_events
@@ -65,6 +65,7 @@ bench: $(READY) ## Print the speed of everything next to the bare disk, Kafka, R
 	@$(BIN)/python -m bench.growth
 	@$(BIN)/python -m bench.server
 	@$(BIN)/python -m bench.crowd
+	@$(BIN)/python -m bench.futoin
 	@$(BIN)/python -m bench.spark
 
 clean: ## Remove .venv and everything built
