@@ -15,6 +15,7 @@ from msgspec import Meta
 from penstock.errors import BadArgument
 from penstock.events._codings import JSON
 from penstock.events._errors import invalid
+from penstock.events._sizes import EVENT_SIZE_MAX
 from penstock.model import shown
 
 if TYPE_CHECKING:
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
 
 __all__ = [
     "EVENT_ID_MAX",
-    "EVENT_SIZE_MAX",
     "NESTING_MAX",
     "Component",
     "Event",
@@ -33,6 +33,7 @@ __all__ = [
     "checked_component",
     "checked_type",
     "checked_want",
+    "of_types",
     "pack_event",
     "unpack_events",
     "words_of",
@@ -53,12 +54,6 @@ _WORDS: Final = {
     _RID: "1 to 32 printable characters of ASCII",
 }
 _Time = Annotated[str, Meta(pattern=r"\A[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]{1,9})?Z\Z")]
-
-_SMALL_MESSAGE: Final = 65_536
-_AROUND: Final = 256  # bytes of a message around one event: names, id, time, sequence
-EVENT_SIZE_MAX: Final = _SMALL_MESSAGE - _AROUND
-"""The largest event that every call can return: one byte above the limit of a message ends a reference client."""
-
 
 NESTING_MAX: Final = 200
 """Arrays and maps within each other. How many more a thread can decode depends on its stack."""
@@ -153,6 +148,11 @@ def _is_too_deep(data: object) -> bool:
         if not level:
             return False
     return True
+
+
+def of_types(events: list[WireEvent], types: frozenset[str] | None) -> list[WireEvent]:
+    """Return the events of these types; all of them for None."""
+    return events if types is None else [event for event in events if event.type in types]
 
 
 def unpack_events(ids: Iterable[int], events: Iterable[bytes | None]) -> list[WireEvent | None]:

@@ -11,13 +11,12 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from penstock.errors import DataTruncated, NoSuchStream
+from penstock.errors import BadArgument, DataTruncated, NoSuchStream
 from penstock.events._archived_events import ArchivedEvents
 from penstock.events._errors import invalid
 from penstock.events._event import WireEvent, unpack_events
-from penstock.events._functions import EVENTS_MAX
+from penstock.events._sizes import EVENTS_MAX
 from penstock.model import StreamCut
-from penstock.stream.format import Chunk
 from penstock.stream.read import event_ends
 from penstock.stream.segment import block_at
 
@@ -27,9 +26,17 @@ if TYPE_CHECKING:
     from penstock.stream import Engine
     from penstock.stream.segment import Segment
 
-__all__ = ["PAGE_SIZE", "EventLog", "EventPage", "page_of"]
+__all__ = ["PAGE_SIZE", "EventLog", "EventPage", "check_one_segment", "page_of"]
 
 PAGE_SIZE: Final = 256 << 10  # bytes; receivers that do not read hold a few of them in memory
+
+
+def check_one_segment(tail: StreamCut) -> None:
+    """Refuse a stream that ends in other segments than its first."""
+    if tail.offsets.keys() != {0}:
+        raise BadArgument(
+            f"stream {tail.stream} has several segments, or had: FutoIn ids need a stream with one, never scaled"
+        )
 
 
 class EventPage(NamedTuple):
@@ -64,8 +71,10 @@ class EventLog:
     """
 
     def __init__(self, store: Engine, stream: str, archives: Path | None = None) -> None:
-        if store.tail(stream).offsets.keys() != {0}:
-            raise invalid(f"stream {stream} has several segments: FutoIn ids need a stream with one, never scaled")
+        try:
+            check_one_segment(store.tail(stream))
+        except BadArgument as error:
+            raise invalid(str(error)) from None
         self._store, self.stream = store, stream
         self._uid = store.catalog.open_stream(stream).uid
         self._archives = archives
@@ -144,4 +153,4 @@ class EventLog:
             return place
         block = block_at(segment, place)
         assert block is not None, "only the tail is behind every block, and it is a border"
-        return segment.event_border(block.start) if isinstance(block, Chunk) else block.start
+        return segment.event_border(block.start)

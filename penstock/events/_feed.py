@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from penstock.errors import NoSuchStream
+from penstock.events._event import of_types
 from penstock.stream.segment import WakeUp
 
 if TYPE_CHECKING:
@@ -49,7 +50,7 @@ class Group:
         found = self._encodings.get(key)
         if found is None:
             page = self.page.behind(after)
-            events = page.events if want is None else [event for event in page.events if event.type in want]
+            events = of_types(page.events, want)
             found = self._encodings[key] = events, _encode(events)
             if len(self._encodings) > _ENCODINGS_MAX:
                 self._encodings.popitem(last=False)

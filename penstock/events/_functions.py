@@ -15,6 +15,7 @@ from msgspec import Meta
 from penstock.errors import FutoinError
 from penstock.events._errors import invalid
 from penstock.events._event import Component, EventId, EventType, RequestId, words_of
+from penstock.events._sizes import EVENTS_MAX, LARGE_MESSAGE, SMALL_MESSAGE
 
 __all__ = [
     "EVENTS_MAX",
@@ -32,9 +33,6 @@ __all__ = [
     "request_of",
 ]
 
-SMALL_MESSAGE: Final = 65_536
-LARGE_MESSAGE: Final = 8 << 20
-EVENTS_MAX: Final = 1_000
 LIVE: Final = "LIVE"
 _MINOR: Final = 1
 _CALL: Final = re.compile(r"([a-z][a-z0-9]*(?:\.[a-z0-9]+)+):([0-9]{1,4})\.([0-9]{1,4}):([A-Za-z][A-Za-z0-9]*)")
@@ -63,19 +61,29 @@ class Register(_Parameters, frozen=True):
     component: Component
 
 
-class PollEvents(_Parameters, frozen=True):
+class _Consume(_Parameters, frozen=True):
+    component: Component
+    want: list[EventType] | None = None
+
+    @property
+    def types(self) -> frozenset[str] | None:
+        """The types of events that are wanted, None for all."""
+        return None if self.want is None else frozenset(self.want)
+
+    @property
+    def permission(self) -> str:
+        """What a user needs to get events as this component: only one that is registered moves retention."""
+        return "read" if self.component == LIVE else "consume"
+
+
+class PollEvents(_Consume, frozen=True):
     """Return the events behind an id; without an id, behind those that were delivered."""
 
-    component: Component
     last_id: EventId | None = None
-    want: list[EventType] | None = None
 
 
-class ReadyToReceive(_Parameters, frozen=True):
+class ReadyToReceive(_Consume, frozen=True):
     """Push events from now on."""
-
-    component: Component
-    want: list[EventType] | None = None
 
 
 _PING: Final[dict[str, type[_Parameters]]] = {"ping": PingServer}
@@ -95,7 +103,6 @@ class Request(NamedTuple):
     parameters: object
     rid: str | None
     sec: str | None
-    wants_answer: bool
 
 
 class Call(NamedTuple):
@@ -129,7 +136,7 @@ def request_of(message: object, *, needs_rid: bool = False) -> Request:
         raise invalid(f"the message is not a request: {words_of(error)}") from None
     if needs_rid and found.rid is None:
         raise invalid("a message on a WebSocket needs a rid")
-    return Request(found.f, found.p, found.rid, found.sec, found.forcersp)
+    return Request(found.f, found.p, found.rid, found.sec)
 
 
 def call_of(request: Request) -> Call:

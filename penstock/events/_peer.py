@@ -13,8 +13,6 @@ from penstock.errors import FutoinError
 from penstock.events._codings import JSON, Coding, coding_of
 from penstock.events._errors import ERROR_NAMES, error_of, invalid
 from penstock.events._functions import (
-    LARGE_MESSAGE,
-    SMALL_MESSAGE,
     AddEvent,
     Call,
     ReadyToReceive,
@@ -23,7 +21,7 @@ from penstock.events._functions import (
     request_of,
 )
 from penstock.events._push import Receiver, push
-from penstock.events._service import permission_of
+from penstock.events._sizes import AROUND, LARGE_MESSAGE, SMALL_MESSAGE
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
@@ -39,7 +37,6 @@ _CALLS_SIZE_MAX: Final = 512 << 10  # bytes of their messages, which take many t
 ANSWER_S: Final = 30.0  # a receiver that takes longer is gone
 _CHECK_S: Final = 1.0  # how often it is checked that a receiver may have events, if there are none
 _READ_S: Final = 120.0  # a peer that has not read a message by then is gone
-_AROUND: Final = 160  # bytes of a message around its events
 _decode_json: Final = JSON.decode
 
 
@@ -224,8 +221,8 @@ class Peer:
         self, wanted: ReadyToReceive, minor: int, caller: Caller, coding: Coding, *, is_text: bool
     ) -> None:
         log = self._service.log(self._stream)
-        start = await self._service.start_of(caller, self._stream, wanted.component)
-        check = partial(caller.check, permission_of(wanted.component), self._stream)
+        start = await self._service.start_of(caller, self._stream, wanted)
+        check = partial(caller.check, wanted.permission, self._stream)
         await self._stop_pushing()
         feed = self._service.join(self._stream)
         size_max = LARGE_MESSAGE if minor >= 1 else SMALL_MESSAGE
@@ -233,10 +230,10 @@ class Peer:
         receiver = Receiver(
             send=partial(self._push, target),
             taken=None if start is None else partial(self._service.registrations.advance, start[0], log),
-            want=None if wanted.want is None else frozenset(wanted.want),
+            want=wanted.types,
             select=self._service.selected_by(caller),
             hold=partial(self._service.budget.hold, caller.owner),
-            size_max=size_max - _AROUND,
+            size_max=size_max - AROUND,
         )
         position = feed.newest() if start is None else start[1]
         self._pushing = asyncio.create_task(_push_while(check, feed, receiver, position))

@@ -22,7 +22,7 @@ from penstock.events._event_log import PAGE_SIZE
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator
 
-    from penstock.events._byte_budget import HeldBytes
+    from penstock.events._delivery_budget import HeldBytes
     from penstock.events._event import WireEvent
     from penstock.events._feed import Feed
 

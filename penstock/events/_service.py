@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, TypeVar
 
 from penstock.errors import FutoinError, PenstockError
 from penstock.events._adding import Adder
-from penstock.events._byte_budget import ByteBudget
+from penstock.events._delivery_budget import DeliveryBudget
 from penstock.events._errors import invalid
+from penstock.events._event import of_types
 from penstock.events._event_log import EventLog
 from penstock.events._feed import Feed
 from penstock.events._functions import (
-    EVENTS_MAX,
     LIVE,
     AddEvent,
     Call,
@@ -27,6 +27,7 @@ from penstock.events._functions import (
     Register,
 )
 from penstock.events._registrations import Registrations
+from penstock.events._sizes import AROUND, EVENTS_MAX
 from penstock.events._user_threads import UserThreads
 from penstock.events.consumers import Consumer
 from penstock.model import ByConsumption, Fixed, StreamConfig
@@ -38,7 +39,7 @@ if TYPE_CHECKING:
     from penstock.events._event import WireEvent
     from penstock.stream import Engine
 
-__all__ = ["Caller", "CallingUser", "EventService", "permission_of"]
+__all__ = ["Caller", "CallingUser", "EventService"]
 
 T = TypeVar("T")
 _THREADS: Final = 4
@@ -47,7 +48,6 @@ _UNDER_WAY_MAX: Final = 256 << 20  # bytes on the way to all clients
 _STORE_S: Final = 1.0  # how often positions are stored
 _SCAN_MAX: Final = 16 << 20  # bytes that one poll looks at
 _QUESTIONS_MAX: Final = 1_000  # live polls of which it is known how far they have looked
-_AROUND: Final = 208  # bytes of an answer around its events: rid and code
 _logger: Final = logging.getLogger("penstock.events")
 
 
@@ -103,7 +103,7 @@ class EventService:
         self._loop = asyncio.get_running_loop()
         self._threads = ThreadPoolExecutor(_THREADS, "penstock-futoin")  # for what is short
         self._user_threads = UserThreads(_USER_THREADS, user_share=user_share)  # for polls and filters
-        self.budget: Final = ByteBudget(_UNDER_WAY_MAX, user_share=user_share)
+        self.budget: Final = DeliveryBudget(_UNDER_WAY_MAX, user_share=user_share)
         self._creating = asyncio.Lock()
         self._adder = Adder(store, now=store.clock.now)
         self.registrations: Final = Registrations(store)
@@ -132,7 +132,7 @@ class EventService:
                 await self.run(self.registrations.register, consumer, self.log(stream))
                 return True
             case PollEvents() as parameters:
-                return await self._poll(parameters, caller, stream, call.answer_size_max - _AROUND)
+                return await self._poll(parameters, caller, stream, call.answer_size_max - AROUND)
             case ReadyToReceive():
                 raise FutoinError("InvalidRequest", "readyToReceive needs a WebSocket, on which events can be pushed")
         raise AssertionError("every function is served")
@@ -188,13 +188,13 @@ class EventService:
     def _consumer(self, caller: Caller, stream: str, component: str) -> Consumer:
         return Consumer(stream, caller.name, component, caller.owner)
 
-    async def start_of(self, caller: Caller, stream: str, component: str) -> tuple[Consumer, int] | None:
+    async def start_of(self, caller: Caller, stream: str, wanted: ReadyToReceive) -> tuple[Consumer, int] | None:
         """Return the consumer that is to be pushed events, and behind which id it goes on; None for a live one."""
-        caller.check(permission_of(component), stream)
+        caller.check(wanted.permission, stream)
         self.log(stream)
-        if component == LIVE:
+        if wanted.component == LIVE:
             return None
-        consumer = self._consumer(caller, stream, component)
+        consumer = self._consumer(caller, stream, wanted.component)
         return consumer, await self.run(self.registrations.position, consumer)
 
     def accepted_by(self, caller: Caller) -> Callable[[WireEvent], bool] | None:
@@ -210,15 +210,14 @@ class EventService:
 
     async def _poll(self, parameters: PollEvents, caller: Caller, stream: str, size_max: int) -> list[WireEvent]:
         consumer = None
-        caller.check(permission_of(parameters.component), stream)
+        caller.check(parameters.permission, stream)
         if parameters.component != LIVE:
             consumer = self._consumer(caller, stream, parameters.component)
-        want = None if parameters.want is None else frozenset(parameters.want)
         log, after = self.log(stream), int(parameters.last_id or 0)
-        select = partial(_select, log, want=want, accepts=self.accepted_by(caller), size_max=size_max)
+        select = partial(_select, log, want=parameters.types, accepts=self.accepted_by(caller), size_max=size_max)
         if consumer is not None:
             return await self._user_threads.run(caller.owner, self._poll_as, consumer, log, after, select)
-        question = log, caller.name, want, after
+        question = log, caller.name, parameters.types, after
         events, end = await self._user_threads.run(caller.owner, select, self._looked_at.get(question, after))
         if not events:
             self._note_looked_at(question, end)
@@ -273,11 +272,6 @@ class EventService:
         self._threads.shutdown(wait=False)
 
 
-def permission_of(component: str) -> str:
-    """Return what a user needs to get events as a component: only one that is registered moves retention."""
-    return "read" if component == LIVE else "consume"
-
-
 _Question = tuple[EventLog, str, frozenset[str] | None, int]
 """A live poll: the stream, the user, the types that are wanted, and the id behind which it asks for events."""
 
@@ -299,8 +293,8 @@ def _select(
     first, size = after, 0
     while len(events) < EVENTS_MAX and after - first < _SCAN_MAX:
         page = log.page(after, events_max=EVENTS_MAX - len(events))
-        for event in page.events:
-            if (want is None or event.type in want) and (accepts is None or accepts(event)):
+        for event in of_types(page.events, want):
+            if accepts is None or accepts(event):
                 size += event.size()
                 if size > size_max:
                     return events, int(events[-1].id)

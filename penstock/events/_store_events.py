@@ -10,8 +10,8 @@ import pyarrow as pa
 from penstock.errors import BadArgument, DataTruncated, FutoinError, NoSuchEvent
 from penstock.events._codings import to_json
 from penstock.events._event import checked_type, pack_event
-from penstock.events._event_log import EventPage, page_of
-from penstock.events._functions import EVENTS_MAX
+from penstock.events._event_log import EventPage, check_one_segment, page_of
+from penstock.events._sizes import EVENTS_MAX
 from penstock.model import SegmentRange, StreamCut
 from penstock.stream.format import LENGTH_SIZE
 
@@ -39,8 +39,7 @@ class StoreEvents:
 
     def __init__(self, store: Store, stream: str) -> None:
         self._store, self.stream = store, stream
-        if self.tail().offsets.keys() != {0}:
-            raise BadArgument(f"stream {stream} has several segments: FutoIn ids need a stream with one, never scaled")
+        check_one_segment(self.tail())
 
     def tail(self) -> StreamCut:
         """Return where the stream ends."""

@@ -12,8 +12,8 @@ import pytest
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 
 from penstock.events._codings import CODINGS, JSON, coding_of
-from penstock.events._event import EVENT_SIZE_MAX, NESTING_MAX
-from penstock.events._functions import LARGE_MESSAGE, SMALL_MESSAGE
+from penstock.events._event import NESTING_MAX
+from penstock.events._sizes import EVENT_SIZE_MAX, LARGE_MESSAGE, SMALL_MESSAGE
 from tests.events.wire import LONG_S, call, message_of, post, websocket
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from websockets.asyncio.server import serve
 
 from penstock.embedded import open_store
 from penstock.events import Event, ReliableReceiver
-from penstock.events._byte_budget import ByteBudget
+from penstock.events._delivery_budget import DeliveryBudget
 from penstock.events._event import WireEvent
 from penstock.events._event_log import EventLog, EventPage
 from penstock.events._feed import Group
@@ -62,7 +62,7 @@ def test_what_is_left_out_does_not_pass_a_group_that_is_under_way() -> None:
         return False
 
     async def run() -> None:
-        hold = partial(ByteBudget(1 << 20, user_share=1.0).hold, None)
+        hold = partial(DeliveryBudget(1 << 20, user_share=1.0).hold, None)
         receiver = Receiver(send=send, taken=taken.append, want=frozenset("A"), select=None, hold=hold, size_max=1000)
         task = asyncio.create_task(push(feed, receiver, 0))  # type: ignore[arg-type]
         while not sent:

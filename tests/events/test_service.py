@@ -12,7 +12,7 @@ import pytest
 
 from penstock.embedded import open_store
 from penstock.events import _service
-from penstock.events._byte_budget import ByteBudget
+from penstock.events._delivery_budget import DeliveryBudget
 from penstock.events._functions import Call, call_of, request_of
 from penstock.events.serving import Caller, EventService, Peer
 from penstock.server._permissions import ANONYMOUS
@@ -137,7 +137,7 @@ def test_bytes_under_way_are_bounded_in_all_and_for_a_user() -> None:
     """Receivers that do not read hold what is sent to them in memory; other users must not wait for that."""
 
     async def run() -> None:
-        budget = ByteBudget(100, user_share=0.5)
+        budget = DeliveryBudget(100, user_share=0.5)
         first = [await budget.hold("anna", 25) for _ in range(2)]
         waiting = [asyncio.create_task(budget.hold("anna", 25)) for _ in range(2)]
         await asyncio.sleep(0)

@@ -16,12 +16,13 @@ from penstock.errors import FutoinError, NotAuthenticated, ServerError
 from penstock.events._archived_events import ArchiveProgress
 from penstock.events._channel import _Answer
 from penstock.events._codings import CODINGS, JSON, coding_of
-from penstock.events._event import EVENT_SIZE_MAX, Event, EventId, pack_event, unpack_events
+from penstock.events._event import Event, EventId, pack_event, unpack_events
 from penstock.events._functions import AddEvent, PingServer, call_of, request_of
 from penstock.events._job_folder import JobFolder, _record
 from penstock.events._mac import mac_base, mac_of
 from penstock.events._peer import _in_coding
 from penstock.events._receivers import PositionFile, _OnEvents
+from penstock.events._sizes import EVENT_SIZE_MAX
 from penstock.server._futoin import _Authenticator
 from penstock.server._login import Logins
 

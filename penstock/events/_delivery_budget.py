@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-__all__ = ["ByteBudget", "HeldBytes"]
+__all__ = ["DeliveryBudget", "HeldBytes"]
 
 
 class HeldBytes:
     """Bytes of the budget that a user holds, until all who share them have released them."""
 
-    def __init__(self, budget: ByteBudget, user: str | None, size: int) -> None:
+    def __init__(self, budget: DeliveryBudget, user: str | None, size: int) -> None:
         self._budget, self.user, self.size = budget, user, size
         self._holders = 1
 
@@ -32,7 +32,7 @@ class HeldBytes:
             self._budget.give(self)
 
 
-class ByteBudget:
+class DeliveryBudget:
     """A number of bytes, of which one user gets a share. A user who holds nothing gets what it asks for.
 
     On a server without users there is one user, who gets all of them. All calls come from one event loop.
