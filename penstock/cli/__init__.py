@@ -52,7 +52,7 @@ def main() -> None:
             code = _app()(prog_name="penstock", standalone_mode=False)
         finally:
             sys.stdout.flush()  # a reader that has closed the pipe is noticed here, not while Python ends
-        sys.exit(code)
+        sys.exit(code or 0)
     except typer.Abort:
         _fail(PenstockError("aborted"), code=1)
     except TyperException as error:

@@ -17,7 +17,7 @@ from penstock.server import Config, Server, Users
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from tests.cli.conftest import Call
+    from tests.cli.conftest import Call, Run
 
 STREAM = "shop/orders"
 
@@ -101,6 +101,16 @@ def test_component_receives_every_event_once(call: Call, stream: str, here: Path
     ids = added(call, stream, 2)
     assert call(*receive).out.endswith("\t2\n")
     assert here.joinpath("billing.id").read_text() == f"{ids[0]}\n"
+
+
+def test_receiver_whose_output_fails_ends_and_delivers_nothing(call: Call, run: Run) -> None:
+    """It would get the same events for ever, or lose them."""
+    with Server(Config(store="data", anonymous=True, port=0, http_port=0)) as server:
+        url = f"ws://127.0.0.1:{server.http_port}/futoin"
+        added(call, url, 1)
+        result = run(f"penstock event receive {url} --component billing > /dev/full")
+        assert (result.returncode, result.stderr) == (1, "penstock: No space left on device\n")
+        assert call("event", "receive", url, "--component", "billing", "--limit", "1").out.endswith("\t1\n")
 
 
 @pytest.mark.parametrize(

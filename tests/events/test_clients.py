@@ -12,10 +12,10 @@ import penstock
 from penstock.errors import BadArgument, FutoinError, StoreUnreachable
 from penstock.events import Event, Generator, LiveReceiver, PollClient, PositionFile, ReliableReceiver, _clients
 from penstock.server import Config, Server
+from tests.events.tasks import ended, until
 from tests.server.apart import free_port
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
     from pathlib import Path
 
 
@@ -28,21 +28,6 @@ async def add(url: str, numbers: range) -> list[int]:
 
 def numbers_of(events: list[Event]) -> list[int]:
     return [event.data["n"] for event in events]  # type: ignore[index]
-
-
-async def until(condition: Callable[[], bool], task: asyncio.Task[None]) -> None:
-    """Wait until a condition holds; fail with the task if that fails first."""
-    async with asyncio.timeout(30):
-        while not condition():
-            if task.done():
-                task.result()
-            await asyncio.sleep(0.005)
-
-
-async def ended(task: asyncio.Task[None]) -> None:
-    """Cancel a receiver, and wait for its end."""
-    task.cancel()
-    await asyncio.wait([task])
 
 
 def test_events_come_in_order_with_increasing_ids(url: str) -> None:

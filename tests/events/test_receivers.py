@@ -23,6 +23,7 @@ from penstock.events import (
     _peer,
 )
 from penstock.server import Config, Server
+from tests.events.tasks import ended, until
 from tests.events.wire import LONG_S
 from tests.server.apart import free_port
 
@@ -36,20 +37,6 @@ if TYPE_CHECKING:
 async def add(url: str, *numbers: int) -> list[int]:
     async with Generator(url) as generator:
         return [await generator.add_event("DEMO", number) for number in numbers]
-
-
-async def until(condition: Callable[[], bool], task: asyncio.Task[None]) -> None:
-    """Wait until a condition holds; fail with the task if that ends first."""
-    async with asyncio.timeout(LONG_S):
-        while not condition():
-            if task.done():
-                task.result()
-            await asyncio.sleep(0.005)
-
-
-async def ended(task: asyncio.Task[None]) -> None:
-    task.cancel()
-    await asyncio.wait([task])
 
 
 class Positions:

@@ -11,7 +11,8 @@ import pytest
 from penstock.errors import FutoinError
 from penstock.events import Event, Generator, LiveReceiver, PollClient, PositionFile, ReliableReceiver
 from tests.events.javascript import PACKAGES, Reference
-from tests.events.test_clients import ended, numbers_of, until
+from tests.events.tasks import ended, until
+from tests.events.test_clients import numbers_of
 from tests.server.apart import free_port
 
 if TYPE_CHECKING:

@@ -18,7 +18,7 @@ from penstock.cli.event._target import (
     print_events,
     wanted,
 )
-from penstock.errors import BadArgument
+from penstock.errors import BadArgument, FutoinError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -166,13 +166,21 @@ def _listen(
         running.cancel()
         with suppress(asyncio.CancelledError):
             await running
+        if failures:
+            raise failures[0]
 
     def handle(events: "list[Event]") -> None:
-        if not printer.is_done:
+        if done.is_set():
+            raise FutoinError("InternalError", "the receiver ends")  # so that the events count as not delivered
+        try:
             printer.print(events)
+        except OSError as error:
+            failures.append(error)
+            done.set()
+            raise FutoinError("InternalError", "the events could not be printed") from None
         if printer.is_done:
             done.set()
 
-    done = asyncio.Event()
+    done, failures = asyncio.Event(), list[OSError]()
     with in_futoin_options():
         asyncio.run(call())
