@@ -7,6 +7,7 @@ explore`` tries every point, and more of the disks that a power loss may leave t
 from __future__ import annotations
 
 import os
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
 import pytest
@@ -28,6 +29,16 @@ only_exploring: Final = pytest.mark.skipif(
 def examples(explored: int) -> int:
     """Return how many examples of a property to try: a quarter of those that exploring tries."""
     return explored if EXPLORES else -(-explored // 4)
+
+
+@contextmanager
+def in_case(name: str) -> Iterator[None]:
+    """Name the case of a loop in whatever fails in it."""
+    try:
+        yield
+    except BaseException as error:
+        error.add_note(f"in the case {name}")
+        raise
 
 
 def crash_points(disk: RecordingDisk) -> list[int]:

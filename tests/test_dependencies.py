@@ -6,17 +6,16 @@ import ast
 import subprocess
 import sys
 import tomllib
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
 from penstock.cli._requirements import parse_requirements
+from tests.sources import ROOT, python_files, tree_of
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
 
-ROOT: Final = Path(__file__).parent.parent
 PROJECT: Final[dict[str, Any]] = tomllib.loads(ROOT.joinpath("pyproject.toml").read_text())["project"]
 OPTIONAL: Final = {  # folders that may use more than what is always installed
     "penstock/events": {"events"},
@@ -38,10 +37,10 @@ def declared(*extras: str) -> set[str]:
 def imported(folder: str, *, besides: Collection[str] = ()) -> dict[str, str]:
     """Return the modules of others that are imported when the files of a folder run, each with a place."""
     found = {}
-    for file in sorted(ROOT.joinpath(folder).rglob("*.py")):
+    for file in python_files(folder):
         name = str(file.relative_to(ROOT))
         if not any(name.startswith(f"{one}/") for one in besides):
-            for node in _run_nodes(ast.parse(file.read_text())):
+            for node in _run_nodes(tree_of(file)):
                 for module in _modules_of(node):
                     found[module] = f"{name}:{node.lineno}"
     return {module: place for module, place in found.items() if module not in OURS | sys.stdlib_module_names}

@@ -131,7 +131,7 @@ with_blocks, handles = transaction, dict(globals())
 threads = [threading.Thread(target=work) for _ in range(3)]
 for thread in threads:
     thread.start()
-for number in range(6):
+for number in range(2):
     ack = writer.write_event(b"waits")
     status = forked(use, exits=sys.exit if number % 2 else os._exit)
     assert status == 0, status

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import ast
 import re
-from pathlib import Path
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import pytest
 
-ROOT: Final = Path(__file__).parent.parent
+from tests.sources import ROOT, tree_of
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
 DOCUMENT: Final = ROOT / "docs" / "seeds.md"
 SEEDS: Final = "ABCDE"
 ANSWER: Final = re.compile(r"`([^`]*)`")
@@ -39,7 +42,7 @@ def defined_in(file: Path) -> set[str]:
     """Return the tests that a file defines, parametrised or not, without importing it."""
     if not file.is_file():
         return set()
-    nodes = ast.parse(file.read_text()).body
+    nodes = tree_of(file).body
     return {node.name for node in nodes if isinstance(node, ast.FunctionDef) and node.name.startswith("test_")}
 
 

@@ -18,12 +18,12 @@ import pytest
 
 import penstock
 from penstock import errors
+from tests.sources import ROOT, python_files, tree_of
 from tests.stream.harness import EMBEDDED_ONLY
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-ROOT: Final = Path(__file__).parent.parent
 IMPORT_SECONDS_MAX: Final = 0.3
 REGISTRY_HOST: Final = re.compile(
     r"\b(pypi|pythonhosted|anaconda|conda-forge|npmjs|docker)\.(org|com|io)\b", re.IGNORECASE
@@ -61,16 +61,12 @@ def files_of_the_repository() -> Iterator[Path]:
         yield from (Path(folder, name) for name in names)
 
 
-def python_files(folder: str) -> list[Path]:
-    return sorted(ROOT.joinpath(folder).rglob("*.py"))
-
-
 def test_every_test_has_a_docstring() -> None:
     """The name says what is expected, the docstring why; a test that fails years later needs both."""
     bare = [
         f"{file.relative_to(ROOT)}:{node.lineno} {node.name}"
         for file in python_files("tests")
-        for node in ast.walk(ast.parse(file.read_text()))
+        for node in ast.walk(tree_of(file))
         if isinstance(node, ast.FunctionDef) and node.name.startswith("test_") and not ast.get_docstring(node)
     ]
     assert not bare, "\n".join(bare)
@@ -81,7 +77,7 @@ def test_the_list_of_tests_that_skip_the_wire_is_complete() -> None:
     skipping = {
         test.name
         for file in python_files("tests")
-        for test in ast.walk(ast.parse(file.read_text()))
+        for test in ast.walk(tree_of(file))
         if isinstance(test, ast.FunctionDef)
         for node in ast.walk(test)
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "embedded_only"
@@ -91,7 +87,7 @@ def test_the_list_of_tests_that_skip_the_wire_is_complete() -> None:
 
 def test_every_module_has_a_docstring() -> None:
     """A file opens with its subject."""
-    bare = [str(file) for file in python_files("penstock") if not ast.get_docstring(ast.parse(file.read_text()))]
+    bare = [str(file) for file in python_files("penstock") if not ast.get_docstring(tree_of(file))]
     assert not bare, "\n".join(bare)
 
 
@@ -191,7 +187,7 @@ def test_no_module_imports_a_private_module_of_another_package() -> None:
     found = [
         f"{file.relative_to(ROOT)} {name}"
         for file in python_files("penstock")
-        for node in ast.walk(ast.parse(file.read_text()))
+        for node in ast.walk(tree_of(file))
         for name in _imported(node)
         if _is_private_elsewhere(name, file)
     ]
@@ -228,9 +224,9 @@ def test_every_public_name_exists() -> None:
 
 def test_every_name_that_a_package_exports_is_used_outside_of_it() -> None:
     """An export is a promise; one that no other package asks for only makes the package harder to change."""
-    sources = [file.read_text() for folder in ("penstock", "tests", "bench") for file in python_files(folder)]
-    imported = {name for source in sources for node in ast.walk(ast.parse(source)) for name in _imported(node)}
-    used = {name for source in sources for name in re.findall(r"\w+\.\w+", source)}
+    files = [file for folder in ("penstock", "tests", "bench") for file in python_files(folder)]
+    imported = {name for file in files for node in ast.walk(tree_of(file)) for name in _imported(node)}
+    used = {name for file in files for name in re.findall(r"\w+\.\w+", file.read_text())}
     documented = {"penstock", "penstock.errors", "penstock.events"}  # whose names users import
     unused = [
         f"{package.name}.{name}"
@@ -278,8 +274,8 @@ def test_one_name_is_one_class() -> None:
     """A reader who looks a class up finds one, and an import that is wrong by accident fails."""
     defined = Counter(
         node.name
-        for path in (ROOT / "penstock").rglob("*.py")
-        for node in ast.walk(ast.parse(path.read_text()))
+        for file in python_files("penstock")
+        for node in ast.walk(tree_of(file))
         if isinstance(node, ast.ClassDef)
     )
     assert [name for name, count in defined.items() if count > 1] == []

@@ -40,7 +40,7 @@ from penstock.plog import FilePlogs
 from penstock.testing import MemoryDisk
 from tests.log.conftest import TINY
 from tests.log.harness import contents, leftovers, plog_files
-from tests.sampling import EXPLORES
+from tests.sampling import EXPLORES, in_case
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -438,15 +438,12 @@ def test_an_action_that_fails_ends_the_protocol_without_losing_or_inventing_anyt
         done, _ = run_to(world, make(world, start(world)), count=None)
     assert done, "the protocol does nothing"
     for at, injected in failures(len(done)):
-        try:
-            with new_world() as world:
-                partition = start(world)
-                outcome = run_failing(world, make(world, partition), at=at, injected=injected)
-                assert not isinstance(outcome, _Unfinished)
-                check_consistent(world, partition)
-                check_works_on(world, allowed, where=(at, injected))
-        except Exception as error:
-            raise AssertionError(f"action {at}, {injected}: {error!r}") from error
+        with in_case(f"action {at}, {injected}"), new_world() as world:
+            partition = start(world)
+            outcome = run_failing(world, make(world, partition), at=at, injected=injected)
+            assert not isinstance(outcome, _Unfinished)
+            check_consistent(world, partition)
+            check_works_on(world, allowed, where=(at, injected))
 
 
 def do_recover_only(_: World, partition: Partition) -> Steps[Any]:

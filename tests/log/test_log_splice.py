@@ -32,6 +32,7 @@ from tests.log.test_log_protocols import (
     run_to,
     tail_of,
 )
+from tests.sampling import in_case
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -137,15 +138,12 @@ def test_an_action_that_fails_leaves_all_or_nothing_in_all_logs(name: str) -> No
         done, _ = run_to(world, steps_of(world, start(world), PLANS[name]), count=None)
     assert done or name == "nothing"
     for at, injected in failures(len(done)):
-        try:
-            with new_world() as world:
-                partition = start(world)
-                outcome = run_failing(world, steps_of(world, partition, PLANS[name]), at=at, injected=injected)
-                assert outcome is not UNFINISHED
-                check_consistent(world, partition)
-                check_works_on(world, allowed, where=(at, injected))
-        except Exception as error:
-            raise AssertionError(f"action {at}, {injected}: {error!r}") from error
+        with in_case(f"action {at}, {injected}"), new_world() as world:
+            partition = start(world)
+            outcome = run_failing(world, steps_of(world, partition, PLANS[name]), at=at, injected=injected)
+            assert outcome is not UNFINISHED
+            check_consistent(world, partition)
+            check_works_on(world, allowed, where=(at, injected))
 
 
 @pytest.mark.parametrize("name", PLANS)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from penstock.embedded import open_store
+from tests.sampling import EXPLORES
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
     from penstock.stream import Engine
 
 STREAM = "plant/readings"
-KILLS = 10
+KILLS = 25 if EXPLORES else 4
 
 # Writes numbered events of a source that replays, scales the stream now and then, and prints what is durable.
 WRITER = """
