@@ -220,8 +220,8 @@ class Peer:
     async def _start_pushing(
         self, wanted: ReadyToReceive, minor: int, caller: Caller, coding: Coding, *, is_text: bool
     ) -> None:
-        log = self._service.log(self._stream)
         start = await self._service.start_of(caller, self._stream, wanted)
+        log = self._service.log(self._stream)
         check = partial(caller.check, wanted.permission, self._stream)
         await self._stop_pushing()
         feed = self._service.join(self._stream)

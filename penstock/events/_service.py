@@ -191,7 +191,7 @@ class EventService:
     async def start_of(self, caller: Caller, stream: str, wanted: ReadyToReceive) -> tuple[Consumer, int] | None:
         """Return the consumer that is to be pushed events, and behind which id it goes on; None for a live one."""
         caller.check(wanted.permission, stream)
-        self.log(stream)
+        await self._ensure_stream(caller, stream)
         if wanted.component == LIVE:
             return None
         consumer = self._consumer(caller, stream, wanted.component)
@@ -211,6 +211,7 @@ class EventService:
     async def _poll(self, parameters: PollEvents, caller: Caller, stream: str, size_max: int) -> list[WireEvent]:
         consumer = None
         caller.check(parameters.permission, stream)
+        await self._ensure_stream(caller, stream)
         if parameters.component != LIVE:
             consumer = self._consumer(caller, stream, parameters.component)
         log, after = self.log(stream), int(parameters.last_id or 0)

@@ -144,6 +144,25 @@ def test_live_receiver_gets_what_happens_now(url: str) -> None:
     asyncio.run(run())
 
 
+def test_first_receiver_and_first_poll_find_the_stream_of_a_new_server(tmp_path: Path) -> None:
+    """Whoever comes first creates the server's own stream: a reader must not have to wait for the first event."""
+
+    async def poll(url: str) -> None:
+        async with PollClient(url, "LIVE") as client:
+            assert await client.poll() == []
+
+    async def receive(url: str) -> None:
+        got: list[Event] = []
+        task = asyncio.create_task(LiveReceiver(url, got.extend).run())
+        await until(lambda: "futoin/events" in {info.name for info in store.streams()}, task)
+        await ended(task)
+
+    for first in (poll, receive):
+        config = Config(store=str(tmp_path / first.__name__), anonymous=True, port=0, http_port=0)
+        with Server(config) as server, penstock.connect(server.address) as store:
+            asyncio.run(first(f"ws://127.0.0.1:{server.http_port}/futoin"))
+
+
 def test_futoin_stream_is_an_ordinary_stream(server: Server, url: str) -> None:
     """Reader groups and Spark read the same events, and what others write there is passed over."""
     with penstock.connect(server.address) as store:
