@@ -19,8 +19,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from penstock.checkpoints import read_job
 from penstock.errors import CorruptData
-from penstock.events._job_folder import JobFolder, load_progress
+from penstock.events._job_folder import load_progress
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -67,7 +68,7 @@ class ArchivedEvents:
     @classmethod
     def of(cls, table: Path, stream: str, uid: int) -> Self | None:
         """Return the archive of a stream; None if the table is not there, or that of an earlier stream of this name."""
-        job = JobFolder.read(table / CHECKPOINT)
+        job = read_job(table / CHECKPOINT)
         return None if job is None or job.streams.get(stream) != uid else cls(table, stream, uid)
 
     def between(self, start: int, end: int, *, events_max: int) -> tuple[pa.Table, int] | None:
@@ -97,7 +98,7 @@ class ArchivedEvents:
             batches = self._batches
         if batches and self._last(batches[-1]) >= end:
             return batches
-        job = JobFolder.read(self._table / CHECKPOINT)
+        job = read_job(self._table / CHECKPOINT)
         if job is None or job.streams.get(self._stream) != self._uid:
             return []
         noted = _noted(self._table / CHECKPOINT, job.kind)

@@ -1,39 +1,28 @@
-"""The folder in which a job without Spark keeps its identity and its progress; one process at a time runs it."""
+"""A job without Spark: its checkpoint, its progress, and its batches one after the other."""
 
 from __future__ import annotations
 
-import fcntl
-import os
-import uuid
-from contextlib import contextmanager
-from typing import TYPE_CHECKING, Final, Self, TypeVar
+import time
+from contextlib import contextmanager, nullcontext, suppress
+from typing import TYPE_CHECKING, Final, NamedTuple, Self, TypeVar
 
 import msgspec
 
-from penstock.errors import BadArgument, JobRunning
+from penstock.checkpoints import held_checkpoint, known_job, new_job, record_job, replace_file
+from penstock.errors import BadArgument
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
 
+    from penstock.checkpoints import JobRecord
     from penstock.store import Store
 
-__all__ = ["JobFolder", "JobRecord", "load_progress", "replace_file", "sync"]
+__all__ = ["Copied", "JobFolder", "copy_batches", "load_progress", "replace_file"]
 
 T = TypeVar("T")
-_FILE: Final = "_penstock"  # as the jobs on Spark call theirs: so neither takes the other's folder
-_LOCK: Final = "_lock"
 _PROGRESS: Final = "progress"
 _UNDECODABLE: Final = (ValueError, RecursionError)  # msgspec's own errors, and texts that are not UTF-8
-
-
-class JobRecord(msgspec.Struct, frozen=True):
-    """A job: its kind, the streams that it reads and writes by name and uid, and the consumer that it is."""
-
-    name: str
-    kind: str
-    streams: dict[str, int]
-    consumer: str
 
 
 class JobFolder:
@@ -51,24 +40,12 @@ class JobFolder:
     ) -> Iterator[Self]:
         """Hold the job of a folder during the block, or a new one; an error if the folder is that of another job."""
         uids = {stream: store.stream(stream).uid for stream in streams}
-        try:
-            folder.mkdir(parents=True, exist_ok=True)
-            with (folder / _LOCK).open("ab") as lock:
-                try:
-                    fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                except BlockingIOError:
-                    raise JobRunning(str(folder)) from None
-                yield cls(folder, _record(folder, kind, uids, consumer))
-        except (FileExistsError, NotADirectoryError, PermissionError) as error:
-            raise BadArgument(f"cannot create a checkpoint in {folder}: {error.strerror}") from None
-
-    @staticmethod
-    def read(folder: Path) -> JobRecord | None:
-        """Return the job of a folder, which another process may run, also on Spark; None if there is none."""
-        try:
-            return msgspec.json.decode((folder / _FILE).read_bytes(), type=JobRecord)
-        except (OSError, *_UNDECODABLE):
-            return None
+        with held_checkpoint(folder):
+            job = known_job(folder, kind, uids, consumer)
+            if job is None:
+                job = new_job(kind, uids, consumer)
+                record_job(folder, job)
+            yield cls(folder, job)
 
     def load(self, kind: type[T]) -> T | None:
         """Return the progress of the job; None at its start."""
@@ -89,38 +66,27 @@ def load_progress(folder: Path, kind: type[T]) -> T | None:
         raise BadArgument(f"{folder / _PROGRESS} is damaged: start again with another checkpoint") from None
 
 
-def _record(folder: Path, kind: str, streams: dict[str, int], consumer: str | None) -> JobRecord:
-    try:
-        known = msgspec.json.decode((folder / _FILE).read_bytes(), type=JobRecord)
-    except FileNotFoundError:
-        name = uuid.uuid4().hex[:12]
-        record = JobRecord(name, kind, streams, consumer or f"{kind}-{name}")
-        replace_file(folder / _FILE, msgspec.json.encode(record))
-        return record
-    except _UNDECODABLE:
-        raise BadArgument(f"{folder / _FILE} is damaged: start again with another checkpoint") from None
-    if (known.kind, known.streams) != (kind, streams):
-        done = f"{known.kind} with {', '.join(known.streams)}"
-        raise BadArgument(f"the checkpoint in {folder} belongs to another job, {done}: name another checkpoint")
-    if consumer not in (None, known.consumer):
-        raise BadArgument(f"the job in {folder} is registered as consumer {known.consumer!r}: its name cannot change")
-    return known
+class Copied(NamedTuple):
+    """How much a run has copied."""
+
+    events: int = 0
+    batches: int = 0
 
 
-def replace_file(place: Path, data: bytes) -> None:
-    """Make a file durable with new content, as a whole."""
-    new = place.with_name(f"{place.name}.part")
-    new.write_bytes(data)
-    sync(new)
-    new.replace(place)
-    sync(place.parent)
+def copy_batches(
+    copy: Callable[[], int | None], *, follow: bool, poll_s: float, watch: Callable[[Copied], object]
+) -> Copied:
+    """Copy batches until there are no more events; with ``follow``, until it is interrupted.
 
-
-def sync(*places: Path) -> None:
-    """Make files and folders durable."""
-    for place in places:
-        file = os.open(place, os.O_RDONLY)
-        try:
-            os.fsync(file)
-        finally:
-            os.close(file)
+    ``copy`` copies the next batch and returns how many events it had, or None if there are none. ``poll_s`` is how long
+    to wait then.
+    """
+    done = Copied()
+    with suppress(KeyboardInterrupt) if follow else nullcontext():
+        while (events := copy()) is not None or follow:
+            if events is not None:
+                done = Copied(done.events + events, done.batches + 1)
+            watch(done)
+            if events is None:
+                time.sleep(poll_s)
+    return done

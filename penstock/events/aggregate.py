@@ -8,8 +8,6 @@ plan, and whether its number was committed. So every event is copied once.
 from __future__ import annotations
 
 import shutil
-import time
-from contextlib import nullcontext, suppress
 from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -17,8 +15,7 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from penstock.errors import BadArgument
-from penstock.events._job_folder import JobFolder
-from penstock.events.archive import Copied
+from penstock.events._job_folder import JobFolder, copy_batches
 from penstock.model import EventPointer, StreamCut
 
 if TYPE_CHECKING:
@@ -27,6 +24,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
+    from penstock.events._job_folder import Copied
     from penstock.store import OpenTransaction, Store, TransactionalWriter
 
 __all__ = ["aggregate"]
@@ -67,12 +65,7 @@ def aggregate(
                 store.register_consumer(stream, job.consumer)
         with store.transactional_writer(into, job.consumer) as writer:
             run = _Aggregation(store, streams, writer, job)
-            with suppress(KeyboardInterrupt) if follow else nullcontext():
-                while run.copy_batch() or follow:
-                    watch(run.done)
-                    if run.is_at_the_tail:
-                        time.sleep(_POLL_S)
-            return run.done
+            return copy_batches(run.copy_batch, follow=follow, poll_s=_POLL_S, watch=watch)
 
 
 class _Aggregation:
@@ -81,24 +74,21 @@ class _Aggregation:
     def __init__(self, store: Store, streams: Sequence[str], writer: TransactionalWriter, job: JobFolder) -> None:
         self._store, self._streams, self._writer, self._job = store, streams, writer, job
         self._plan = job.load(_Plan)
-        self.done, self.is_at_the_tail = Copied(), False
 
-    def copy_batch(self) -> bool:
-        """Copy the next events, or those of a batch that was begun; return whether there were any."""
+    def copy_batch(self) -> int | None:
+        """Copy the next events, or those of a batch that was begun; return how many, None if there were none."""
         plan = self._plan
         if plan is None or plan.batch <= (self._writer.last_number or 0):
             self._register(plan)
             plan = self._next(plan)
-        self.is_at_the_tail = plan.start == plan.end
-        if self.is_at_the_tail:
-            return False
+        if plan.start == plan.end:
+            return None
         with self._writer.begin(_LEASE_S) as transaction:
             rows = sum(self._copy(transaction, stream, plan) for stream in self._streams)
             transaction.prepare()
         self._writer.commit_all([transaction.id], number=plan.batch)
         self._register(plan)
-        self.done = Copied(self.done.events + rows, self.done.batches + 1)
-        return True
+        return rows
 
     def _next(self, before: _Plan | None) -> _Plan:
         """Plan the next batch, and make the plan durable if it has events."""

@@ -8,12 +8,10 @@ removes the batch and writes it again. So every event is in the table once.
 from __future__ import annotations
 
 import shutil
-import time
-from contextlib import nullcontext, suppress
 from datetime import UTC, datetime
 from itertools import groupby
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 import numpy as np
@@ -21,9 +19,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from penstock.checkpoints import sync
 from penstock.errors import BadArgument
 from penstock.events._archived_events import ARCHIVE_KIND, CHECKPOINT, ArchiveProgress
-from penstock.events._job_folder import JobFolder, sync
+from penstock.events._job_folder import Copied, JobFolder, copy_batches
 from penstock.model import ByConsumption, EventPointer, StreamCut
 
 if TYPE_CHECKING:
@@ -40,13 +39,6 @@ _COPY_SIZE: Final = 1 << 20
 _POLL_S: Final = 0.5
 _NEW: Final = "_new"
 _LARGE: Final = "_large"
-
-
-class Copied(NamedTuple):
-    """How much a run has copied."""
-
-    events: int = 0
-    batches: int = 0
 
 
 def archive(
@@ -77,12 +69,7 @@ def archive(
             config = msgspec.structs.replace(store.stream(stream).config, retention=ByConsumption())
             store.update_stream(stream, config)
         run = _Archive(store, stream, folder, job)
-        with suppress(KeyboardInterrupt) if follow else nullcontext():
-            while run.copy_batch() or follow:
-                watch(run.done)
-                if run.is_at_the_tail:
-                    time.sleep(_POLL_S)
-        return run.done
+        return copy_batches(run.copy_batch, follow=follow, poll_s=_POLL_S, watch=watch)
 
 
 class _Archive:
@@ -93,22 +80,19 @@ class _Archive:
         known = job.load(ArchiveProgress)
         self._batch = 0 if known is None else known.batch
         self._cut = store.head(stream) if known is None else StreamCut.parse(known.cut)
-        self.done, self.is_at_the_tail = Copied(), False
         shutil.rmtree(table / _NEW / job.name, ignore_errors=True)
 
-    def copy_batch(self) -> bool:
-        """Copy the next events; return whether there were any."""
+    def copy_batch(self) -> int | None:
+        """Copy the next events; return how many there were, None if there were none."""
         end = self._store.next_cut(self._stream, self._cut, max_bytes=_BATCH_SIZE).cut
-        self.is_at_the_tail = end == self._cut
-        if self.is_at_the_tail:
-            return False
+        if end == self._cut:
+            return None
         number = self._batch + 1
         rows = self._write(f"{self._job.name}-{number}", self._store.read(self._stream, self._cut, end))
         self._job.store(ArchiveProgress(number, str(end)))
         self._batch, self._cut = number, end
         self._store.register_consumer(self._stream, self._job.consumer, end)
-        self.done = Copied(self.done.events + rows, self.done.batches + 1)
-        return True
+        return rows
 
     def _write(self, batch: str, events: Iterator[pa.RecordBatch]) -> int:
         """Write the files of a batch, and move them into the table, in place of those of an attempt before."""

@@ -17,6 +17,7 @@ from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException, PySparkRuntimeError
 from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 
+from penstock.checkpoints import sync
 from penstock.errors import BadArgument
 from penstock.model import ByConsumption
 from penstock.spark._errors import told_by
@@ -25,7 +26,7 @@ from penstock.spark._options import milliseconds_of, plain_name, source_options
 from penstock.spark._progress import Progress, ProgressCounter, end_cuts, forward_watermark, note_watermark
 from penstock.spark._register import register
 from penstock.spark._stores import open_at
-from penstock.spark._tables import LARGE, Archive, clear_attempts, delta_writer, parquet_writer, sync
+from penstock.spark._tables import LARGE, Archive, clear_attempts, delta_writer, parquet_writer
 from penstock.spark._watermark import with_writer_watermark
 
 if TYPE_CHECKING:

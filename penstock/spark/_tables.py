@@ -19,6 +19,7 @@ import pyarrow.parquet as pq
 from pyspark.sql import Observation
 from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 
+from penstock.checkpoints import sync
 from penstock.errors import BadArgument, PenstockError
 from penstock.model import EventPointer
 from penstock.spark._stores import shared
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
 
     Write = Callable[[DataFrame, int], int | None]  # a batch, by its number; how many rows, None if it was there before
 
-__all__ = ["LARGE", "Archive", "clear_attempts", "delta_writer", "parquet_writer", "sync"]
+__all__ = ["LARGE", "Archive", "clear_attempts", "delta_writer", "parquet_writer"]
 
 LARGE: Final = "_large"  # readers of the table ignore names with this prefix
 _NEW: Final = "_new"
@@ -123,16 +124,6 @@ def _write_files(df: DataFrame, table: str, batch: str) -> dict[Path, int]:
     sync(Path(table), Path(table).parent)
     shutil.rmtree(new)
     return {Path(table, file.relative_to(new)): rows for file, rows in files.items()}
-
-
-def sync(*places: Path) -> None:
-    """Make files and folders durable."""
-    for place in places:
-        file = os.open(place, os.O_RDONLY)
-        try:
-            os.fsync(file)
-        finally:
-            os.close(file)
 
 
 def _added(table: str, file: Path, rows: int) -> dict[str, Any]:

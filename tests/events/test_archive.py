@@ -19,6 +19,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import penstock
+from penstock import checkpoints
 from penstock.errors import BadArgument, CorruptData, JobRunning
 from penstock.events import Generator, PollClient, _job_folder, aggregate, archive
 from penstock.events._archived_events import ARCHIVE_KIND, CHECKPOINT, ArchivedEvents, ArchiveProgress
@@ -125,7 +126,7 @@ def test_aggregation_copies_events_with_keys_and_headers(store: Store, tmp_path:
             aggregate.aggregate(store, streams, "shop/all", checkpoint=tmp_path / "c")
 
 
-OURS = (archive.__file__, aggregate.__file__, _job_folder.__file__)
+OURS = (archive.__file__, aggregate.__file__, _job_folder.__file__, checkpoints.__file__)
 STEPS = ("copy_batch", "_write", "_next", "_register", "_copy_events", "store", "replace_file")
 
 

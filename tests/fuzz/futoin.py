@@ -12,13 +12,14 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
+from penstock.checkpoints import known_job, read_job
 from penstock.errors import FutoinError, NotAuthenticated, ServerError
 from penstock.events._archived_events import ArchiveProgress
 from penstock.events._channel import _Answer
 from penstock.events._codings import CODINGS, JSON, coding_of
 from penstock.events._event import Event, EventId, pack_event, unpack_events
 from penstock.events._functions import AddEvent, PingServer, call_of, request_of
-from penstock.events._job_folder import JobFolder, _record
+from penstock.events._job_folder import JobFolder
 from penstock.events._mac import mac_base, mac_of
 from penstock.events._peer import _in_coding
 from penstock.events._receivers import PositionFile, _OnEvents
@@ -163,8 +164,9 @@ def job(folder: Callable[[], Path]) -> Callable[[bytes], None]:
         place.mkdir(exist_ok=True)
         (place / "_penstock").write_bytes(data)
         (place / "progress").write_bytes(data)
-        JobFolder.read(place)
-        record = _record(place, "archive-local", {"plant/readings": _UID}, None)
+        read_job(place)
+        record = known_job(place, "archive-local", {"plant/readings": _UID}, None)
+        assert record is not None, "it was written"
         JobFolder(place, record).load(ArchiveProgress)
 
     return run
