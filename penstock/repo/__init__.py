@@ -3,3 +3,42 @@
 A repository stores items under keys: revisions, inventories, signatures and texts. They are streamed out by a search
 over the revisions, from front to back in one go, and inserted the same way; a bundle is such a stream in one file.
 """
+
+from penstock.repo._keys import INVENTORIES, REVISIONS, SIGNATURES, TEXTS, Key, key_name
+from penstock.repo._records import (
+    TOPOLOGICAL,
+    UNORDERED,
+    AbsentFactory,
+    ContentFactory,
+    Factory,
+    Record,
+    RecordStream,
+)
+from penstock.repo._repository import InsertResult, Repository
+from penstock.repo._search import AncestryOf, Between, Everything, Revisions, Search
+from penstock.repo._stream import RepositoryStream, StreamCheck
+
+__all__ = [
+    "INVENTORIES",
+    "REVISIONS",
+    "SIGNATURES",
+    "TEXTS",
+    "TOPOLOGICAL",
+    "UNORDERED",
+    "AbsentFactory",
+    "AncestryOf",
+    "Between",
+    "ContentFactory",
+    "Everything",
+    "Factory",
+    "InsertResult",
+    "Key",
+    "Record",
+    "RecordStream",
+    "Repository",
+    "RepositoryStream",
+    "Revisions",
+    "Search",
+    "StreamCheck",
+    "key_name",
+]

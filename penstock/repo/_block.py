@@ -1,0 +1,233 @@
+"""The block: items of a repository, compressed together, with a table of what they are.
+
+A block describes itself, so a stream of blocks can be read without anything else: a repository stores each as an event,
+a bundle one behind another in its file, and a server sends them as they are. Items that resemble each other share a
+block, because what they have in common is then stored once. The table can be read without the body.
+
+A small block may be compressed with the texts of earlier items as its dictionary, its basis: what is inserted revision
+by revision stays small, too. ``depth`` says how many blocks have to be read one after the other to decode this one.
+"""
+
+from __future__ import annotations
+
+import struct
+from itertools import accumulate
+from typing import TYPE_CHECKING, Any, Final
+
+import google_crc32c
+import msgspec
+import zstandard
+
+from penstock.repo._keys import Key  # noqa: TC001 - msgspec reads annotations
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+__all__ = ["BLOCK_HEAD_SIZE", "BLOCK_MAGIC", "Block", "BlockDamaged", "Item", "encode_block", "table_size"]
+
+BLOCK_MAGIC: Final = b"PRB\x01"
+_HEAD: Final = struct.Struct(">4sIIQQII")
+BLOCK_HEAD_SIZE: Final = _HEAD.size
+assert BLOCK_HEAD_SIZE == 36, "stored since format 1: a new size needs a new magic"
+
+TABLE_SIZE_MAX: Final = 256 << 20
+BODY_SIZE_MAX: Final = 64 << 30
+_AT_ONCE: Final = 64 << 20  # a larger body is decompressed bit by bit, so that a lie about its size allocates nothing
+_LEVEL: Final = 9
+
+
+class BlockDamaged(Exception):
+    """The bytes are not a whole block; the one who read them knows where they come from."""
+
+
+class Item(msgspec.Struct, frozen=True):
+    """One item, as it is stored: ``data`` is of ``kind``, ``sha1`` is that of the full text."""
+
+    key: Key
+    parents: tuple[Key, ...]
+    sha1: bytes
+    kind: str
+    data: bytes
+    compressor_data: dict[str, Any] | None = None
+
+
+class _Table(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
+    """Column by column, because equal things compress best side by side. ``compressor_data`` has only what is there."""
+
+    keys: list[tuple[bytes, ...]]
+    parents: list[tuple[tuple[bytes, ...], ...]]
+    sha1s: bytes
+    kinds: list[str]
+    sizes: list[int]
+    compressor_data: dict[int, dict[str, Any]]
+    basis: list[tuple[bytes, ...]]
+    depth: int
+
+
+_TABLES: Final = msgspec.msgpack.Decoder(_Table)
+_ENCODER: Final = msgspec.msgpack.Encoder()
+
+
+class Block:
+    """A block that was read: its table, and the items in it.
+
+    0   4  magic       tells a block from the other events of a repository
+    4   4  table_size  bytes of the table, compressed with zstd
+    8   4  table_raw   bytes of the table, a msgpack array of columns
+    12  8  body_size   bytes of the body, compressed with zstd
+    20  8  body_raw    bytes of all items, one behind another
+    28  4  head_check  crc32c of bytes 0-27 and the table
+    32  4  body_check  crc32c of the body
+
+    The table follows at byte 36, and the body behind it.
+    """
+
+    __slots__ = ("_body", "_compressed", "_crc", "_raw_size", "_starts", "_table", "size")
+
+    def __init__(self, data: bytes | memoryview) -> None:
+        view = memoryview(data)
+        if len(view) < BLOCK_HEAD_SIZE:
+            raise BlockDamaged(f"{len(view)} bytes are too few for a block")
+        magic, table_size_, table_raw, body_size, self._raw_size, head_check, self._crc = _HEAD.unpack_from(view)
+        end = BLOCK_HEAD_SIZE + table_size_
+        if magic != BLOCK_MAGIC or len(view) < end or table_raw > TABLE_SIZE_MAX or self._raw_size > BODY_SIZE_MAX:
+            raise BlockDamaged("its head is damaged")
+        table = bytes(view[BLOCK_HEAD_SIZE:end])
+        if google_crc32c.extend(google_crc32c.value(bytes(view[:28])), table) != head_check:
+            raise BlockDamaged("its head does not match its checksum")
+        self._table = _table(table, table_raw)
+        self._starts = [0, *accumulate(self._table.sizes)]
+        if self._starts[-1] != self._raw_size:
+            raise BlockDamaged("its table is of another size than its body")
+        self.size = end + body_size
+        self._compressed = bytes(view[end : self.size]) if len(view) >= self.size else None
+        self._body: memoryview | None = None
+
+    @property
+    def keys(self) -> Sequence[Key]:
+        """The keys of its items."""
+        return self._table.keys
+
+    @property
+    def basis(self) -> Sequence[Key]:
+        """The items whose texts are needed to decode it."""
+        return self._table.basis
+
+    @property
+    def depth(self) -> int:
+        """How many blocks have to be decoded before it."""
+        return self._table.depth
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether its body was read, too."""
+        return self._compressed is not None or self._body is not None
+
+    @property
+    def memory_size(self) -> int:
+        """About how many bytes it takes while it is in memory."""
+        return 400 * len(self.keys) + (len(self._body) if self._body is not None else len(self._compressed or b""))
+
+    def parents(self, number: int) -> tuple[Key, ...]:
+        """Return the parents of an item."""
+        return self._table.parents[number]
+
+    def sha1(self, number: int) -> bytes:
+        """Return the sha1 of an item's full text: 20 bytes."""
+        return self._table.sha1s[20 * number : 20 * number + 20]
+
+    def kind(self, number: int) -> str:
+        """Return the storage kind of an item."""
+        return self._table.kinds[number]
+
+    def compressor_data(self, number: int) -> dict[str, Any] | None:
+        """Return what the storage kind of an item needs beside its bytes."""
+        return self._table.compressor_data.get(number)
+
+    def item_size(self, number: int) -> int:
+        """Return how many bytes an item has, as it is stored."""
+        return self._table.sizes[number]
+
+    def data(self, number: int, get_text: Callable[[Key], bytes]) -> memoryview:
+        """Return the bytes of an item; ``get_text`` is asked for the texts of the basis."""
+        if self._body is None:
+            self._body = memoryview(self._decompress(get_text))
+            self._compressed = None
+        return self._body[self._starts[number] : self._starts[number + 1]]
+
+    def _decompress(self, get_text: Callable[[Key], bytes]) -> bytes:
+        assert self._compressed is not None, "only the table was read"
+        if google_crc32c.value(self._compressed) != self._crc:
+            raise BlockDamaged("its body does not match its checksum")
+        dictionary = _dictionary([get_text(key) for key in self.basis])
+        return _decompressed(self._compressed, self._raw_size, zstandard.ZstdDecompressor(dict_data=dictionary))
+
+
+def encode_block(
+    items: Sequence[Item], *, basis: Sequence[tuple[Key, bytes]] = (), depth: int = 0, level: int = _LEVEL
+) -> bytes:
+    """Return a block of these items; ``basis`` are the keys and texts of items that it is compressed against."""
+    table = _Table(
+        keys=[item.key for item in items],
+        parents=[item.parents for item in items],
+        sha1s=b"".join(item.sha1 for item in items),
+        kinds=[item.kind for item in items],
+        sizes=[len(item.data) for item in items],
+        compressor_data={number: item.compressor_data for number, item in enumerate(items) if item.compressor_data},
+        basis=[key for key, _ in basis],
+        depth=depth,
+    )
+    raw_table = _ENCODER.encode(table)
+    assert len(raw_table) <= TABLE_SIZE_MAX
+    table_bytes = zstandard.ZstdCompressor(level=level).compress(raw_table)
+    raw = b"".join(item.data for item in items)
+    dictionary = _dictionary([text for _, text in basis])
+    body = zstandard.ZstdCompressor(compression_params=_parameters(len(raw), level), dict_data=dictionary).compress(raw)
+    head = _HEAD.pack(BLOCK_MAGIC, len(table_bytes), len(raw_table), len(body), len(raw), 0, 0)[:28]
+    check = google_crc32c.extend(google_crc32c.value(head), table_bytes)
+    return b"".join([head, struct.pack(">II", check, google_crc32c.value(body)), table_bytes, body])
+
+
+def table_size(data: bytes | memoryview) -> int:
+    """Return how many bytes of a block, of which at least the head is given, its head and its table take."""
+    if len(data) < BLOCK_HEAD_SIZE or bytes(data[:4]) != BLOCK_MAGIC:
+        raise BlockDamaged("its head is damaged")
+    return BLOCK_HEAD_SIZE + int(_HEAD.unpack_from(data)[1])
+
+
+def _parameters(size: int, level: int) -> zstandard.ZstdCompressionParameters:
+    """Return the settings for a body: a window over all of it, so that the first item helps to store the last."""
+    return zstandard.ZstdCompressionParameters.from_level(
+        level, source_size=size, window_log=max(10, min(27, (size or 1).bit_length())), enable_ldm=size > 4 << 20
+    )
+
+
+def _dictionary(texts: list[bytes]) -> zstandard.ZstdCompressionDict | None:
+    return zstandard.ZstdCompressionDict(b"".join(texts), dict_type=zstandard.DICT_TYPE_RAWCONTENT) if texts else None
+
+
+def _table(data: bytes, raw_size: int) -> _Table:
+    raw = _decompressed(data, raw_size, zstandard.ZstdDecompressor())
+    try:
+        table = _TABLES.decode(raw)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise BlockDamaged(f"its table cannot be decoded: {error}") from None
+    count = len(table.keys)
+    columns = (len(table.parents), len(table.kinds), len(table.sizes), len(table.sha1s) / 20)
+    if any(length != count for length in columns) or min(table.sizes, default=0) < 0 or not all(map(all, table.keys)):
+        raise BlockDamaged("the columns of its table do not fit together")
+    return table
+
+
+def _decompressed(data: bytes, size: int, decompressor: zstandard.ZstdDecompressor) -> bytes:
+    try:
+        if size <= _AT_ONCE:
+            raw = decompressor.decompress(data, max_output_size=size) if size else b""
+        else:
+            with decompressor.stream_reader(data) as reader:
+                raw = reader.read(size)
+    except (zstandard.ZstdError, MemoryError) as error:
+        raise BlockDamaged(f"it cannot be decompressed: {error}") from None
+    if len(raw) != size:
+        raise BlockDamaged(f"it has {len(raw):,} bytes instead of {size:,}")
+    return raw

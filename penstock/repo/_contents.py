@@ -1,0 +1,80 @@
+"""Contents: what a repository and a bundle can both be asked for."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from penstock.repo._graph import topological
+from penstock.repo._items import Items
+from penstock.repo._keys import REVISIONS, Key
+from penstock.repo._records import UNORDERED
+from penstock.repo._search import Everything
+from penstock.repo._stream import stream_of
+from penstock.repo.kinds import annotate
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from penstock.repo._search import Search
+    from penstock.repo._stream import Ordering, RepositoryStream, StreamCheck
+
+__all__ = ["Contents"]
+
+
+class Contents(Items):
+    """Items by their keys, and streams of them. Threads may share it."""
+
+    def get_repository_stream(
+        self,
+        search: Search,
+        ordering: Ordering = UNORDERED,
+        complete_inventory: bool = False,  # as the specification has it
+    ) -> RepositoryStream:
+        """Return the items of the revisions that a search finds, as a stream to be read once from front to back.
+
+        An unordered stream comes as it is stored, which is quickest; in a topological one parents come before their
+        children, and texts before the inventories and the revisions that name them. An inventory comes as it is stored,
+        mostly as a delta on that of a parent; with ``complete_inventory`` each comes as a full text.
+        """
+        return stream_of(self, search, ordering, complete_inventory=complete_inventory)
+
+    def revisions(self) -> Iterator[bytes]:
+        """Return the ids of all revisions, in the order in which they are stored."""
+        for record in self.get_repository_stream(Everything()).iter_contents():
+            if record.key_prefix == (REVISIONS,):
+                yield from (factory.key[-1] for factory in record.entries)
+
+    def check(self) -> StreamCheck:
+        """Reconstruct every item, and compare it with its sha1."""
+        return self.get_repository_stream(Everything()).check()
+
+    def annotate(self, key: Key) -> list[tuple[bytes, bytes]]:
+        """Return each line of a text, and the revision that it comes from."""
+        origins = dict[Key, list[bytes]]()
+        for ancestor in self._parents_first(key):
+            origins[ancestor] = annotate(
+                self.text(ancestor),
+                key=ancestor,
+                parents=self.parents(ancestor),
+                get_text=self.text,
+                get_annotations=origins.__getitem__,
+            )
+        return list(zip(origins[key], _lines(self.text(key)), strict=True))
+
+    def _parents_first(self, key: Key) -> Iterator[Key]:
+        """Return the ancestors of a text that are here, and the text itself, parents first."""
+        parents: dict[Key, tuple[Key, ...]] = {}
+        waiting = [key]
+        while waiting:
+            current = waiting.pop()
+            if current not in parents:
+                parents[current] = tuple(parent for parent in self.parents(current) if parent in self)
+                waiting += parents[current]
+        return topological(parents)
+
+
+def _lines(text: bytes) -> list[bytes]:
+    """Return the lines of a text, each with the newline that ends it."""
+    lines = [line + b"\n" for line in text.split(b"\n")]
+    last = lines.pop()[:-1]
+    return [*lines, last] if last else lines

@@ -1,0 +1,83 @@
+"""The events of a repository's stream beside its blocks: the record that ends an insert, and parts of the index.
+
+An insert is one transaction: its blocks, and behind them the record. The record says up to where the inserter had read
+the stream, its ``base``, when it compared its items with what was stored. If another insert lies between, every reader
+compares the items again, in the same way: an insert that disagrees with an earlier one is void for all of them. So
+writers need no lock, and readers agree.
+
+An index event lists the items from ``start`` to ``end``, and names the events that list the ones before.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+
+from penstock.repo._index import Index, decode_rows, encode_rows
+
+__all__ = [
+    "INDEX_MAGIC",
+    "INSERT_MAGIC",
+    "IndexPart",
+    "InsertRecord",
+    "decode_index_event",
+    "decode_insert_record",
+    "encode_index_event",
+    "encode_insert_record",
+]
+
+INSERT_MAGIC: Final = b"PRI\x01"
+INDEX_MAGIC: Final = b"PRX\x01"
+
+
+class InsertRecord(msgspec.Struct, array_like=True, frozen=True, forbid_unknown_fields=True):
+    """The end of an insert, behind the magic as a msgpack array: a random id, its base, its blocks and its items."""
+
+    id: bytes
+    base: int
+    blocks: int
+    items: int
+
+
+class IndexPart(msgspec.Struct, array_like=True, frozen=True, forbid_unknown_fields=True):
+    """An index event that comes before another one: where it is, from which offset on it lists items, and how many."""
+
+    address: int
+    start: int
+    rows: int
+
+
+class _IndexHead(msgspec.Struct, array_like=True, frozen=True, forbid_unknown_fields=True):
+    start: int
+    end: int
+    last_insert: int
+    earlier: list[IndexPart]
+
+
+_INSERTS: Final = msgspec.msgpack.Decoder(InsertRecord)
+_HEADS: Final = msgspec.msgpack.Decoder(_IndexHead)
+
+
+def encode_insert_record(record: InsertRecord) -> bytes:
+    """Return the event that ends an insert."""
+    return INSERT_MAGIC + msgspec.msgpack.encode(record)
+
+
+def decode_insert_record(event: bytes) -> InsertRecord:
+    """Return the record in an event that begins with its magic; ``ValueError`` if it is damaged."""
+    return _INSERTS.decode(event[len(INSERT_MAGIC) :])
+
+
+def encode_index_event(index: Index, *, start: int, end: int, last_insert: int, earlier: list[IndexPart]) -> bytes:
+    """Return an index event: the magic, the size of its head in 4 bytes, the head as a msgpack array, the rows."""
+    head = msgspec.msgpack.encode(_IndexHead(start, end, last_insert, earlier))
+    return b"".join([INDEX_MAGIC, len(head).to_bytes(4, "big"), head, encode_rows(index)])
+
+
+def decode_index_event(event: bytes) -> tuple[_IndexHead, Index]:
+    """Return the head and the rows of an index event; ``ValueError`` if it is damaged or another event."""
+    if event[:4] != INDEX_MAGIC:
+        raise ValueError("it is not an index event")
+    end = 8 + int.from_bytes(event[4:8], "big")
+    return _HEADS.decode(event[8:end]), decode_rows(memoryview(event)[end:])

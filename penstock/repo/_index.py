@@ -1,0 +1,156 @@
+"""The index: in which block an item is, and which items a revision has brought.
+
+It has four numbers an item, sorted by revision: hashes of the revision and of the key, the address of the block, and
+the number of the item in it. Two keys may share a hash, so the block has the last word. What was added since is kept
+beside the sorted part; :meth:`Index.sorted` brings both together.
+
+An address is the offset of an event in a repository's stream, or of a block in the file of a bundle. Of two items with
+one key, the one with the lower address counts: it was there first.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import google_crc32c
+import numpy as np
+import zstandard
+
+from penstock.repo._keys import Key, key_hash, revision_hash
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from numpy.typing import NDArray
+
+__all__ = ["Index", "Place", "decode_rows", "encode_rows", "merge"]
+
+Place = tuple[int, int]  # the address of a block, and the number of an item in it
+
+_KIND: Final = np.dtype("<u8")
+_REVISION, _KEY, _ADDRESS, _NUMBER = range(4)
+ROW_SIZE: Final = 4 * _KIND.itemsize
+ROWS_MAX: Final = 1 << 28
+
+
+class Index:
+    """Where items are. One thread adds; others may look up meanwhile."""
+
+    def __init__(self, columns: NDArray[np.uint64] | None = None) -> None:
+        self._sorted: NDArray[np.uint64] = np.empty((4, 0), np.uint64) if columns is None else columns
+        self._added: dict[int, list[tuple[int, int, int]]] = {}  # by the hash of the revision
+        self._added_count = 0
+
+    def __len__(self) -> int:
+        return int(self._sorted.shape[1]) + self._added_count
+
+    @property
+    def added_count(self) -> int:
+        """How many items were added since the sorted part was made."""
+        return self._added_count
+
+    def add(self, address: int, keys: Iterable[Key]) -> None:
+        """Add the items of a block, which lies behind all others."""
+        for number, key in enumerate(keys):
+            self._added.setdefault(revision_hash(key[-1]), []).append((key_hash(key), address, number))
+            self._added_count += 1
+
+    def find(self, key: Key) -> list[Place]:
+        """Return where an item with this key may be, in the order of addresses."""
+        revision, wanted = revision_hash(key[-1]), key_hash(key)
+        rows = self._rows_of(revision)
+        found = rows[_ADDRESS:, rows[_KEY] == wanted]
+        added = self._added.get(revision, ())
+        return [*_places(found), *((address, number) for hashed, address, number in added if hashed == wanted)]
+
+    def of_revisions(self, revisions: Iterable[bytes]) -> list[Place]:
+        """Return where the items of some revisions may be, in the order of addresses."""
+        places: list[Place] = []
+        for revision in map(revision_hash, revisions):
+            places += _places(self._rows_of(revision)[_ADDRESS:])
+            places += [(address, number) for _, address, number in self._added.get(revision, ())]
+        places.sort()
+        return places
+
+    def addresses(self) -> list[int]:
+        """Return the addresses of all blocks, in their order."""
+        added = {address for entries in self._added.values() for _, address, _ in entries}
+        return sorted({*np.unique(self._sorted[_ADDRESS]).tolist(), *added})
+
+    def doubtful(self) -> set[Place]:
+        """Return the places of items whose hashes occur more than once: perhaps the same key twice."""
+        columns = self.sorted().columns
+        columns = columns[:, np.lexsort((columns[_KEY], columns[_REVISION]))]
+        same = (columns[_REVISION:_ADDRESS, 1:] == columns[_REVISION:_ADDRESS, :-1]).all(axis=0)
+        return set(_places(columns[_ADDRESS:, 1:][:, same]) + _places(columns[_ADDRESS:, :-1][:, same]))
+
+    def sorted(self) -> Index:
+        """Return an index of the same items, all of them in the sorted part."""
+        if not self._added_count:
+            return self
+        added = [(revision, *entry) for revision, entries in self._added.items() for entry in entries]
+        return _merged([self._sorted, np.array(added, np.uint64).T])
+
+    def since(self, address: int) -> Index:
+        """Return an index of the items from an address on, all of them in the sorted part."""
+        columns = self.sorted().columns
+        return Index(columns[:, columns[_ADDRESS] >= address])
+
+    @property
+    def columns(self) -> NDArray[np.uint64]:
+        """The sorted part."""
+        assert not self._added_count, "sort first"
+        return self._sorted
+
+    def _rows_of(self, revision: int) -> NDArray[np.uint64]:
+        wanted = np.array([revision], np.uint64)
+        start = int(np.searchsorted(self._sorted[_REVISION], wanted, "left")[0])
+        end = int(np.searchsorted(self._sorted[_REVISION], wanted, "right")[0])
+        return self._sorted[:, start:end]
+
+
+def merge(parts: Sequence[Index]) -> Index:
+    """Return one sorted index of the items of several sorted ones."""
+    return parts[0] if len(parts) == 1 else _merged([part.columns for part in parts])
+
+
+def encode_rows(index: Index) -> bytes:
+    """Return a sorted index as it is stored.
+
+    0   4  checksum  crc32c of all that follows
+    4   4  rows      how many items it has, big-endian
+    8   …  columns   revision, key, address and number, little-endian in 8 bytes each; all compressed with zstd
+    """
+    raw = index.columns.astype(_KIND, copy=False).tobytes()
+    body = len(index).to_bytes(4, "big") + zstandard.ZstdCompressor(level=3).compress(raw)
+    check: int = google_crc32c.value(body)
+    return check.to_bytes(4, "big") + body
+
+
+def decode_rows(data: bytes | memoryview) -> Index:
+    """Return a stored index; ``ValueError`` if it is damaged."""
+    body = bytes(data[4:])
+    if len(body) < 4 or google_crc32c.value(body) != int.from_bytes(data[:4], "big"):
+        raise ValueError("the index does not match its checksum")
+    count = int.from_bytes(body[:4], "big")
+    if count > ROWS_MAX:
+        raise ValueError(f"the index has {count:,} rows, more than {ROWS_MAX:,}")
+    try:
+        raw = zstandard.ZstdDecompressor().decompress(body[4:], max_output_size=count * ROW_SIZE) if count else b""
+    except (zstandard.ZstdError, MemoryError) as error:
+        raise ValueError(f"the index cannot be decompressed: {error}") from None
+    if len(raw) != count * ROW_SIZE:
+        raise ValueError(f"the index has {len(raw):,} bytes for {count:,} rows")
+    columns = np.frombuffer(raw, _KIND).astype(np.uint64, copy=False).reshape(4, count)
+    if bool((columns[_REVISION, 1:] < columns[_REVISION, :-1]).any()):
+        raise ValueError("the index is not sorted")
+    return Index(columns)
+
+
+def _merged(parts: Sequence[NDArray[np.uint64]]) -> Index:
+    columns = np.concatenate(parts, axis=1)
+    return Index(columns[:, np.lexsort((columns[_ADDRESS], columns[_REVISION]))])
+
+
+def _places(columns: NDArray[np.uint64]) -> list[Place]:
+    return list(zip(*columns.tolist(), strict=True))

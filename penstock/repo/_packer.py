@@ -1,0 +1,302 @@
+"""The packer: takes items from front to back, checks each one, and packs them into blocks in a scratch file.
+
+Whatever a stream gives is made a full text first, and compared with its sha1; a delta whose basis has not come yet is
+held until it does. Texts are stored whole, beside the other versions of the same file, where compression finds what
+they share. Inventories differ by a few lines of many, and are stored as deltas on the inventory of their first parent;
+after some hundred deltas a whole one follows, which bounds how many have to be read.
+
+Nothing leaves the scratch file before the stream has ended, so an invalid item leaves nothing behind.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from typing import TYPE_CHECKING, Any, BinaryIO, Final
+
+import msgspec
+
+from penstock.errors import BadRecord, BundleCorrupt, ContentConflict, MissingBasis, NoSuchKey, RepositoryError
+from penstock.model import shown
+from penstock.repo._block import Item, encode_block
+from penstock.repo._graph import check_acyclic
+from penstock.repo._index import Index
+from penstock.repo._items import CHAIN_MAX, Items
+from penstock.repo._keys import INVENTORIES, Key, check_key, check_parents, key_name
+from penstock.repo._records import ABSENT, FULLTEXT, KNIT_DELTA
+from penstock.repo.kinds import decode, encode
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from penstock.repo._records import Factory, RecordStream
+
+__all__ = ["Packer", "ScratchFile"]
+
+_BUFFER_SIZE: Final = 64 << 20  # what is sorted at a time, so that versions of a file come together
+_BLOCK_SIZE: Final = 4 << 20
+_ALONE_SIZE: Final = 1 << 20  # a larger item gets a block of its own
+_HELD_SIZE_MAX: Final = 256 << 20
+_RECENT_SIZE_MAX: Final = 32 << 20
+_BASIS_SIZE_MAX: Final = 1 << 20  # what a small block may be compressed against
+_DEPTH_MAX: Final = 16
+_UNKNOWN_SHA1: Final = bytes(20)
+
+
+class _Held(msgspec.Struct):
+    """A delta that waits for its basis."""
+
+    key: Key
+    parents: tuple[Key, ...]
+    sha1: str | None
+    kind: str
+    data: bytes
+    compressor_data: dict[str, Any] | None
+
+
+class ScratchFile:
+    """Blocks in a file that only this process knows."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        self._file = file
+        self._sizes: dict[int, int] = {}
+
+    def append(self, block: bytes) -> int:
+        """Write a block at the end, and return its address."""
+        address = self._file.seek(0, 2)
+        self._file.write(block)
+        self._sizes[address] = len(block)
+        return address
+
+    def blocks(self) -> Iterator[bytes]:
+        """Return all blocks, in their order."""
+        for address in self._sizes:
+            yield self.read_block(address, table_only=False)
+
+    def read_block(self, address: int, *, table_only: bool) -> bytes:
+        """Return a block."""
+        del table_only  # it is at hand
+        self._file.seek(address)
+        return self._file.read(self._sizes[address])
+
+    def damaged(self, address: int, reason: str) -> BundleCorrupt:
+        """Return the error that says which block is damaged."""
+        return BundleCorrupt("the scratch file", offset=address, reason=reason)
+
+
+class Packer:
+    """Packs one stream. ``below`` is what is stored already; items that it has are compared and skipped.
+
+    ``is_same_store`` says that blocks and deltas may build on what is below, because both will be stored together.
+    """
+
+    def __init__(self, file: BinaryIO, *, below: Items | None = None, is_same_store: bool = False) -> None:
+        self.scratch = ScratchFile(file)
+        self.index = Index()
+        self._here = Items(self.scratch, self.index)
+        self._below, self._is_same_store = below, is_same_store
+        self._buffer: dict[Key, Item] = {}
+        self._buffer_size = 0
+        self._held: dict[Key, list[_Held]] = {}
+        self._held_size = 0
+        self._chains: dict[Key, int] = {}
+        self._recent: dict[Key, bytes] = {}  # full texts of the last deltas, on which the next ones build
+        self._recent_size = 0
+        self.added: list[Key] = []
+        self.existing = 0
+        self.absent: list[Key] = []
+
+    def take(self, stream: RecordStream) -> None:
+        """Add every item of a stream."""
+        for record in stream.iter_contents():
+            for factory in record.entries:
+                self.add(record.key_prefix, factory)
+
+    def add(self, prefix: Key, factory: Factory) -> None:
+        """Add an item; an error if it is invalid, or if its key is taken by other content."""
+        key = (*prefix, *factory.key)
+        check_key(key)
+        if factory.storage_kind == ABSENT:
+            self.absent.append(key)
+            return
+        parents = tuple((*prefix, *parent) for parent in factory.parents)
+        check_parents(key, parents)
+        kind = factory.storage_kind
+        data = factory.get_bytes_as(kind)
+        if type(data) is not bytes:
+            raise BadRecord(key, f"its bytes are {shown(data)}")
+        waiting = [_Held(key, parents, factory.sha1, kind, data, factory.compressor_data)]
+        while waiting:
+            waiting += self._add(waiting.pop())
+
+    @property
+    def missing(self) -> list[Key]:
+        """The texts that held deltas wait for, and that are not among them."""
+        held = {delta.key for deltas in self._held.values() for delta in deltas}
+        return sorted(basis for basis in self._held if basis not in held)
+
+    def finish(self, *, keep_held: bool = False) -> None:
+        """Pack what is left; with ``keep_held`` also deltas without their basis, as they are."""
+        if keep_held:
+            for deltas in self._held.values():
+                for delta in deltas:
+                    sha1 = bytes.fromhex(delta.sha1) if delta.sha1 else _UNKNOWN_SHA1
+                    self._store(Item(delta.key, delta.parents, sha1, delta.kind, delta.data, delta.compressor_data))
+        check_acyclic(self._parents_of_added())
+        self._flush()
+
+    def _add(self, given: _Held) -> list[_Held]:
+        """Add one item whose basis may be missing, and return the ones that waited for it."""
+        try:
+            text = decode(
+                given.kind,
+                given.data,
+                key=given.key,
+                parents=given.parents,
+                compressor_data=given.compressor_data,
+                get_text=self._text,
+            )
+        except MissingBasis as error:
+            self._hold(error.basis, given)
+            return []
+        sha1 = hashlib.sha1(text, usedforsecurity=False)
+        if given.sha1 is not None and given.sha1 != sha1.hexdigest():
+            raise BadRecord(given.key, f"its sha1 is {sha1.hexdigest()} instead of {shown(given.sha1)}")
+        if self._is_known(given.key, given.parents, sha1.hexdigest()):
+            self.existing += 1
+        else:
+            item = self._item(given, text, sha1.digest())
+            if item.kind != FULLTEXT:
+                self._remember(item.key, text)
+            self._store(item)
+        waited = self._held.pop(given.key, [])
+        self._held_size -= sum(len(delta.data) for delta in waited)
+        return waited
+
+    def _hold(self, basis: Key, delta: _Held) -> None:
+        self._held.setdefault(basis, []).append(delta)
+        self._held_size += len(delta.data)
+        if self._held_size > _HELD_SIZE_MAX:
+            raise RepositoryError(
+                f"the stream has more than {_HELD_SIZE_MAX >> 20} MiB of deltas before their bases, the last one "
+                f"{key_name(delta.key)}: ask for a topological stream"
+            )
+
+    def _is_known(self, key: Key, parents: tuple[Key, ...], sha1: str) -> bool:
+        """Whether an item is stored already; an error if it is another one."""
+        if (item := self._buffer.get(key)) is not None:
+            known = item.sha1.hex(), item.parents
+        elif (items := self._items_with(key)) is not None:
+            known = items.sha1(key), items.parents(key)
+        else:
+            return False
+        if known[0] != sha1:
+            raise ContentConflict(key, stored=known[0], given=sha1)
+        if known[1] != parents:
+            raise BadRecord(key, "it has other parents than the same item that is stored already")
+        return True
+
+    def _item(self, given: _Held, text: bytes, sha1: bytes) -> Item:
+        """Return an item in the form in which it takes little space."""
+        key, parents = given.key, given.parents
+        if key[0] != INVENTORIES or not parents or (length := self._chain(parents[0])) is None or length >= CHAIN_MAX:
+            return Item(key, parents, sha1, FULLTEXT, text)
+        self._chains[key] = length + 1
+        if given.kind == KNIT_DELTA:
+            return Item(key, parents, sha1, KNIT_DELTA, given.data, given.compressor_data)
+        delta, compressor_data = encode(KNIT_DELTA, text, key=key, parents=parents, get_text=self._text)
+        if len(delta) > len(text) // 2:
+            del self._chains[key]
+            return Item(key, parents, sha1, FULLTEXT, text)
+        return Item(key, parents, sha1, KNIT_DELTA, delta, compressor_data)
+
+    def _chain(self, basis: Key) -> int | None:
+        """Return how many deltas lead to a basis; None if a delta cannot be stored on it."""
+        if (length := self._chains.get(basis)) is not None:
+            return length
+        if basis in self._buffer or basis in self._here:
+            return 0
+        if self._is_same_store and self._below is not None and self._below.is_own(basis):
+            return self._below.chain_length(basis)
+        return None
+
+    def _text(self, key: Key) -> bytes:
+        """Return a text that came before, or that is stored."""
+        if (item := self._buffer.get(key)) is not None:
+            if item.kind == FULLTEXT:
+                return item.data
+            if (text := self._recent.get(key)) is not None:
+                return text
+            self._flush()  # a delta can be read once it is in a block
+        items = self._items_with(key)
+        if items is None:
+            raise NoSuchKey(key)
+        return items.text(key)
+
+    def _remember(self, key: Key, text: bytes) -> None:
+        self._recent[key] = text
+        self._recent_size += len(text)
+        while self._recent_size > _RECENT_SIZE_MAX:
+            oldest = next(iter(self._recent))
+            self._recent_size -= len(self._recent.pop(oldest))
+
+    def _items_with(self, key: Key) -> Items | None:
+        if key in self._here:
+            return self._here
+        return self._below if self._below is not None and key in self._below else None
+
+    def _store(self, item: Item) -> None:
+        self._buffer[item.key] = item
+        self._buffer_size += len(item.data)
+        self.added.append(item.key)
+        if self._buffer_size > _BUFFER_SIZE:
+            self._flush()
+
+    def _flush(self) -> None:
+        """Pack what was collected, versions of one file side by side."""
+        items = sorted(self._buffer.values(), key=lambda item: item.key[:-1])
+        for together in _cut(items):
+            basis, depth = self._basis(together)
+            block = encode_block(together, basis=basis, depth=depth)
+            self.index.add(self.scratch.append(block), [item.key for item in together])
+        self._buffer.clear()
+        self._buffer_size = 0
+
+    def _basis(self, items: Sequence[Item]) -> tuple[list[tuple[Key, bytes]], int]:
+        """Return the texts against which a small block is compressed, those of its parents, and its depth."""
+        size = sum(len(item.data) for item in items)
+        if not self._is_same_store or self._below is None or size > _BASIS_SIZE_MAX:
+            return [], 0
+        basis: list[tuple[Key, bytes]] = []
+        left, depth = _BASIS_SIZE_MAX, 0
+        for parent in dict.fromkeys(item.parents[0] for item in items if item.parents):
+            if not self._below.is_own(parent) or (below := self._below.depth(parent)) >= _DEPTH_MAX:
+                continue
+            text = self._below.text(parent)
+            if len(text) <= left:
+                basis.append((parent, text))
+                left, depth = left - len(text), max(depth, below + 1)
+        return basis, depth
+
+    def _parents_of_added(self) -> dict[Key, tuple[Key, ...]]:
+        return {
+            key: item.parents if (item := self._buffer.get(key)) is not None else self._here.parents(key)
+            for key in self.added
+        }
+
+
+def _cut(items: Sequence[Item]) -> Iterator[list[Item]]:
+    """Cut items into blocks: things of one kind, up to some megabytes, large ones alone."""
+    together: list[Item] = []
+    size = 0
+    for item in items:
+        is_large = len(item.data) > _ALONE_SIZE
+        if together and (is_large or size + len(item.data) > _BLOCK_SIZE or item.key[0] != together[0].key[0]):
+            yield together
+            together, size = [], 0
+        together.append(item)
+        size += len(item.data)
+        if is_large:
+            yield together
+            together, size = [], 0
+    if together:
+        yield together

@@ -1,0 +1,260 @@
+"""The repository: versioned content on one Penstock stream.
+
+The stream has one segment, to which inserts are added and from which nothing is removed. To open it again, the latest
+index is read and what was inserted since, not the history. The index is written whenever enough was inserted; a
+consumer of the stream, which is never truncated, remembers where it is.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import secrets
+import tempfile
+import threading
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, TypeVar
+
+from penstock.errors import ContentConflict, DataTruncated, NoSuchEvent, NotARepository, NotPermitted, RepositoryCorrupt
+from penstock.model import EventPointer, Fixed, StreamConfig, StreamCut, check_kind
+from penstock.repo._block import BLOCK_MAGIC, Block, BlockDamaged, table_size
+from penstock.repo._contents import Contents
+from penstock.repo._events import (
+    INDEX_MAGIC,
+    INSERT_MAGIC,
+    IndexPart,
+    InsertRecord,
+    decode_index_event,
+    decode_insert_record,
+    encode_index_event,
+    encode_insert_record,
+)
+from penstock.repo._index import Index, merge
+from penstock.repo._packer import Packer
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from typing import Self
+
+    from penstock.repo._keys import Key
+    from penstock.repo._records import RecordStream
+    from penstock.store import Store, Transaction
+
+_T = TypeVar("_T")
+
+__all__ = ["REPOSITORY_TAG", "InsertResult", "Repository"]
+
+REPOSITORY_TAG: Final = "penstock-repository"
+_CONSUMER: Final = "penstock.repository"
+_EVENT_SIZE: Final = 1 << 20  # a larger block is written as a large event
+_INDEX_ITEMS: Final = 1_000  # an index is written when this many items, or this many inserts, are in none
+_INDEX_INSERTS: Final = 64
+_SEGMENT: Final = 0
+
+
+@dataclass(frozen=True, slots=True)
+class InsertResult:
+    """What became of a stream: nothing was inserted if something is missing."""
+
+    added: int
+    existing: int
+    missing: tuple[Key, ...] = ()
+
+
+class StreamBlocks:
+    """Blocks that are events of a stream."""
+
+    def __init__(self, store: Store, stream: str) -> None:
+        self._store, self._stream = store, stream
+
+    def read_block(self, address: int, *, table_only: bool) -> bytes:
+        """Return a block, or the beginning of a large one that has its table."""
+        with self._store.fetch_event_as_stream(EventPointer(self._stream, _SEGMENT, address)) as file:
+            if not table_only:
+                return file.readall()
+            start = file.read(_EVENT_SIZE)
+            return start + file.read(max(0, table_size(start) - len(start))) if start[:4] == BLOCK_MAGIC else start
+
+    def damaged(self, address: int, reason: str) -> RepositoryCorrupt:
+        """Return the error that says which block is damaged."""
+        return RepositoryCorrupt(f"stream {self._stream}", offset=address, reason=reason)
+
+
+class Repository(Contents):
+    """Versioned content on a stream. Threads and processes may share it; :meth:`refresh` shows what others inserted."""
+
+    def __init__(self, store: Store, stream: str, *, stacked_on: Contents | None = None) -> None:
+        self._blocks_of = StreamBlocks(store, stream)
+        super().__init__(self._blocks_of, Index(), stacked_on=stacked_on)
+        self._store, self.stream = store, stream
+        self._lock = threading.RLock()
+        self._next = 0  # all events before this offset are in the index
+        self._last_insert = -1
+        self._parts: list[IndexPart] = []
+        self._indexed_to = 0
+        self._inserts_since = 0
+
+    @classmethod
+    def open(cls, store: Store, stream: str, *, create: bool = False) -> Self:
+        """Open a repository; with ``create``, make the stream if it is not there."""
+        check_kind("create", create, bool)
+        if create:
+            config = StreamConfig(scaling=Fixed(1), tags=(REPOSITORY_TAG,))
+            store.create_stream(stream, config=config, exist_ok=True)
+        if REPOSITORY_TAG not in store.stream(stream).config.tags:
+            raise NotARepository(stream)
+        repository = cls(store, stream)
+        repository._load_index()
+        repository.refresh()
+        return repository
+
+    def stacked_on(self, below: Contents) -> Repository:
+        """Return this repository on top of another one or of a bundle, which is asked for what is not here."""
+        check_kind("below", below, Contents)
+        stacked = Repository(self._store, self.stream, stacked_on=below)
+        stacked._load_index()
+        stacked.refresh()
+        return stacked
+
+    def refresh(self) -> None:
+        """See what was inserted since, by this process or another."""
+        with self._lock:
+            self._replay()
+
+    def insert_stream(self, stream: RecordStream) -> InsertResult:
+        """Insert all items of a stream at once, or nothing.
+
+        The stream is read once, from front to back. Items that are stored already are skipped. A delta whose basis
+        comes later waits for it; if it never comes, nothing is inserted, and the result names what is missing. An
+        invalid item is a ``BadRecord``, and one whose key is taken by other content a ``ContentConflict``.
+        """
+        self.refresh()
+        base = self._next
+        with tempfile.TemporaryFile() as file:
+            packer = Packer(file, below=self, is_same_store=True)
+            packer.take(stream)
+            if missing := tuple(sorted({*packer.missing, *packer.absent})):
+                return InsertResult(0, packer.existing, missing)
+            packer.finish()
+            if packer.added:
+                self._append(packer, base)
+        return InsertResult(len(packer.added), packer.existing)
+
+    def _append(self, packer: Packer, base: int) -> None:
+        """Add what was packed to the stream, in one transaction."""
+        record_id = secrets.token_bytes(16)
+        with self._store.transactional_writer(self.stream) as writer, writer.begin() as transaction:
+            count = 0
+            for block in packer.scratch.blocks():
+                _write_block(transaction, block)
+                count += 1
+            record = InsertRecord(record_id, base, count, len(packer.added))
+            transaction.write_event(encode_insert_record(record))
+        with self._lock:
+            conflict = self._replay().get(record_id)
+            if conflict is not None:
+                raise conflict
+            if self._index.added_count >= _INDEX_ITEMS or self._inserts_since >= _INDEX_INSERTS:
+                self._write_index()
+
+    def _replay(self) -> dict[bytes, ContentConflict]:
+        """Read what was inserted since, and return which inserts are void, by their ids."""
+        end = self._store.tail(self.stream).offsets[_SEGMENT]
+        void: dict[bytes, ContentConflict] = {}
+        blocks: list[tuple[int, Block]] = []
+        for offset, event in self._events(self._next, end):
+            if not blocks:
+                self._next = offset  # where to go on, should this fail
+            magic = event[:4]
+            if magic == BLOCK_MAGIC:
+                blocks.append((offset, self._decoded_event(offset, event, Block)))
+            elif magic == INSERT_MAGIC:
+                record = self._decoded_event(offset, event, decode_insert_record)
+                if (conflict := self._conflict(record, blocks)) is not None:
+                    void[record.id] = conflict
+                else:
+                    for address, block in blocks:
+                        self._index.add(address, block.keys)
+                self._last_insert = offset
+                self._inserts_since += 1
+                blocks = []
+            elif magic != INDEX_MAGIC:
+                raise self._blocks_of.damaged(offset, "no repository has written this event")
+        self._next = end
+        return void
+
+    def _conflict(self, record: InsertRecord, blocks: list[tuple[int, Block]]) -> ContentConflict | None:
+        """Return why an insert is void; None if it is not.
+
+        Its items were compared with all that was stored before its base, so this looks again only if there was another
+        insert since.
+        """
+        if record.base > self._last_insert:
+            return None
+        for _, block in blocks:
+            for number, key in enumerate(block.keys):
+                if self.is_own(key) and (stored := self.sha1(key)) != (given := block.sha1(number).hex()):
+                    return ContentConflict(key, stored=stored, given=given)
+        return None
+
+    def _decoded_event(self, offset: int, event: bytes, decode: Callable[[bytes], _T]) -> _T:
+        try:
+            return decode(event)
+        except (BlockDamaged, ValueError) as error:
+            raise self._blocks_of.damaged(offset, str(error)) from None
+
+    def _events(self, start: int, end: int) -> Iterator[tuple[int, bytes]]:
+        """Return the events between two offsets, of large ones as much as tells what they are."""
+        if start == end:
+            return
+        cuts = [StreamCut.of(self.stream, {_SEGMENT: offset}) for offset in (start, end)]
+        for batch in self._store.read(self.stream, *cuts, max_event_size=_EVENT_SIZE):
+            for offset, event in zip(batch["offset"].to_pylist(), batch["event"].to_pylist(), strict=True):
+                yield offset, event if event is not None else self._blocks_of.read_block(offset, table_only=True)
+
+    def _load_index(self) -> None:
+        """Read the latest index. Without one, or if it is damaged, the whole history is read once."""
+        cut = self._store.consumers(self.stream).get(_CONSUMER)
+        address = cut.offsets.get(_SEGMENT) if cut is not None else None
+        if address is None:
+            return
+        with contextlib.suppress(NoSuchEvent, DataTruncated, ValueError):
+            head, rows = decode_index_event(self._event(address))
+            earlier = [decode_index_event(self._event(part.address))[1] for part in head.earlier]
+            self._index = merge([*earlier, rows])
+            self._parts = [*head.earlier, IndexPart(address, head.start, len(rows))]
+            self._next = self._indexed_to = head.end
+            self._last_insert = head.last_insert
+
+    def _write_index(self) -> None:
+        """Write what is in no index event yet, together with earlier events that list no more items than it does.
+
+        So each item is written again only when the index has about doubled, and few events make up the index.
+        """
+        start, rows = self._indexed_to, self._index.added_count
+        parts = list(self._parts)
+        while parts and parts[-1].rows <= 2 * rows:
+            part = parts.pop()
+            start, rows = part.start, rows + part.rows
+        self._index = self._index.sorted()
+        event = encode_index_event(
+            self._index.since(start), start=start, end=self._next, last_insert=self._last_insert, earlier=parts
+        )
+        with self._store.writer(self.stream) as writer, writer.begin_write_event() as file:
+            file.write(event)
+        self._parts = [*parts, IndexPart(file.pointer.offset, start, rows)]
+        self._indexed_to, self._inserts_since = self._next, 0
+        with contextlib.suppress(NotPermitted):  # those who may not register it read more when they open it again
+            self._store.register_consumer(
+                self.stream, _CONSUMER, StreamCut.of(self.stream, {_SEGMENT: file.pointer.offset})
+            )
+
+    def _event(self, address: int) -> bytes:
+        return self._store.fetch_event(EventPointer(self.stream, _SEGMENT, address))
+
+
+def _write_block(transaction: Transaction, block: bytes) -> None:
+    if len(block) <= _EVENT_SIZE:
+        transaction.write_event(block)
+        return
+    with transaction.begin_write_event() as file:
+        file.write(block)

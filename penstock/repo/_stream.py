@@ -1,0 +1,129 @@
+"""The stream of a search: items as records, from front to back, in bounded memory."""
+
+from __future__ import annotations
+
+import tempfile
+from dataclasses import dataclass
+from itertools import groupby
+from typing import TYPE_CHECKING, Final, Literal
+
+from penstock.errors import BadArgument, RepositoryError
+from penstock.model import check_kind, shown
+from penstock.repo._graph import topological
+from penstock.repo._keys import INVENTORIES, REVISIONS, SIGNATURES, Key
+from penstock.repo._packer import Packer
+from penstock.repo._records import TOPOLOGICAL, UNORDERED, AbsentFactory, Record
+from penstock.repo._search import found_revisions
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from penstock.repo._index import Place
+    from penstock.repo._items import Items
+    from penstock.repo._records import Factory
+    from penstock.repo._search import Search
+
+__all__ = ["Ordering", "RepositoryStream", "StreamCheck", "stream_of"]
+
+Ordering = Literal["unordered", "topological"]
+_BEHIND_TEXTS: Final = {INVENTORIES: 1, REVISIONS: 2, SIGNATURES: 3}  # what names others comes behind them
+_Located = tuple["Items", "Place"]
+
+
+@dataclass(frozen=True, slots=True)
+class StreamCheck:
+    """What a check has found: how many items are whole, what is missing, and what is wrong."""
+
+    items: int
+    missing: tuple[Key, ...]
+    errors: tuple[RepositoryError, ...]
+
+    @property
+    def is_good(self) -> bool:
+        """Whether everything could be reconstructed, and is what its sha1 says."""
+        return not self.missing and not self.errors
+
+
+class RepositoryStream:
+    """Records, to be read once from front to back."""
+
+    def __init__(self, records: Iterator[Record]) -> None:
+        self._records: Iterator[Record] | None = records
+
+    def iter_contents(self) -> Iterator[Record]:
+        """Return the records; read the entries of each before you go on to the next."""
+        if self._records is None:
+            raise BadArgument("this stream was read already: ask for another one")
+        records, self._records = self._records, None
+        return records
+
+    def check(self) -> StreamCheck:
+        """Read the stream to its end, reconstruct every item, and compare it with its sha1."""
+        errors: list[RepositoryError] = []
+        with tempfile.TemporaryFile() as file:
+            packer = Packer(file)
+            for record in self.iter_contents():
+                for factory in record.entries:
+                    try:
+                        packer.add(record.key_prefix, factory)
+                    except RepositoryError as error:
+                        errors.append(error)
+            return StreamCheck(len(packer.added), tuple(sorted({*packer.missing, *packer.absent})), tuple(errors))
+
+
+def stream_of(items: Items, search: Search, ordering: Ordering, *, complete_inventory: bool) -> RepositoryStream:
+    """Return the stream of the revisions that a search finds."""
+    if ordering not in {UNORDERED, TOPOLOGICAL}:
+        raise BadArgument(f"invalid ordering {shown(ordering)}: use UNORDERED or TOPOLOGICAL")
+    check_kind("complete_inventory", complete_inventory, bool)
+    revisions, absent = found_revisions(search, items)
+    located = _located(items, revisions)
+    if ordering == TOPOLOGICAL:
+        located = _parents_first(located)
+    return RepositoryStream(_records(located, absent, complete_inventory=complete_inventory))
+
+
+def _located(items: Items, revisions: frozenset[bytes] | None) -> Iterator[_Located]:
+    """Return where all items of some revisions are; one that is stored in several layers counts in the upper one."""
+    above: list[Items] = []
+    for layer in items.layers:
+        for place in layer.places(revisions):
+            if not above or not any(upper.is_own(layer.key_at(place)) for upper in above):
+                yield layer, place
+        above.append(layer)
+
+
+def _parents_first(located: Iterable[_Located]) -> Iterator[_Located]:
+    by_key = {layer.key_at(place): (layer, place) for layer, place in located}
+    keys = sorted(by_key, key=lambda key: (_BEHIND_TEXTS.get(key[0], 0), key[:-1]))
+    for _, together in groupby(keys, key=lambda key: key[:-1] if key[0] not in _BEHIND_TEXTS else key[:1]):
+        parents = {key: layer.parents(key) for key in together for layer in (by_key[key][0],)}
+        for key in topological(parents):
+            yield by_key[key]
+
+
+def _records(located: Iterable[_Located], absent: Iterable[bytes], *, complete_inventory: bool) -> Iterator[Record]:
+    if absent:
+        yield Record((REVISIONS,), iter([AbsentFactory((revision,)) for revision in absent]))
+
+    def prefix_of(found: _Located) -> Key:
+        layer, place = found
+        return _common_prefix(layer.key_at(place), layer.parents_at(place))
+
+    for prefix, together in groupby(located, key=prefix_of):
+        yield Record(prefix, _factories(together, prefix, complete_inventory=complete_inventory))
+
+
+def _factories(located: Iterable[_Located], prefix: Key, *, complete_inventory: bool) -> Iterator[Factory]:
+    as_fulltext = complete_inventory and prefix[:1] == (INVENTORIES,)
+    for layer, place in located:
+        yield layer.factory(place, prefix=len(prefix), as_fulltext=as_fulltext)
+
+
+def _common_prefix(key: Key, parents: Iterable[Key]) -> Key:
+    """Return what a key and its parents begin with; all of the key but its last element, where they are alike."""
+    prefix = key[:-1]
+    for parent in parents:
+        while parent[: len(prefix)] != prefix or len(parent) <= len(prefix):
+            prefix = prefix[:-1]
+    return prefix

@@ -1,0 +1,408 @@
+"""A repository on a stream: what goes in comes out, by any search and in both orders."""
+
+from __future__ import annotations
+
+import os
+import threading
+from typing import TYPE_CHECKING
+
+import pytest
+
+import penstock
+from penstock.errors import (
+    BadArgument,
+    BadRecord,
+    ContentConflict,
+    MissingBasis,
+    NoSuchKey,
+    NotARepository,
+    UnavailableRepresentation,
+)
+from penstock.repo import (
+    INVENTORIES,
+    REVISIONS,
+    TEXTS,
+    TOPOLOGICAL,
+    UNORDERED,
+    AbsentFactory,
+    AncestryOf,
+    Between,
+    ContentFactory,
+    Everything,
+    Repository,
+    Revisions,
+)
+from tests.repo.streams import Items, contents, history, inventory, keys
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    import pyarrow as pa
+
+    from penstock import Store
+    from penstock.repo import Key, Search
+
+NAME = "code/history"
+
+
+@pytest.fixture
+def store() -> Iterator[Store]:
+    with penstock.connect("memory:") as opened:
+        yield opened
+
+
+@pytest.fixture
+def repo(store: Store) -> Repository:
+    return Repository.open(store, NAME, create=True)
+
+
+def merge_history() -> Items:
+    """Two branches from one root, merged, with a revision behind the merge."""
+    items = Items()
+    for revision, parents in {
+        b"root": (),
+        b"left": (b"root",),
+        b"right": (b"root",),
+        b"merge": (b"left", b"right"),
+        b"tip": (b"merge",),
+    }.items():
+        items.add((REVISIONS, revision), tuple((REVISIONS, parent) for parent in parents), revision)
+        items.add((TEXTS, b"f", revision), tuple((TEXTS, b"f", parent) for parent in parents), b"text of " + revision)
+    return items
+
+
+def test_what_goes_in_comes_out(repo: Repository) -> None:
+    """The main job: texts, inventories and revisions, whole, whatever form they are stored in."""
+    items = history(30)
+    result = repo.insert_stream(items)
+    assert (result.added, result.existing, result.missing) == (90, 0, ())
+    for ordering in (UNORDERED, TOPOLOGICAL):
+        assert contents(repo.get_repository_stream(Everything(), ordering)) == contents(items)
+    assert repo.text((TEXTS, b"file-1", b"r7")) == contents(items)[TEXTS, b"file-1", b"r7"]
+    assert repo.parents((TEXTS, b"file-1", b"r7")) == ((TEXTS, b"file-1", b"r4"),)
+    assert list(repo.revisions()) == [b"r%d" % number for number in range(30)]
+    assert repo.check().is_good
+
+
+def test_the_pseudocode_of_the_specification_runs(repo: Repository) -> None:
+    """Each item tells its kind, and returns its bytes in that kind."""
+    repo.insert_stream(history(5))
+    stream = repo.get_repository_stream(Everything(), UNORDERED, False)
+    seen = {}
+    for record in stream.iter_contents():
+        for factory in record.entries:
+            compression = factory.storage_kind
+            seen[record.key_prefix + factory.key] = (compression, len(factory.get_bytes_as(compression)))
+            assert factory.sha1 is not None
+            assert len(factory.sha1) == 40
+            assert isinstance(factory.parents, tuple)
+            assert (factory.compressor_data is None) == (compression == "fulltext")
+    assert seen[INVENTORIES, b"r4"][0] == "knit-delta"
+    assert seen[INVENTORIES, b"r4"][1] < len(inventory(4, 3)) // 2
+    assert seen[TEXTS, b"file-1", b"r4"][0] == "fulltext"
+
+
+def test_complete_inventories_are_full_texts(repo: Repository) -> None:
+    """Another inventory format is made from whole ones: deltas cannot be converted."""
+    repo.insert_stream(history(10))
+    search = Revisions([b"r8", b"r9"])
+    kinds = {}
+    for complete in (False, True):
+        stream = repo.get_repository_stream(search, UNORDERED, complete)
+        found = [(record, factory) for record in stream.iter_contents() for factory in record.entries]
+        kinds[complete] = {f.storage_kind for record, f in found if record.key_prefix == (INVENTORIES,)}
+    assert kinds == {False: {"knit-delta"}, True: {"fulltext"}}
+
+
+def test_a_stream_is_read_once(repo: Repository) -> None:
+    """A second reader would otherwise find an empty stream, and take it for an empty repository."""
+    stream = repo.get_repository_stream(Everything())
+    list(stream.iter_contents())
+    with pytest.raises(BadArgument, match="read already"):
+        stream.iter_contents()
+
+
+@pytest.mark.parametrize(
+    ("search", "found"),
+    [
+        (Everything(), {b"root", b"left", b"right", b"merge", b"tip"}),
+        (Revisions([b"left", b"tip"]), {b"left", b"tip"}),
+        (AncestryOf([b"left"]), {b"root", b"left"}),
+        (AncestryOf([b"merge"]), {b"root", b"left", b"right", b"merge"}),
+        (Between([b"tip"], [b"left"]), {b"right", b"merge", b"tip"}),
+        (Between([b"tip"], [b"merge"]), {b"tip"}),
+        (Between([b"left"], [b"tip"]), set()),
+        (Between([b"left", b"right"], [b"unknown"]), {b"root", b"left", b"right"}),
+    ],
+    ids=str,
+)
+def test_a_search_finds_its_revisions(repo: Repository, search: Search, found: set[bytes]) -> None:
+    """The stream has the texts of these revisions, and of no others, so that a pull moves what is new only."""
+    repo.insert_stream(merge_history())
+    stream = keys(repo.get_repository_stream(search, TOPOLOGICAL))
+    assert {key[-1] for key in stream if key[0] == REVISIONS} == found
+    assert {key[-1] for key in stream if key[0] == TEXTS} == found
+
+
+def test_parents_come_first_in_a_topological_stream(repo: Repository) -> None:
+    """Inserters that cannot hold a delta rely on it, also where the history was inserted the other way round."""
+    items = merge_history()
+    items.factories.reverse()
+    repo.insert_stream(items)
+    order = keys(repo.get_repository_stream(Everything(), TOPOLOGICAL))
+    for place, key in enumerate(order):
+        assert all(order.index(parent) < place for parent in repo.parents(key))
+    assert max(order.index(key) for key in order if key[0] == TEXTS) < min(
+        order.index(key) for key in order if key[0] == REVISIONS
+    )
+
+
+def test_a_revision_that_is_not_there_is_absent(repo: Repository) -> None:
+    """The client learns which revision it has asked for in vain, and the stream goes on."""
+    repo.insert_stream(history(2))
+    stream = repo.get_repository_stream(Revisions([b"r1", b"gone"]))
+    absent = [(record, f) for record in stream.iter_contents() for f in record.entries if f.storage_kind == "absent"]
+    [(record, factory)] = absent
+    assert record.key_prefix + factory.key == (REVISIONS, b"gone")
+    with pytest.raises(UnavailableRepresentation):
+        factory.get_bytes_as("fulltext")
+    assert repo.get_repository_stream(Revisions([b"gone"])).check().missing == ((REVISIONS, b"gone"),)
+
+
+def test_a_delta_before_its_basis_is_held(repo: Repository) -> None:
+    """An unordered stream may bring the delta first; it is inserted as soon as its basis has come."""
+    key, base, second = (TEXTS, b"f", b"r3"), (TEXTS, b"f", b"r1"), (TEXTS, b"f", b"r2")
+    items = Items()
+    items.add(key, (second,), b"a\nB\nC\n", "knit-delta", b"a\nB\nc\n")
+    items.add(second, (base,), b"a\nB\nc\n", "mpdiff", b"a\nb\nc\n")
+    items.add(base, (), b"a\nb\nc\n", "knit-annotated-ft")
+    assert repo.insert_stream(items).added == 3
+    assert repo.text(key) == b"a\nB\nC\n"
+    assert repo.check().is_good
+
+
+def test_missing_bases_are_named_and_nothing_is_inserted(repo: Repository) -> None:
+    """The caller asks the source for exactly these, and inserts again."""
+    items = history(3)
+    items.add((TEXTS, b"f", b"r9"), ((TEXTS, b"f", b"r8"),), b"b\n", "knit-delta", b"a\n")
+    items.add((TEXTS, b"f", b"r10"), ((TEXTS, b"f", b"r9"),), b"c\n", "knit-delta", b"b\n")
+    result = repo.insert_stream(items)
+    assert (result.added, result.missing) == (0, ((TEXTS, b"f", b"r8"),))
+    assert contents(repo.get_repository_stream(Everything())) == {}
+    items.add((TEXTS, b"f", b"r8"), (), b"a\n")
+    assert repo.insert_stream(items).missing == ()
+    assert repo.text((TEXTS, b"f", b"r10")) == b"c\n"
+
+
+def test_ghost_parents_are_kept(repo: Repository) -> None:
+    """Histories have gaps; a parent that is not there is still named."""
+    repo.insert_stream(Items().add((TEXTS, b"f", b"r2"), ((TEXTS, b"f", b"ghost"),), b"text"))
+    assert repo.parents((TEXTS, b"f", b"r2")) == ((TEXTS, b"f", b"ghost"),)
+    assert repo.check().is_good
+
+
+def test_the_same_item_again_is_skipped(repo: Repository) -> None:
+    """A push that is repeated adds nothing."""
+    repo.insert_stream(history(4))
+    result = repo.insert_stream(history(6))
+    assert (result.added, result.existing) == (6, 12)
+
+
+def test_other_content_under_a_key_is_refused(repo: Repository) -> None:
+    """A key stands for one content for ever; the rest of the stream is not inserted, either."""
+    repo.insert_stream(history(4))
+    items = Items().add((TEXTS, b"new", b"r9"), (), b"new").add((TEXTS, b"file-1", b"r1"), (), b"forged")
+    with pytest.raises(ContentConflict) as caught:
+        repo.insert_stream(items)
+    assert caught.value.key == (TEXTS, b"file-1", b"r1")
+    assert (TEXTS, b"new", b"r9") not in repo
+
+
+def test_twice_in_one_stream_with_other_content_is_refused(repo: Repository) -> None:
+    """The first one is not stored yet, and counts nevertheless."""
+    key = (TEXTS, b"f", b"r1")
+    with pytest.raises(ContentConflict):
+        repo.insert_stream(Items().add(key, (), b"one").add(key, (), b"two"))
+    with pytest.raises(BadRecord, match="other parents"):
+        repo.insert_stream(Items().add(key, (), b"one").add(key, ((TEXTS, b"f", b"r0"),), b"one"))
+
+
+class One:
+    """A stream of one item."""
+
+    def __init__(self, prefix: Key, factory: object) -> None:
+        self._record = penstock.repo.Record(prefix, iter([factory]))  # type: ignore[list-item]
+
+    def iter_contents(self) -> Iterator[penstock.repo.Record]:
+        return iter([self._record])
+
+
+SHA1 = "da39a3ee5e6b4b0d3255bfef95601890afd80709"  # of nothing
+
+
+@pytest.mark.parametrize(
+    ("prefix", "factory", "error"),
+    [
+        ((TEXTS, b"f"), ContentFactory((b"r1",), (), b"x", sha1=SHA1), BadRecord),
+        ((TEXTS, b"f"), ContentFactory((b"r1",), (), b"x", sha1="nonsense"), BadRecord),
+        ((TEXTS, b"f"), ContentFactory((b"r1",), (), b"x", storage_kind="rot13"), BadRecord),
+        ((TEXTS, b"f"), ContentFactory((b"r1",), (), "x"), BadRecord),  # type: ignore[arg-type]
+        ((TEXTS, b"f"), ContentFactory((b"r1",), ((b"r1",),), b"x"), BadArgument),
+        ((TEXTS, b"f"), ContentFactory((b"r1",), "r0", b"x"), BadArgument),  # type: ignore[arg-type]
+        ((TEXTS, b"f"), ContentFactory(("r1",), (), b"x"), BadArgument),  # type: ignore[arg-type]
+        ((TEXTS, b"f"), ContentFactory((b"",), (), b"x"), BadArgument),
+        ((), ContentFactory((), (), b"x"), BadArgument),
+        ((TEXTS, b"f"), ContentFactory((b"x" * 100_000,), (), b"x"), BadArgument),
+    ],
+)
+def test_invalid_items_leave_nothing_behind(
+    repo: Repository, prefix: Key, factory: ContentFactory, error: type[Exception]
+) -> None:
+    """What comes from elsewhere is not believed."""
+    with pytest.raises(error):
+        repo.insert_stream(One(prefix, factory))
+    assert contents(repo.get_repository_stream(Everything())) == {}
+
+
+def test_cyclic_parents_are_refused(repo: Repository) -> None:
+    """A walk along the parents would never end."""
+    items = Items()
+    items.add((REVISIONS, b"a"), ((REVISIONS, b"b"),), b"a").add((REVISIONS, b"b"), ((REVISIONS, b"a"),), b"b")
+    with pytest.raises(BadRecord, match="its own ancestor"):
+        repo.insert_stream(items)
+    assert list(repo.revisions()) == []
+
+
+def test_a_large_text_comes_back(repo: Repository) -> None:
+    """A text above a megabyte is a large event, also if it is one line."""
+    text = os.urandom(3 << 20)
+    key = (TEXTS, b"film", b"r1")
+    repo.insert_stream(Items().add(key, (), text).add((TEXTS, b"small", b"r1"), (), b"small"))
+    assert repo.text(key) == text
+    assert repo.text((TEXTS, b"small", b"r1")) == b"small"
+
+
+def test_an_absent_item_is_missing(repo: Repository) -> None:
+    """Nothing is inserted of a stream that says itself that something is not there."""
+    assert repo.insert_stream(One((TEXTS, b"f"), AbsentFactory((b"r1",)))).missing == ((TEXTS, b"f", b"r1"),)
+
+
+def test_what_is_not_there_is_named(repo: Repository, store: Store) -> None:
+    """The error says which key, or which stream, was wrong."""
+    with pytest.raises(NoSuchKey, match="texts/f@r1"):
+        repo.text((TEXTS, b"f", b"r1"))
+    store.create_stream("code/other")
+    with pytest.raises(NotARepository, match="code/other"):
+        Repository.open(store, "code/other")
+    with pytest.raises(NotARepository):
+        Repository.open(store, "code/other", create=True)
+
+
+def test_a_repository_is_opened_by_its_index(tmp_path: Path) -> None:
+    """Opening reads the index and what came since, not the history: few events, whatever is stored."""
+    with penstock.connect(tmp_path / "s", exclusive=True) as store:
+        repo = Repository.open(store, NAME, create=True)
+        everything = Items()
+        for start in range(0, 1200, 400):
+            items = history(400, start=start)
+            repo.insert_stream(items)
+            everything.factories += items.factories
+        repo.insert_stream(history(3, start=1200))
+        everything.factories += history(3, start=1200).factories
+    with penstock.connect(tmp_path / "s", exclusive=True) as store:
+        counts = []
+        read = store.read
+
+        def counted(*args: object, **options: object) -> Iterator[pa.RecordBatch]:
+            for batch in read(*args, **options):  # type: ignore[arg-type]
+                counts.append(batch.num_rows)
+                yield batch
+
+        store.read = counted  # type: ignore[method-assign]
+        repo = Repository.open(store, NAME)
+        assert sum(counts) == 5, "the index, and three blocks of the last insert with its record"
+        assert contents(repo.get_repository_stream(Everything())) == contents(everything)
+
+
+def test_small_inserts_take_little_space(store: Store, repo: Repository) -> None:
+    """A revision that changes one line of a long file is stored as the change, also when it comes alone."""
+    text = os.urandom(50_000).hex().encode()
+    lines = [text[n : n + 80] + b"\n" for n in range(0, len(text), 80)]
+    before: tuple[Key, ...] = ()
+    for number in range(30):
+        lines[number] = b"changed\n"
+        key = (TEXTS, b"f", b"r%d" % number)
+        repo.insert_stream(Items().add(key, before, b"".join(lines)))
+        before = (key,)
+    assert store.stream(NAME).size_bytes < 5 * len(text) / 2
+    assert Repository.open(store, NAME).text((TEXTS, b"f", b"r29")) == b"".join(lines)
+
+
+def test_two_inserters_at_once_agree(store: Store) -> None:
+    """Items that both bring are stored once; of two contents for one key, one inserter is refused and none is mixed."""
+    first, second = (Repository.open(store, NAME, create=True) for _ in range(2))
+    started, errors = threading.Barrier(2), []
+
+    class Late(Items):
+        def iter_contents(self) -> Iterator[penstock.repo.Record]:
+            started.wait(10)  # both have looked before either inserts
+            return super().iter_contents()
+
+    def insert(repo: Repository, name: bytes) -> None:
+        items = Late(history(3).factories)
+        items.add((TEXTS, b"shared", b"r1"), (), b"by " + name).add((TEXTS, b"own", name), (), name)
+        try:
+            repo.insert_stream(items)
+        except ContentConflict as error:
+            errors.append((name, error))
+
+    threads = [threading.Thread(target=insert, args=pair) for pair in ((first, b"first"), (second, b"second"))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    [(loser, error)] = errors
+    assert error.key == (TEXTS, b"shared", b"r1")
+    winner = b"second" if loser == b"first" else b"first"
+    for repo in (first, second, Repository.open(store, NAME)):
+        repo.refresh()
+        assert repo.text((TEXTS, b"shared", b"r1")) == b"by " + winner
+        assert (TEXTS, b"own", loser) not in repo
+        assert repo.check().is_good
+
+
+def test_a_stack_is_asked_from_the_top(store: Store, repo: Repository) -> None:
+    """What is not in the upper repository comes from the one below, and streams have both."""
+    repo.insert_stream(history(3))
+    upper = Repository.open(store, "code/upper", create=True).stacked_on(repo)
+    more = history(2, start=3)
+    assert upper.insert_stream(more).added == 6
+    assert upper.text((TEXTS, b"file-0", b"r0")) == repo.text((TEXTS, b"file-0", b"r0"))
+    assert contents(upper.get_repository_stream(Everything())) == contents(history(5))
+    alone = Repository.open(store, "code/upper")
+    assert contents(alone.get_repository_stream(Everything())) == contents(more), "no delta crosses a store"
+
+
+def test_annotate_names_the_revision_of_each_line(repo: Repository) -> None:
+    """Line provenance, through a merge."""
+    texts = {b"r1": b"one\ntwo\n", b"r2": b"one\nTWO\n", b"r3": b"zero\none\ntwo\n", b"r4": b"zero\none\nTWO\nend"}
+    parents = {b"r1": (), b"r2": (b"r1",), b"r3": (b"r1",), b"r4": (b"r2", b"r3")}
+    items = Items()
+    for revision, text in texts.items():
+        items.add((TEXTS, b"f", revision), tuple((TEXTS, b"f", parent) for parent in parents[revision]), text)
+    repo.insert_stream(items)
+    assert repo.annotate((TEXTS, b"f", b"r4")) == [
+        (b"r3", b"zero\n"),
+        (b"r1", b"one\n"),
+        (b"r2", b"TWO\n"),
+        (b"r4", b"end"),
+    ]
+
+
+def test_a_delta_asks_for_what_is_missing() -> None:
+    """An item from elsewhere is a delta only; its full text needs a basis."""
+    factory = ContentFactory((b"r2",), ((b"r1",),), b"", storage_kind="knit-delta")
+    with pytest.raises(UnavailableRepresentation, match="knit-delta"):
+        factory.get_bytes_as("fulltext")
+    assert issubclass(MissingBasis, penstock.errors.RepositoryError)
