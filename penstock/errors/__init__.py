@@ -44,7 +44,8 @@
     ├── CpoError                   the control plane oracle refused the call
     │   ├── CasConflict, LeaseHeld, LeaseLost, NoSuchCluster, ClusterExists, CpoUnavailable
     ├── RepositoryError            a repository, a bundle or an item of a repository stream refused the call
-    │   ├── NotARepository, NoSuchKey, UnavailableRepresentation, MissingBasis, ContentConflict, BadRecord
+    │   ├── NotARepository, NoSuchKey, UnavailableRepresentation, MissingBasis, ContentConflict, BadRecord,
+    │   │   BundleUnreadable
     └── StreamError                a stream, a writer, a reader or a group refused the call; nothing was changed
         ├── NoSuchStream, StreamExists, StreamSealed, StreamNotSealed, WrongCut, DataTruncated
         ├── NoSuchEvent, EventTooLarge, NotDecodable, EventMalformed
@@ -81,6 +82,7 @@ from penstock.errors._plog import (
 from penstock.errors._repo import (
     BadRecord,
     BundleCorrupt,
+    BundleUnreadable,
     ContentConflict,
     MissingBasis,
     NoSuchKey,
@@ -163,6 +165,7 @@ __all__ = [
     "BadConfig",
     "BadRecord",
     "BundleCorrupt",
+    "BundleUnreadable",
     "CasConflict",
     "CertificateUnusable",
     "CheckpointFailed",

@@ -8,6 +8,7 @@ from penstock.errors._store import CorruptData
 __all__ = [
     "BadRecord",
     "BundleCorrupt",
+    "BundleUnreadable",
     "ContentConflict",
     "MissingBasis",
     "NoSuchKey",
@@ -82,6 +83,14 @@ class BadRecord(RepositoryError):
     def __init__(self, key: _Key, reason: str) -> None:
         super().__init__(f"invalid record of {_name(key)}: {reason}")
         self.key, self.reason = key, reason
+
+
+class BundleUnreadable(RepositoryError):
+    """The file of a bundle cannot be opened, or not be reached."""
+
+    def __init__(self, where: str, *, reason: str) -> None:
+        super().__init__(f"cannot read the bundle {where}: {reason}")
+        self.where, self.reason = where, reason
 
 
 class RepositoryCorrupt(CorruptData):

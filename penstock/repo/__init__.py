@@ -4,6 +4,8 @@ A repository stores items under keys: revisions, inventories, signatures and tex
 over the revisions, from front to back in one go, and inserted the same way; a bundle is such a stream in one file.
 """
 
+from penstock.repo._bundle import Bundle, BundleResult
+from penstock.repo._contents import Contents
 from penstock.repo._keys import INVENTORIES, REVISIONS, SIGNATURES, TEXTS, Key, key_name
 from penstock.repo._records import (
     TOPOLOGICAL,
@@ -28,7 +30,10 @@ __all__ = [
     "AbsentFactory",
     "AncestryOf",
     "Between",
+    "Bundle",
+    "BundleResult",
     "ContentFactory",
+    "Contents",
     "Everything",
     "Factory",
     "InsertResult",

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from penstock.errors import UnavailableRepresentation
+from penstock.errors import MissingBasis, UnavailableRepresentation
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -26,6 +26,7 @@ __all__ = [
     "Factory",
     "Record",
     "RecordStream",
+    "StoredFactory",
 ]
 
 UNORDERED: Final = "unordered"
@@ -108,7 +109,10 @@ class StoredFactory:
         if storage_kind == self.storage_kind:
             return self._read()
         if storage_kind == FULLTEXT:
-            return self._whole()
+            try:
+                return self._whole()
+            except MissingBasis:
+                raise UnavailableRepresentation(self.key, storage_kind, self.storage_kind) from None
         raise UnavailableRepresentation(self.key, storage_kind, self.storage_kind)
 
 
