@@ -54,7 +54,7 @@ from penstock.wire import (
     unpack,
     unpack_error,
 )
-from penstock.wire.operations import sessions, streams
+from penstock.wire.operations import repositories, sessions, streams
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -316,8 +316,10 @@ class Connection:
         """Return what to raise when the connection was lost in all attempts."""
         return StoreUnreachable(self._finder.address, reason="the connection was lost again and again")
 
-    def get(self, channel: Channel, call: streams.GetBlocks) -> Iterator[pa.RecordBatch]:
-        """Return the blocks of a segment, in batches."""
+    def get(
+        self, channel: Channel, call: streams.GetBlocks | repositories.GetRepositoryStream
+    ) -> Iterator[pa.RecordBatch]:
+        """Return the blocks of a segment or of a repository stream, in batches."""
         ticket, until = flight.Ticket(pack([call.operation, channel.id, astuple(call)])), limit()
         with translated(channel):
             reader = channel.client.do_get(ticket, _options())

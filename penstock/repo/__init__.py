@@ -17,7 +17,8 @@ from penstock.repo._records import (
     RecordStream,
 )
 from penstock.repo._repository import InsertResult, Repository
-from penstock.repo._search import AncestryOf, Between, Everything, Revisions, Search
+from penstock.repo._search import AncestryOf, Between, Everything, Revisions, Search, requested_search
+from penstock.repo._serialised import blocks_of
 from penstock.repo._stream import RepositoryStream, StreamCheck
 
 __all__ = [
@@ -45,5 +46,7 @@ __all__ = [
     "Revisions",
     "Search",
     "StreamCheck",
+    "blocks_of",
     "key_name",
+    "requested_search",
 ]

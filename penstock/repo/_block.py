@@ -11,7 +11,7 @@ by revision stays small, too. ``depth`` says how many blocks have to be read one
 from __future__ import annotations
 
 import struct
-from itertools import accumulate
+from itertools import accumulate, chain
 from typing import TYPE_CHECKING, Any, Final
 
 import google_crc32c
@@ -213,8 +213,9 @@ def _table(data: bytes, raw_size: int) -> _Table:
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise BlockDamaged(f"its table cannot be decoded: {error}") from None
     count = len(table.keys)
+    keys = (key and all(key) for key in chain(table.keys, chain.from_iterable(table.parents), table.basis))
     columns = (len(table.parents), len(table.kinds), len(table.sizes), len(table.sha1s) / 20)
-    if any(length != count for length in columns) or min(table.sizes, default=0) < 0 or not all(map(all, table.keys)):
+    if any(length != count for length in columns) or min(table.sizes, default=0) < 0 or not all(keys):
         raise BlockDamaged("the columns of its table do not fit together")
     return table
 
@@ -225,7 +226,7 @@ def _decompressed(data: bytes, size: int, decompressor: zstandard.ZstdDecompress
             raw = decompressor.decompress(data, max_output_size=size) if size else b""
         else:
             with decompressor.stream_reader(data) as reader:
-                raw = reader.read(size)
+                raw = b"".join(iter(lambda: reader.read(_AT_ONCE), b""))
     except (zstandard.ZstdError, MemoryError) as error:
         raise BlockDamaged(f"it cannot be decompressed: {error}") from None
     if len(raw) != size:

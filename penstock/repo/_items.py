@@ -130,7 +130,7 @@ class Items:
             storage_kind=FULLTEXT if whole else kind,
             sha1=block.sha1(number).hex(),
             compressor_data=None if whole else block.compressor_data(number),
-            read=(lambda: self._text(key)) if whole else (lambda: bytes(self._data(place))),
+            read=(lambda: self._text(key)) if whole and kind != FULLTEXT else (lambda: bytes(self._data(place))),
             read_text=lambda: self._text(key),
         )
 

@@ -9,10 +9,13 @@ the rest. Everywhere else in this package a key is the whole key.
 from __future__ import annotations
 
 import hashlib
-from typing import Final, TypeAlias
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 from penstock.errors import BadArgument
 from penstock.model import shown
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 __all__ = [
     "INVENTORIES",
@@ -23,6 +26,7 @@ __all__ = [
     "Key",
     "check_key",
     "check_parents",
+    "common_prefix",
     "key_hash",
     "key_name",
     "revision_hash",
@@ -74,3 +78,12 @@ def key_name(key: Key) -> str:
     """Return a key as people read it: ``texts/setup.py@r7``, ``revisions@r7``."""
     *prefix, revision = (element.decode(errors="backslashreplace") for element in key)
     return f"{'/'.join(prefix)}@{revision}" if prefix else revision
+
+
+def common_prefix(key: Key, parents: Iterable[Key]) -> Key:
+    """Return what a key and its parents begin with; all of the key but its last element, where they are alike."""
+    prefix = key[:-1]
+    for parent in parents:
+        while parent[: len(prefix)] != prefix or len(parent) <= len(prefix):
+            prefix = prefix[:-1]
+    return prefix

@@ -12,7 +12,7 @@ import secrets
 import tempfile
 import threading
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import TYPE_CHECKING, Final, Protocol, TypeVar, runtime_checkable
 
 from penstock.errors import ContentConflict, DataTruncated, NoSuchEvent, NotARepository, NotPermitted, RepositoryCorrupt
 from penstock.model import EventPointer, Fixed, StreamConfig, StreamCut, check_kind
@@ -30,6 +30,10 @@ from penstock.repo._events import (
 )
 from penstock.repo._index import Index, merge
 from penstock.repo._packer import Packer
+from penstock.repo._records import UNORDERED
+from penstock.repo._search import search_request
+from penstock.repo._serialised import records_of
+from penstock.repo._stream import RepositoryStream, check_stream_arguments
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -37,6 +41,8 @@ if TYPE_CHECKING:
 
     from penstock.repo._keys import Key
     from penstock.repo._records import RecordStream
+    from penstock.repo._search import Search
+    from penstock.repo._stream import Ordering
     from penstock.store import Store, Transaction
 
 _T = TypeVar("_T")
@@ -49,6 +55,7 @@ _EVENT_SIZE: Final = 1 << 20  # a larger block is written as a large event
 _INDEX_ITEMS: Final = 1_000  # an index is written when this many items, or this many inserts, are in none
 _INDEX_INSERTS: Final = 64
 _SEGMENT: Final = 0
+_REQUEST_SIZE_MAX: Final = 8 << 10  # a longer list of revisions is searched here, block by block
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +65,16 @@ class InsertResult:
     added: int
     existing: int
     missing: tuple[Key, ...] = ()
+
+
+@runtime_checkable
+class RepositoryServer(Protocol):
+    """A store whose server searches repositories by itself."""
+
+    def repository_blocks(
+        self, stream: str, search: str, *, ids: list[bytes], known: list[bytes], ordering: str, complete_inventory: bool
+    ) -> Iterator[bytes]:
+        """Return the blocks of a stream, as the server sends them."""
 
 
 class StreamBlocks:
@@ -114,6 +131,27 @@ class Repository(Contents):
         stacked._load_index()
         stacked.refresh()
         return stacked
+
+    def get_repository_stream(
+        self,
+        search: Search,
+        ordering: Ordering = UNORDERED,
+        complete_inventory: bool = False,
+    ) -> RepositoryStream:
+        """Return the stream of a search; of a store on a server, the server searches and sends it, in one round trip.
+
+        It is as in :meth:`Contents.get_repository_stream`.
+        """
+        if isinstance(self._store, RepositoryServer) and len(self.layers) == 1:
+            name, ids, known = search_request(search)
+            if sum(map(len, ids)) + sum(map(len, known)) <= _REQUEST_SIZE_MAX:
+                check_stream_arguments(ordering, complete_inventory)
+                blocks = self._store.repository_blocks(
+                    self.stream, name, ids=ids, known=known, ordering=ordering, complete_inventory=complete_inventory
+                )
+                return RepositoryStream(records_of(blocks))
+        self.refresh()
+        return super().get_repository_stream(search, ordering, complete_inventory)
 
     def refresh(self) -> None:
         """See what was inserted since, by this process or another."""

@@ -16,7 +16,16 @@ if TYPE_CHECKING:
 
     from penstock.repo._items import Items
 
-__all__ = ["AncestryOf", "Between", "Everything", "Revisions", "Search", "found_revisions"]
+__all__ = [
+    "AncestryOf",
+    "Between",
+    "Everything",
+    "Revisions",
+    "Search",
+    "found_revisions",
+    "requested_search",
+    "search_request",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +71,33 @@ class Between:
 Search: TypeAlias = Everything | Revisions | AncestryOf | Between
 
 
+def search_request(search: Search) -> tuple[str, list[bytes], list[bytes]]:
+    """Return a search in the words of the wire: its name, its revisions, and the known ones."""
+    match search:
+        case Everything():
+            return "everything", [], []
+        case Revisions(ids):
+            return "revisions", list(ids), []
+        case AncestryOf(ids):
+            return "ancestry", list(ids), []
+        case Between(ids, known):
+            return "between", list(ids), list(known)
+        case _:
+            raise _invalid(search)
+
+
+def requested_search(name: str, ids: Iterable[bytes], known: Iterable[bytes]) -> Search:
+    """Return the search that a request names."""
+    match name:
+        case "everything":
+            return Everything()
+        case "revisions":
+            return Revisions(ids)
+        case "ancestry":
+            return AncestryOf(ids)
+    return Between(ids, known)
+
+
 def found_revisions(search: Search, items: Items) -> tuple[frozenset[bytes] | None, list[bytes]]:
     """Return the revisions that a search finds, None for everything, and those it names that are not there."""
     match search:
@@ -76,7 +112,11 @@ def found_revisions(search: Search, items: Items) -> tuple[frozenset[bytes] | No
             present, absent = _present(ids, items)
             return _between(present, known, items), absent
         case _:
-            raise BadArgument(f"invalid search {shown(search)}: use Everything, Revisions, AncestryOf or Between")
+            raise _invalid(search)
+
+
+def _invalid(search: object) -> BadArgument:
+    return BadArgument(f"invalid search {shown(search)}: use Everything, Revisions, AncestryOf or Between")
 
 
 def _present(ids: Iterable[bytes], items: Items) -> tuple[frozenset[bytes], list[bytes]]:

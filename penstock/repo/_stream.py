@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final, Literal
 from penstock.errors import BadArgument, RepositoryError
 from penstock.model import check_kind, shown
 from penstock.repo._graph import topological
-from penstock.repo._keys import INVENTORIES, REVISIONS, SIGNATURES, Key
+from penstock.repo._keys import INVENTORIES, REVISIONS, SIGNATURES, Key, common_prefix
 from penstock.repo._packer import Packer
 from penstock.repo._records import TOPOLOGICAL, UNORDERED, AbsentFactory, Record
 from penstock.repo._search import found_revisions
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from penstock.repo._records import Factory
     from penstock.repo._search import Search
 
-__all__ = ["Ordering", "RepositoryStream", "StreamCheck", "stream_of"]
+__all__ = ["Ordering", "RepositoryStream", "StreamCheck", "check_stream_arguments", "stream_of"]
 
 Ordering = Literal["unordered", "topological"]
 _BEHIND_TEXTS: Final = {INVENTORIES: 1, REVISIONS: 2, SIGNATURES: 3}  # what names others comes behind them
@@ -73,14 +73,19 @@ class RepositoryStream:
 
 def stream_of(items: Items, search: Search, ordering: Ordering, *, complete_inventory: bool) -> RepositoryStream:
     """Return the stream of the revisions that a search finds."""
-    if ordering not in {UNORDERED, TOPOLOGICAL}:
-        raise BadArgument(f"invalid ordering {shown(ordering)}: use UNORDERED or TOPOLOGICAL")
-    check_kind("complete_inventory", complete_inventory, bool)
+    check_stream_arguments(ordering, complete_inventory)
     revisions, absent = found_revisions(search, items)
     located = _located(items, revisions)
     if ordering == TOPOLOGICAL:
         located = _parents_first(located)
     return RepositoryStream(_records(located, absent, complete_inventory=complete_inventory))
+
+
+def check_stream_arguments(ordering: object, complete_inventory: object) -> None:
+    """Require what a stream is asked for with."""
+    if ordering not in {UNORDERED, TOPOLOGICAL}:
+        raise BadArgument(f"invalid ordering {shown(ordering)}: use UNORDERED or TOPOLOGICAL")
+    check_kind("complete_inventory", complete_inventory, bool)
 
 
 def _located(items: Items, revisions: frozenset[bytes] | None) -> Iterator[_Located]:
@@ -108,7 +113,7 @@ def _records(located: Iterable[_Located], absent: Iterable[bytes], *, complete_i
 
     def prefix_of(found: _Located) -> Key:
         layer, place = found
-        return _common_prefix(layer.key_at(place), layer.parents_at(place))
+        return common_prefix(layer.key_at(place), layer.parents_at(place))
 
     for prefix, together in groupby(located, key=prefix_of):
         yield Record(prefix, _factories(together, prefix, complete_inventory=complete_inventory))
@@ -118,12 +123,3 @@ def _factories(located: Iterable[_Located], prefix: Key, *, complete_inventory: 
     as_fulltext = complete_inventory and prefix[:1] == (INVENTORIES,)
     for layer, place in located:
         yield layer.factory(place, prefix=len(prefix), as_fulltext=as_fulltext)
-
-
-def _common_prefix(key: Key, parents: Iterable[Key]) -> Key:
-    """Return what a key and its parents begin with; all of the key but its last element, where they are alike."""
-    prefix = key[:-1]
-    for parent in parents:
-        while parent[: len(prefix)] != prefix or len(parent) <= len(prefix):
-            prefix = prefix[:-1]
-    return prefix

@@ -30,11 +30,12 @@ from penstock.server._operations import HANDLERS
 from penstock.server._periodic import Periodic
 from penstock.server._permissions import AuthMiddleware, asking, check, hold, principal_of, user_of
 from penstock.server._quotas import Quotas, StoredQuotas
+from penstock.server._repositories import REPOSITORY_BLOCKS, Repositories
 from penstock.server._session import Session, SessionOver
 from penstock.stream import READ_SCHEMA
 from penstock.stream.format import check_arrow
 from penstock.wire import BLOCKS, NOT_BEGUN, PROTOCOL, operations, pack, pack_refusal, unpack_call
-from penstock.wire.operations import sessions, streams, writers
+from penstock.wire.operations import repositories, sessions, streams, writers
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -48,7 +49,7 @@ _HANG_UP_S: Final = 5.0
 _CREDENTIALS_S: Final = 1.0  # how soon a client is disconnected whose password or token has ended
 _UNIX: Final = "grpc+unix://"
 _Action = tuple[str, list[Any]]  # a session, and the arguments
-_Ticket = tuple[Literal["blocks"], str, list[Any]]
+_Ticket = tuple[Literal["blocks", "repository"], str, list[Any]]
 _Append = tuple[Literal["append", "append.shared"], str, Any]
 _Exchange = tuple[Literal["session"], Any, Any]
 _logger: Final = logging.getLogger("penstock.server")
@@ -78,6 +79,7 @@ class FlightService(flight.FlightServerBase):  # type: ignore[misc]
         self._lock = threading.Lock()
         self._is_over = False
         self._blocks_of = Blocks()
+        self._repositories = Repositories(store)
         logins = None if guard is None else partial(_log_in, self._connections, guard)
         middleware = {} if guard is None and limits is UNLIMITED else AuthMiddleware.at(logins)
         super().__init__(location, tls_certificates=tls, middleware=middleware)
@@ -151,10 +153,16 @@ class FlightService(flight.FlightServerBase):  # type: ignore[misc]
             with _errors_sent(None):
                 found = plain.read(self._store, asking(context), ticket.ticket)
                 return flight.GeneratorStream(READ_SCHEMA, _with_errors(found))
-        _, session_id, args = _understood(ticket.ticket, _Ticket, operations.SHORT_SIZE)
+        operation, session_id, args = _understood(ticket.ticket, _Ticket, operations.SHORT_SIZE)
         session = self._session(session_id)
         with _errors_sent(session):
-            call, ask = streams.GetBlocks.of(args), asking(context)
+            ask = asking(context)
+            if operation == "repository":
+                wanted = repositories.GetRepositoryStream.of(args)
+                check(session, ask(), wanted)
+                found = self._repositories.batches(wanted, lambda: check(session, ask(), wanted))
+                return flight.GeneratorStream(REPOSITORY_BLOCKS, _with_errors(_errors_of(session, found)))
+            call = streams.GetBlocks.of(args)
             check(session, ask(), call)
             return flight.GeneratorStream(BLOCKS, _with_errors(self._blocks(session, ask, call)))
 
@@ -356,6 +364,11 @@ def _log_in(connections: ConnectionWatch, guard: Guard, header: str | None, peer
 
 def _with_errors(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     with _all_errors_sent():
+        yield from batches
+
+
+def _errors_of(session: Session, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    with _errors_sent(session):
         yield from batches
 
 

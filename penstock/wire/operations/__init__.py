@@ -5,7 +5,7 @@ before anything is touched. An operation is an action, unless its description sa
 name, and its body has the arguments in the order of the fields.
 """
 
-from penstock.wire.operations import groups, readers, sessions, streams, transactions, writers
+from penstock.wire.operations import groups, readers, repositories, sessions, streams, transactions, writers
 from penstock.wire.operations._operation import OPERATIONS, SHORT_SIZE, About, Operation, Permission, check_form, parse
 
 __all__ = [
@@ -18,6 +18,7 @@ __all__ = [
     "groups",
     "parse",
     "readers",
+    "repositories",
     "sessions",
     "streams",
     "transactions",

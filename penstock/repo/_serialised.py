@@ -1,0 +1,80 @@
+"""A stream on its way through a connection: its items in blocks, in their order."""
+
+from __future__ import annotations
+
+from itertools import groupby
+from typing import TYPE_CHECKING, Final
+
+from penstock.errors import ServerError
+from penstock.repo._block import Block, BlockDamaged, Item, encode_block
+from penstock.repo._keys import common_prefix
+from penstock.repo._records import ABSENT, AbsentFactory, ContentFactory, Record
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from penstock.repo._keys import Key
+    from penstock.repo._records import Factory, RecordStream
+
+__all__ = ["blocks_of", "records_of"]
+
+_BLOCK_SIZE: Final = 1 << 20
+_BLOCK_ITEMS: Final = 1_000
+_LEVEL: Final = 3  # about as quick as the network
+_UNKNOWN: Final = bytes(20)
+
+
+def blocks_of(stream: RecordStream) -> Iterator[bytes]:
+    """Return the items of a stream in blocks of about a megabyte."""
+    items: list[Item] = []
+    size = 0
+    for record in stream.iter_contents():
+        for factory in record.entries:
+            items.append(_item(record.key_prefix, factory))
+            size += len(items[-1].data)
+            if size >= _BLOCK_SIZE or len(items) == _BLOCK_ITEMS:
+                yield encode_block(items, level=_LEVEL)
+                items, size = [], 0
+    if items:
+        yield encode_block(items, level=_LEVEL)
+
+
+def records_of(blocks: Iterable[bytes]) -> Iterator[Record]:
+    """Return the records of a stream that comes in blocks."""
+    for data in blocks:
+        try:
+            block = Block(data)
+            factories = [_factory(block, number) for number in range(len(block.keys))]
+        except BlockDamaged as error:
+            raise ServerError(f"the server sent a block that is damaged: {error}") from None
+        for prefix, together in groupby(factories, key=lambda pair: pair[0]):
+            yield Record(prefix, (factory for _, factory in together))
+
+
+def _item(prefix: Key, factory: Factory) -> Item:
+    parents = tuple((*prefix, *parent) for parent in factory.parents)
+    kind = factory.storage_kind
+    data = b"" if kind == ABSENT else factory.get_bytes_as(kind)
+    sha1 = bytes.fromhex(factory.sha1) if factory.sha1 else _UNKNOWN
+    return Item((*prefix, *factory.key), parents, sha1, kind, data, factory.compressor_data)
+
+
+def _factory(block: Block, number: int) -> tuple[Key, Factory]:
+    key, parents = block.keys[number], block.parents(number)
+    prefix = common_prefix(key, parents)
+    size = len(prefix)
+    if block.kind(number) == ABSENT:
+        return prefix, AbsentFactory(key[size:])
+    sha1 = block.sha1(number)
+    return prefix, ContentFactory(
+        key[size:],
+        tuple(parent[size:] for parent in parents),
+        bytes(block.data(number, _no_basis)),
+        storage_kind=block.kind(number),
+        sha1=sha1.hex() if sha1 != _UNKNOWN else None,
+        compressor_data=block.compressor_data(number),
+    )
+
+
+def _no_basis(key: Key) -> bytes:
+    raise BlockDamaged(f"it builds on {key!r}, which was not sent")
