@@ -226,9 +226,18 @@ def _decompressed(data: bytes, size: int, decompressor: zstandard.ZstdDecompress
             raw = decompressor.decompress(data, max_output_size=size) if size else b""
         else:
             with decompressor.stream_reader(data) as reader:
-                raw = b"".join(iter(lambda: reader.read(_AT_ONCE), b""))
+                raw = _read(reader, size)
     except (zstandard.ZstdError, MemoryError) as error:
         raise BlockDamaged(f"it cannot be decompressed: {error}") from None
     if len(raw) != size:
         raise BlockDamaged(f"it has {len(raw):,} bytes instead of {size:,}")
     return raw
+
+
+def _read(reader: zstandard.ZstdDecompressionReader, size: int) -> bytes:
+    """Read up to a size, a part at a time; memory grows with what there is, not with what was promised."""
+    parts = []
+    while size and (part := reader.read(min(size, _AT_ONCE))):
+        parts.append(part)
+        size -= len(part)
+    return b"".join(parts)

@@ -10,11 +10,14 @@ An index event lists the items from ``start`` to ``end``, and names the events t
 
 from __future__ import annotations
 
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 
 from penstock.repo._index import Index, decode_rows, encode_rows
+
+if TYPE_CHECKING:
+    from penstock.repo._keys import Key
 
 __all__ = [
     "INDEX_MAGIC",
@@ -32,12 +35,16 @@ INDEX_MAGIC: Final = b"PRX\x01"
 
 
 class InsertRecord(msgspec.Struct, array_like=True, frozen=True, forbid_unknown_fields=True):
-    """The end of an insert, behind the magic as a msgpack array: a random id, its base, its blocks and its items."""
+    """The end of an insert, behind the magic as a msgpack array.
+
+    ``id`` is random; ``blocks`` and ``items`` say how many there are; ``ghosts`` are parents that were nowhere.
+    """
 
     id: bytes
     base: int
     blocks: int
     items: int
+    ghosts: list[tuple[bytes, ...]]
 
 
 class IndexPart(msgspec.Struct, array_like=True, frozen=True, forbid_unknown_fields=True):
@@ -52,6 +59,7 @@ class _IndexHead(msgspec.Struct, array_like=True, frozen=True, forbid_unknown_fi
     start: int
     end: int
     last_insert: int
+    ghosts: list[tuple[bytes, ...]]
     earlier: list[IndexPart]
 
 
@@ -69,9 +77,11 @@ def decode_insert_record(event: bytes) -> InsertRecord:
     return _INSERTS.decode(event[len(INSERT_MAGIC) :])
 
 
-def encode_index_event(index: Index, *, start: int, end: int, last_insert: int, earlier: list[IndexPart]) -> bytes:
+def encode_index_event(
+    index: Index, *, start: int, end: int, last_insert: int, ghosts: list[Key], earlier: list[IndexPart]
+) -> bytes:
     """Return an index event: the magic, the size of its head in 4 bytes, the head as a msgpack array, the rows."""
-    head = msgspec.msgpack.encode(_IndexHead(start, end, last_insert, earlier))
+    head = msgspec.msgpack.encode(_IndexHead(start, end, last_insert, ghosts, earlier))
     return b"".join([INDEX_MAGIC, len(head).to_bytes(4, "big"), head, encode_rows(index)])
 
 

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from penstock.repo._keys import Key
 
-__all__ = ["ancestry", "check_acyclic", "topological"]
+__all__ = ["ancestry", "check_acyclic", "is_own_ancestor", "topological"]
 
 
 def ancestry(heads: Iterable[bytes], get_parents: Callable[[bytes], Iterable[bytes] | None]) -> Iterator[bytes]:
@@ -59,3 +59,15 @@ def check_acyclic(parents: Mapping[Key, Iterable[Key]]) -> None:
     """Require that no item is its own ancestor."""
     for _ in topological(parents):
         pass
+
+
+def is_own_ancestor(key: Key, get_parents: Callable[[Key], Iterable[Key]]) -> bool:
+    """Whether the parents of an item lead back to it."""
+    waiting = list(get_parents(key))
+    seen = set(waiting)
+    while waiting and key not in seen:
+        for parent in get_parents(waiting.pop()):
+            if parent not in seen:
+                seen.add(parent)
+                waiting.append(parent)
+    return key in seen

@@ -18,7 +18,7 @@ import msgspec
 from penstock.errors import BadRecord, BundleCorrupt, ContentConflict, MissingBasis, NoSuchKey, RepositoryError
 from penstock.model import shown
 from penstock.repo._block import Item, encode_block
-from penstock.repo._graph import check_acyclic
+from penstock.repo._graph import check_acyclic, is_own_ancestor
 from penstock.repo._index import Index
 from penstock.repo._items import CHAIN_MAX, Items
 from penstock.repo._keys import INVENTORIES, Key, check_key, check_parents, key_name
@@ -26,7 +26,7 @@ from penstock.repo._records import ABSENT, FULLTEXT, KNIT_DELTA
 from penstock.repo.kinds import decode, encode
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Collection, Iterator, Sequence
 
     from penstock.repo._records import Factory, RecordStream
 
@@ -87,9 +87,17 @@ class Packer:
     """Packs one stream. ``below`` is what is stored already; items that it has are compared and skipped.
 
     ``is_same_store`` says that blocks and deltas may build on what is below, because both will be stored together.
+    ``known_ghosts`` are the parents of items below that are not there.
     """
 
-    def __init__(self, file: BinaryIO, *, below: Items | None = None, is_same_store: bool = False) -> None:
+    def __init__(
+        self,
+        file: BinaryIO,
+        *,
+        below: Items | None = None,
+        is_same_store: bool = False,
+        known_ghosts: Collection[Key] = (),
+    ) -> None:
         self.scratch = ScratchFile(file)
         self.index = Index()
         self._here = Items(self.scratch, self.index)
@@ -103,6 +111,8 @@ class Packer:
         self._recent_size = 0
         self.added: list[Key] = []
         self.existing = 0
+        self.ghosts: list[Key] = []
+        self._known_ghosts = frozenset(known_ghosts)
         self.absent: list[Key] = []
 
     def take(self, stream: RecordStream) -> None:
@@ -141,8 +151,21 @@ class Packer:
                 for delta in deltas:
                     sha1 = bytes.fromhex(delta.sha1) if delta.sha1 else _UNKNOWN_SHA1
                     self._store(Item(delta.key, delta.parents, sha1, delta.kind, delta.data, delta.compressor_data))
-        check_acyclic(self._parents_of_added())
+        self.check_graph()
         self._flush()
+
+    def check_graph(self) -> None:
+        """Require that no item is its own ancestor, and note the parents that are nowhere.
+
+        A circle through items that were stored before is closed by one that had been missing until now.
+        """
+        parents = {key: self._parents(key) for key in self.added}
+        check_acyclic(parents)
+        named = {parent for family in parents.values() for parent in family if parent not in parents}
+        self.ghosts = sorted(parent for parent in named if self._items_with(parent) is None)
+        for key in parents.keys() & self._known_ghosts:
+            if is_own_ancestor(key, self._parents):
+                raise BadRecord(key, "it is its own ancestor, through items that are stored already")
 
     def _add(self, given: _Held) -> list[_Held]:
         """Add one item whose basis may be missing, and return the ones that waited for it."""
@@ -277,11 +300,11 @@ class Packer:
                 left, depth = left - len(text), max(depth, below + 1)
         return basis, depth
 
-    def _parents_of_added(self) -> dict[Key, tuple[Key, ...]]:
-        return {
-            key: item.parents if (item := self._buffer.get(key)) is not None else self._here.parents(key)
-            for key in self.added
-        }
+    def _parents(self, key: Key) -> tuple[Key, ...]:
+        if (item := self._buffer.get(key)) is not None:
+            return item.parents
+        items = self._items_with(key)
+        return items.parents(key) if items is not None else ()
 
 
 def _cut(items: Sequence[Item]) -> Iterator[list[Item]]:

@@ -106,6 +106,7 @@ class Repository(Contents):
         self._lock = threading.RLock()
         self._next = 0  # all events before this offset are in the index
         self._last_insert = -1
+        self._ghosts: set[Key] = set()
         self._parts: list[IndexPart] = []
         self._indexed_to = 0
         self._inserts_since = 0
@@ -168,7 +169,7 @@ class Repository(Contents):
         self.refresh()
         base = self._next
         with tempfile.TemporaryFile() as file:
-            packer = Packer(file, below=self, is_same_store=True)
+            packer = Packer(file, below=self, is_same_store=True, known_ghosts=self._ghosts)
             packer.take(stream)
             if missing := tuple(sorted({*packer.missing, *packer.absent})):
                 return InsertResult(0, packer.existing, missing)
@@ -185,7 +186,7 @@ class Repository(Contents):
             for block in packer.scratch.blocks():
                 _write_block(transaction, block)
                 count += 1
-            record = InsertRecord(record_id, base, count, len(packer.added))
+            record = InsertRecord(record_id, base, count, len(packer.added), packer.ghosts)
             transaction.write_event(encode_insert_record(record))
         with self._lock:
             conflict = self._replay().get(record_id)
@@ -212,6 +213,8 @@ class Repository(Contents):
                 else:
                     for address, block in blocks:
                         self._index.add(address, block.keys)
+                        self._ghosts.difference_update(block.keys)
+                    self._ghosts.update(key for key in record.ghosts if not self.is_own(key))
                 self._last_insert = offset
                 self._inserts_since += 1
                 blocks = []
@@ -261,7 +264,7 @@ class Repository(Contents):
             self._index = merge([*earlier, rows])
             self._parts = [*head.earlier, IndexPart(address, head.start, len(rows))]
             self._next = self._indexed_to = head.end
-            self._last_insert = head.last_insert
+            self._last_insert, self._ghosts = head.last_insert, set(head.ghosts)
 
     def _write_index(self) -> None:
         """Write what is in no index event yet, together with earlier events that list no more items than it does.
@@ -275,7 +278,12 @@ class Repository(Contents):
             start, rows = part.start, rows + part.rows
         self._index = self._index.sorted()
         event = encode_index_event(
-            self._index.since(start), start=start, end=self._next, last_insert=self._last_insert, earlier=parts
+            self._index.since(start),
+            start=start,
+            end=self._next,
+            last_insert=self._last_insert,
+            ghosts=sorted(self._ghosts),
+            earlier=parts,
         )
         with self._store.writer(self.stream) as writer, writer.begin_write_event() as file:
             file.write(event)

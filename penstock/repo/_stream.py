@@ -68,6 +68,10 @@ class RepositoryStream:
                         packer.add(record.key_prefix, factory)
                     except RepositoryError as error:
                         errors.append(error)
+            try:
+                packer.check_graph()
+            except RepositoryError as error:
+                errors.append(error)
             return StreamCheck(len(packer.added), tuple(sorted({*packer.missing, *packer.absent})), tuple(errors))
 
 

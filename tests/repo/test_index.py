@@ -73,14 +73,18 @@ def test_every_flipped_byte_is_noticed() -> None:
 
 def test_the_events_beside_the_blocks_come_back() -> None:
     """What ends an insert, and where the parts of an index are."""
-    record = InsertRecord(b"id" * 8, 1234, 3, 99)
+    record = InsertRecord(b"id" * 8, 1234, 3, 99, [(b"a", b"ghost")])
     event = encode_insert_record(record)
     assert decode_insert_record(event) == record
-    assert event == bytes.fromhex("50524901") + bytes.fromhex("94c410") + b"id" * 8 + bytes.fromhex("cd04d20363")
+    assert event == bytes.fromhex("50524901") + bytes.fromhex("95c410") + b"id" * 8 + bytes.fromhex(
+        "cd04d203639192c40161c40567686f7374"
+    )
     rows = index_of([[(b"a", b"r1")]]).sorted()
     earlier = [IndexPart(10, 0, 5), IndexPart(400, 10, 2)]
-    head, index = decode_index_event(encode_index_event(rows, start=500, end=900, last_insert=850, earlier=earlier))
+    stored = encode_index_event(rows, start=500, end=900, last_insert=850, ghosts=[(b"g",)], earlier=earlier)
+    head, index = decode_index_event(stored)
     assert (head.start, head.end, head.last_insert, head.earlier) == (500, 900, 850, earlier)
+    assert head.ghosts == [(b"g",)]
     assert index.find((b"a", b"r1")) == [(0, 0)]
 
 

@@ -274,6 +274,18 @@ def test_cyclic_parents_are_refused(repo: Repository) -> None:
     assert list(repo.revisions()) == []
 
 
+def test_a_circle_is_refused_that_a_missing_parent_would_close(store: Store, repo: Repository) -> None:
+    """Each insert is a line of parents by itself; together they are a circle. Ghosts outlive the process."""
+    repo.insert_stream(Items().add((REVISIONS, b"a"), ((REVISIONS, b"b"),), b"a"))
+    repo.insert_stream(Items().add((REVISIONS, b"c"), ((REVISIONS, b"a"),), b"c"))
+    repo.insert_stream(history(400))  # an index is written
+    again = Repository.open(store, NAME)
+    with pytest.raises(BadRecord, match="its own ancestor"):
+        again.insert_stream(Items().add((REVISIONS, b"b"), ((REVISIONS, b"c"),), b"b"))
+    again.insert_stream(Items().add((REVISIONS, b"b"), ((REVISIONS, b"r1"),), b"b"))
+    assert again.check().is_good
+
+
 def test_a_large_text_comes_back(repo: Repository) -> None:
     """A text above a megabyte is a large event, also if it is one line."""
     text = os.urandom(3 << 20)
