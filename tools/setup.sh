@@ -96,7 +96,7 @@ install_packages() {
     local pip=("$venv/bin/python" -m pip install -qq --disable-pip-version-check)
     "${pip[@]}" --constraint constraints.txt hatchling
     "${pip[@]}" --no-build-isolation --no-deps --editable .
-    "${pip[@]}" --constraint constraints.txt 'penstock-stream[delta,dev,events,pipelines,server,spark]'
+    "${pip[@]}" --constraint constraints.txt 'penstock-stream[delta,dev,events,pipelines,repo,server,spark]'
 }
 
 ensure_java
