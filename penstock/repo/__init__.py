@@ -16,7 +16,7 @@ from penstock.repo._records import (
     Record,
     RecordStream,
 )
-from penstock.repo._repository import InsertResult, Repository
+from penstock.repo._repository import InsertResult, Repository, RepositoryPart
 from penstock.repo._search import AncestryOf, Between, Everything, Revisions, Search, requested_search
 from penstock.repo._serialised import blocks_of
 from penstock.repo._stream import RepositoryStream, StreamCheck
@@ -42,6 +42,7 @@ __all__ = [
     "Record",
     "RecordStream",
     "Repository",
+    "RepositoryPart",
     "RepositoryStream",
     "Revisions",
     "Search",

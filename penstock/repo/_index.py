@@ -72,8 +72,10 @@ class Index:
         places.sort()
         return places
 
-    def addresses(self) -> list[int]:
-        """Return the addresses of all blocks, in their order."""
+    def addresses(self, revisions: Iterable[bytes] | None = None) -> list[int]:
+        """Return the addresses of all blocks, or of those that may have items of some revisions, in their order."""
+        if revisions is not None:
+            return sorted({address for address, _ in self.of_revisions(revisions)})
         added = {address for entries in self._added.values() for _, address, _ in entries}
         return sorted({*np.unique(self._sorted[_ADDRESS]).tolist(), *added})
 

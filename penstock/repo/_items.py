@@ -104,8 +104,12 @@ class Items:
                 if key[-1] in wanted and self._find(key) == place:
                     yield place
             return
+        yield from self.places_in(self._index.addresses())
+
+    def places_in(self, addresses: Iterable[int]) -> Iterator[Place]:
+        """Return where the items of some blocks are, each once."""
         doubtful = self._index.doubtful()
-        for address in self._index.addresses():
+        for address in addresses:
             for number, key in enumerate(self._block(address, table_only=True).keys):
                 if (address, number) not in doubtful or self._find(key) == (address, number):
                     yield address, number
@@ -133,6 +137,13 @@ class Items:
             read=(lambda: self._text(key)) if whole and kind != FULLTEXT else (lambda: bytes(self._data(place))),
             read_text=lambda: self._text(key),
         )
+
+    def stored(self, key: Key) -> tuple[str, bytes]:
+        """Return the storage kind of an item that is here, and its bytes as they are stored."""
+        place = self._find(key)
+        if place is None:
+            raise NoSuchKey(key)
+        return self._block(place[0], table_only=True).kind(place[1]), bytes(self._data(place))
 
     def is_own(self, key: Key) -> bool:
         """Whether an item is stored here, and not only in the contents below."""

@@ -221,7 +221,13 @@ class Packer:
     def _item(self, given: _Held, text: bytes, sha1: bytes) -> Item:
         """Return an item in the form in which it takes little space."""
         key, parents = given.key, given.parents
-        if key[0] != INVENTORIES or not parents or (length := self._chain(parents[0])) is None or length >= CHAIN_MAX:
+        if (
+            key[0] != INVENTORIES
+            or not parents
+            or key[-1].split() != [key[-1]]
+            or (length := self._chain(parents[0])) is None
+            or length >= CHAIN_MAX
+        ):
             return Item(key, parents, sha1, FULLTEXT, text)
         self._chains[key] = length + 1
         if given.kind == KNIT_DELTA:
@@ -305,6 +311,11 @@ class Packer:
             return item.parents
         items = self._items_with(key)
         return items.parents(key) if items is not None else ()
+
+
+def _fits_knit(key: Key) -> bool:
+    """Whether the first line of a knit can have the revision, which is a word there."""
+    return key[-1].split() == [key[-1]]
 
 
 def _cut(items: Sequence[Item]) -> Iterator[list[Item]]:

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Protocol, TypeVar, runtime_checkable
 
 from penstock.errors import ContentConflict, DataTruncated, NoSuchEvent, NotARepository, NotPermitted, RepositoryCorrupt
-from penstock.model import EventPointer, Fixed, StreamConfig, StreamCut, check_kind
+from penstock.model import EventPointer, Fixed, StreamConfig, StreamCut, check_kind, check_whole
 from penstock.repo._block import BLOCK_MAGIC, Block, BlockDamaged, table_size
 from penstock.repo._contents import Contents
 from penstock.repo._events import (
@@ -36,18 +36,18 @@ from penstock.repo._serialised import records_of
 from penstock.repo._stream import RepositoryStream, check_stream_arguments
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
     from typing import Self
 
     from penstock.repo._keys import Key
-    from penstock.repo._records import RecordStream
+    from penstock.repo._records import Factory, RecordStream
     from penstock.repo._search import Search
     from penstock.repo._stream import Ordering
     from penstock.store import Store, Transaction
 
 _T = TypeVar("_T")
 
-__all__ = ["REPOSITORY_TAG", "InsertResult", "Repository"]
+__all__ = ["REPOSITORY_TAG", "InsertResult", "Repository", "RepositoryPart"]
 
 REPOSITORY_TAG: Final = "penstock-repository"
 _CONSUMER: Final = "penstock.repository"
@@ -56,6 +56,13 @@ _INDEX_ITEMS: Final = 1_000  # an index is written when this many items, or this
 _INDEX_INSERTS: Final = 64
 _SEGMENT: Final = 0
 _REQUEST_SIZE_MAX: Final = 8 << 10  # a longer list of revisions is searched here, block by block
+
+
+@dataclass(frozen=True, slots=True)
+class RepositoryPart:
+    """Some blocks of a repository: the share of one of many parallel readers."""
+
+    addresses: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,6 +160,26 @@ class Repository(Contents):
                 return RepositoryStream(records_of(blocks))
         self.refresh()
         return super().get_repository_stream(search, ordering, complete_inventory)
+
+    def parts(self, revisions: Iterable[bytes] | None = None, *, count: int = 8) -> list[RepositoryPart]:
+        """Return about ``count`` parts for parallel readers: blocks that have items of some revisions, or all blocks.
+
+        This reads the index only. A part can be pickled; :meth:`items_in` reads it, in any process.
+        """
+        check_whole("count", count, least=1)
+        self.refresh()
+        addresses = self._index.addresses(revisions)
+        size = -(-len(addresses) // count) or 1
+        return [RepositoryPart(tuple(addresses[at : at + size])) for at in range(0, len(addresses), size)]
+
+    def items_in(self, part: RepositoryPart) -> Iterator[tuple[Key, Factory]]:
+        """Return the items in a part, each with its whole key, also as that of the factory.
+
+        Their bytes are decoded when they are asked for.
+        """
+        check_kind("part", part, RepositoryPart)
+        for place in self.places_in(part.addresses):
+            yield self.key_at(place), self.factory(place, prefix=0)
 
     def refresh(self) -> None:
         """See what was inserted since, by this process or another."""

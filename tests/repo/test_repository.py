@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pickle
 import threading
 from typing import TYPE_CHECKING
 
@@ -394,6 +395,30 @@ def test_a_stack_is_asked_from_the_top(store: Store, repo: Repository) -> None:
     assert contents(upper.get_repository_stream(Everything())) == contents(history(5))
     alone = Repository.open(store, "code/upper")
     assert contents(alone.get_repository_stream(Everything())) == contents(more), "no delta crosses a store"
+
+
+def test_parts_have_each_item_once(repo: Repository) -> None:
+    """Parallel readers share a repository; a part travels to another process, and is read there."""
+    repo.insert_stream(history(20))
+    repo.insert_stream(history(25))
+    parts = pickle.loads(pickle.dumps(repo.parts(count=3)))
+    assert len(parts) == 3
+    found = [(key, factory.get_bytes_as("fulltext")) for part in parts for key, factory in repo.items_in(part)]
+    assert len(found) == 75
+    assert dict(found) == contents(history(25))
+    few = [key for part in repo.parts([b"r24"]) for key, _ in repo.items_in(part)]
+    assert {(REVISIONS, b"r24"), (INVENTORIES, b"r24"), (TEXTS, b"file-0", b"r24")} <= set(few)
+    assert (REVISIONS, b"r1") not in few
+
+
+def test_revisions_may_be_named_with_spaces(repo: Repository) -> None:
+    """A knit has words only for names; such inventories are stored whole."""
+    items = Items()
+    items.add((INVENTORIES, b"r 1"), (), inventory(1, 3)).add(
+        (INVENTORIES, b"r 2"), ((INVENTORIES, b"r 1"),), inventory(2, 3)
+    )
+    repo.insert_stream(items)
+    assert repo.text((INVENTORIES, b"r 2")) == inventory(2, 3)
 
 
 def test_annotate_names_the_revision_of_each_line(repo: Repository) -> None:
