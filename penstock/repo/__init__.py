@@ -4,8 +4,9 @@ A repository stores items under keys: revisions, inventories, signatures and tex
 over the revisions, from front to back in one go, and inserted the same way; a bundle is such a stream in one file.
 """
 
+from penstock.repo._adapters import AdaptedStream
 from penstock.repo._bundle import Bundle, BundleResult
-from penstock.repo._contents import Contents
+from penstock.repo._contents import RepositoryContents
 from penstock.repo._keys import INVENTORIES, REVISIONS, SIGNATURES, TEXTS, Key, key_name
 from penstock.repo._records import (
     TOPOLOGICAL,
@@ -29,12 +30,12 @@ __all__ = [
     "TOPOLOGICAL",
     "UNORDERED",
     "AbsentFactory",
+    "AdaptedStream",
     "AncestryOf",
     "Between",
     "Bundle",
     "BundleResult",
     "ContentFactory",
-    "Contents",
     "Everything",
     "Factory",
     "InsertResult",
@@ -42,6 +43,7 @@ __all__ = [
     "Record",
     "RecordStream",
     "Repository",
+    "RepositoryContents",
     "RepositoryPart",
     "RepositoryStream",
     "Revisions",

@@ -23,7 +23,7 @@ from penstock.repo._keys import Key  # noqa: TC001 - msgspec reads annotations
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-__all__ = ["BLOCK_HEAD_SIZE", "BLOCK_MAGIC", "Block", "BlockDamaged", "Item", "encode_block", "table_size"]
+__all__ = ["BLOCK_HEAD_SIZE", "BLOCK_MAGIC", "BlockDamaged", "Item", "ItemBlock", "encode_block", "table_size"]
 
 BLOCK_MAGIC: Final = b"PRB\x01"
 _HEAD: Final = struct.Struct(">4sIIQQII")
@@ -51,7 +51,7 @@ class Item(msgspec.Struct, frozen=True):
     compressor_data: dict[str, Any] | None = None
 
 
-class _Table(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
+class _ItemTable(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
     """Column by column, because equal things compress best side by side. ``compressor_data`` has only what is there."""
 
     keys: list[tuple[bytes, ...]]
@@ -64,11 +64,11 @@ class _Table(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
     depth: int
 
 
-_TABLES: Final = msgspec.msgpack.Decoder(_Table)
+_TABLES: Final = msgspec.msgpack.Decoder(_ItemTable)
 _ENCODER: Final = msgspec.msgpack.Encoder()
 
 
-class Block:
+class ItemBlock:
     """A block that was read: its table, and the items in it.
 
     0   4  magic       tells a block from the other events of a repository
@@ -167,7 +167,7 @@ def encode_block(
     items: Sequence[Item], *, basis: Sequence[tuple[Key, bytes]] = (), depth: int = 0, level: int = _LEVEL
 ) -> bytes:
     """Return a block of these items; ``basis`` are the keys and texts of items that it is compressed against."""
-    table = _Table(
+    table = _ItemTable(
         keys=[item.key for item in items],
         parents=[item.parents for item in items],
         sha1s=b"".join(item.sha1 for item in items),
@@ -206,7 +206,7 @@ def _dictionary(texts: list[bytes]) -> zstandard.ZstdCompressionDict | None:
     return zstandard.ZstdCompressionDict(b"".join(texts), dict_type=zstandard.DICT_TYPE_RAWCONTENT) if texts else None
 
 
-def _table(data: bytes, raw_size: int) -> _Table:
+def _table(data: bytes, raw_size: int) -> _ItemTable:
     raw = _decompressed(data, raw_size, zstandard.ZstdDecompressor())
     try:
         table = _TABLES.decode(raw)

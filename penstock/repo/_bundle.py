@@ -30,7 +30,7 @@ import msgspec
 
 from penstock.errors import BadArgument, BundleCorrupt
 from penstock.model import check_kind, check_method, shown
-from penstock.repo._contents import Contents
+from penstock.repo._contents import RepositoryContents
 from penstock.repo._index import decode_rows, encode_rows
 from penstock.repo._packer import Packer
 from penstock.repo._ranges import open_ranges
@@ -89,10 +89,10 @@ class FileBlocks:
         return BundleCorrupt(f"bundle {self._file.name}", offset=address, reason=reason)
 
 
-class Bundle(Contents):
+class Bundle(RepositoryContents):
     """A serialised stream, open for reading: the same interface as a repository. Close it, or use it in ``with``."""
 
-    def __init__(self, file: RangeFile, *, stacked_on: Contents | None = None) -> None:
+    def __init__(self, file: RangeFile, *, stacked_on: RepositoryContents | None = None) -> None:
         self._file = file
         footer, index = _read_end(file)
         super().__init__(FileBlocks(file, index, footer.index_start), index, stacked_on=stacked_on)
@@ -126,9 +126,9 @@ class Bundle(Contents):
                 path_or_file.write(part)
         return result
 
-    def stacked_on(self, below: Contents) -> Bundle:
+    def stacked_on(self, below: RepositoryContents) -> Bundle:
         """Return this bundle on top of a repository or another bundle, which is asked for what is not here."""
-        check_kind("below", below, Contents)
+        check_kind("below", below, RepositoryContents)
         return Bundle(self._file, stacked_on=below)
 
     def close(self) -> None:

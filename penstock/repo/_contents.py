@@ -18,10 +18,10 @@ if TYPE_CHECKING:
     from penstock.repo._search import Search
     from penstock.repo._stream import Ordering, RepositoryStream, StreamCheck
 
-__all__ = ["Contents"]
+__all__ = ["RepositoryContents"]
 
 
-class Contents(Items):
+class RepositoryContents(Items):
     """Items by their keys, and streams of them. Threads may share it."""
 
     def get_repository_stream(

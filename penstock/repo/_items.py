@@ -12,7 +12,7 @@ from collections import OrderedDict
 from typing import TYPE_CHECKING, Final, Protocol, TypeVar
 
 from penstock.errors import BadRecord, MissingBasis, NoSuchKey
-from penstock.repo._block import Block, BlockDamaged
+from penstock.repo._block import BlockDamaged, ItemBlock
 from penstock.repo._keys import REVISIONS, Key, check_key
 from penstock.repo._records import FULLTEXT, KNIT_DELTA, StoredFactory
 from penstock.repo.kinds import decode
@@ -48,7 +48,7 @@ class Items:
 
     def __init__(self, source: BlockSource, index: Index, *, stacked_on: Items | None = None) -> None:
         self._source, self._index, self._below = source, index, stacked_on
-        self._blocks: OrderedDict[int, Block] = OrderedDict()
+        self._blocks: OrderedDict[int, ItemBlock] = OrderedDict()
         self._texts: OrderedDict[Key, bytes] = OrderedDict()
         self._texts_size = 0
         self._cache_lock = threading.Lock()
@@ -169,7 +169,7 @@ class Items:
                 return place
         return None
 
-    def _look_up(self, key: Key, here: Callable[[Block, int], _T], below: Callable[[Items], _T]) -> _T:
+    def _look_up(self, key: Key, here: Callable[[ItemBlock, int], _T], below: Callable[[Items], _T]) -> _T:
         if (place := self._find(key)) is not None:
             return here(self._block(place[0], table_only=True), place[1])
         if self._below is None:
@@ -253,14 +253,14 @@ class Items:
         except BlockDamaged as error:
             raise self._source.damaged(address, str(error)) from None
 
-    def _block(self, address: int, *, table_only: bool) -> Block:
+    def _block(self, address: int, *, table_only: bool) -> ItemBlock:
         with self._cache_lock:
             block = self._blocks.get(address)
             if block is not None and (table_only or block.is_whole):
                 self._blocks.move_to_end(address)
                 return block
         try:
-            block = Block(self._source.read_block(address, table_only=table_only))
+            block = ItemBlock(self._source.read_block(address, table_only=table_only))
         except BlockDamaged as error:
             raise self._source.damaged(address, str(error)) from None
         if not (table_only or block.is_whole):
@@ -268,7 +268,7 @@ class Items:
         self._cache_block(address, block)
         return block
 
-    def _cache_block(self, address: int, block: Block) -> None:
+    def _cache_block(self, address: int, block: ItemBlock) -> None:
         with self._cache_lock:
             self._blocks[address] = block
             self._blocks.move_to_end(address)

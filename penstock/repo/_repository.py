@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Final, Protocol, TypeVar, runtime_checkable
 
 from penstock.errors import ContentConflict, DataTruncated, NoSuchEvent, NotARepository, NotPermitted, RepositoryCorrupt
 from penstock.model import EventPointer, Fixed, StreamConfig, StreamCut, check_kind, check_whole
-from penstock.repo._block import BLOCK_MAGIC, Block, BlockDamaged, table_size
-from penstock.repo._contents import Contents
+from penstock.repo._block import BLOCK_MAGIC, BlockDamaged, ItemBlock, table_size
+from penstock.repo._contents import RepositoryContents
 from penstock.repo._events import (
     INDEX_MAGIC,
     INSERT_MAGIC,
@@ -103,10 +103,10 @@ class StreamBlocks:
         return RepositoryCorrupt(f"stream {self._stream}", offset=address, reason=reason)
 
 
-class Repository(Contents):
+class Repository(RepositoryContents):
     """Versioned content on a stream. Threads and processes may share it; :meth:`refresh` shows what others inserted."""
 
-    def __init__(self, store: Store, stream: str, *, stacked_on: Contents | None = None) -> None:
+    def __init__(self, store: Store, stream: str, *, stacked_on: RepositoryContents | None = None) -> None:
         self._blocks_of = StreamBlocks(store, stream)
         super().__init__(self._blocks_of, Index(), stacked_on=stacked_on)
         self._store, self.stream = store, stream
@@ -132,9 +132,9 @@ class Repository(Contents):
         repository.refresh()
         return repository
 
-    def stacked_on(self, below: Contents) -> Repository:
+    def stacked_on(self, below: RepositoryContents) -> Repository:
         """Return this repository on top of another one or of a bundle, which is asked for what is not here."""
-        check_kind("below", below, Contents)
+        check_kind("below", below, RepositoryContents)
         stacked = Repository(self._store, self.stream, stacked_on=below)
         stacked._load_index()
         stacked.refresh()
@@ -148,7 +148,7 @@ class Repository(Contents):
     ) -> RepositoryStream:
         """Return the stream of a search; of a store on a server, the server searches and sends it, in one round trip.
 
-        It is as in :meth:`Contents.get_repository_stream`.
+        It is as in :meth:`RepositoryContents.get_repository_stream`.
         """
         if isinstance(self._store, RepositoryServer) and len(self.layers) == 1:
             name, ids, known = search_request(search)
@@ -226,13 +226,13 @@ class Repository(Contents):
         """Read what was inserted since, and return which inserts are void, by their ids."""
         end = self._store.tail(self.stream).offsets[_SEGMENT]
         void: dict[bytes, ContentConflict] = {}
-        blocks: list[tuple[int, Block]] = []
+        blocks: list[tuple[int, ItemBlock]] = []
         for offset, event in self._events(self._next, end):
             if not blocks:
                 self._next = offset  # where to go on, should this fail
             magic = event[:4]
             if magic == BLOCK_MAGIC:
-                blocks.append((offset, self._decoded_event(offset, event, Block)))
+                blocks.append((offset, self._decoded_event(offset, event, ItemBlock)))
             elif magic == INSERT_MAGIC:
                 record = self._decoded_event(offset, event, decode_insert_record)
                 if (conflict := self._conflict(record, blocks)) is not None:
@@ -250,7 +250,7 @@ class Repository(Contents):
         self._next = end
         return void
 
-    def _conflict(self, record: InsertRecord, blocks: list[tuple[int, Block]]) -> ContentConflict | None:
+    def _conflict(self, record: InsertRecord, blocks: list[tuple[int, ItemBlock]]) -> ContentConflict | None:
         """Return why an insert is void; None if it is not.
 
         Its items were compared with all that was stored before its base, so this looks again only if there was another

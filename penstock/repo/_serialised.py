@@ -6,7 +6,7 @@ from itertools import groupby
 from typing import TYPE_CHECKING, Final
 
 from penstock.errors import ServerError
-from penstock.repo._block import Block, BlockDamaged, Item, encode_block
+from penstock.repo._block import BlockDamaged, Item, ItemBlock, encode_block
 from penstock.repo._keys import common_prefix
 from penstock.repo._records import ABSENT, AbsentFactory, ContentFactory, Record
 
@@ -43,7 +43,7 @@ def records_of(blocks: Iterable[bytes]) -> Iterator[Record]:
     """Return the records of a stream that comes in blocks."""
     for data in blocks:
         try:
-            block = Block(data)
+            block = ItemBlock(data)
             factories = [_factory(block, number) for number in range(len(block.keys))]
         except BlockDamaged as error:
             raise ServerError(f"the server sent a block that is damaged: {error}") from None
@@ -59,7 +59,7 @@ def _item(prefix: Key, factory: Factory) -> Item:
     return Item((*prefix, *factory.key), parents, sha1, kind, data, factory.compressor_data)
 
 
-def _factory(block: Block, number: int) -> tuple[Key, Factory]:
+def _factory(block: ItemBlock, number: int) -> tuple[Key, Factory]:
     key, parents = block.keys[number], block.parents(number)
     prefix = common_prefix(key, parents)
     size = len(prefix)

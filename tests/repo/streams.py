@@ -6,13 +6,13 @@ import hashlib
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from penstock.repo import INVENTORIES, REVISIONS, TEXTS, ContentFactory, Record
+from penstock.repo import INVENTORIES, REVISIONS, TEXTS, ContentFactory, Everything, Record
 from penstock.repo.kinds import encode
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from penstock.repo import Factory, Key, RecordStream
+    from penstock.repo import Factory, Key, RecordStream, RepositoryContents, RepositoryStream
 
 
 @dataclass
@@ -68,6 +68,11 @@ def contents(stream: RecordStream) -> dict[Key, bytes]:
         for record in stream.iter_contents()
         for factory in record.entries
     }
+
+
+def everything(source: RepositoryContents) -> RepositoryStream:
+    """Return all that a repository or a bundle has."""
+    return source.get_repository_stream(Everything())
 
 
 def keys(stream: RecordStream) -> list[Key]:

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 import pytest
 
 from penstock.errors import BadArgument, BadRecord, MissingBasis, UnavailableRepresentation
-from penstock.repo import _adapters
-from penstock.repo._adapters import AdaptedStream
+from penstock.repo import AdaptedStream, _adapters
 from penstock.repo._records import AbsentFactory, ContentFactory, Record
 from penstock.repo.kinds import KINDS, annotate, decode, encode
 

@@ -13,7 +13,7 @@ import zstandard
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.repo._block import _HEAD, BLOCK_HEAD_SIZE, Block, BlockDamaged, Item, encode_block, table_size
+from penstock.repo._block import _HEAD, BLOCK_HEAD_SIZE, BlockDamaged, Item, ItemBlock, encode_block, table_size
 
 if TYPE_CHECKING:
     from penstock.repo import Key
@@ -52,7 +52,7 @@ def no_text(key: Key) -> bytes:
 )
 def test_items_come_back(items: list[Item]) -> None:
     """Any bytes may be in keys, parents and texts."""
-    block = Block(encode_block(items))
+    block = ItemBlock(encode_block(items))
     assert list(block.keys) == [item.key for item in items]
     for number, stored in enumerate(items):
         assert bytes(block.data(number, no_text)) == stored.data
@@ -70,7 +70,7 @@ def test_a_stored_block_can_be_read_for_ever() -> None:
         "002d1538d4cd3028b52ffd200529000068656c6c6f"
     )
     made = encode_block([item((b"texts", b"f", b"r1"), b"hello", parents=((b"texts", b"f", b"r0"),))])
-    for block in (Block(golden), Block(made)):
+    for block in (ItemBlock(golden), ItemBlock(made)):
         assert list(block.keys) == [(b"texts", b"f", b"r1")]
         assert block.parents(0) == ((b"texts", b"f", b"r0"),)
         assert bytes(block.data(0, no_text)) == b"hello"
@@ -80,7 +80,7 @@ def test_a_stored_block_can_be_read_for_ever() -> None:
 def test_the_table_alone_can_be_read() -> None:
     """To walk the graph of parents, no text is decompressed."""
     data = encode_block([item((b"texts", b"f", b"r1"), b"text" * 1000)])
-    block = Block(data[: table_size(data[:BLOCK_HEAD_SIZE])])
+    block = ItemBlock(data[: table_size(data[:BLOCK_HEAD_SIZE])])
     assert list(block.keys) == [(b"texts", b"f", b"r1")]
     assert not block.is_whole
 
@@ -92,7 +92,7 @@ def test_a_block_is_decoded_with_its_basis() -> None:
     data = encode_block([item((b"f", b"r2"), after)], basis=[((b"f", b"r1"), before)], depth=1)
     assert len(data) < 500
     texts: dict[Key, bytes] = {(b"f", b"r1"): before}
-    block = Block(data)
+    block = ItemBlock(data)
     assert (list(block.basis), block.depth) == ([(b"f", b"r1")], 1)
     assert bytes(block.data(0, texts.__getitem__)) == after
 
@@ -104,7 +104,7 @@ def test_every_flipped_byte_is_noticed() -> None:
         damaged = bytearray(data)
         damaged[place] ^= 0x55
         with pytest.raises(BlockDamaged):
-            Block(bytes(damaged)).data(0, no_text)
+            ItemBlock(bytes(damaged)).data(0, no_text)
 
 
 def forged(table: object, body: bytes, *, raw_size: int | None = None) -> bytes:
@@ -140,7 +140,7 @@ def forged(table: object, body: bytes, *, raw_size: int | None = None) -> bytes:
 def test_forged_tables_are_refused(table: object) -> None:
     """A bundle from elsewhere may say anything; its sizes and columns have to agree."""
     with pytest.raises(BlockDamaged):
-        Block(forged(table, b"hello"))
+        ItemBlock(forged(table, b"hello"))
 
 
 def test_a_lie_about_the_size_allocates_nothing() -> None:
@@ -148,4 +148,4 @@ def test_a_lie_about_the_size_allocates_nothing() -> None:
     size = 60 << 30  # more than there is
     table = [[[b"k"]], [[]], bytes(20), ["fulltext"], [size], {}, [], 0]
     with pytest.raises(BlockDamaged, match="instead of"):
-        Block(forged(table, b"hello", raw_size=size)).data(0, no_text)
+        ItemBlock(forged(table, b"hello", raw_size=size)).data(0, no_text)

@@ -13,8 +13,18 @@ import pytest
 
 import penstock
 from penstock.errors import BadArgument, BundleCorrupt, BundleUnreadable, PenstockError, UnavailableRepresentation
-from penstock.repo import INVENTORIES, TEXTS, TOPOLOGICAL, Between, Bundle, Everything, Repository, Revisions
-from tests.repo.streams import Items, contents, history
+from penstock.repo import (
+    INVENTORIES,
+    TEXTS,
+    TOPOLOGICAL,
+    Between,
+    Bundle,
+    BundleResult,
+    Everything,
+    Repository,
+    Revisions,
+)
+from tests.repo.streams import Items, contents, everything, history
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -38,7 +48,7 @@ def repo(store: Store) -> Repository:
 def test_a_bundle_is_a_frozen_repository(repo: Repository, tmp_path: Path) -> None:
     """What can be asked of a repository can be asked of its bundle, with the same answers."""
     result = Bundle.write(tmp_path / "all.bundle", repo.get_repository_stream(Everything()))
-    assert (result.items, result.missing) == (36, ())
+    assert result == BundleResult(36, missing=())
     with Bundle.open(tmp_path / "all.bundle") as bundle:
         assert contents(bundle.get_repository_stream(Everything(), TOPOLOGICAL)) == contents(history(12))
         assert bundle.text((TEXTS, b"file-1", b"r4")) == repo.text((TEXTS, b"file-1", b"r4"))
@@ -64,7 +74,7 @@ def test_a_bundle_is_written_to_any_file(repo: Repository, tmp_path: Path) -> No
     Bundle.write(pipe, repo.get_repository_stream(Everything()))  # type: ignore[arg-type]
     (tmp_path / "piped").write_bytes(pipe.data)
     with Bundle.open(tmp_path / "piped") as bundle:
-        assert contents(bundle.get_repository_stream(Everything())) == contents(history(12))
+        assert contents(everything(bundle)) == contents(history(12))
 
 
 def test_a_bundle_of_changes_is_stacked_on_what_one_has(repo: Repository, store: Store, tmp_path: Path) -> None:
@@ -89,7 +99,7 @@ def test_a_bundle_of_changes_is_stacked_on_what_one_has(repo: Repository, store:
             (TEXTS, b"file-0", b"r9")
         )
         assert older.insert_stream(bundle.get_repository_stream(Everything())).added == 9
-        assert contents(older.get_repository_stream(Everything())) == contents(history(12))
+        assert contents(everything(older)) == contents(history(12))
 
 
 def test_every_flipped_byte_is_noticed(tmp_path: Path) -> None:

@@ -19,6 +19,8 @@ VALUES: Final[list[Any]] = [
     0.5,
     "lower",
     "watermark",
+    "everything",
+    "unordered",
     STREAM,
     b"",
     bytes(16),

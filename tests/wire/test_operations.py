@@ -13,7 +13,17 @@ from penstock.errors import BadArgument
 from penstock.model import Checkpoint, Position, StreamCut
 from penstock.server._operations import HANDLERS
 from penstock.wire import operations, pack, unpack_call
-from penstock.wire.operations import OPERATIONS, _operation, groups, readers, sessions, streams, transactions, writers
+from penstock.wire.operations import (
+    OPERATIONS,
+    _operation,
+    groups,
+    readers,
+    repositories,
+    sessions,
+    streams,
+    transactions,
+    writers,
+)
 from tests.server.samples import legal_call
 
 CUT = StreamCut.of("a/b", {0: 7})
@@ -82,7 +92,8 @@ def test_other_arguments_than_there_are_make_no_call(args: object) -> None:
 def test_every_action_has_a_handler() -> None:
     """What is described can be called, and nothing else."""
     puts = {writers.AppendBlocks, writers.AppendShared}
-    other_ways = {streams.GetBlocks, *puts, sessions.BeginSession, sessions.End, sessions.Here}
+    gets = {streams.GetBlocks, repositories.GetRepositoryStream}
+    other_ways = {*gets, *puts, sessions.BeginSession, sessions.End, sessions.Here}
     assert HANDLERS.keys() == set(OPERATIONS.values()) - other_ways
 
 
