@@ -20,7 +20,8 @@ from penstock.stream.format import LENGTH_SIZE
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from penstock.stream import Ack, DoneAck, Engine, StreamWriter
+    from penstock.events._ports import WritesEvents
+    from penstock.stream import Ack, DoneAck, StreamWriter
 
 __all__ = ["TIME_TAG", "Adder"]
 
@@ -72,7 +73,7 @@ _Batch = tuple[str, "StreamWriter", list[_Written]]
 class Adder:
     """Adds events to the streams of a store, for one event loop."""
 
-    def __init__(self, store: Engine, *, now: Callable[[], float]) -> None:
+    def __init__(self, store: WritesEvents, *, now: Callable[[], float]) -> None:
         self._store, self._now = store, now
         self._loop = asyncio.get_running_loop()
         self._writers: dict[str, _OpenWriter] = {}

@@ -23,7 +23,7 @@ from penstock.stream.segment import block_at
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from penstock.stream import Engine
+    from penstock.events._ports import ReadsEvents
     from penstock.stream.segment import Segment
 
 __all__ = ["PAGE_SIZE", "EventLog", "EventPage", "check_one_segment", "page_of"]
@@ -70,7 +70,7 @@ class EventLog:
     ``archives`` is a folder with archives of streams, by their names.
     """
 
-    def __init__(self, store: Engine, stream: str, archives: Path | None = None) -> None:
+    def __init__(self, store: ReadsEvents, stream: str, archives: Path | None = None) -> None:
         try:
             check_one_segment(store.tail(stream))
         except BadArgument as error:

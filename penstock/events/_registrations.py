@@ -17,8 +17,8 @@ from penstock.model import StreamCut
 
 if TYPE_CHECKING:
     from penstock.events._event_log import EventLog
+    from penstock.events._ports import RegistersConsumers
     from penstock.events.consumers import Consumer
-    from penstock.stream import Engine
 
 __all__ = ["Registrations"]
 
@@ -26,7 +26,7 @@ __all__ = ["Registrations"]
 class Registrations:
     """The positions of consumers; threads may share it."""
 
-    def __init__(self, store: Engine) -> None:
+    def __init__(self, store: RegistersConsumers) -> None:
         self._store = store
         self._lock = threading.Lock()
         self._moved: dict[Consumer, tuple[EventLog, int]] = {}  # not stored yet

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from penstock.events._event import WireEvent
-    from penstock.stream import Engine
+    from penstock.events._ports import EventStore
 
 __all__ = ["Caller", "CallingUser", "EventService"]
 
@@ -92,7 +92,7 @@ class EventService:
 
     def __init__(
         self,
-        store: Engine,
+        store: EventStore,
         *,
         own_stream: str,
         accepts: Callable[[str, WireEvent], bool] | None = None,
