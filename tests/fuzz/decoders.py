@@ -63,7 +63,7 @@ from penstock.wire import (
     unpack_error,
     unpack_shared,
 )
-from tests.fuzz import futoin, spark, stored
+from tests.fuzz import futoin, repo, spark, stored
 from tests.server import http2, raw_put
 
 if TYPE_CHECKING:
@@ -524,6 +524,15 @@ DECODERS: Final[dict[str, Decoder]] = {
     "json-line": Decoder(json_line, (errors.BadArgument,), "json", lambda: [*_LINES]),
     "spark-futoin": Decoder(spark.futoin_events, (), "json", spark.futoin_batches, sample=500),
     "spark-json": Decoder(spark.json_events, (), "json", spark.json_batches, sample=500),
+    "repo-table": Decoder(repo.table, repo.BLOCK_ERRORS, "msgpack", repo.tables),
+    "repo-index": Decoder(repo.block_index, (ValueError,), "bytes", repo.block_indexes),
+    "repo-event": Decoder(repo.index_event, (ValueError,), "bytes", repo.index_events),
+    "repo-bundle": Decoder(repo.bundle, (errors.BundleCorrupt,), "bytes", repo.bundles, sample=500),
+    "repo-knit": Decoder(repo.delta("knit-delta"), (), "bytes", lambda: repo.deltas("knit-delta")),
+    "repo-annotated": Decoder(
+        repo.delta("knit-annotated-delta"), (), "bytes", lambda: repo.deltas("knit-annotated-delta")
+    ),
+    "repo-mpdiff": Decoder(repo.delta("mpdiff"), (), "bytes", lambda: repo.deltas("mpdiff")),
     "pointer": Decoder(_text(EventPointer.parse), (errors.BadArgument,), "text", lambda: [*_POINTERS]),
     "cut": Decoder(_text(StreamCut.parse), (errors.BadArgument,), "text", lambda: [*_CUTS]),
     "position": Decoder(_text(Position.parse), (errors.BadArgument,), "text", lambda: [b";".join(_CUTS), b""]),
