@@ -31,7 +31,7 @@ from penstock.ports import copied_socket
 from penstock.server._addresses import split_peer, written_address
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator
+    from collections.abc import Callable, Collection, Iterator
     from contextlib import AbstractContextManager
 
     from penstock.server._limits import Limits
@@ -60,7 +60,7 @@ class Usage:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._calls = self._bytes = self._logins = 0
-        self.is_known = False  # a call was accepted
+        self.user: str | None = None  # of the first call that was accepted
 
     @contextmanager
     def logging_in(self) -> Iterator[None]:
@@ -83,7 +83,6 @@ class Usage:
         with self._lock:
             self._calls += 1
             self._bytes += size
-            self.is_known = True
 
     def take(self) -> tuple[int, int]:
         """Return the number of messages and of their bytes, and begin to count again."""
@@ -198,10 +197,10 @@ class UsageTable:
         found = self._usages.get(address)
         return found is not None and found.is_logging_in
 
-    def is_known(self, address: str) -> bool:
-        """Whether a call of a connection was accepted."""
+    def user_of(self, address: str) -> str | None:
+        """Return the user of a connection; None if no call of it was accepted."""
         found = self._usages.get(address)
-        return found is not None and found.is_known
+        return None if found is None else found.user
 
     def forget(self, gone: set[str]) -> None:
         """Remove the usage of connections that are closed."""
@@ -231,13 +230,16 @@ class ConnectionWatch:
         self._port = port
         self._thread.start()
 
-    def note(self, peer: str, size: int) -> None:
+    def note(self, peer: str, size: int, user_of_call: Callable[[], str] = str) -> None:
         """Note a message that was accepted, of a peer as gRPC writes it, such as ``ipv4:127.0.0.1:5000``."""
-        self._usages.of(peer).add(size)
+        usage = self._usages.of(peer)
+        usage.add(size)
+        if usage.user is None:
+            usage.user = user_of_call()
 
-    def is_known(self, address: str) -> bool:
-        """Whether the client at an address is authenticated: a call of it was accepted."""
-        return self._usages.is_known(address)
+    def user_of(self, address: str) -> str | None:
+        """Return the user of the client at an address; None if it is not authenticated: no call was accepted."""
+        return self._usages.user_of(address)
 
     def logging_in(self, peer: str) -> AbstractContextManager[None]:
         """Note that a peer waits for the server to check who it is: meanwhile it is not late."""
@@ -251,12 +253,12 @@ class ConnectionWatch:
     def _work(self) -> None:
         pause = _OBSERVE_INTERVAL_S
         while not self._over.wait(pause):
-            begun = time.monotonic()
+            begun = time.thread_time()  # on a busy machine the work takes longer, and is needed more
             try:
-                self._observe(begun)
+                self._observe(time.monotonic())
             except Exception:  # the next time may be better, and without it no limit holds
                 _logger.exception("the connections could not be observed")
-            pause = max(_OBSERVE_INTERVAL_S, _PAUSES * (time.monotonic() - begun))
+            pause = max(_OBSERVE_INTERVAL_S, _PAUSES * (time.thread_time() - begun))
 
     def _observe(self, now: float) -> None:
         known = self._usages.known()  # first: a connection that is opened meanwhile is not forgotten

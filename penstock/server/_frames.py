@@ -12,7 +12,11 @@ sends has one of two forms:
 
 The header is a flatbuffer of Arrow, which says whether the body is compressed. What has another form is refused: Arrow
 might find a body in it where this module finds none. For the same reason a stream begins with its only HEADERS frame:
-gRPC passes over the data of a stream that it does not know, and has not read what was followed here.
+gRPC passes over the data of a stream that it does not know, and has not read what was followed here. Frames of the kind
+CONTINUATION are refused: gRPC takes no headers that do not fit into one frame, but holds them in memory until they end.
+
+A call is a stream. gRPC has memory for each from its HEADERS frame on, before the service is asked, so those that have
+begun and not ended are counted. The server ends them, which is seen in what it answers (:class:`AnswerFollower`).
 
 Nothing here does any I/O, and no more is held than the header of a message for each stream.
 """
@@ -25,12 +29,12 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from collections.abc import Generator
 
-__all__ = ["FrameFollower", "Refused"]
+__all__ = ["AnswerFollower", "FrameFollower", "Refused"]
 
 _PREFACE: Final = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 _FRAME: Final = struct.Struct(">HBBBI")
 _PREFIX: Final = struct.Struct(">BI")
-_DATA, _HEADERS, _RST_STREAM = 0, 1, 3
+_DATA, _HEADERS, _RST_STREAM, _CONTINUATION = 0, 1, 3, 9
 _END_STREAM: Final = 1
 _STREAM: Final = 0x7FFF_FFFF  # the other bit is reserved
 _HEADER_MAX: Final = 64 << 10  # a thousand columns
@@ -70,6 +74,9 @@ class FrameFollower:
         self._ends_stream = False
         self._newest = 0  # the highest stream that has begun
         self._messages: dict[int, _GrpcMessage] = {}  # those that have not come as a whole, by stream
+        self.calls: Final = set[int]()  # streams that have begun, and that neither side has ended
+        self.cancelled = 0  # calls that the client has ended; the server may still work on them
+        self.idle_frames = 0  # those without data
 
     def feed(self, data: memoryview) -> None:
         """Take what came next; ``Refused`` if it, and all that follows, must not be passed on."""
@@ -102,6 +109,7 @@ class FrameFollower:
     def _begin_frame(self, size_high: int, size_low: int, kind: int, flags: int, stream: int) -> None:
         self._left, stream = size_high << 8 | size_low, stream & _STREAM
         self._stream = stream if kind == _DATA else 0
+        self.idle_frames += kind != _DATA or not self._left
         if kind == _DATA:
             if flags & ~_END_STREAM:
                 raise Refused("a frame of data with padding")  # which gRPC does not understand either
@@ -112,8 +120,14 @@ class FrameFollower:
             if stream <= self._newest:
                 raise Refused("a stream that begins twice")
             self._newest = stream
+            self.calls.add(stream)
         elif kind == _RST_STREAM:
             self._messages.pop(stream, None)
+            if stream in self.calls:
+                self.calls.remove(stream)
+                self.cancelled += 1
+        elif kind == _CONTINUATION:
+            raise Refused("headers that do not fit into one frame")
 
     def _follow(self, data: memoryview) -> None:
         while data:
@@ -125,6 +139,30 @@ class FrameFollower:
             data = data[message.take(data) :]
             if message.is_over:
                 del self._messages[self._stream]
+
+
+class AnswerFollower:
+    """The frames that the server sends: which streams they end."""
+
+    def __init__(self, calls: set[int]) -> None:
+        self._calls = calls
+        self._head = b""
+        self._left = 0
+
+    def feed(self, data: memoryview) -> None:
+        """Take what came next, and remove the calls that it ends."""
+        place = self._left
+        while place < len(data):
+            head = self._head + bytes(data[place : place + _FRAME.size - len(self._head)])
+            place += len(head) - len(self._head)
+            self._head = head
+            if len(head) == _FRAME.size:
+                self._head = b""
+                size_high, size_low, kind, flags, stream = _FRAME.unpack(head)
+                place += size_high << 8 | size_low
+                if kind == _RST_STREAM or (kind <= _HEADERS and flags & _END_STREAM):
+                    self._calls.discard(stream & _STREAM)
+        self._left = place - len(data)
 
 
 class _GrpcMessage:

@@ -41,6 +41,7 @@ __all__ = ["HttpServer", "new_app"]
 
 _HEAD_SIZE_MAX: Final = 64 << 10
 _WEBSOCKET_MESSAGE_MAX: Final = 64 << 10
+_ACCEPTED_AT_ONCE: Final = 128  # asyncio has 256 KiB for each connection with TLS, until it has looked at it
 _SCRAPES_AT_ONCE: Final = 4  # checking passwords takes threads for long; health has to have some
 
 
@@ -148,6 +149,7 @@ class HttpServer:
             ws_per_message_deflate=False,  # a small message could become a large one
             lifespan="auto",
             loop="asyncio",
+            backlog=_ACCEPTED_AT_ONCE,
             log_config=None,
             access_log=False,
             server_header=False,

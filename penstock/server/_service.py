@@ -302,7 +302,7 @@ class FlightService(flight.FlightServerBase):  # type: ignore[misc]
         """Count a message that was accepted; refuse one that is too large."""
         asking(context)  # first: only calls of users that are authenticated count
         if self._limits is not UNLIMITED:
-            self._connections.note(context.peer(), size)
+            self._connections.note(context.peer(), size, lambda: user_of(context) or "")
             with _errors_sent(None):
                 self._messages.check(size)
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 import faulthandler
 import sys
 import time
+import traceback
 from pathlib import Path
 from random import Random
 from typing import Final
@@ -57,9 +58,9 @@ def main(inputs: int, names: list[str]) -> int:
                     faulthandler.dump_traceback_later(_HANGS_S, exit=True)
                     run_round(name, reached.get(name, 0), ROUND)
                     reached[name] = reached.get(name, 0) + ROUND
-            except Exception as error:  # noqa: BLE001 - the others go on
+            except Exception:  # noqa: BLE001 - the others go on
                 failed.add(name)
-                print(f"{name}: FAILED, {type(error).__name__}: {error}; {error.__notes__}", flush=True)  # noqa: T201
+                print(f"{name}: FAILED\n{traceback.format_exc()}", flush=True)  # noqa: T201
             faulthandler.cancel_dump_traceback_later()
             speed = (reached.get(name, 0) - before) / (time.monotonic() - began)
             print(f"{name}: {reached.get(name, 0)} inputs, {speed:.0f}/s", flush=True)  # noqa: T201

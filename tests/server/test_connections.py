@@ -144,7 +144,7 @@ def test_a_client_is_known_by_a_call_that_was_accepted() -> None:
     """The front has precedence for those, and knows them by their address; a login that is checked is not enough."""
     watch = ConnectionWatch(Limits())
     with watch.logging_in("ipv4:127.0.0.1:5000"):
-        assert not watch.is_known("127.0.0.1:5000")
-    watch.note("unix-abstract:name/127.0.0.1:5000", 10)
-    assert watch.is_known("127.0.0.1:5000")
-    assert not watch.is_known("127.0.0.1:5001")
+        assert watch.user_of("127.0.0.1:5000") is None
+    watch.note("unix-abstract:name/127.0.0.1:5000", 10, lambda: "anna")
+    assert watch.user_of("127.0.0.1:5000") == "anna"
+    assert watch.user_of("127.0.0.1:5001") is None

@@ -8,8 +8,9 @@ import pyarrow as pa
 import pytest
 from pyarrow import flight
 
-from penstock.server._frames import _HEADER_MAX, _UNFINISHED_MAX, FrameFollower, Refused
+from penstock.server._frames import _HEADER_MAX, _UNFINISHED_MAX, AnswerFollower, FrameFollower, Refused
 from tests.server.http2 import (
+    CONTINUATION,
     DATA,
     END_HEADERS,
     END_STREAM,
@@ -17,6 +18,7 @@ from tests.server.http2 import (
     PING,
     PREFACE,
     RST_STREAM,
+    SETTINGS,
     call,
     frame,
     message,
@@ -77,6 +79,7 @@ FORM: Final = "not one of Flight"
         pytest.param(PREFACE + frame(DATA, 1, message(b"")), "has not begun", id="data of an idle stream"),
         pytest.param(PREFACE + frame(DATA, 0, message(b"")), "has not begun", id="data of no stream"),
         pytest.param(PREFACE + call(message(b"")) + call(message(b"")), "begins twice", id="headers twice"),
+        pytest.param(PREFACE + frame(HEADERS, 1, b"") + frame(CONTINUATION, 1, b""), "do not fit", id="continuation"),
         pytest.param(
             PREFACE + frame(HEADERS, 1, b"", END_HEADERS) + frame(DATA, 1, b"\1" + message(b"") + b"\0", PADDED),
             "padding",
@@ -162,3 +165,20 @@ def test_messages_that_never_end_are_not_remembered_without_limit(ending: str) -
             begin(2 * _UNFINISHED_MAX + 1)
     else:
         begin(2 * _UNFINISHED_MAX + 1)
+
+
+@pytest.mark.parametrize("piece", [1, 7, 1 << 20])
+def test_calls_count_until_the_server_ends_them_or_the_client_cancels(piece: int) -> None:
+    """There is memory for each in gRPC, whatever the client has sent of it."""
+    follower = FrameFollower()
+    follower.feed(memoryview(PREFACE + b"".join(frame(HEADERS, stream, b"", END_HEADERS) for stream in (1, 3, 5, 7))))
+    follower.feed(memoryview(frame(RST_STREAM, 1, bytes(4)) * 2 + frame(DATA, 3, b"", END_STREAM)))
+    assert (follower.calls, follower.cancelled) == ({3, 5, 7}, 1)
+    answer = frame(HEADERS, 3, b"", END_HEADERS) + frame(DATA, 3, bytes(20)) + frame(DATA, 3, b"", END_STREAM)
+    answer += (
+        frame(SETTINGS, 0, b"", END_STREAM) + frame(HEADERS, 5, bytes(9), END_STREAM) + frame(RST_STREAM, 9, bytes(4))
+    )
+    answers = AnswerFollower(follower.calls)
+    for place in range(0, len(answer), piece):
+        answers.feed(memoryview(answer)[place : place + piece])
+    assert follower.calls == {7}

@@ -6,8 +6,10 @@ import gzip
 import logging
 import os
 import select
+import shutil
 import socket
 import struct
+import subprocess
 import threading
 from contextlib import ExitStack, suppress
 from pathlib import Path
@@ -24,9 +26,10 @@ from penstock.ports import copied_socket
 from penstock.server import Config, Server
 from penstock.server._frames import FrameFollower
 from penstock.server._front import _READ_SIZE, Front, _Relay
+from penstock.server._limits import UNLIMITED, Limits
 from penstock.server._users import USERS_FILE, Users
 from tests.server.apart import eventually, memory_peak, server_apart
-from tests.server.http2 import DATA, END_HEADERS, HEADERS, PING, PREFACE, SETTINGS, Call, frame
+from tests.server.http2 import DATA, END_HEADERS, END_STREAM, HEADERS, PING, PREFACE, SETTINGS, Call, frame
 from tests.server.raw_put import field
 
 if TYPE_CHECKING:
@@ -262,7 +265,7 @@ def test_a_client_of_very_small_messages_has_short_turns() -> None:
 
 def test_all_unauthenticated_clients_together_have_one_turn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each has short ones, but 800 of them made a known client wait for six seconds."""
-    flood = PREFACE + frame(HEADERS, 1, b"", END_HEADERS) + frame(DATA, 1, b"") * 1000
+    flood = PREFACE + frame(HEADERS, 1, b"", END_HEADERS) + frame(DATA, 1, b"") * 900
     order, is_over, count = list[str](), threading.Event(), 20
     left = count * len(flood)
     followed = FrameFollower.feed
@@ -292,11 +295,79 @@ def test_all_unauthenticated_clients_together_have_one_turn(tmp_path: Path, monk
         for other in others:
             other.sendall(flood)
         monkeypatch.setattr(FrameFollower, "feed", feed)
-        front = Front(listener, str(tmp_path / "sock"), None, lambda peer: peer == address)
+        front = Front(listener, str(tmp_path / "sock"), None, lambda peer: "" if peer == address else None, UNLIMITED)
         assert is_over.wait(60)
         server.close()  # which closes what it has not accepted
         front.end()
     assert order.count("known") > order.count("unknown") // 2
+
+
+class Fronted:
+    """A front between a client and a server that are both sockets of the test."""
+
+    def __init__(self, parts: ExitStack, path: Path, user: str | None, limits: Limits) -> None:
+        listener = parts.enter_context(socket.socket(socket.AF_UNIX))
+        listener.bind(str(path))
+        listener.listen()
+        port = parts.enter_context(socket.create_server(("127.0.0.1", 0)))
+        parts.callback(Front(port, str(path), None, lambda _: user, limits).end)
+        self.client = parts.enter_context(socket.create_connection(port.getsockname(), timeout=30))
+        self.client.sendall(PREFACE + frame(PING, 0, bytes(8)))
+        self.server = parts.enter_context(listener.accept()[0])
+        self.server.settimeout(0.2)
+
+    def passed_on(self, size: int = 1 << 20) -> bytes:
+        """Return what reaches the server, until nothing more does."""
+        data = b""
+        with suppress(TimeoutError):
+            while len(data) < size and (part := self.server.recv(_READ_SIZE)):
+                data += part
+        return data
+
+
+@pytest.mark.parametrize(("user", "calls_max"), [(None, 16), ("anna", 150), ("", 200)])
+def test_calls_above_the_limit_wait_until_others_end(tmp_path: Path, user: str | None, calls_max: int) -> None:
+    """Any number is taken by gRPC: 70 MB of beginnings of calls took 6.9 GiB, and no other client was answered."""
+    calls = [frame(HEADERS, stream, bytes(20), END_HEADERS) for stream in range(1, 4000, 2)]
+    with ExitStack() as parts:
+        fronted = Fronted(parts, tmp_path / "sock", user, Limits(max_calls=100, header_timeout_s=600.0))
+        fronted.client.sendall(b"".join(calls))
+        begun = fronted.passed_on().count(calls[0][:4])
+        assert calls_max < begun < calls_max + 150, "what is read at a time is not much"
+        ends = [frame(HEADERS, stream, b"", END_STREAM) for stream in range(1, 2 * begun, 2)]
+        fronted.server.sendall(b"".join(ends))
+        assert fronted.passed_on(1)
+        fronted.server.shutdown(socket.SHUT_RDWR)
+
+
+def test_frames_without_end_and_without_an_accepted_call_end_the_connection(tmp_path: Path) -> None:
+    """Each keeps the front busy, and clients need some ten of them before they are known."""
+    with ExitStack() as parts:
+        fronted = Fronted(parts, tmp_path / "sock", None, UNLIMITED)
+        with suppress(ConnectionError):
+            fronted.client.sendall(frame(PING, 0, bytes(8)) * 100_000)
+            wait_until_closed(fronted.client)
+        assert len(fronted.passed_on()) < 50_000
+
+
+@pytest.mark.skipif(shutil.which("openssl") is None, reason="Python cannot send key updates")
+def test_a_flood_of_key_updates_does_not_stop_the_front(folder: Path, token: str) -> None:
+    """OpenSSL reads them all before it returns: two such clients stopped all others for as long as they liked."""
+    with serving(folder, tls=True) as server, ExitStack() as parts:
+        for _ in range(2):
+            command = ["openssl", "s_client", "-tls1_3", "-connect", f"127.0.0.1:{server.port}"]
+            flood = subprocess.Popen(["yes", "K"], stdout=subprocess.PIPE)
+            client = subprocess.Popen(command, stdin=flood.stdout, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+            for process in (client, flood):
+                parts.enter_context(process)
+                parts.callback(process.kill)
+            assert client.stdout is not None
+            assert any(b"KEYUPDATE" in line for line in client.stdout)
+        with opened(server.port, token=token, tls_ca=str(folder / "server.crt")) as store:
+            store.create_stream(STREAM)
+            with store.writer(STREAM) as writer:
+                for _ in range(20):
+                    writer.write_event(b"event").result(timeout=30)
 
 
 @pytest.mark.parametrize("said", [b"", PREFACE])
