@@ -1,9 +1,10 @@
 """The lines in which two texts differ, and those that they have in common, in the same order in both.
 
-Lines that the texts begin and end with are found by comparing bytes. Between them, lines that occur once on both sides
-are matched (patience diff), each with the equal lines around it; of these runs, those in the same order in both texts
-with the most lines are kept, and the gaps between them are matched in the same way. In a gap in which no line occurs
-once, the first occurrence of a line is matched with the first, the second with the second.
+Lines that the texts begin and end with are found by comparing bytes. Between them, lines that the new text has once are
+matched with those of the old one (patience diff, which asks for lines that the old text has once, too), each with the
+equal lines around it. Of these runs, those in the same order in both texts that have the most lines are kept, and the
+gaps between them are matched in the same way. In a gap in which the new text has no line once, the first occurrence of
+a line is matched with the first, the second with the second.
 
 The work is linear in the size of the texts, whatever they are: gaps are nested at most ``_DEPTH_MAX`` deep, and at most
 ``_RUNS_MAX`` runs of a gap, the longest, are put in order. A text made to defeat this gets a longer delta, never a
@@ -131,11 +132,10 @@ def _lines(text: bytes) -> list[bytes]:
 
 def _match(a: list[bytes], b: list[bytes], a_start: int, b_start: int, depth: int) -> Iterator[Run]:
     """Yield the runs in a gap, in order; ``a`` and ``b`` are the lines in it, which begin at these places."""
-    anchored = _anchored_runs(a, b)
-    if not anchored:
+    if set(a).isdisjoint(b):
         return
     i = j = 0
-    for start, new_start, length in [*anchored, (len(a), len(b), 0)]:
+    for start, new_start, length in [*_anchored_runs(a, b), (len(a), len(b), 0)]:
         skipped = max(i - start, j - new_start, 0)  # runs of repeated lines overlap
         if skipped > length:
             continue
@@ -151,37 +151,28 @@ def _match(a: list[bytes], b: list[bytes], a_start: int, b_start: int, depth: in
 
 
 def _anchored_runs(a: list[bytes], b: list[bytes]) -> list[Run]:
-    """Return runs in the same order on both sides, each from a line on that occurs once, if there is any such line."""
-    runs = _runs_in_old(a, b, a, b)
-    if not runs and not set(a).isdisjoint(b):
-        runs = _runs_in_old(a, b, _numbered(a), _numbered(b))
+    """Return runs in the same order on both sides, each from a line on that ``b`` has once, if there is any."""
+    runs = _runs_in_old(a, b, a, b) or _runs_in_old(a, b, _numbered(a), _numbered(b))
     if len(runs) > _RUNS_MAX:
         runs = sorted(sorted(runs, key=itemgetter(2))[-_RUNS_MAX:])
     return _heaviest_rising(runs) if len(runs) > 1 else runs
 
 
 def _runs_in_old(a: list[bytes], b: list[bytes], a_keys: Sequence[Hashable], b_keys: Sequence[Hashable]) -> list[Run]:
-    """Return the runs that begin with a key that both sides have once, in the order of the old text."""
-    b_repeated, places = _repeated(b_keys)
-    if places.keys().isdisjoint(a_keys):
-        return []
-    a_repeated, _ = _repeated(a_keys)
+    """Return the runs that begin with a key that the new text has once, in the order of the old one."""
+    places: dict[Hashable, int] = {}
+    first = map(places.setdefault, b_keys, count())
+    for key in set(compress(b_keys, map(ne, first, count()))):
+        del places[key]
     runs = []
     end = 0
     for i, key in enumerate(a_keys):
-        if i >= end and key in places and key not in a_repeated and key not in b_repeated:
+        if i >= end and key in places:
             j = places[key]
             length = _equal_lines(a, i, b, j)
             end = i + length
             runs.append((i, j, length))
     return runs
-
-
-def _repeated(keys: Sequence[Hashable]) -> tuple[set[Hashable], dict[Hashable, int]]:
-    """Return the keys that occur more than once, and the first place of each key."""
-    places: dict[Hashable, int] = {}
-    first = map(places.setdefault, keys, count())
-    return set(compress(keys, map(ne, first, count()))), places
 
 
 def _numbered(lines: list[bytes]) -> list[tuple[bytes, int]]:
