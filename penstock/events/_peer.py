@@ -305,9 +305,12 @@ async def _push_while(check: Callable[[], object], feed: Feed, receiver: Receive
 
 
 async def answer_http(
-    service: EventService, stream: str, authenticate: Authenticate, body: bytes
+    service: EventService, stream: str, authenticate: Authenticate, body: bytes, held: AsyncExitStack
 ) -> tuple[bytes, Coding]:
-    """Return the answer to a request that came by HTTP, in the coding of the request."""
+    """Return the answer to a request that came by HTTP, in the coding of the request.
+
+    Its bytes count as under way until ``held`` is closed, once it is sent.
+    """
     coding, limit, caller = coding_of(body), SMALL_MESSAGE, None
     try:
         message = coding.decode(body)
@@ -315,6 +318,8 @@ async def answer_http(
         call = call_of(request)
         limit = call.answer_size_max
         caller = await authenticate(request.sec, message)
+        if limit > SMALL_MESSAGE:
+            await held.enter_async_context(service.budget.held(caller.owner, limit))
         answer: dict[str, object] = {"r": await service.call(call, caller, stream)}
         if request.rid is not None:
             answer["rid"] = request.rid

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import ipaddress
-from contextlib import asynccontextmanager, suppress
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from starlette.applications import Starlette
     from starlette.requests import HTTPConnection, Request
     from starlette.routing import BaseRoute
+    from starlette.types import Receive, Scope, Send
     from starlette.websockets import WebSocket
 
     from penstock.server._config import Config
@@ -114,8 +115,11 @@ class FutoinPort:
                     return Response(answer, 200, {"Connection": "close"}, media_type="application/futoin+json")
         except ClientDisconnect:
             return Response(status_code=400)
-        answer, coding = await answer_http(self.service, stream, self._authenticator(request), bytes(body))
-        return Response(answer, media_type=coding.content_type)
+        authenticate = self._authenticator(request)
+        async with AsyncExitStack() as stack:
+            answer, coding = await answer_http(self.service, stream, authenticate, bytes(body), stack)
+            held = stack.pop_all()  # the answer closes it
+        return _Answer(answer, coding.content_type, held)
 
     async def _websocket(self, socket: WebSocket) -> None:
         try:
@@ -182,6 +186,18 @@ class FutoinPort:
         host, port = connection.client or ("", 0)
         is_secure = connection.url.scheme in {"https", "wss"} or _is_loopback(host)
         return _Authenticator(self._logins, f"http:[{host}]:{port}", place, is_secure=is_secure)
+
+
+class _Answer(Response):
+    """An answer that holds something until it is sent, or the client is gone."""
+
+    def __init__(self, content: bytes, media_type: str, held: AsyncExitStack) -> None:
+        super().__init__(content, media_type=media_type)
+        self._held = held
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        async with self._held:
+            await super().__call__(scope, receive, send)
 
 
 class _Place:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import threading
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -14,12 +14,15 @@ from penstock.embedded import open_store
 from penstock.events import _service
 from penstock.events._delivery_budget import DeliveryBudget
 from penstock.events._functions import Call, call_of, request_of
-from penstock.events.serving import Caller, EventService, Peer
+from penstock.events._sizes import LARGE_MESSAGE
+from penstock.events.serving import Caller, EventService, Peer, answer_http
+from penstock.server import Config, Server
 from penstock.server._permissions import ANONYMOUS
-from tests.events.wire import LONG_S, message_of
+from tests.events.wire import LONG_S, call, message_of
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+    from pathlib import Path
 
     from penstock.stream import Engine
 
@@ -199,3 +202,30 @@ def test_receivers_that_do_not_read_leave_memory_to_other_users(store: Engine, m
             assert service.budget.used == 0
 
     asyncio.run(run())
+
+
+def test_answers_by_http_count_until_they_are_sent(
+    store: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Clients that ask for 8 MiB and do not read them have it all in the memory of the server."""
+    monkeypatch.setattr(_service, "_UNDER_WAY_MAX", LARGE_MESSAGE)
+    poll = message_of("evt.poll:1.1:pollEvents", component="LIVE")
+
+    async def authenticate(sec: str | None, message: object) -> Caller:
+        del sec, message
+        return CALLER
+
+    async def run() -> None:
+        async with serving(store) as service:
+            await service.call(adding(1), CALLER, STREAM)
+            async with AsyncExitStack() as held:
+                answer, _ = await answer_http(service, STREAM, authenticate, json.dumps(poll).encode(), held)
+                assert b'"data":1' in answer
+                assert service.budget.used == LARGE_MESSAGE
+            assert service.budget.used == 0
+
+    asyncio.run(run())
+    with Server(Config(store=str(tmp_path / "data"), anonymous=True, port=0, http_port=0)) as server:
+        assert "r" in call(server, message_of("evt.gen:1.1:addEvent", type="A", data=1))
+        for _ in range(3):
+            assert len(call(server, poll)["r"]) == 1, "the one before was sent"
