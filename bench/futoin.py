@@ -42,8 +42,8 @@ if TYPE_CHECKING:
     import subprocess
     from collections.abc import Callable, Iterator
 
-ROUNDS = 3
-UNDER_WAY, ADD_S = 200, 2.0  # calls of one connection, and for how long they are counted
+ROUNDS = 5
+UNDER_WAY, ADD_S = 100, 2.0  # calls of one connection, and for how long they are counted
 HISTORY, LIVE = 20_000, 10_000  # events
 RECEIVERS, PROCESSES, BURSTS = 500, 4, 10
 LENGTHS = (1_000, 10_000, 100_000, 1_000_000)
@@ -205,7 +205,10 @@ def on_postgresql(name: str = "PostgreSQL", *, is_durable: bool = True) -> Itera
 
 
 def add_rate(contender: Contender) -> float:
-    """Return events/s of adding events one by one, with many calls under way on one connection."""
+    """Return events/s of adding events one by one, with many calls under way on one connection.
+
+    The reference server answers with an error when a call has waited for too long; only ids count.
+    """
     numbers = count()
 
     def calls(more: int) -> list[bytes]:
@@ -215,19 +218,16 @@ def add_rate(contender: Contender) -> float:
         socket.send(*calls(1))  # the first checks the password
         socket.messages()
         prepared = calls(100_000)
-        socket.send(*prepared[:UNDER_WAY])
+        socket.send(*calls(UNDER_WAY))
         start, counted_s, done, left = time.perf_counter(), 0.0, 0, UNDER_WAY
         while left:
             answers = socket.messages()
-            assert all(b'"r":"' in answer for answer in answers), answers
             left -= len(answers)
             if (elapsed := time.perf_counter() - start) < ADD_S:
-                done += len(answers)
-                more = prepared[UNDER_WAY + done - len(answers) : UNDER_WAY + done]
-                assert len(more) == len(answers), "prepare more calls"
+                more = [prepared.pop() for _ in answers]
                 socket.send(*more)
-                left += len(answers)
-                counted_s = elapsed
+                left += len(more)
+                counted_s, done = elapsed, done + sum(b'"r":"' in answer for answer in answers)
         return done / counted_s
 
 
