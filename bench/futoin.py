@@ -298,7 +298,7 @@ def against_reference(folder: Path) -> Iterator[Figure]:
         for contender in contenders:
             contender.write(HISTORY)
         polls = [[poll_rate(contender) for contender in contenders] for _ in range(ROUNDS)]
-        yield from compared("poll, 1,000 events at a time", contenders, polls)
+        yield from compared("poll of the history", contenders, polls)
         pushed = [[push_rates(contender) for contender in contenders] for _ in range(ROUNDS)]
         history, live = ([[rates[kind] for rates in row] for row in pushed] for kind in (0, 1))
         yield from compared("push of the history to one consumer", contenders, history)

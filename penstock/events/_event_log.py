@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -17,6 +18,7 @@ from penstock.events._errors import invalid
 from penstock.events._event import WireEvent, unpack_events
 from penstock.events._sizes import EVENTS_MAX
 from penstock.model import StreamCut
+from penstock.stream.format import Block
 from penstock.stream.read import event_ends
 from penstock.stream.segment import block_at
 
@@ -153,4 +155,6 @@ class EventLog:
             return place
         block = block_at(segment, place)
         assert block is not None, "only the tail is behind every block, and it is a border"
+        if isinstance(block, Block):
+            return block.offset_of(max(int(np.searchsorted(block.offsets(), place)) - 1, 0))
         return segment.event_border(block.start)

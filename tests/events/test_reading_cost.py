@@ -115,3 +115,15 @@ def test_poll_reads_as_much_of_a_long_history_as_of_a_short_one(store: Engine, m
             costs.setdefault(length, []).append(len(blocks) - before)
     assert costs[100] == costs[1_000]
     assert max(costs[100]) < 20
+
+
+def test_id_that_no_event_has_is_read_behind_at_once(store: Engine) -> None:
+    """A consumer that makes one up would be read from the beginning of a block, and get nothing of a large one."""
+    store.create_stream(STREAM, config=StreamConfig(scaling=Fixed(1)))
+    write(store, STREAM, EVENTS, at_once=EVENTS)
+    log = EventLog(store, STREAM)
+    first = log.page(0)
+    ids = [int(event.id) for page in (first, log.page(first.end)) for event in page.events]
+    for index in (1, 1_000, 1_500, 1_999):
+        for after in (ids[index] - 1, ids[index - 1] + 1):
+            assert int(log.page(after).events[0].id) == ids[index]
