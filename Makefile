@@ -9,7 +9,7 @@ READY := $(VENV)/.ready
 CLASSES := $(VENV)/spark.jsa
 FUZZ := $(VENV)-fuzz
 ATHERIS := $(FUZZ)/atheris
-UNIT := tests/client tests/cpo tests/log tests/model tests/plog tests/stream tests/testing tests/wire \
+UNIT := tests/client tests/cpo tests/log tests/model tests/plog tests/repo tests/stream tests/testing tests/wire \
   tests/test_connect.py tests/test_dependencies.py tests/test_ports.py tests/test_seeds.py tests/test_tidy.py
 
 .PHONY: help setup check test fuzz explore lint format demo bench clean

@@ -7,17 +7,28 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
+import penstock
 from penstock.errors import BadArgument, BadRecord, MissingBasis, UnavailableRepresentation
-from penstock.repo import AdaptedStream, _adapters
-from penstock.repo._records import AbsentFactory, ContentFactory, Record
+from penstock.repo import (
+    TOPOLOGICAL,
+    UNORDERED,
+    AbsentFactory,
+    AdaptedStream,
+    ContentFactory,
+    Everything,
+    Record,
+    Repository,
+    _adapters,
+)
 from penstock.repo.kinds import KINDS, annotate, decode, encode
+from tests.repo.breezy_oracle import BreezyRecord, Version
+from tests.repo.streams import contents, history
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from penstock.repo._records import Factory
-
-Key = tuple[bytes, ...]
+    from penstock.repo import Factory, Key
+    from tests.repo.breezy_oracle import Oracle
 
 PREFIX: Final = (b"texts",)
 R1: Final = (b"texts", b"a", b"r1")
@@ -165,3 +176,38 @@ def test_bad_items_and_absent_ones_are_not_hidden() -> None:
     ((_, absent),) = items_of(AdaptedStream(Stream([AbsentFactory(R1[1:])]), "fulltext"))
     with pytest.raises(UnavailableRepresentation):
         absent.get_bytes_as("fulltext")
+
+
+@pytest.mark.parametrize("kind", ["knit-delta", "knit-annotated-ft", "mpdiff"])
+def test_adapted_stream_goes_from_one_repository_to_another(kind: str) -> None:
+    """What one repository streams, in whatever kind, is what the other one has then."""
+    with penstock.connect("memory:") as store:
+        source, target = (Repository.open(store, name, create=True) for name in ("code/old", "code/new"))
+        source.insert_stream(history(12))
+        target.insert_stream(AdaptedStream(source.get_repository_stream(Everything(), UNORDERED), kind))
+        assert contents(target.get_repository_stream(Everything())) == contents(history(12))
+        assert target.check().is_good
+
+
+def test_breezy_reads_an_adapted_stream_of_a_repository(breezy: Oracle) -> None:
+    """The way out of a repository, into one of Breezy: all versions of a file, each a delta on the one before."""
+    with penstock.connect("memory:") as store:
+        repo = Repository.open(store, "code/history", create=True)
+        repo.insert_stream(history(20, files=1))
+        stream = AdaptedStream(repo.get_repository_stream(Everything(), TOPOLOGICAL), "knit-delta")
+        records = [
+            _breezy_record(factory)
+            for record in stream.iter_contents()
+            for factory in record.entries
+            if (record.key_prefix + factory.key)[0] == b"texts"
+        ]
+    assert [record.kind for record in records] == ["knit-ft"] + ["knit-delta"] * 19
+    assert breezy.read(records, annotated=False) == [record.version.text for record in records]
+
+
+def _breezy_record(factory: Factory) -> BreezyRecord:
+    parents, text = tuple(parent[-1] for parent in factory.parents), factory.get_bytes_as("fulltext")
+    kind, compressor_data = factory.storage_kind, factory.compressor_data
+    assert compressor_data is not None
+    version = Version(factory.key[-1], parents, text)
+    return BreezyRecord(kind, version, compressor_data["noeol"], factory.get_bytes_as(kind))

@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from penstock.errors import BadArgument, BadRecord
 from penstock.model import shown
+from penstock.repo._keys import check_key
 from penstock.repo.kinds._basis import basis_text
 from penstock.repo.kinds._lines import count_lines, line_ends, start_of
 from penstock.repo.kinds._matching import differing_hunks
@@ -124,6 +125,11 @@ def _is_noeol(text: bytes) -> bool:
     return text != b"" and not text.endswith(b"\n")
 
 
+def _version_of(key: Key) -> bytes:
+    check_key(key)
+    return _checked_version(key[-1])
+
+
 def _checked_version(version: bytes) -> bytes:
     """Return the name of a version, if the first line of a record can carry it, which is split at spaces."""
     if version.split() != [version]:
@@ -132,14 +138,14 @@ def _checked_version(version: bytes) -> bytes:
 
 
 def _record(text: bytes, body: Iterable[bytes], lines: int, *, key: Key) -> bytes:
-    version = _checked_version(key[-1])
+    version = _version_of(key)
     header = b"version %b %d %b\n" % (version, lines, _sha1(text))
     return b"".join((header, *body, b"end %b\n" % version))
 
 
 def _body_of(data: bytes | memoryview, *, key: Key) -> tuple[memoryview, NDArray[np.int64], bytes]:
     """Return what lies between the first line of a record and its last, where its lines end, and the sha1."""
-    version, view = _checked_version(key[-1]), memoryview(data)
+    version, view = _version_of(key), memoryview(data)
     match = _HEADER.match(view[: len(version) + _HEADER_SIZE_MAX])
     if match is None or match[1] != version:
         raise BadRecord(key, f"its header is not {shown(b'version %b COUNT SHA1' % version)}")

@@ -144,10 +144,11 @@ def test_lines_have_their_parent_as_origin_unless_its_origins_are_known() -> Non
 @pytest.mark.parametrize("kind", [kind for kind in KINDS if kind.startswith("knit")])
 def test_version_with_whitespace_has_no_knit_record(kind: str, version: bytes) -> None:
     """The first line of a record is split at spaces: the record would be read as that of another version."""
-    with pytest.raises(BadArgument, match="invalid version"):
-        encode(kind, b"a\n", key=(version,), parents=(R1,), get_text=TEXTS.__getitem__)
-    with pytest.raises(BadArgument, match="invalid version"):
-        decoded(kind, GOLDEN[kind][0], {"noeol": False}, key=(version,), parents=(R1,))
+    for key in ((version,), (b"file", version)):
+        with pytest.raises(BadArgument, match=r"invalid (version|key)"):
+            encode(kind, b"a\n", key=key, parents=(R1,), get_text=TEXTS.__getitem__)
+        with pytest.raises(BadArgument, match=r"invalid (version|key)"):
+            decoded(kind, GOLDEN[kind][0], {"noeol": False}, key=key, parents=(R1,))
 
 
 def knit(body: bytes, lines: int, *, version: bytes = b"r2", end: bytes = b"end r2\n") -> bytes:
