@@ -27,6 +27,7 @@ from penstock.events._job_folder import JobFolder
 from penstock.model import ByConsumption, ByTime, StreamConfig
 from penstock.server import Config, Server
 from tests.events.wire import call, message_of, websocket
+from tests.sampling import EXPLORES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -161,7 +162,7 @@ def test_job_that_is_killed_anywhere_copies_each_event_once(store: Store, tmp_pa
     processes = multiprocessing.get_context("forkserver")
     processes.set_forkserver_preload([__name__, "penstock.embedded"])
     wanted = []
-    for step in count(1, 3):
+    for step in count(1, 1 if EXPLORES else 6):
         wanted.append(b"%d" % step)
         process = processes.Process(target=_run_until, args=(step, kind, str(tmp_path)))
         process.start()
@@ -169,7 +170,7 @@ def test_job_that_is_killed_anywhere_copies_each_event_once(store: Store, tmp_pa
         if process.exitcode == 0:
             break
         assert process.exitcode == -signal.SIGKILL
-    assert len(wanted) > 7
+    assert len(wanted) > (20 if EXPLORES else 3)
     with penstock.connect(tmp_path / "store") as again:
         copied = events_of(again, "shop/all")
     assert wanted == ([row["event"] for row in rows_of(tmp_path / "t")] if kind == "archive" else copied)

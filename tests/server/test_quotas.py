@@ -24,6 +24,7 @@ from penstock.server._service import FlightService
 from penstock.server._users import USERS_FILE, Users
 from penstock.wire import BUSY
 from penstock.wire.operations import streams, writers
+from tests.sampling import EXPLORES
 from tests.server.apart import eventually
 
 if TYPE_CHECKING:
@@ -366,7 +367,7 @@ class _Chaos:
         ]
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", range(10 if EXPLORES else 1))
 def test_everything_is_given_back_however_clients_end(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """A count that does not come back to zero refuses everybody some day."""
     monkeypatch.setattr("penstock.client._connection._PATIENCE_S", 0.2)

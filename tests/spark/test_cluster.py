@@ -78,6 +78,7 @@ def owner_of(folder: Path) -> int:
     return found
 
 
+@only_exploring
 def test_executors_read_the_files_of_plogs_themselves(
     cluster: Cluster, filled: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
