@@ -2,7 +2,8 @@
 
 ``penstock/cli/tail.py`` is ``penstock tail``: it has a function ``tail`` whose docstring is the help, an ``EXAMPLE``
 that the help shows and a test runs, and a ``COMMAND`` if it needs a command class of its own.
-``penstock/cli/stream/create.py`` is ``penstock stream create``. Putting the file here is all it takes to add the
+``penstock/cli/stream/create.py`` is ``penstock stream create``, and a file is named ``import_`` where Python has the
+word for itself. Putting the file here is all it takes to add the
 command. All of these files are imported at every start, so they import what is heavy inside their functions.
 """
 
@@ -13,6 +14,7 @@ import os
 import pkgutil
 import re
 import sys
+from keyword import iskeyword
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
@@ -25,14 +27,16 @@ from penstock.cli._credentials import StoreCommand, opens_store
 from penstock.errors import BadArgument, PenstockError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
     from types import ModuleType
     from typing import NoReturn
 
 
-__all__ = ["command_names", "main"]
+__all__ = ["command_module", "command_names", "main"]
 
 _SECTIONS: Final = {
     "Streams and their events": ("stream", "write", "tail", "read", "cat", "watermarks", "group", "event", "maintain"),
+    "Repositories": ("repo",),
     "Jobs on Spark": ("archive", "aggregate", "windows"),
     "The server": ("serve", "dev", "user"),
     "Penstock itself": ("demo", "doctor", "completion"),
@@ -84,29 +88,43 @@ def _prepare_completion() -> None:
 
 def command_names() -> list[str]:
     """Return the name of every command, in order: ``doctor``, ``stream create``; a file ``mac_key`` is ``mac-key``."""
-    names = []
-    for module in pkgutil.iter_modules(__path__):
+    names = _names_in(__path__[0], "")
+    return sorted(name.rstrip("_").replace("_", "-") for name in names)
+
+
+def _names_in(folder: str, group: str) -> Iterator[str]:
+    for module in pkgutil.iter_modules([folder]):
         if module.ispkg:
-            commands = pkgutil.iter_modules([f"{__path__[0]}/{module.name}"])
-            names += [f"{module.name} {command.name}" for command in commands if not command.name.startswith("_")]
+            yield from _names_in(f"{folder}/{module.name}", f"{group}{module.name} ")
         elif not module.name.startswith("_"):
-            names.append(module.name)
-    return sorted(name.replace("_", "-") for name in names)
+            yield group + module.name
+
+
+def command_module(name: str) -> tuple[ModuleType, Callable[..., object]]:
+    """Return the module of a command, and the function in it that has the module's name."""
+    group, _, last = name.replace("-", "_").rpartition(" ")
+    last = f"{last}_" if iskeyword(last) else last
+    module = importlib.import_module(".".join([__name__, *group.split(), last]))
+    return module, getattr(module, last)
 
 
 def _app() -> typer.Typer:
     app = _typer()
     app.callback()(_penstock)
-    groups: dict[str, typer.Typer] = {}
+    groups = {"": app}
     for name in command_names():
         group, _, command = name.rpartition(" ")
-        if group and group not in groups:
-            groups[group] = _typer()
-            about = importlib.import_module(f"{__name__}.{group}").__doc__
-            app.add_typer(groups[group], name=group, help=about)
-        module = importlib.import_module(f"{__name__}.{name.replace(' ', '.').replace('-', '_')}")
-        _add(groups[group] if group else app, command, module)
+        _add(_group(groups, group), command, *command_module(name))
     return app
+
+
+def _group(groups: dict[str, typer.Typer], name: str) -> typer.Typer:
+    if name not in groups:
+        groups[name] = _typer()
+        above, _, last = name.rpartition(" ")
+        about = importlib.import_module(".".join([__name__, *name.split()])).__doc__
+        _group(groups, above).add_typer(groups[name], name=last, help=about)
+    return groups[name]
 
 
 def _typer() -> typer.Typer:
@@ -121,9 +139,8 @@ def _typer() -> typer.Typer:
     )
 
 
-def _add(app: typer.Typer, name: str, module: ModuleType) -> None:
+def _add(app: typer.Typer, name: str, module: ModuleType, command: Callable[..., object]) -> None:
     # The \b keeps the help from wrapping the line, so that it can be copied.
-    command = getattr(module, name.replace("-", "_"))
     kind = getattr(module, "COMMAND", StoreCommand if opens_store(command) else None)
     app.command(name, cls=kind, epilog=f"\b\nExample: {module.EXAMPLE}")(command)
 
@@ -140,10 +157,11 @@ class _Group(TyperGroup):
     """A command group that lists its commands by subject."""
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:  # noqa: ANN401 - Typer has no public names
-        """Write one list per section."""
-        placed = {name for names in _SECTIONS.values() for name in names}
+        """Write one list per section; the commands of a subject have none."""
+        sections = _SECTIONS if ctx.parent is None else {}
+        placed = {name for names in sections.values() for name in names}
         rest = tuple(name for name in self.list_commands(ctx) if name not in placed)
-        for title, names in {**_SECTIONS, _REST: rest}.items():
+        for title, names in {**sections, _REST: rest}.items():
             rows = [
                 (name, self.commands[name].get_short_help_str(_SENTENCE_MAX)) for name in names if name in self.commands
             ]

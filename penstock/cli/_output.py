@@ -24,6 +24,7 @@ __all__ = [
     "print_json",
     "print_rows",
     "progress",
+    "revision_progress",
     "size",
 ]
 
@@ -121,3 +122,18 @@ def progress(title: str, total: int) -> Iterator[Callable[[int], object]]:
     with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
         task = bar.add_task(title, total=total)
         yield lambda part: bar.advance(task, part)
+
+
+@contextmanager
+def revision_progress(title: str) -> Iterator[Callable[[int, int], object]]:
+    """Show a progress bar of revisions on a terminal; the block calls the function with those done, and all of them."""
+    if not sys.stderr.isatty():
+        yield lambda _done, _total: None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task(title, total=None)
+        yield lambda done, total: bar.update(task, completed=done, total=total)

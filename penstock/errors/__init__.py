@@ -45,7 +45,7 @@
     │   ├── CasConflict, LeaseHeld, LeaseLost, NoSuchCluster, ClusterExists, CpoUnavailable
     ├── RepositoryError            a repository, a bundle or an item of a repository stream refused the call
     │   ├── NotARepository, NoSuchKey, UnavailableRepresentation, MissingBasis, ContentConflict, BadRecord,
-    │   │   BundleUnreadable
+    │   │   RefsDiverged, BundleUnreadable
     └── StreamError                a stream, a writer, a reader or a group refused the call; nothing was changed
         ├── NoSuchStream, StreamExists, StreamSealed, StreamNotSealed, WrongCut, DataTruncated
         ├── NoSuchEvent, EventTooLarge, NotDecodable, EventMalformed
@@ -87,6 +87,7 @@ from penstock.errors._repo import (
     MissingBasis,
     NoSuchKey,
     NotARepository,
+    RefsDiverged,
     RepositoryCorrupt,
     RepositoryError,
     UnavailableRepresentation,
@@ -226,6 +227,7 @@ __all__ = [
     "ReadOutOfRange",
     "ReaderInUse",
     "ReaderOffline",
+    "RefsDiverged",
     "RepositoryCorrupt",
     "RepositoryError",
     "ServerBusy",

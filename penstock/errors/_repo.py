@@ -13,6 +13,7 @@ __all__ = [
     "MissingBasis",
     "NoSuchKey",
     "NotARepository",
+    "RefsDiverged",
     "RepositoryCorrupt",
     "RepositoryError",
     "UnavailableRepresentation",
@@ -83,6 +84,15 @@ class BadRecord(RepositoryError):
     def __init__(self, key: _Key, reason: str) -> None:
         super().__init__(f"invalid record of {_name(key)}: {reason}")
         self.key, self.reason = key, reason
+
+
+class RefsDiverged(RepositoryError):
+    """Branches have revisions on both sides that the other side lacks."""
+
+    def __init__(self, names: list[bytes]) -> None:
+        shown = ", ".join(name.decode(errors="backslashreplace") for name in names)
+        super().__init__(f"the target has other revisions than the source in {shown}: merge them, or force the copy")
+        self.names = names
 
 
 class BundleUnreadable(RepositoryError):

@@ -5,9 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from penstock.repo._graph import topological
+from penstock.repo._inventory import Inventory
 from penstock.repo._items import Items
-from penstock.repo._keys import REVISIONS, Key
+from penstock.repo._keys import INVENTORIES, REVISIONS, Key
 from penstock.repo._records import UNORDERED
+from penstock.repo._refs import decode_refs, last_refs_key
+from penstock.repo._revision import RevisionText
 from penstock.repo._search import Everything
 from penstock.repo._stream import stream_of
 from penstock.repo.kinds import annotate
@@ -15,6 +18,7 @@ from penstock.repo.kinds import annotate
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from penstock.repo._refs import Ref
     from penstock.repo._search import Search
     from penstock.repo._stream import Ordering, RepositoryStream, StreamCheck
 
@@ -43,6 +47,28 @@ class RepositoryContents(Items):
         for record in self.get_repository_stream(Everything()).iter_contents():
             if record.key_prefix == (REVISIONS,):
                 yield from (factory.key[-1] for factory in record.entries)
+
+    def revision(self, revision: bytes) -> RevisionText:
+        """Return what the text of a revision says: author, committer, message; see ``_revision``."""
+        return RevisionText.parse(revision, self.text((REVISIONS, revision)))
+
+    def inventory(self, revision: bytes) -> Inventory:
+        """Return the files of a revision, by their paths; ``BadRecord`` if its inventory is in another format."""
+        return Inventory(revision, self.text((INVENTORIES, revision)))
+
+    def refs(self) -> dict[bytes, Ref]:
+        """Return the branches and tags, by their names."""
+        key = last_refs_key(self)
+        return {} if key is None else decode_refs(key, self.text(key))
+
+    def heads(self) -> list[bytes]:
+        """Return the revisions that branches and tags name; where nothing is named, those without children."""
+        named = {ref.revision for ref in self.refs().values()}
+        if not named:
+            named = set(self.revisions())
+            for revision in tuple(named):
+                named.difference_update(self.revision_parents(revision) or ())
+        return sorted(named)
 
     def check(self) -> StreamCheck:
         """Reconstruct every item, and compare it with its sha1."""

@@ -30,17 +30,19 @@ from penstock.repo._events import (
 )
 from penstock.repo._index import Index, merge
 from penstock.repo._packer import Packer
-from penstock.repo._records import UNORDERED
+from penstock.repo._records import UNORDERED, ContentFactory, Record
+from penstock.repo._refs import REFS, encode_refs, last_refs_key, next_refs_key
 from penstock.repo._search import search_request
 from penstock.repo._serialised import records_of
 from penstock.repo._stream import RepositoryStream, check_stream_arguments
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator, Mapping
     from typing import Self
 
     from penstock.repo._keys import Key
     from penstock.repo._records import Factory, RecordStream
+    from penstock.repo._refs import Ref
     from penstock.repo._search import Search
     from penstock.repo._stream import Ordering
     from penstock.store import Store, Transaction
@@ -204,6 +206,24 @@ class Repository(RepositoryContents):
             if packer.added:
                 self._append(packer, base)
         return InsertResult(len(packer.added), packer.existing)
+
+    def set_refs(self, refs: Mapping[bytes, Ref], *, tags: Mapping[Key, bytes] | None = None) -> None:
+        """Store which revisions branches and tags name, in place of the names so far; ``tags`` are annotated ones."""
+        while True:
+            self.refresh()
+            last = last_refs_key(self)
+            text = encode_refs(refs)
+            if last is not None and self.text(last) == text:
+                return
+            factories = [ContentFactory(key, (), tag) for key, tag in (tags or {}).items()]
+            factories.append(ContentFactory(next_refs_key(last), () if last is None else (last,), text))
+            try:
+                self.insert_stream(RepositoryStream(iter([Record((), iter(factories))])))
+            except ContentConflict as error:
+                if error.key[0] != REFS:
+                    raise
+            else:
+                return
 
     def _append(self, packer: Packer, base: int) -> None:
         """Add what was packed to the stream, in one transaction."""

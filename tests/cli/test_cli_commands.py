@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import re
 import shlex
 import subprocess
@@ -12,8 +11,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 import penstock
-from penstock.cli import command_names, main
+from penstock.cli import command_module, command_names, main
 from penstock.errors import BadArgument, StoreLocked
+from tests.cli.project import make_project
 from tests.sampling import EXPLORES
 
 if TYPE_CHECKING:
@@ -24,12 +24,8 @@ if TYPE_CHECKING:
 HEAVY = ("numpy", "pyarrow", "rich", "sqlalchemy")
 
 
-def module_of(command: str) -> str:
-    return command.replace(" ", ".").replace("-", "_")
-
-
 def example_of(command: str) -> str:
-    example: str = importlib.import_module(f"penstock.cli.{module_of(command)}").EXAMPLE
+    example: str = command_module(command)[0].EXAMPLE
     return example
 
 
@@ -43,6 +39,8 @@ def test_example_runs(call: Call, plant: Path, command: str) -> None:
         with penstock.connect(plant / "penstock-data") as store:
             for stream in ("plant/alarms", "plant/all"):
                 store.create_stream(stream)
+    if command.startswith("repo "):
+        make_project(plant, is_imported=command != "repo import")
     result = call(*shlex.split(example_of(command))[1:], stdin=b"secret\n")
     assert result.code == 0, result.out + result.err
 
@@ -65,12 +63,12 @@ def test_help_lists_every_command_under_a_heading(call: Call) -> None:
     assert "Penstock itself:" in sections
 
 
-@pytest.mark.parametrize("group", ["event", "stream", "group", "user"])
+@pytest.mark.parametrize("group", ["event", "stream", "group", "repo", "repo bundle", "user"])
 def test_help_of_a_group_lists_its_commands(call: Call, group: str) -> None:
     """Each has a line that says what it is for."""
-    listed = call(group, "--help").out.partition("Commands:")[2]
-    names = [name.split()[1] for name in command_names() if name.startswith(f"{group} ")]
-    assert [line.split()[0] for line in listed.splitlines() if line[:2] == "  " and line[2:3].strip()] == names
+    listed = call(*group.split(), "--help").out.partition("Commands:")[2]
+    names = {name.removeprefix(f"{group} ").split()[0] for name in command_names() if name.startswith(f"{group} ")}
+    assert {line.split()[0] for line in listed.splitlines() if line[:2] == "  " and line[2:3].strip()} == names
 
 
 def test_help_imports_nothing_heavy() -> None:
@@ -199,8 +197,8 @@ def test_help_is_not_cut_off(call: Call, monkeypatch: pytest.MonkeyPatch, column
     """The end of a sentence is often what matters; a narrow terminal has more lines, not fewer words."""
     monkeypatch.setenv("COLUMNS", columns)
     for command in command_names():
-        group, _, name = command.rpartition(" ")
-        about = getattr(importlib.import_module(f"penstock.cli.{module_of(command)}"), name.replace("-", "_")).__doc__
+        group = command.rpartition(" ")[0]
+        about = command_module(command)[1].__doc__ or ""
         first_sentence = re.split(r"(?<=\w)\. |\.?\n", about)[0].removesuffix(".")
         listed = call(*group.split(), "--help").out
         assert first_sentence in " ".join(listed.split()), command

@@ -1,0 +1,1 @@
+"""Import, export, inspect and copy repositories: versioned content as streams."""

@@ -1,0 +1,1 @@
+"""Create, show and check bundles: repository streams in a file."""

@@ -1,0 +1,38 @@
+"""``penstock repo export``: write a stream for git fast-import."""
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from penstock.cli._output import count_of, revision_progress
+from penstock.cli._store import STORE_DEFAULT, StoreOption
+from penstock.cli.repo._contents import ContentsArgument, opened_contents
+
+EXAMPLE = "penstock repo export code/project --out project.fi"
+
+
+def export(
+    stream: ContentsArgument,
+    *,
+    out: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="The file to write. Default: the standard output.", show_default=False),
+    ] = None,
+    store: StoreOption = STORE_DEFAULT,
+) -> None:
+    """Write all branches and tags as a stream for git fast-import.
+
+    Commits get the ids that they had, except where they are signed, which git's stream cannot express. For commits with
+    invalid time zones, git fast-import needs --date-format=raw-permissive.
+    """
+    from penstock.repo.git import export_git
+
+    with opened_contents(stream, store) as contents, revision_progress("exporting") as on_progress:
+        if out is None:
+            export_git(contents, sys.stdout.buffer, on_progress=on_progress)
+            return
+        with out.open("wb") as file:
+            result = export_git(contents, file, on_progress=on_progress)
+    typer.echo(f"{out}: {count_of(result.revisions, 'revision')}, {count_of(result.texts, 'text')}")

@@ -1,0 +1,41 @@
+"""``penstock repo pull``: copy a repository from another store, or from a bundle."""
+
+from typing import Annotated
+
+import typer
+
+from penstock.cli._output import JsonOption
+from penstock.cli._store import STORE_DEFAULT, StoreOption, new_store
+from penstock.cli.repo._contents import (
+    ForceOption,
+    NameOption,
+    RepositoryArgument,
+    TwoStoresCommand,
+    is_bundle,
+    opened_contents,
+    opened_repository,
+)
+from penstock.cli.repo._copies import copied
+
+COMMAND = TwoStoresCommand
+EXAMPLE = "penstock repo pull code/project ./backup"
+
+
+def pull(
+    stream: RepositoryArgument,
+    other: Annotated[
+        str, typer.Argument(metavar="OTHER", help="The other store: a folder, or penstock://host:port; or a bundle.")
+    ],
+    *,
+    name: NameOption = None,
+    force: ForceOption = False,
+    store: StoreOption = STORE_DEFAULT,
+    as_json: JsonOption = False,
+) -> None:
+    """Copy what a repository lacks from another store or from a bundle: revisions, branches and tags.
+
+    A copy that was interrupted goes on where it was.
+    """
+    bundle_or_stream = other if is_bundle(other) else name or stream
+    with opened_contents(bundle_or_stream, other) as theirs, new_store(store) as ours:
+        copied(theirs, opened_repository(ours, stream, create=True), "pulling", force=force, as_json=as_json)

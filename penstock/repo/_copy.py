@@ -1,0 +1,93 @@
+"""Copying from one repository to another: only revisions that the target lacks, and then the names.
+
+The source is searched from its heads back to revisions that the target has. What is missing comes parents first, in
+batches that are inserted each at once, so behind a revision that the target has nothing is missing, and a copy that was
+interrupted goes on where it was.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from penstock.errors import RefsDiverged, RepositoryError
+from penstock.model import check_kind
+from penstock.repo._contents import RepositoryContents
+from penstock.repo._graph import ancestry, topological
+from penstock.repo._keys import REVISIONS, key_name
+from penstock.repo._repository import Repository
+from penstock.repo._search import Revisions
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from penstock.repo._keys import Key
+    from penstock.repo._refs import Ref
+
+__all__ = ["CopyResult", "copy_revisions"]
+
+_BATCH_REVISIONS: Final = 200  # whose ids a server takes in one request
+
+
+@dataclass(frozen=True, slots=True)
+class CopyResult:
+    """How many revisions and items were new, and which names have changed."""
+
+    revisions: int
+    items: int
+    names: tuple[bytes, ...]
+
+
+def copy_revisions(
+    source: RepositoryContents,
+    target: Repository,
+    *,
+    force: bool = False,
+    on_progress: Callable[[int, int], object] = lambda done, total: None,
+) -> CopyResult:
+    """Copy what the target lacks of the branches and tags of the source, and let it have the same names.
+
+    A name that the source does not have stays. A branch of the target that is not behind that of the source is
+    ``RefsDiverged``, before anything is copied; with ``force`` it is moved nevertheless, and no revision is lost.
+    """
+    check_kind("source", source, RepositoryContents)
+    check_kind("target", target, Repository)
+    target.refresh()
+    ours, theirs = target.refs(), source.refs()
+    changed = {name: ref for name, ref in theirs.items() if ours.get(name) != ref}
+    diverged = sorted(name for name, ref in changed.items() if name in ours and not _follows(source, ours[name], ref))
+    if diverged and not force:
+        raise RefsDiverged(diverged)
+    missing = _missing(source, target)
+    on_progress(0, len(missing))
+    items = 0
+    for start in range(0, len(missing), _BATCH_REVISIONS):
+        batch = missing[start : start + _BATCH_REVISIONS]
+        result = target.insert_stream(source.get_repository_stream(Revisions(batch)))
+        if result.missing:
+            raise RepositoryError(f"the source lacks {key_name(result.missing[0])}: stack it on what has that")
+        items += result.added
+        on_progress(start + len(batch), len(missing))
+    if changed:
+        keys = [ref.tag_key for ref in changed.values()]
+        target.set_refs(ours | theirs, tags={key: source.text(key) for key in keys if key is not None})
+    return CopyResult(len(missing), items, tuple(sorted(changed)))
+
+
+def _follows(source: RepositoryContents, before: Ref, after: Ref) -> bool:
+    """Whether a revision is an ancestor of the one that takes its place."""
+    return any(revision == before.revision for revision in ancestry([after.revision], source.revision_parents))
+
+
+def _missing(source: RepositoryContents, target: Repository) -> list[bytes]:
+    """Return the revisions that the target lacks, parents first."""
+    parents: dict[Key, list[Key]] = {}
+    waiting = source.heads()
+    while waiting:
+        revision = waiting.pop()
+        key = (REVISIONS, revision)
+        if key in parents or key in target or (found := source.revision_parents(revision)) is None:
+            continue
+        parents[key] = [(REVISIONS, parent) for parent in found]
+        waiting += found
+    return [key[-1] for key in topological(parents)]

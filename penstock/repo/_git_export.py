@@ -1,0 +1,161 @@
+"""To git: the revisions of a search as a stream for ``git fast-import``.
+
+Each revision comes behind its parents, with the paths that differ from the first one. A parent that the search does not
+find is named by its id: the target has it, since an earlier export has made it there. Where git's stream can express
+all of a commit, it gets the id that it had; it cannot express signatures and unknown headers, so those are left out.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, BinaryIO, Final
+
+from penstock.errors import BadRecord
+from penstock.model import check_kind, check_method
+from penstock.repo._contents import RepositoryContents
+from penstock.repo._graph import topological
+from penstock.repo._inventory import Inventory
+from penstock.repo._keys import REVISIONS
+from penstock.repo._search import AncestryOf, found_revisions
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from penstock.repo._keys import Key
+    from penstock.repo._refs import Ref
+    from penstock.repo._search import Search
+
+__all__ = ["GitExportResult", "export_git"]
+
+_REF: Final = b"refs/penstock/export"  # each commit is made on it, and it is removed in the end
+_NO_COMMIT: Final = b"0" * 40
+_QUOTED: Final = re.compile(rb'["\\\x00-\x1f\x7f]')
+
+
+@dataclass(frozen=True, slots=True)
+class GitExportResult:
+    """How many revisions and texts were written."""
+
+    revisions: int
+    texts: int
+
+
+def export_git(
+    contents: RepositoryContents,
+    file: BinaryIO,
+    search: Search | None = None,
+    *,
+    on_progress: Callable[[int, int], object] = lambda done, total: None,
+) -> GitExportResult:
+    """Write the revisions that a search finds, by default all that branches and tags lead to, and these names.
+
+    ``on_progress`` is called with the number of revisions that are done, and of all.
+    """
+    check_kind("contents", contents, RepositoryContents)
+    check_method("file", file, "write")
+    export = _Export(contents, file)
+    revisions, _ = found_revisions(search or AncestryOf(contents.heads()), contents)
+    parents: dict[Key, list[Key]] = {
+        (revision,): [(parent,) for parent in contents.revision_parents(revision) or ()]
+        for revision in sorted(contents.revisions() if revisions is None else revisions)
+    }
+    file.write(b"feature done\n")
+    for done, (revision,) in enumerate(topological(parents), start=1):
+        export.revision(revision)
+        on_progress(done, len(parents))
+    export.names(contents.refs().items())
+    file.write(b"done\n")
+    return GitExportResult(len(parents), export.texts)
+
+
+class _Export:
+    def __init__(self, contents: RepositoryContents, file: BinaryIO) -> None:
+        self._contents, self._write = contents, file.write
+        self._numbers: dict[Key, bytes] = {}  # the numbers of what was written, as git names them
+        self._last: tuple[bytes, Inventory] | None = None
+
+    @property
+    def texts(self) -> int:
+        """How many texts were written."""
+        return sum(len(key) > 2 for key in self._numbers)
+
+    def revision(self, revision: bytes) -> None:
+        """Write a revision, and before it the texts that are needed for the first time."""
+        text = self._contents.revision(revision)
+        parents = self._contents.revision_parents(revision) or []
+        present = [parent for parent in parents if (REVISIONS, parent) in self._contents]
+        inventory = self._inventory(revision)
+        changes = inventory.changes_from(self._inventory(present[0]) if present else Inventory(revision))
+        files: list[bytes] = []
+        for path, entry in changes.items():
+            if entry is None:
+                files.insert(0, b"D %b\n" % _quoted(path))
+            elif entry.kind == "submodule":
+                files.append(b"M 160000 %b %b\n" % (self._contents.text(entry.key), _quoted(path)))
+            else:
+                mode = {"file": b"100644", "executable": b"100755", "symlink": b"120000"}[entry.kind]
+                files.append(b"M %b %b %b\n" % (mode, self._blob(entry.key), _quoted(path)))
+        self._last = revision, inventory
+        lines = [b"reset %b\n" % _REF] if not present else []
+        lines += [b"commit %b\n" % _REF, b"mark %b\n" % self._new_number((REVISIONS, revision))]
+        for name in (b"author", b"committer", b"encoding"):
+            if (value := text.header(name)) is not None:
+                lines.append(b"%b %b\n" % (name, _one_line(revision, value)))
+        lines.append(b"data %d\n%b\n" % (len(text.message), text.message))
+        for number, parent in enumerate(present):
+            lines.append(b"%b %b\n" % (b"merge" if number else b"from", self._name_of(parent)))
+        self._write(b"".join([*lines, *files, b"\n"]))
+
+    def names(self, refs: Iterable[tuple[bytes, Ref]]) -> None:
+        """Write branches and tags, as far as they lead to revisions that were written."""
+        for name, ref in refs:
+            number = self._numbers.get((REVISIONS, ref.revision))
+            if number is None or not name.startswith(b"refs/"):
+                continue
+            if (key := ref.tag_key) is not None and key in self._contents:
+                self._write(_tag(name, number, self._contents.text(key)))
+            else:
+                self._write(b"reset %b\nfrom %b\n\n" % (name, number))
+        if self._numbers:
+            self._write(b"reset %b\nfrom %b\n\n" % (_REF, _NO_COMMIT))
+
+    def _inventory(self, revision: bytes) -> Inventory:
+        if self._last is not None and self._last[0] == revision:
+            return self._last[1]
+        return self._contents.inventory(revision)
+
+    def _blob(self, key: Key) -> bytes:
+        number = self._numbers.get(key)
+        if number is None:
+            number = self._new_number(key)
+            text = self._contents.text(key)
+            self._write(b"blob\nmark %b\ndata %d\n" % (number, len(text)))
+            self._write(text)
+            self._write(b"\n")
+        return number
+
+    def _new_number(self, key: Key) -> bytes:
+        return self._numbers.setdefault(key, b":%d" % (len(self._numbers) + 1))
+
+    def _name_of(self, revision: bytes) -> bytes:
+        return self._numbers.get((REVISIONS, revision), revision)
+
+
+def _tag(name: bytes, number: bytes, text: bytes) -> bytes:
+    """Return an annotated tag, of git's own text of it."""
+    head, _, message = text.partition(b"\n\n")
+    tagger = [line + b"\n" for line in head.split(b"\n") if line.startswith(b"tagger ")]
+    short = name.removeprefix(b"refs/tags/")
+    return b"".join([b"tag %b\nfrom %b\n" % (short, number), *tagger, b"data %d\n%b\n" % (len(message), message)])
+
+
+def _one_line(revision: bytes, value: bytes) -> bytes:
+    if b"\n" in value:
+        raise BadRecord((REVISIONS, revision), "a header of it has several lines")
+    return value
+
+
+def _quoted(path: bytes) -> bytes:
+    """Return a path as ``git fast-import`` reads any path: in quotes."""
+    return b'"%b"' % _QUOTED.sub(lambda match: b"\\%03o" % match[0][0], path)

@@ -1,0 +1,369 @@
+"""From git: all commits of the branches and tags of a git repository become revisions.
+
+A revision has the id of its commit. Commits that are stored already are not read again, and the others come in batches
+of some megabytes, parents first, each of them one insert: an import that was interrupted goes on where it was.
+
+The inventory of a commit is that of its first parent with the paths that differ. Trees are compared by their ids, so
+that equal folders are not looked into. A file that was renamed keeps its file id; dulwich finds renames, as git does,
+by comparing what was added with what was deleted. A merge takes a file that is the same in another parent from there,
+with its id and its revision. All this depends on nothing but the commit and its ancestors: two imports of the same
+commits make the same items.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections import OrderedDict
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from dulwich.diff_tree import CHANGE_RENAME, RenameDetector
+from dulwich.errors import NotGitRepository
+from dulwich.objects import ObjectID
+from dulwich.repo import Repo
+
+from penstock.errors import BadArgument, RepositoryError
+from penstock.model import check_kind, shown
+from penstock.repo._graph import topological
+from penstock.repo._inventory import Inventory, InventoryEntry
+from penstock.repo._keys import INVENTORIES, REVISIONS, SIGNATURES, TEXTS
+from penstock.repo._records import ContentFactory, Record
+from penstock.repo._refs import Ref
+from penstock.repo._repository import Repository
+from penstock.repo._revision import RevisionText, split_signature
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+
+    from penstock.repo._keys import Key
+
+__all__ = ["GitImportResult", "import_git"]
+
+_BATCH_SIZE: Final = 60 << 20  # of texts: a little less than what a packer sorts at a time
+_BATCH_REVISIONS: Final = 5_000
+_TREES_MAX: Final = 4_096
+_INVENTORY_LINES_MAX: Final = 1_000_000  # of all inventories in memory
+_IMPORTED: Final = (b"refs/heads/", b"refs/tags/")
+_COMMIT, _TREE, _BLOB, _TAG = 1, 2, 3, 4
+
+_TreeEntry = tuple[int, bytes]
+_Change = tuple[_TreeEntry | None, _TreeEntry | None]  # before, after
+
+
+@dataclass(frozen=True, slots=True)
+class GitImportResult:
+    """What was imported: how many revisions were new, all branches and tags, and the names that lead to no commit."""
+
+    revisions: int
+    refs: Mapping[bytes, Ref]
+    skipped: tuple[bytes, ...]
+
+
+def import_git(
+    path: str | os.PathLike[str],
+    repository: Repository,
+    *,
+    on_progress: Callable[[int, int], object] = lambda done, total: None,
+) -> GitImportResult:
+    """Import what is new in the branches and tags of a git repository.
+
+    ``on_progress`` is called with the number of commits that are done, and of all that are new.
+    """
+    check_kind("repository", repository, Repository)
+    with _open(path) as git:
+        objects = _Objects(git)
+        refs, skipped = _refs(git, objects)
+        missing = _missing(objects, {ref.revision for ref in refs.values()}, repository)
+        on_progress(0, len(missing))
+        importer = _Importer(objects, repository)
+        done = 0
+        while done < len(missing):
+            batch = _Batch(importer, missing[done:])
+            result = repository.insert_stream(batch)
+            assert not result.missing, "a parent comes before its children"
+            importer.forget_batch()
+            done += batch.revisions
+            on_progress(done, len(missing))
+        tags = [(ref.tag_key, objects.read(ref.tag, _TAG)) for ref in refs.values() if ref.tag is not None]
+        repository.set_refs(refs, tags={key: text for key, text in tags if key is not None})
+    return GitImportResult(len(missing), refs, tuple(skipped))
+
+
+def _open(path: str | os.PathLike[str]) -> Repo:
+    try:
+        return Repo(os.fspath(path))
+    except NotGitRepository:
+        raise BadArgument(f"no git repository in {shown(os.fspath(path))}: name its folder") from None
+
+
+class _Objects:
+    """The objects of a git repository."""
+
+    def __init__(self, git: Repo) -> None:
+        self.store = git.object_store
+        self._trees: OrderedDict[bytes, dict[bytes, _TreeEntry]] = OrderedDict()
+
+    def kind(self, name: bytes) -> int:
+        """Return what an object is."""
+        return self._raw(name)[0]
+
+    def read(self, name: bytes, kind: int) -> bytes:
+        """Return an object of a kind."""
+        found, data = self._raw(name)
+        if found != kind:
+            raise RepositoryError(f"the git repository is damaged: object {name.decode()} is of another kind")
+        return data
+
+    def __contains__(self, name: bytes) -> bool:
+        return ObjectID(name) in self.store
+
+    def tree(self, name: bytes) -> dict[bytes, _TreeEntry]:
+        """Return the entries of a tree: modes and ids, by names."""
+        tree = self._trees.get(name)
+        if tree is None:
+            tree = self._trees[name] = _parsed_tree(self.read(name, _TREE))
+            if len(self._trees) > _TREES_MAX:
+                self._trees.popitem(last=False)
+        return tree
+
+    def _raw(self, name: bytes) -> tuple[int, bytes]:
+        try:
+            return self.store.get_raw(ObjectID(name))
+        except KeyError:
+            raise RepositoryError(f"the git repository lacks object {name.decode()}: fetch it") from None
+
+
+def _parsed_tree(data: bytes) -> dict[bytes, _TreeEntry]:
+    entries, start = {}, 0
+    while start < len(data):
+        space, end = data.index(b" ", start), data.index(b"\0", start)
+        entries[data[space + 1 : end]] = int(data[start:space], 8), data[end + 1 : end + 21].hex().encode()
+        start = end + 21
+    return entries
+
+
+def _refs(git: Repo, objects: _Objects) -> tuple[dict[bytes, Ref], list[bytes]]:
+    """Return the branches, the tags and HEAD, and the names of those that lead to no commit."""
+    refs: dict[bytes, Ref] = {}
+    skipped: list[bytes] = []
+    for name, target in sorted(git.get_refs().items()):
+        if name != b"HEAD" and not name.startswith(_IMPORTED):
+            continue
+        revision, tag = bytes(target), bytes(target) if objects.kind(target) == _TAG else None
+        while objects.kind(revision) == _TAG:
+            revision = objects.read(revision, _TAG).partition(b"\n")[0].removeprefix(b"object ")
+        if objects.kind(revision) == _COMMIT:
+            refs[name] = Ref(revision, tag)
+        else:
+            skipped.append(name)
+    return refs, skipped
+
+
+def _missing(objects: _Objects, heads: set[bytes], repository: Repository) -> list[bytes]:
+    """Return the commits that are not stored yet, parents first; behind one that is stored, nothing is missing."""
+    parents: dict[Key, list[Key]] = {}
+    waiting = sorted(heads)
+    while waiting:
+        revision = waiting.pop()
+        key = (REVISIONS, revision)
+        if key in parents or key in repository or revision not in objects:
+            continue
+        commit = RevisionText.parse(revision, objects.read(revision, _COMMIT))
+        parents[key] = [(REVISIONS, parent) for parent in commit.parents]
+        waiting += commit.parents
+    return [key[-1] for key in topological(parents)]
+
+
+class _Batch:
+    """The items of the next commits, as a stream to be inserted."""
+
+    def __init__(self, importer: _Importer, commits: Sequence[bytes]) -> None:
+        self._importer, self._commits = importer, commits
+        self.revisions = 0
+
+    def iter_contents(self) -> Iterator[Record]:
+        """Return records until the batch is large enough."""
+        size = 0
+        for revision in self._commits[:_BATCH_REVISIONS]:
+            for prefix, factory in self._importer.items(revision):
+                if prefix[0] == TEXTS:
+                    size += len(factory.get_bytes_as("fulltext"))
+                yield Record(prefix, iter([factory]))
+            self.revisions += 1
+            if size > _BATCH_SIZE:
+                return
+
+
+class _Importer:
+    """Makes the items of one commit after another, parents first."""
+
+    def __init__(self, objects: _Objects, repository: Repository) -> None:
+        self._objects, self._repository = objects, repository
+        self._inventories: OrderedDict[bytes, Inventory] = OrderedDict()
+        self._lines = 0
+        self._changes: dict[bytes, tuple[bytes | None, dict[bytes, InventoryEntry | None]]] = {}  # of the batch
+
+    def forget_batch(self) -> None:
+        """Drop what is in the repository now."""
+        self._changes.clear()
+
+    def items(self, revision: bytes) -> Iterator[tuple[Key, ContentFactory]]:
+        """Return the items of a commit, each with its key prefix."""
+        text, signature = split_signature(self._objects.read(revision, _COMMIT))
+        commit = RevisionText.parse(revision, text)
+        tree = commit.header(b"tree") or b""
+        parents = [parent for parent in commit.parents if parent in self._objects]
+        inventories = [self._inventory(parent) for parent in parents] or [Inventory(revision)]
+        before: list[bytes | None] = [_tree_of(self._objects, parent) for parent in parents]
+        before = before or [None]
+        differences = [self._difference(other, tree) for other in before]
+        entries, blobs = self._entries(revision, inventories, differences, (before[0], tree))
+        for path, blob in blobs.items():
+            entry = entries[path]
+            assert entry is not None
+            text_parents = dict.fromkeys(
+                inventory[known].revision
+                for inventory in inventories
+                if (known := inventory.path_of(entry.file_id)) is not None
+            )
+            data = blob if entry.kind == "submodule" else self._objects.read(blob, _BLOB)
+            yield (TEXTS, entry.file_id), _factory(revision, tuple(text_parents), data)
+        inventory = inventories[0].changed(revision, entries)
+        self._changes[revision] = (parents[0] if parents else None), entries
+        self._remember(inventory)
+        yield (INVENTORIES,), _factory(revision, commit.parents, inventory.text)
+        yield (REVISIONS,), _factory(revision, commit.parents, text)
+        if signature is not None:
+            yield (SIGNATURES,), _factory(revision, (), signature)
+
+    def _entries(
+        self,
+        revision: bytes,
+        inventories: Sequence[Inventory],
+        differences: Sequence[dict[bytes, _Change]],
+        trees: tuple[bytes | None, bytes],
+    ) -> tuple[dict[bytes, InventoryEntry | None], dict[bytes, bytes]]:
+        """Return the paths that differ from the first parent, and the blobs of those that have a text of their own."""
+        first, changes = inventories[0], differences[0]
+        entries: dict[bytes, InventoryEntry | None] = {path: None for path, (_, new) in changes.items() if new is None}
+        blobs: dict[bytes, bytes] = {}
+        taken: set[bytes] = set()
+
+        def is_free(file_id: bytes, path: bytes) -> bool:
+            owner = first.path_of(file_id)
+            return file_id not in taken and (owner is None or owner == path or owner in entries)
+
+        def put(path: bytes, entry: InventoryEntry, blob: bytes | None) -> None:
+            taken.add(entry.file_id)
+            entries[path] = entry
+            if blob is not None:
+                blobs[path] = blob
+
+        has_deleted, added = bool(entries), []
+        for path, (old, new) in changes.items():
+            if new is None:
+                continue
+            elsewhere = [
+                inventory[path]
+                for inventory, other in zip(inventories[1:], differences[1:], strict=True)
+                if path not in other and path in inventory
+            ]
+            if old is not None:
+                entry = next((entry for entry in elsewhere if is_free(entry.file_id, path)), None)
+                put(path, *((entry, None) if entry else _modified(first[path], old, new, revision)))
+            else:
+                added.append((path, new, elsewhere))
+        renames = self._renames(trees) if has_deleted and added else {}
+        for path, new, elsewhere in added:
+            entry = next((entry for entry in elsewhere if is_free(entry.file_id, path)), None)
+            known = [inventory[path].file_id for inventory in inventories[1:] if path in inventory]
+            source = renames.get(path)
+            if entry is not None:
+                put(path, entry, None)
+            elif (file_id := next((known_id for known_id in known if is_free(known_id, path)), None)) is not None:
+                put(path, InventoryEntry(new[0], revision, file_id), new[1])
+            elif source is not None and is_free(first[source].file_id, path):
+                old = changes[source][0]
+                assert old is not None
+                put(path, *_modified(first[source], old, new, revision))
+            else:
+                file_id = path if is_free(path, path) else path + b"@" + revision
+                put(path, InventoryEntry(new[0], revision, file_id), new[1])
+        return entries, blobs
+
+    def _renames(self, trees: tuple[bytes | None, bytes]) -> dict[bytes, bytes]:
+        """Return from where files were moved, by where they are now."""
+        before, after = (None if tree is None else ObjectID(tree) for tree in trees)
+        detector = RenameDetector(self._objects.store, rewrite_threshold=None)
+        return {
+            change.new.path: change.old.path
+            for change in detector.changes_with_renames(before, after)
+            if change.type == CHANGE_RENAME and change.old is not None and change.new is not None
+        }
+
+    def _difference(self, before: bytes | None, after: bytes | None) -> dict[bytes, _Change]:
+        """Return the paths that differ between two trees, sorted."""
+        found: dict[bytes, _Change] = {}
+        waiting: list[tuple[bytes, bytes | None, bytes | None]] = [(b"", before, after)]
+        while waiting:
+            folder, *names = waiting.pop()
+            old, new = (self._objects.tree(name) if name is not None else {} for name in names)
+            for name in {name for name, _ in old.items() ^ new.items()}:
+                sides = [_file_and_folder(tree.get(name)) for tree in (old, new)]
+                path = folder + name
+                if sides[0][0] is not None or sides[1][0] is not None:
+                    found[path] = sides[0][0], sides[1][0]
+                if sides[0][1] != sides[1][1]:
+                    waiting.append((path + b"/", sides[0][1], sides[1][1]))
+        return dict(sorted(found.items()))
+
+    def _inventory(self, revision: bytes) -> Inventory:
+        """Return the inventory of a commit that was imported before."""
+        later = []
+        current: bytes | None = revision
+        while current is not None and current not in self._inventories and current in self._changes:
+            later.append(current)
+            current = self._changes[current][0]
+        if current is None:
+            inventory = Inventory(revision)
+        elif (cached := self._inventories.get(current)) is not None:
+            self._inventories.move_to_end(current)
+            inventory = cached
+        else:
+            inventory = self._repository.inventory(current)
+        for name in reversed(later):
+            inventory = inventory.changed(name, self._changes[name][1])
+        if inventory.revision not in self._inventories:
+            self._remember(inventory)
+        return inventory
+
+    def _remember(self, inventory: Inventory) -> None:
+        self._inventories[inventory.revision] = inventory
+        self._lines += len(inventory)
+        while self._lines > _INVENTORY_LINES_MAX and len(self._inventories) > 1:
+            _, dropped = self._inventories.popitem(last=False)
+            self._lines -= len(dropped)
+
+
+def _tree_of(objects: _Objects, commit: bytes) -> bytes:
+    return objects.read(commit, _COMMIT).partition(b"\n")[0].removeprefix(b"tree ")
+
+
+def _modified(
+    entry: InventoryEntry, old: _TreeEntry, new: _TreeEntry, revision: bytes
+) -> tuple[InventoryEntry, bytes | None]:
+    """Return a file as it is now, and its blob if the text is a new one."""
+    if old[1] == new[1]:
+        return InventoryEntry(new[0], entry.revision, entry.file_id), None
+    return InventoryEntry(new[0], revision, entry.file_id), new[1]
+
+
+def _file_and_folder(entry: _TreeEntry | None) -> tuple[_TreeEntry | None, bytes | None]:
+    if entry is None:
+        return None, None
+    return (None, entry[1]) if stat.S_ISDIR(entry[0]) else (entry, None)
+
+
+def _factory(revision: bytes, parents: Sequence[bytes], data: bytes) -> ContentFactory:
+    return ContentFactory((revision,), tuple((parent,) for parent in parents), data)

@@ -1,0 +1,9 @@
+"""Git in and out: :func:`import_git` reads a git repository, :func:`export_git` writes for ``git fast-import``.
+
+Import needs dulwich, which comes with the extra ``repo``.
+"""
+
+from penstock.repo._git_export import GitExportResult, export_git
+from penstock.repo._git_import import GitImportResult, import_git
+
+__all__ = ["GitExportResult", "GitImportResult", "export_git", "import_git"]

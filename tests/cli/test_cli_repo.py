@@ -1,0 +1,121 @@
+"""The commands for repositories."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import penstock
+from tests.cli.project import make_project
+from tests.repo.git_history import git, plain
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.cli.conftest import Call, CallOnTerminal
+
+
+def test_from_git_and_back_on_the_command_line(call: Call, here: Path) -> None:
+    """A newcomer moves a project in, looks at it, and gets out the same commits."""
+    history = make_project(here, is_imported=False)
+    assert call("repo", "import", "project", "code/x").out == "code/x: 2 new revisions, 3 names\n"
+    history.name(b"refs/heads/main", history.commit([2], {b"caf\xe9": plain(b"x")}, message=b"Third\n"))
+    history.write(here / "project")
+    again = json.loads(call("repo", "import", "project", "code/x", "--json").out)
+    assert (again["revisions"], sorted(again["refs"])) == (1, ["HEAD", "refs/heads/main", "refs/tags/v1"])
+    first, second, third = (line.split("\t") for line in reversed(call("repo", "log", "code/x").lines))
+    assert first == [again["refs"]["refs/tags/v1"], "1700000060", "Jörg <j@example.org>", "Begin"]
+    logged = json.loads(call("repo", "log", "code/x", "main", "--limit", "1", "--json").out)
+    assert (logged["revision"], logged["parents"], logged["message"]) == (third[0], [second[0]], "Third\n")
+    assert call("repo", "cat", "code/x", "README.md@v1").out == "# Project\n"
+    assert call("repo", "cat", "code/x", "README.md").raw == call("repo", "cat", "code/x", f"README.md@{third[0]}").raw
+    assert [line.split("\t")[0] for line in call("repo", "annotate", "code/x", "README.md").lines] == [
+        first[0],
+        second[0],
+    ]
+    lines = [json.loads(line) for line in call("repo", "annotate", "code/x", "README.md@main", "--json").lines]
+    assert lines[1] == {
+        "revision": second[0],
+        "author": "Jörg <j@example.org>",
+        "time": 1_700_000_120,
+        "line": "More.\n",
+    }
+    assert call("repo", "check", "code/x").lines[-1].endswith("items, all good")
+    git(here, "init", "-q", "--bare", "back")
+    git(here / "back", "fast-import", "--quiet", stdin=call("repo", "export", "code/x").raw)
+    assert git(here / "back", "for-each-ref") == git(here / "project", "for-each-ref")
+
+
+def test_bundle_is_read_like_a_repository(call: Call, here: Path) -> None:
+    """It is a frozen repository: in one file, with branches and tags if it has everything."""
+    make_project(here, is_imported=True)
+    assert call("repo", "bundle", "create", "code/project", "all.bundle").code == 0
+    opened = json.loads(call("repo", "bundle", "open", "all.bundle", "--json").out)
+    assert (opened["revisions"], len(opened["refs"]), opened["missing"]) == (2, 3, [])
+    assert call("repo", "cat", "all.bundle", "README.md@main").out == "# Project\nMore.\n"
+    assert len(call("repo", "log", "all.bundle").lines) == 2
+    assert call("repo", "bundle", "check", "all.bundle").lines[-1].endswith("all good")
+    made = json.loads(call("repo", "bundle", "create", "code/project", "new.bundle", "--known", "v1", "--json").out)
+    assert made["items"] == 3
+    assert (
+        call("repo", "pull", "code/copy", "all.bundle").out == "code/copy: 2 new revisions, 6 items, 3 changed names\n"
+    )
+    damaged = bytearray(here.joinpath("all.bundle").read_bytes())
+    damaged[60] ^= 1
+    here.joinpath("bad.bundle").write_bytes(damaged)
+    result = call("repo", "bundle", "check", "bad.bundle")
+    assert result.code == 1
+    assert "bad.bundle" in result.err + result.out
+
+
+def test_push_and_pull_bring_only_what_is_new(call: Call, here: Path) -> None:
+    """Copies are kept in step with little traffic, and a branch that has diverged is not lost unnoticed."""
+    history = make_project(here, is_imported=True)
+    assert (
+        call("repo", "push", "code/project", "backup").out
+        == "code/project: 0 new revisions, 0 items, 0 changed names\n"
+    )
+    history.name(b"refs/heads/main", history.commit([2], {b"new": plain(b"x")}))
+    history.write(here / "project")
+    call("repo", "import", "project", "code/project")
+    pushed = json.loads(call("repo", "push", "code/project", "backup", "--json").out)
+    assert (pushed["revisions"], pushed["items"], pushed["names"]) == (1, 3, ["HEAD", "refs/heads/main"])
+    new = call("repo", "pull", "code/mirror", "./backup", "--as", "code/project", "--store", "third")
+    assert new.out.startswith("code/mirror: 3 new revisions")
+    history.name(b"refs/heads/main", history.commit([2], {b"other": plain(b"y")}))
+    history.write(here / "project")
+    call("repo", "import", "project", "code/project")
+    refused = call("repo", "push", "code/project", "backup")
+    assert (refused.code, len(refused.err.splitlines())) == (1, 1)
+    assert "other revisions than the source in HEAD, refs/heads/main: merge them, or use --force" in refused.err
+    assert call("repo", "push", "code/project", "backup", "--force").code == 0
+    assert len(call("repo", "log", "code/project", "--store", "backup").lines) == 3
+
+
+def test_what_is_wrong_is_one_line(call: Call, here: Path) -> None:
+    """A name that does not exist is named, with what to use instead; 2 is a mistake in the call, 1 one in the data."""
+    make_project(here, is_imported=True)
+    with penstock.connect(here / "penstock-data") as store:
+        store.create_stream("plant/readings")
+    here.joinpath("no.bundle").write_bytes(b"hello")
+    for arguments, code, message in (
+        ("import nowhere code/x", 2, "no git repository in 'nowhere': name its folder"),
+        ("import project plant/readings", 1, "stream plant/readings is not a repository: name the stream of one"),
+        ("log code/gone", 1, "no stream"),
+        ("cat code/project README.md@v9", 2, "no revision 'v9': use an id, a branch or a tag"),
+        ("cat code/project gone@v1", 1, "no file gone in revision "),
+        ("bundle open no.bundle", 1, "it does not begin like a bundle"),
+        ("bundle check gone.bundle", 1, "cannot read the bundle gone.bundle"),
+        ("push code/project penstock://localhost:1", 1, "localhost:1"),
+        ("push code/project backup --user anna", 2, "--user applies only to a server"),
+    ):
+        result = call("repo", *arguments.split())
+        assert (result.code, len(result.err.splitlines())) == (code, 1), (arguments, result)
+        assert message in result.err, arguments
+
+
+def test_progress_is_shown_on_a_terminal(call_on_terminal: CallOnTerminal, here: Path) -> None:
+    """An import of a long history takes minutes; output on a terminal has dates."""
+    make_project(here, is_imported=False)
+    assert "importing" in call_on_terminal("repo", "import", "project", "code/x")
+    assert "2023-11-14T22:14:20" in call_on_terminal("repo", "log", "code/x")

@@ -1,0 +1,104 @@
+"""Copies of repositories: only what is new, also to and from a server, and on after an interruption."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from penstock.client import RemoteStore, ServerFinder
+from penstock.embedded import open_store
+from penstock.errors import RefsDiverged
+from penstock.repo import REVISIONS, Everything, Ref, Repository, copy_revisions
+from penstock.repo import _copy as copies
+from penstock.server import FlightService
+from tests.repo.streams import Items, contents, history, keys
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from penstock.stream import Engine
+
+
+@pytest.fixture
+def store() -> Iterator[Engine]:
+    with open_store("memory:") as opened:
+        yield opened
+
+
+@pytest.fixture
+def remote(store: Engine) -> Iterator[RemoteStore]:
+    service = FlightService(store, "grpc://127.0.0.1:0")
+    try:
+        with RemoteStore(ServerFinder(f"penstock://127.0.0.1:{service.port}")) as opened:
+            yield opened
+    finally:
+        service.shutdown()
+
+
+def test_copy_to_and_from_a_server_goes_on_where_it_was(
+    store: Engine, remote: RemoteStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A connection breaks in the middle of a large copy; what has arrived has not to be sent again."""
+    monkeypatch.setattr(copies, "_BATCH_REVISIONS", 10)
+    source = Repository.open(store, "code/source", create=True)
+    source.insert_stream(history(35))
+    tag = (b"tags", b"t1", b"r30")
+    source.set_refs({b"refs/heads/main": Ref(b"r34"), b"refs/tags/v1": Ref(b"r30", b"t1")}, tags={tag: b"tag"})
+
+    def stop(done: int, total: int) -> None:
+        assert total == 35
+        if done == 20:
+            raise ConnectionError
+
+    there = Repository.open(remote, "code/there", create=True)
+    with pytest.raises(ConnectionError):
+        copy_revisions(source, there, on_progress=stop)
+    assert there.refs() == {}
+    result = copy_revisions(source, Repository.open(remote, "code/there"))
+    assert (result.revisions, result.items, result.names) == (15, 46, (b"refs/heads/main", b"refs/tags/v1"))
+    back = Repository.open(store, "code/back", create=True)
+    assert copy_revisions(Repository.open(remote, "code/there"), back).revisions == 35
+    assert (back.refs(), back.text(tag)) == (source.refs(), b"tag")
+    assert copy_revisions(source, back) == copies.CopyResult(0, 0, ())
+    whole = contents(source.get_repository_stream(Everything(), complete_inventory=True))
+    assert contents(back.get_repository_stream(Everything(), complete_inventory=True)) == whole
+
+
+def test_branch_that_has_diverged_is_moved_by_force_only(store: Engine) -> None:
+    """A push must not hide the work of others; and nothing is copied before this is known."""
+    source, target = (Repository.open(store, name, create=True) for name in ("code/source", "code/target"))
+    source.insert_stream(history(3))
+    source.set_refs({b"refs/heads/main": Ref(b"r2")})
+    copy_revisions(source, target)
+    target.insert_stream(Items().add((REVISIONS, b"other"), ((REVISIONS, b"r1"),), b"x"))
+    target.set_refs({b"refs/heads/main": Ref(b"other"), b"refs/heads/own": Ref(b"other")})
+    source.insert_stream(history(1, start=3))
+    source.set_refs({b"refs/heads/main": Ref(b"r3")})
+    with pytest.raises(RefsDiverged, match="refs/heads/main"):
+        copy_revisions(source, target)
+    assert (REVISIONS, b"r3") not in target
+    copy_revisions(source, target, force=True)
+    assert target.refs() == {b"refs/heads/main": Ref(b"r3"), b"refs/heads/own": Ref(b"other")}
+    assert (REVISIONS, b"other") in keys(target.get_repository_stream(Everything()))
+
+
+def test_names_are_changed_by_several_at_once(store: Engine) -> None:
+    """Each change is a new version; a process that was too late tries again, and no version is lost."""
+    first, second = Repository.open(store, "code/x", create=True), Repository.open(store, "code/x")
+    for number in range(9):
+        for repository in (first, second):
+            repository.set_refs({b"a": Ref(b"r%d" % number), b"b": Ref(repository.stream.encode())})
+    assert second.refs()[b"a"] == Ref(b"r8")
+    versions = [key for key in keys(second.get_repository_stream(Everything())) if key[0] == b"refs"]
+    assert len(versions) == 9, "the same names again are no change"
+    assert second.heads() == [b"code/x", b"r8"]
+
+
+def test_heads_are_found_without_names(store: Engine) -> None:
+    """A repository that was not made from git may have no branches."""
+    repository = Repository.open(store, "code/x", create=True)
+    repository.insert_stream(history(3))
+    repository.insert_stream(Items().add((REVISIONS, b"side"), ((REVISIONS, b"r0"),), b"x"))
+    assert repository.heads() == [b"r2", b"side"]
+    assert copy_revisions(repository, Repository.open(store, "code/y", create=True)).revisions == 4
