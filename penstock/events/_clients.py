@@ -10,8 +10,9 @@ from asyncio import sleep
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from penstock.errors import BadArgument, FutoinError, StoreClosed, StoreUnreachable
-from penstock.events._channel import Endpoint, FutoinChannel
+from penstock.events._channel import FutoinChannel
 from penstock.events._codings import JSON
+from penstock.events._endpoint import Endpoint
 from penstock.events._event import EVENT_ID_MAX, Event, EventId, checked_component, checked_want
 from penstock.events._functions import EVENTS_MAX, PingServer
 from penstock.events._outage import Outage

@@ -19,7 +19,8 @@ import msgspec
 from msgspec import Meta
 
 from penstock.errors import BadArgument, CorruptData, FutoinError, StoreUnreachable
-from penstock.events._channel import Endpoint, FutoinChannel
+from penstock.events._channel import FutoinChannel
+from penstock.events._endpoint import Endpoint
 from penstock.events._errors import invalid
 from penstock.events._event import Event, checked_component, checked_want, words_of
 from penstock.events._functions import EVENTS_MAX, LIVE

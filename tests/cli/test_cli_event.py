@@ -146,6 +146,7 @@ def test_receiver_whose_output_fails_ends_and_delivers_nothing(call: Call, run: 
             for address in ("http://host/x", "ws://h:99999/x", "ws://[::1/x", "ws://", "ws://h h/x", "ws://h/x#y")
         ),
         (("add", "ws://anna:secret@h/x", "A", "1"), "pass them with --user, and PENSTOCK_PASSWORD"),
+        (("add", "ws://anna:secret@[::1/x", "A", "1"), "pass them with --user, and PENSTOCK_PASSWORD"),
         (("add", "wss://h/x", "A", "1", "--tls-ca", "no.crt"), "invalid --tls-ca no.crt: No such file"),
         (("add", "wss://h/x", "A", "1", "--tls-ca", "far.id"), "invalid --tls-ca far.id: use a certificate"),
         (("consumers", "ws://h/x"), "use scope/name, and name the server with --store"),

@@ -300,6 +300,9 @@ def test_missing_table_is_named(store: Store, tmp_path: Path) -> None:
     """A relay that waits for a table that nobody makes would look as if there were no events."""
     tmp_path.joinpath("empty.db").touch()
     engine = sa.create_engine(f"sqlite:///{tmp_path}/empty.db")
+    with pytest.raises(BadArgument, match="there is no database"):
+        OutboxRelay(engine, store, STREAM)
+    tmp_path.joinpath("empty.db").touch(exist_ok=False)
     with pytest.raises(BadArgument, match="no table evt_outbox: create it"):
         OutboxRelay(engine, store, STREAM)
     engine.dispose()

@@ -17,6 +17,8 @@ from websockets.exceptions import ConnectionClosed
 from websockets.frames import Frame, Opcode
 from websockets.sync.client import connect
 
+from penstock.errors import StoreUnreachable
+from penstock.events.blocking import BlockingGenerator
 from penstock.server import Config, Server, Users
 from tests.events.wire import LONG_S, Wire, call, message_of, websocket
 
@@ -153,6 +155,15 @@ def test_events_come_over_tls(serve: Callable[..., Server], tmp_path: Path) -> N
     with connect(f"wss://127.0.0.1:{server.http_port}/futoin", ssl=context, compression=None) as socket:
         wire = Wire(socket)
         assert "r" in wire.call(message_of("evt.gen:1.1:addEvent", type="A", data=1))
+    url = f"wss://127.0.0.1:{server.http_port}/futoin"
+    with BlockingGenerator(url, tls_ca=str(tmp_path / "data" / "server.crt")) as generator:
+        assert generator.add_event("A", 2)
+    for address, words in (
+        (url, "make tls_ca a copy of its server.crt"),
+        (url.replace("wss", "ws"), "wss:// with TLS"),
+    ):
+        with BlockingGenerator(address) as other, pytest.raises(StoreUnreachable, match=words):
+            other.ping()
 
 
 def test_metrics_count_connections_calls_and_events(serve: Callable[..., Server]) -> None:
@@ -228,6 +239,7 @@ def test_client_that_reads_nothing_does_not_make_the_server_grow(serve: Callable
     with raw(server) as client, websocket(server) as other:
         if what == "fragments":
             client.sendall(frame(b"", fin=False))
+        assert "r" in other.call(PING)  # from then on it may be silent for longer than the flood takes
         before = memory()
         sent = flood(client, messages[what])
         assert sent < 1_000_000, "the server reads no more, or has closed the connection"

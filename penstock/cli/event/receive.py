@@ -110,17 +110,16 @@ def _follow(
     from penstock.model import StreamCut
 
     log, is_sealed = StoreEvents(store, stream), False
-    place = log.tail().offsets[0]
+    place = tail = log.tail().offsets[0]
+    stored = 0 if kept is None else kept.load()
+    if stored > tail:
+        raise BadArgument(f"the --position {stored} is behind the end of {stream}: the file is of another stream")
     if name is not None:
         known = store.consumers(stream).get(name)
         place = 0 if known is None else known.offsets.get(0, 0)
         if known is None:
             store.register_consumer(stream, name)
-    if kept is not None:
-        stored = kept.load()
-        if stored > log.tail().offsets[0]:
-            raise BadArgument(f"the --position {stored} is behind the end of {stream}: the file is of another stream")
-        place = max(place, stored)
+    place = max(place, stored)
     while not printer.is_done:
         page = log.page(place)
         events = wanted(page.events, want)
