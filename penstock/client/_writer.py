@@ -37,7 +37,7 @@ from penstock.wire import (
     unpack,
     unpack_error,
 )
-from penstock.wire.operations import writers
+from penstock.wire.operations import FIND_MAX, writers
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -283,9 +283,11 @@ class RemoteHost:
 
     def _find(self, channel: Channel, blocks: Sequence[_Block]) -> None:
         """Learn which blocks are durable already."""
-        found = channel.call(writers.Find(self._number, [block.described() for block in blocks]))
-        for block, start in zip(blocks, found, strict=True):
-            block.answer = start
+        for first in range(0, len(blocks), FIND_MAX):
+            part = blocks[first : first + FIND_MAX]
+            found = channel.call(writers.Find(self._number, [block.described() for block in part]))
+            for block, start in zip(part, found, strict=True):
+                block.answer = start
 
     @property
     def number(self) -> int:

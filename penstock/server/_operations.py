@@ -290,8 +290,7 @@ def _last(session: Session, number: int, segment: int, place: float) -> int:
 
 
 def _find(session: Session, number: int, blocks: list[list[Any]]) -> list[int | None]:
-    writer = _writer(session, number)
-    return [writer.find(*block) for block in blocks]
+    return _writer(session, number).find(blocks)
 
 
 def _open_upload(session: Session, number: int) -> int:

@@ -7,7 +7,8 @@ keeps the same promises: order, numbers, and acknowledgements that mean durable.
 from __future__ import annotations
 
 import threading
-from typing import TYPE_CHECKING, Final
+from collections import defaultdict
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 import numpy as np
@@ -22,12 +23,12 @@ from penstock.stream.format import (
     read_header,
     split_parts,
 )
-from penstock.stream.segment import NumbersTaken, SegmentEnded
+from penstock.stream.segment import NumbersTaken, SegmentEnded, SentBlock
 from penstock.stream.write import EventOutputStream, LargeWrite, place_at
 from penstock.wire import APPENDS, BLOCKS_MAX, ENDED, LEFT_SIZE, SmallBlock, cell, pack_error
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     import pyarrow as pa
 
@@ -145,15 +146,21 @@ class ClientWriter:
         if state is None or state.uid != self.stream_uid:
             raise NoSuchStream(self.stream)
 
-    def find(self, segment_id: int, last: int, count: int, digest: bytes) -> int | None:
-        """Return where a block begins that was sent before; None if it did not get here."""
-        try:
-            segment = self._store.segments.get(self.stream, segment_id)
-            return segment.find_block(self.identity, last=last, count=count, digest=digest)
-        except KeyError:
-            return None
-        except NumbersTaken:  # by another writer that had the id meanwhile
-            raise WriterFenced(self.stream, str(self.writer_id)) from None
+    def find(self, blocks: Iterable[Sequence[Any]]) -> list[int | None]:
+        """Return where blocks begin that were sent before; None for those that did not get here."""
+        sent = [(segment_id, SentBlock(*block)) for segment_id, *block in blocks]
+        found, by_segment = dict[int, dict[SentBlock, int]](), defaultdict[int, list[SentBlock]](list)
+        for segment_id, block in sent:
+            by_segment[segment_id].append(block)
+        for segment_id, of_segment in by_segment.items():
+            try:
+                segment = self._store.segments.get(self.stream, segment_id)
+                found[segment_id] = segment.find_blocks(self.identity, of_segment)
+            except KeyError:
+                found[segment_id] = {}
+            except NumbersTaken:  # by another writer that had the id meanwhile
+                raise WriterFenced(self.stream, str(self.writer_id)) from None
+        return [found[segment_id].get(block) for segment_id, block in sent]
 
     def mark(self, time: int) -> None:
         """Mark a time behind all that the writer has written."""

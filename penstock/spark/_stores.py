@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import threading
 import time
@@ -13,6 +14,7 @@ from pyspark import TaskContext
 
 import penstock
 from penstock.errors import PenstockError, StoreUnreachable
+from penstock.retry import Retry
 
 if TYPE_CHECKING:
     from penstock import Store
@@ -21,7 +23,6 @@ if TYPE_CHECKING:
 __all__ = ["PATIENCE_S", "open_at", "shared"]
 
 PATIENCE_S: Final = 30.0
-_RETRY_S: Final = 0.1
 _OPEN_MAX: Final = 8
 _open: Final[OrderedDict[Address, Store]] = OrderedDict()  # least recently used first
 _lock: Final = threading.Lock()
@@ -32,14 +33,14 @@ def open_at(address: Address, *, own: bool = True, patience_s: float = 0.0) -> S
 
     Wait up to ``patience_s`` for a server that was there when the query started.
     """
-    deadline = time.monotonic() + patience_s
+    retry = Retry(attempts_max=math.inf, until=time.monotonic() + patience_s)
     while True:
         try:
             return _open_now(address, own=own)
-        except StoreUnreachable:
-            if "://" not in address.store or time.monotonic() > deadline:
+        except StoreUnreachable as error:
+            if "://" not in address.store:
                 raise
-        time.sleep(_RETRY_S)
+            retry.after(error)
 
 
 def _open_now(address: Address, *, own: bool) -> Store:

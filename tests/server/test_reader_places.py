@@ -191,6 +191,6 @@ TOO_LONG: Final[dict[str, Callable[[int], Operation]]] = {
 def test_a_list_that_is_longer_than_any_client_needs_is_refused_before_it_is_read(hostile: Hostile) -> None:
     """Lists of a million, which were allowed, kept all other clients waiting for seconds."""
     for name, operation in TOO_LONG.items():
-        with pytest.raises(BadArgument, match=rf"invalid {name}: use a list of at most 10+,000 "):
+        with pytest.raises(BadArgument, match=rf"invalid {name}: use a list of at most 10*,000 "):
             hostile.call(operation(hostile.number))
     hostile.call(readers.RecordPlaces(hostile.number, [(*KEY, 0)], True))

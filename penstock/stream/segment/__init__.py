@@ -18,7 +18,7 @@ from penstock.stream.segment._readable import (
     scan,
 )
 from penstock.stream.segment._segment import PendingBlock, Segment
-from penstock.stream.segment._segment_writers import TABLE_EVERY_BLOCKS, NumbersTaken, SegmentEnded
+from penstock.stream.segment._segment_writers import TABLE_EVERY_BLOCKS, NumbersTaken, SegmentEnded, SentBlock
 from penstock.stream.segment._segments import Cuts, Segments
 from penstock.stream.segment._writer_table import (
     ENTRIES_MAX,
@@ -47,6 +47,7 @@ __all__ = [
     "Segment",
     "SegmentEnded",
     "Segments",
+    "SentBlock",
     "Times",
     "WakeUp",
     "WriterTable",

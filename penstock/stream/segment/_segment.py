@@ -19,7 +19,7 @@ from penstock.errors import PenstockError
 from penstock.stream.format import SpliceLabel, StreamBlockHeader, read_block, read_header, without_keys
 from penstock.stream.segment._readable import READ_SIZE, event_border, is_border
 from penstock.stream.segment._segment_log import Lookup, SegmentLog
-from penstock.stream.segment._segment_writers import SegmentEnded, SegmentWriters, find_block
+from penstock.stream.segment._segment_writers import SegmentEnded, SegmentWriters, SentBlock, find_blocks
 from penstock.stream.segment._writer_table import no_owners
 
 if TYPE_CHECKING:
@@ -305,15 +305,14 @@ class Segment:
             if self._writers.table is not None:
                 self._writers.table.forget(writer)
 
-    def find_block(self, writer: bytes, *, last: int, count: int, digest: bytes) -> int | None:
-        """Return where a block of a writer is, by the number of its last event and its digest; None if it is not here.
+    def find_blocks(self, writer: bytes, sent: Sequence[SentBlock]) -> dict[SentBlock, int]:
+        """Return where blocks of a writer are, those that are here.
 
-        ``NumbersTaken`` if there are other events under its numbers.
+        ``NumbersTaken`` if there are other events under the numbers of one.
         """
         entry = self.writers().get(writer)
-        if entry is None or entry.last_number <= last - count:
-            return None
-        return find_block(self._log, writer, last=last, count=count, digest=digest)
+        last = -1 if entry is None else entry.last_number
+        return find_blocks(self._log, writer, [block for block in sent if block.last - block.events < last])
 
     def has_block(self, writer: bytes, *, end: int) -> bool:
         """Whether a block of this writer ends there."""

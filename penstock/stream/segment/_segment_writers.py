@@ -5,18 +5,26 @@ After a restart the table is found by reading backwards; ``_writer_table`` has w
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from penstock.stream.format import BLOCK_HEADER_SIZE, CHUNK, WRITERS, StreamBlockHeader, block_digest, read_header
 from penstock.stream.segment._writer_table import WriterTable
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from penstock.stream.segment._segment_log import SegmentLog
     from penstock.stream.segment._writer_table import Owners
 
-__all__ = ["TABLE_EVERY_BLOCKS", "TABLE_EVERY_BYTES", "NumbersTaken", "SegmentEnded", "SegmentWriters", "find_block"]
+__all__ = [
+    "TABLE_EVERY_BLOCKS",
+    "TABLE_EVERY_BYTES",
+    "NumbersTaken",
+    "SegmentEnded",
+    "SegmentWriters",
+    "SentBlock",
+    "find_blocks",
+]
 
 TABLE_EVERY_BYTES: Final = 8 << 20
 TABLE_EVERY_BLOCKS: Final = 4096
@@ -107,22 +115,36 @@ class SegmentWriters:
         return table, headers, end
 
 
-def find_block(segment_log: SegmentLog, writer: bytes, *, last: int, count: int, digest: bytes) -> int | None:
-    """Return where a block of a writer is, by the number of its last event and its digest; None if it is not here.
+class SentBlock(NamedTuple):
+    """A block that a writer has sent, and may be in a segment: the number of its last event, how many, and a digest."""
 
-    ``NumbersTaken`` if there are other events under its numbers.
+    last: int
+    events: int
+    digest: bytes
+
+
+def find_blocks(segment_log: SegmentLog, writer: bytes, sent: Sequence[SentBlock]) -> dict[SentBlock, int]:
+    """Return where blocks of a writer are, those that are here; the segment is read backwards, once for all of them.
+
+    ``NumbersTaken`` if there are other events under the numbers of a block.
     """
+    left, found = sorted(sent), dict[SentBlock, int]()
     log = segment_log.opened
     end = 0 if log is None else log.length
-    while log is not None and end > log.start:
+    while left and log is not None and end > log.start:
         blocks = list(log.blocks(max(log.start, end - _FIRST_READ_SIZE), end))
         for start, view in reversed(blocks):
             header = read_header(view, where=segment_log.where, start=start)
-            if header.writer == writer and header.last_number <= last:
-                if header.last_number == last and block_digest(header, view[BLOCK_HEADER_SIZE:]) == digest:
-                    return start
-                if header.last_number > last - count:
+            if header.writer != writer or not left or header.last_number > left[-1].last:
+                continue
+            here = SentBlock(header.last_number, header.count, b"")
+            while left and here.last <= left[-1].last:
+                block = left.pop()
+                if here.last == block.last and not here.digest:
+                    here = here._replace(digest=block_digest(header, view[BLOCK_HEADER_SIZE:]))
+                if here.last == block.last and here.digest == block.digest:
+                    found[block] = start
+                elif here.last > block.last - block.events:
                     raise NumbersTaken
-                return None
         end = blocks[0][0]
-    return None
+    return found

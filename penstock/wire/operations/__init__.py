@@ -6,9 +6,11 @@ name, and its body has the arguments in the order of the fields.
 """
 
 from penstock.wire.operations import groups, readers, repositories, sessions, streams, transactions, writers
+from penstock.wire.operations._arguments import FIND_MAX
 from penstock.wire.operations._operation import OPERATIONS, SHORT_SIZE, About, Operation, Permission, check_form, parse
 
 __all__ = [
+    "FIND_MAX",
     "OPERATIONS",
     "SHORT_SIZE",
     "About",

@@ -25,6 +25,7 @@ from penstock.stream.format import BLOCK_HEADER_SIZE
 from penstock.wire._access_probe import CHALLENGE_SIZE
 
 __all__ = [
+    "FIND_MAX",
     "Blocks",
     "Bytes",
     "Challenge",
@@ -61,6 +62,8 @@ __all__ = [
 _SECONDS_MAX: Final = 1e9
 _MODEL: Final = (Checkpoint, Config, EventPointer, Position, StreamCut)
 _LIST_MAX: Final = 100_000  # as many as a server has segments by default; reading a list takes a tenth of a second
+FIND_MAX: Final = 1_000
+"""Blocks that are looked for in one call."""
 _TRANSACTIONS_MAX: Final = 10_000  # a store has never more that are prepared
 
 Name = Annotated[str, Meta(max_length=NAME_SIZE_MAX, description=f"a text of at most {NAME_SIZE_MAX} characters")]
@@ -121,8 +124,8 @@ Places = Annotated[
 Blocks = Annotated[
     list[tuple[Number, Number, Number, Digest]],
     Meta(
-        max_length=_LIST_MAX,
-        description=f"a list of at most {_LIST_MAX:,} blocks: a segment, the last number, how many, and a digest",
+        max_length=FIND_MAX,
+        description=f"a list of at most {FIND_MAX:,} blocks: a segment, the last number, how many, and a digest",
     ),
 ]
 

@@ -13,8 +13,9 @@ from penstock.cpo import open_cpo
 from penstock.errors import AppendTooLarge, DiskFailed
 from penstock.log import LogStream, MetadataManager, PlogSizes
 from penstock.plog import APPEND_SIZE_MAX, FilePlogs
+from penstock.stream.format import block_digest
 from penstock.stream.format._block import BLOCK_HEADER_SIZE, WRITERS, Block, StreamBlockHeader, read_header
-from penstock.stream.segment import SegmentEnded
+from penstock.stream.segment import NumbersTaken, SegmentEnded, SentBlock
 from penstock.stream.segment._readable import WakeUp
 from penstock.stream.segment._segment import Segment
 from penstock.stream.segment._segment_writers import TABLE_EVERY_BLOCKS, TABLE_EVERY_BYTES
@@ -413,3 +414,23 @@ def test_times_do_not_go_back_with_the_clock_unless_it_was_wrong(world: World) -
     with world.open() as segment:
         world.clock.advance(-30)
         assert segment.time_at(write(segment).start) - begin == 63_000, "known after a restart, too"
+
+
+def test_blocks_that_were_sent_before_are_found_by_reading_the_segment_once(world: World) -> None:
+    """A writer that was disconnected asks for all that it had under way, and a hostile one for much more."""
+    with world.open() as segment:
+        starts = {last: write(segment, b"%d" % last, last=last).start for last in range(1, 101)}
+        write(segment, b"another's", writer=W2, last=7)
+        sent = {last: SentBlock(last, 1, digest_of(b"%d" % last, last)) for last in range(1, 101)}
+        world.read.clear()
+        missing = SentBlock(101, 1, bytes(16))
+        assert segment.find_blocks(W1, [*sent.values(), missing]) == {sent[last]: starts[last] for last in starts}
+        assert world.read["blocks"] <= 2 * 102, "however many are asked for"
+        assert segment.find_blocks(W3, [*sent.values()]) == {}
+        with pytest.raises(NumbersTaken):
+            segment.find_blocks(W1, [sent[1], SentBlock(50, 1, bytes(16))])
+
+
+def digest_of(event: bytes, last: int) -> bytes:
+    header = StreamBlockHeader(count=1, writer=W1, last_number=last, flush_last=last)
+    return block_digest(header, struct.pack(">I", len(event)), event)
