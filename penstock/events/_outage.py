@@ -10,11 +10,16 @@ from typing import Final
 from penstock.errors import FutoinError
 from penstock.retry import Retry
 
-__all__ = ["Outage"]
+__all__ = ["Outage", "first_line"]
 
 PATIENCE_S: Final = 600.0
 _PASSING: Final = ("InternalError", "CommError")  # what a busy server answers
 _logger: Final = logging.getLogger("penstock.events")
+
+
+def first_line(error: Exception) -> str:
+    """Return the message of an error for a log; those of databases go on with statements and links."""
+    return (str(error) or type(error).__name__).partition("\n")[0]
 
 
 class Outage:
@@ -29,7 +34,7 @@ class Outage:
         if isinstance(error, FutoinError) and error.name not in _PASSING:
             raise error
         if self._retry is None:
-            _logger.warning("%s is out of reach: trying again", self._subject, extra={"reason": str(error)})
+            _logger.warning("%s is out of reach, trying again: %s", self._subject, first_line(error))
             self._retry = Retry(attempts_max=math.inf, until=time.monotonic() + PATIENCE_S)
         return self._retry.pause_after(error)
 

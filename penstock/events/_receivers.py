@@ -25,7 +25,7 @@ from penstock.events._errors import invalid
 from penstock.events._event import Event, checked_component, checked_want, words_of
 from penstock.events._functions import EVENTS_MAX, LIVE
 from penstock.events._job_folder import replace_file
-from penstock.events._outage import Outage
+from penstock.events._outage import Outage, first_line
 from penstock.retry import Retry
 
 if TYPE_CHECKING:
@@ -273,7 +273,7 @@ def _stored(position: PositionStore, event_id: int) -> None:
             position.store(event_id)
         except Exception as error:  # noqa: BLE001 - of any kind: the caller gets it when it lasts
             if is_first:
-                _logger.warning("the position of a receiver could not be stored", extra={"reason": str(error)})
+                _logger.warning("the position of a receiver could not be stored, trying again: %s", first_line(error))
             is_first = False
             retry.after(error)
         else:
