@@ -56,7 +56,7 @@ def ask(address: str, *arguments: str) -> None:
         os.execv(sys.executable, [sys.executable, *arguments])
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as fork:
         fork.connect(f"\0{address}")
-        request = json.dumps([arguments[1:], os.getcwd(), dict(os.environ)]).encode()
+        request = json.dumps([arguments[1:], _folder(), dict(os.environ)]).encode()
         socket.send_fds(fork, [request], [0, 1, 2])
         pid = int(fork.recv(32))
 
@@ -66,6 +66,14 @@ def ask(address: str, *arguments: str) -> None:
 
         signal.signal(signal.SIGTERM, end)
         fork.recv(1)
+
+
+def _folder() -> str:
+    """Return the folder of this process; Spark's is that of the first test that shares it, which may be deleted."""
+    try:
+        return os.getcwd()
+    except FileNotFoundError:
+        return "/"
 
 
 def serve(address: str) -> None:
