@@ -111,6 +111,7 @@ class LocalReaderGroup(ReaderGroup):
     @uninterrupted
     def reader_offline(self, reader_id: str, position: Position | None = None) -> None:
         check_name("reader", reader_id)
+        borders = set() if position is None else self._borders(position)
         with self._catalog.lock:
             coordinator = self._groups.admitted(self.name, self._admit)
             held = coordinator.state.readers.get(reader_id)
@@ -119,21 +120,24 @@ class LocalReaderGroup(ReaderGroup):
             reader = coordinator.readers.get(reader_id)
             places = {} if reader is None else reader.places(returned=False)
             if position is not None:
-                places = self._check_position(position, held)
+                places = self._check_position(position, held, borders)
             coordinator.take_offline(reader_id, places, "it was taken offline")
         let_go([] if reader is None else [reader])
 
-    def _check_position(self, position: Position, held: Mapping[Key, int]) -> dict[Key, int]:
-        """Return a checked position, in the segments that the reader still holds; truncated ones are not checked."""
+    def _borders(self, position: Position) -> set[Key]:
+        """Return the segments in which a position lies between two events; they are read, so without the lock."""
         check_kind("position", position, Position)
         self._check_streams(position)
+        return self._groups.cuts.borders(position.offsets)
+
+    def _check_position(self, position: Position, held: Mapping[Key, int], borders: set[Key]) -> dict[Key, int]:
+        """Return a checked position, in the segments that the reader still holds; truncated ones are not checked."""
         places = {key: place for key, place in position.offsets.items() if key in held}
         for (stream, segment), place in places.items():
             state = self._catalog.stream(stream)
             if segment not in state.segments or place < state.head.get(segment, 0):
                 continue
-            handle = self._groups.segments.get(stream, segment)
-            if place > handle.tail or not handle.is_border(place):
+            if (stream, segment) not in borders:
                 raise WrongCut(stream, position, reason=f"no event of segment {segment} begins or ends at {place}")
         return places
 
@@ -208,6 +212,7 @@ class LocalReaderGroup(ReaderGroup):
     @uninterrupted
     def reset(self, to: GroupPlace | Position) -> None:
         streams = list(self.streams)
+        borders = self._borders(to) if isinstance(to, Position) else set()
 
         def find() -> list[dict[str, StreamCut]]:
             return [{} if isinstance(to, Position) else self._groups.checked_cuts(streams, "to", to)]
@@ -219,7 +224,7 @@ class LocalReaderGroup(ReaderGroup):
                 coordinator.losses.skip(None)  # lost segments are in no position
             now = coordinator.places_now(returned=False)
             there = {stream: cut for stream, cut in found.items() if stream in state.streams}  # and not deleted since
-            chosen = self._cuts_at(to, now) if isinstance(to, Position) else there
+            chosen = self._cuts_at(to, now, borders) if isinstance(to, Position) else there
             cuts = {cut.stream: cut for cut in _as_cuts(now)} | chosen
             self._groups.check_order(cuts, state.ends)
             told = [] if isinstance(to, Position) else list(chosen)
@@ -227,14 +232,18 @@ class LocalReaderGroup(ReaderGroup):
             ended = coordinator.end_all(coordinator.offline("its group was reset"))
         let_go(ended)
 
-    def _cuts_at(self, position: Position, now: Places) -> dict[str, StreamCut]:
+    def _cuts_at(self, position: Position, now: Places, borders: set[Key]) -> dict[str, StreamCut]:
         """Return the cuts at a position in some segments; the other segments stay where they are now."""
-        self._check_streams(position)
         cuts = {}
         for given in position.cuts:
             state = self._catalog.stream(given.stream)
             cut = StreamCut.of(given.stream, state.moved(now[given.stream], given.offsets))
-            self._groups.cuts.check(cut)
+            self._groups.cuts.check_places(state, cut)
+            for segment, offset in given.places:
+                if (given.stream, segment) not in borders:
+                    raise WrongCut(
+                        given.stream, given, reason=f"no event of segment {segment} begins or ends at {offset}"
+                    )
             cuts[given.stream] = cut
         return cuts
 

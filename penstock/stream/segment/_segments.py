@@ -176,6 +176,24 @@ class Cuts:
                 if not handle.is_border(offset):
                     raise WrongCut(state.name, cut, reason=f"no event of segment {segment} begins or ends at {offset}")
 
+    def borders(self, offsets: Mapping[tuple[str, int], int]) -> set[tuple[str, int]]:
+        """Return the segments, of those with an offset each, in which an event begins or ends there.
+
+        A block of each is read, so the catalog is held only while the segments are found.
+        """
+        with self._catalog.lock:
+            handles = {
+                (stream, segment): self._segments.get(stream, segment)
+                for stream, segment in offsets
+                if stream in self._catalog.streams and segment in self._catalog.streams[stream].segments
+            }
+        found = set()
+        for key, handle in handles.items():
+            with suppress(LogError):  # it is truncated meanwhile
+                if offsets[key] <= handle.tail and handle.is_border(offsets[key]):
+                    found.add(key)
+        return found
+
     def check_places(self, state: StreamState, cut: StreamCut) -> None:
         """Refuse a cut that the stream does not have, or not any more; its events are not read.
 

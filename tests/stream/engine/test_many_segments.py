@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 import pytest
 
 from penstock.embedded import open_store
-from penstock.model import SegmentInfo, StreamCut
+from penstock.model import Position, SegmentInfo, StreamCut
 from penstock.stream.engine import _stream_view
 from penstock.stream.segment._segment import Segment
 from penstock.stream.segment._segment_log import SegmentLog
@@ -76,6 +76,13 @@ def test_nothing_is_computed_of_streams_that_are_not_wanted(store: Engine, monke
     assert described == ["a/c"]
 
 
+def offline_at(store: Engine, cut: StreamCut) -> None:
+    group = store.reader_group("group")
+    with group.reader("reader") as reader:
+        reader.read_next_event(timeout=0)
+        group.reader_offline("reader", Position((cut,)))
+
+
 KEYS: Final = [str(key) for key in range(100)]
 FUTURE: Final = 2_000_000_000_000
 LOOKS: Final[dict[str, Callable[[Engine, StreamCut], object]]] = {
@@ -87,6 +94,8 @@ LOOKS: Final[dict[str, Callable[[Engine, StreamCut], object]]] = {
     "group up to a cut": lambda store, cut: store.create_reader_group("other", [STREAM], end=cut),
     "reset to a time": lambda store, _: store.reader_group("group").reset(FUTURE),
     "reset to a cut": lambda store, cut: store.reader_group("group").reset(cut),
+    "reset to a position": lambda store, cut: store.reader_group("group").reset(Position((cut,))),
+    "offline at a position": offline_at,
     "truncate at a time": lambda store, _: store.truncate_stream(STREAM, FUTURE),
     "truncate at a cut": lambda store, cut: store.truncate_stream(STREAM, cut),
     "ranges from a time": lambda store, _: store.segment_ranges(STREAM, FUTURE),
