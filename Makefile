@@ -31,7 +31,8 @@ $(CLASSES): $(READY) tools/spark_classes.py
 check: lint ## Run the checks and the unit tests, while you work on a change
 	@$(BIN)/pytest -q -n 2 -k "(not remote or store_protocol) and not crash and not kill and not damage and not protocols" $(UNIT)
 
-test: lint $(CLASSES) ## Run every check, then every test
+test: $(READY) ## Run every check, then every test
+	@$(MAKE) --no-print-directory -j2 lint $(CLASSES)
 	@$(BIN)/pytest -q -n 3
 
 fuzz: $(ATHERIS) ## Feed every decoder with hostile bytes (until stopped; FUZZ_INPUTS=100000 bounds the inputs of each)

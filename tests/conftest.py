@@ -66,6 +66,7 @@ _BESIDE_SPARK: Final = (  # with a Spark of their own, or with none
     "tests/spark/test_secrets.py::test_the_log_of_a_driver_does_not_tell_secrets",
 )
 _ON_CLUSTER: Final = "tests/spark/test_cluster.py"
+_ON_SOURCES: Final = ("tests/test_dependencies.py", "tests/test_seeds.py", "tests/test_tidy.py")
 
 
 @pytest.fixture(scope="session")
@@ -77,11 +78,16 @@ def python_of_spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 
 
 class _Scheduler(LoadScopeScheduling):  # type: ignore[misc]
-    """Assigns tests one by one, except that those which share a Spark, or a cluster, go to one process, and first."""
+    """Assigns tests one by one, except that those which share something slow go to one process, and first.
+
+    They share a Spark, a cluster, or the syntax trees of all sources.
+    """
 
     def _split_scope(self, nodeid: str) -> str:
         if nodeid.startswith(_ON_CLUSTER):
             return "cluster"
+        if nodeid.startswith(_ON_SOURCES):
+            return "sources"
         is_on_spark = nodeid.startswith(_ON_SPARK) and not nodeid.startswith(_BESIDE_SPARK)
         return "spark" if is_on_spark else nodeid
 
