@@ -85,7 +85,7 @@ def to_run(block: Block) -> list[list[str]]:
 
 
 def free_ports(count: int) -> list[int]:
-    """Return ports that nobody has at the moment."""
+    """Return ports that are free at the moment."""
     with ExitStack() as stack:
         sockets = [stack.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in range(count)]
         return [one.getsockname()[1] for one in sockets]

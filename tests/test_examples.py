@@ -46,7 +46,7 @@ def test_script_and_notebook_tell_the_same(tmp_path: Path) -> None:
     code = "\n".join([script, script, *("".join(cell["source"]) for cell in cells)])
     result = run(sys.executable, "-c", code, cwd=tmp_path)
     assert result.returncode == 0, result.stderr
-    assert "0 windows\n" in result.stdout, "nobody has promised anything yet"
+    assert "0 windows\n" in result.stdout, "no writer has promised anything yet"
     for line in WINDOWS:
         assert result.stdout.count(line) == 2, result.stdout
     for line in AGAIN:

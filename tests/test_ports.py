@@ -59,7 +59,7 @@ def test_lock_held_by_another_process_is_refused_by_its_name(tmp_path: Path, own
 
 
 def test_lock_is_gone_when_its_owner_is_killed(tmp_path: Path, owner: subprocess.Popen[str]) -> None:
-    """After kill -9 nobody is left to remove a lock, so it must not need removing."""
+    """After kill -9 no process is left to remove a lock, so it must not need removing."""
     owner.send_signal(signal.SIGKILL)
     owner.wait()
     OsDisk(tmp_path).lock()
@@ -257,7 +257,7 @@ def late(*_: object) -> None:
 
 @pytest.fixture
 def alarm() -> Iterator[None]:
-    """Let SIGALRM raise, as whoever limits the time of a block has it."""
+    """Let SIGALRM raise, as a program that limits the time of a block sets it up."""
     before = signal.signal(signal.SIGALRM, late)
     yield
     signal.signal(signal.SIGALRM, before)
@@ -300,7 +300,7 @@ def test_a_handler_that_is_set_within_a_step_stays() -> None:
 
 @pytest.mark.usefixtures("ctrl_c")
 def test_what_was_opened_and_not_returned_is_closed() -> None:
-    """The interrupt comes when it is open, and whoever wanted it never gets it."""
+    """The interrupt comes when it is open, and the caller never gets it."""
     closed: list[str] = []
 
     def open_it() -> str:

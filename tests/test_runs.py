@@ -28,7 +28,7 @@ def pytest_of(tmp_path: Path, tests: str, *, before: str = "") -> subprocess.Com
 
 
 def test_a_test_that_hangs_is_ended_with_its_stack_and_the_others_run(tmp_path: Path) -> None:
-    """Otherwise a deadlock costs a whole run, and nobody learns where it was."""
+    """Otherwise a deadlock costs a whole run, and does not show where it was."""
     result = pytest_of(tmp_path, HANGS)
     assert "1 failed, 3 passed" in result.stdout
     assert "crashed while running 'test_it.py::test_hangs'" in result.stdout

@@ -75,7 +75,7 @@ def faults_of(text: str, root: Path) -> list[str]:
 
 
 def test_every_promise_is_answered_by_something_that_exists() -> None:
-    """A promise whose test was renamed or removed would be a promise that nobody keeps."""
+    """A promise whose test was renamed or removed would be a promise without a test."""
     text = DOCUMENT.read_text()
     assert rows_of(text)
     faults = faults_of(text, ROOT)

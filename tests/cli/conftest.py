@@ -183,7 +183,7 @@ def call_on_terminal(here: Path, monkeypatch: pytest.MonkeyPatch) -> CallOnTermi
 def _read(terminal: int) -> bytes:
     try:
         return os.read(terminal, 65536)
-    except OSError:  # how Linux says that nobody has the other side open any more
+    except OSError:  # how Linux says that no process has the other side open any more
         return b""
 
 

@@ -163,7 +163,7 @@ def test_reader_that_has_gone_ends_a_command_without_a_word(run: Run, plant: Pat
 
 
 def test_long_output_ends_with_its_reader(run: Run, plant: Path) -> None:
-    """What no pipe holds is not written to the end for nobody."""
+    """A command whose reader has gone stops, however much output is left."""
     with penstock.connect(plant / "penstock-data") as store, store.writer("plant/readings") as writer:
         writer.write_batch([b"%d" % number for number in range(200_000)])
     result = run("penstock read plant/readings | head -n 1; exit ${PIPESTATUS[0]}")
@@ -172,7 +172,7 @@ def test_long_output_ends_with_its_reader(run: Run, plant: Path) -> None:
 
 @pytest.mark.parametrize("closed", [">&-", "<&-", "<&- >&- 2>&-"])
 def test_closed_standard_files_are_no_problem(run: Run, call: Call, plant: Path, closed: str) -> None:
-    """The first file of a store would get the place of a closed one, and be written to by whoever prints."""
+    """The first file of a store would get the place of a closed one, and whatever prints would write to it."""
     assert plant.is_dir()
     result = run(f"penstock write plant/readings {closed}; exit $?")
     assert (result.returncode, result.stderr) == (0, "")

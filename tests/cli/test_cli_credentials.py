@@ -71,7 +71,7 @@ def test_every_command_works_on_a_server_with_users(
     """With the name as an option and the password in the environment."""
     monkeypatch.setenv("PENSTOCK_PASSWORD", "right")
     arguments = shlex.split(example_of(command))[1:]
-    assert call(*arguments).code == 1, "nobody in particular may do nothing"
+    assert call(*arguments).code == 1, "an anonymous client may do nothing"
     result = call(*arguments, "--user", "anna")
     assert result.code == 0, result.out + result.err
 
@@ -155,7 +155,7 @@ def test_a_certificate_is_given_as_a_file(call: Call, here: Path, monkeypatch: p
 
 
 def test_a_folder_needs_no_name(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What the environment says is for servers; nobody is asked for a password."""
+    """What the environment says is for servers; a store in a folder asks for no password."""
     monkeypatch.setenv("PENSTOCK_USER", "anna")
     assert call("stream", "create", STREAM, "--store", "./data").code == 0
 

@@ -72,7 +72,7 @@ def test_reset_moves_a_group(call: Call, plant: Path, place: str, offset: int) -
 
 
 def test_reset_to_an_unknown_checkpoint_names_those_there_are(call: Call, two: Path) -> None:
-    """A list in brackets, and an empty one above all, helps nobody."""
+    """A list in brackets, and an empty one above all, is no help."""
     assert two.is_dir()
     assert call("group", "reset", "dashboard", "--to", "monday").err.endswith("no checkpoint 'monday': it has friday\n")
     assert "it has none; use head, tail" in call("group", "reset", "both", "--to", "monday").err
@@ -160,7 +160,7 @@ def test_create_with_exist_ok_at_another_cut_is_refused(call: Call, plant: Path)
 
 
 def test_rm_deletes_a_group(call: Call, plant: Path) -> None:
-    """Retention by consumption would wait for a group that nobody uses any more."""
+    """Retention by consumption would wait for a group that is no longer used."""
     assert plant.is_dir()
     assert call("group", "rm", "dashboard").out == "dashboard: deleted\n"
     assert call("group", "ls").out == ""

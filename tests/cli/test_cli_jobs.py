@@ -60,7 +60,7 @@ def test_a_job_shows_how_it_is_doing_on_a_terminal(call_on_terminal: CallOnTermi
     ],
 )
 def test_options_of_spark_are_refused_without_it(call: Call, arguments: tuple[str, ...]) -> None:
-    """They would do nothing, and nobody would know."""
+    """They would do nothing, without a word."""
     result = call(*arguments)
     assert result.code == 2
     assert "needs Spark: leave it out, or leave out --local" in result.err

@@ -117,7 +117,7 @@ def test_file_goes_there_and_back_byte_for_byte(call: Call, stream: str, tmp_pat
 
 
 def test_standard_input_is_a_whole_file_too(call: Call, stream: str) -> None:
-    """``tar c . | penstock write --file -``: how large it gets nobody needs to know before."""
+    """``tar c . | penstock write --file -``: its size need not be known before."""
     pointer = call("write", stream, "--file", "-", stdin=FILM).out.split()[-1]
     assert call("cat", pointer).raw == FILM
 

@@ -29,7 +29,7 @@ PATIENCE_S = 60
 
 
 class Screen(io.BytesIO):
-    """Takes what is printed; whoever waits for it gets it in the moment it is there to be seen."""
+    """Takes what is printed; a thread that waits for it gets it as soon as it is there."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -261,7 +261,7 @@ def test_follow_changes_nothing(shared: Engine) -> None:
     ],
 )
 def test_segments_give_even_shares(available: list[int], wanted: int, expected: list[int]) -> None:
-    """As many as were asked for, if there are so many, whoever has few."""
+    """As many as were asked for, if there are so many; segments with few events give what they have."""
     assert even_shares(available, wanted) == expected
 
 

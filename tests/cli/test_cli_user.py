@@ -79,7 +79,7 @@ def test_revoke_says_what_is_still_granted(call: Call) -> None:
 
 @pytest.mark.parametrize("stdin", [b"", b"\n", b"x" * 2000])
 def test_password_that_is_none_is_refused(call: Call, users: Users, stdin: bytes) -> None:
-    """A script whose secret is missing must not make a user that anybody can be."""
+    """A script whose secret is missing must not make a user without a password."""
     assert call("user", "add", "anna", stdin=stdin).code == 2
     assert list(users) == []
 
@@ -165,7 +165,7 @@ def test_damaged_file_is_told(call: Call, users: Users, here: Path) -> None:
 
 
 def test_mac_key_is_printed_once_replaced_and_revoked(call: Call, users: Users) -> None:
-    """A user has one key, and whoever replaces it has the only one that works."""
+    """A user has one key: the one that replaced all others."""
     users.add("anna", "secret")
     old = call("user", "mac-key", "anna").out.removesuffix("\n")
     new = json.loads(call("user", "mac-key", "anna", "--json").out)["mac_key"]
@@ -181,7 +181,7 @@ def test_mac_key_is_printed_once_replaced_and_revoked(call: Call, users: Users) 
 
 
 def test_tokens_are_listed_and_revoked(call: Call, users: Users) -> None:
-    """By their ids: a token is shown once, and whoever revokes it need not have it."""
+    """By their ids: a token is shown once, and need not be at hand to be revoked."""
     call("user", "add", "anna", stdin=b"secret\n")
     made = [call("user", "token", "anna", "--lifetime", time).out.strip() for time in ("1h", "2h", "3h")]
     ids = [token.partition(".")[0] for token in made]

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def test_version_prints_the_version_of_the_package(run: Run) -> None:
-    """It is the first thing asked of whoever reports a bug."""
+    """It is the first question about every bug report."""
     result = run("penstock --version")
     assert (result.returncode, result.stdout) == (0, f"penstock {penstock.__version__}\n")
 

@@ -47,7 +47,7 @@ def test_watermarks_are_listed_with_times_and_cut(call: Call, marked: Path) -> N
 
 
 def test_watermarks_are_chosen_by_time_and_number(call: Call, marked: Path) -> None:
-    """Of a long stream nobody wants all of them."""
+    """All watermarks of a long stream are too many to read."""
     assert marked.is_dir()
 
     def lower(*options: str) -> list[int]:
@@ -104,7 +104,7 @@ def test_tail_prints_no_times_where_there_are_none(call: Call, plant: Path) -> N
 
 
 def test_write_notes_a_time_for_the_writer(call: Call, tmp_path: Path) -> None:
-    """A script that writes gives time, too; a later process makes a watermark of it."""
+    """A script that writes notes times, too; a later process makes a watermark of them."""
     call("stream", "create", STREAM)
     file = tmp_path / "lines"
     file.write_text("one\ntwo\n")

@@ -153,7 +153,7 @@ def test_lines_of_a_slow_pipe_are_written_as_they_come(call: Call, shared: Engin
 
 
 def test_terminal_gets_a_progress_bar(call_on_terminal: CallOnTerminal, plant: Path) -> None:
-    """Large files take a while; nobody should wonder whether it still runs."""
+    """Large files take a while, and the user sees that the command still runs."""
     assert plant.is_dir()
     assert "writing" in call_on_terminal("write", "plant/readings", "readings.txt")
     assert "writing" in call_on_terminal("write", "plant/readings", "--file", "readings.txt")
@@ -201,7 +201,7 @@ def test_json_lines_without_a_key_get_that_of_the_option(call: Call, stream: str
 
 
 def test_json_line_may_hold_a_large_event(call: Call) -> None:
-    """Large and small events come in any order, from whoever prints such lines."""
+    """Large and small events come in any order, from any program that prints such lines."""
     stream = "a/c"
     call("stream", "create", stream)
     event = "x" * (3 << 20)

@@ -38,7 +38,7 @@ def test_a_certificate_that_is_not_trusted_names_the_one_that_was_given() -> Non
 
 
 def test_anything_else_is_told_as_it_is() -> None:
-    """A guess would hide what happened; and to find out, nobody is waited for who does not answer."""
+    """A guess would hide what happened; and to find out, the client does not wait for a server that does not answer."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
     assert reason("the moon is full", tls=False, port=port) == "the moon is full"

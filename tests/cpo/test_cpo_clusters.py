@@ -26,7 +26,7 @@ def test_a_registered_cluster_is_found_by_its_name(cpo: Cpo) -> None:
 
 
 def test_a_found_cluster_cannot_be_changed_by_accident(cpo: Cpo) -> None:
-    """It is shared by whoever asked for it."""
+    """All callers that asked for it share it."""
     cpo.register_cluster("main", GROUPS)
     with pytest.raises(TypeError):
         cpo.cluster("main").groups["g3"] = ()  # type: ignore[index]

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def test_the_first_lease_has_epoch_one_and_ends_on_time(cpo: Cpo) -> None:
-    """Epoch 0 stays free for 'nobody yet' in whatever compares epochs."""
+    """Epoch 0 stays free for 'no owner yet' in whatever compares epochs."""
     lease = cpo.acquire("folder", "one", seconds=10)
     assert lease == Lease("folder", "one", 1, 1_010.0)
     assert cpo.lease("folder") == lease
@@ -112,7 +112,7 @@ def test_a_released_lease_cannot_be_renewed(cpo: Cpo) -> None:
 
 
 def test_a_lease_that_never_was_cannot_be_renewed(cpo: Cpo) -> None:
-    """The oracle may have been replaced by an empty one: then nobody owns anything."""
+    """The oracle may have been replaced by an empty one, which knows no owner."""
     with pytest.raises(LeaseLost):
         cpo.renew(Lease("folder", "one", 1, 2_000.0), seconds=10)
 
@@ -181,7 +181,7 @@ def test_a_lease_for_no_time_or_for_ever_is_refused(cpo: Cpo, seconds: float) ->
 
 @pytest.mark.parametrize("text", ["", "a" * 600, "a\nb", "\ud800"])
 def test_names_and_owners_that_no_message_could_show_are_refused(cpo: Cpo, text: str) -> None:
-    """Both are shown to whoever has to wait."""
+    """Both are shown to the processes that have to wait."""
     with pytest.raises(BadArgument):
         cpo.acquire("folder", text, seconds=10)
     with pytest.raises(BadArgument):

@@ -145,7 +145,7 @@ def test_live_receiver_gets_what_happens_now(url: str) -> None:
 
 
 def test_first_receiver_and_first_poll_find_the_stream_of_a_new_server(tmp_path: Path) -> None:
-    """Whoever comes first creates the server's own stream: a reader must not have to wait for the first event."""
+    """The first call creates the server's own stream: a reader must not have to wait for the first event."""
 
     async def poll(url: str) -> None:
         async with PollClient(url, "LIVE") as client:

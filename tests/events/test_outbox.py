@@ -94,7 +94,7 @@ def rows_of(engine: sa.Engine, table: str = outbox.TABLE) -> int:
 
 
 def test_committed_events_are_moved_and_others_never(engine: sa.Engine, store: Store) -> None:
-    """An event of an order that was rolled back would be an order that nobody made."""
+    """An event of an order that was rolled back would be an order that was never placed."""
     add(engine, 1, 2)
     with engine.connect() as connection:
         add_xfer_event(connection, "ORDER", {"n": 3})
@@ -245,7 +245,7 @@ def test_postgresql_wakes_the_relay(postgres: Postgres, store: Store, monkeypatc
 
 
 def test_relay_goes_on_when_the_database_is_back(postgres: Postgres, store: Store) -> None:
-    """Databases are restarted; nobody should have to restart the relays, too."""
+    """Databases are restarted; the relays must not need a restart for that, too."""
     emptied(postgres)
     engine = sa.create_engine(postgres.url)
     with engine.begin() as connection:
@@ -279,7 +279,7 @@ def test_relay_goes_on_when_the_database_is_back(postgres: Postgres, store: Stor
 def test_event_that_no_reader_could_get_is_refused_in_the_transaction(
     engine: sa.Engine, kind: str, data: object
 ) -> None:
-    """The caller can still roll back; later nobody could do anything about it."""
+    """The caller can still roll back; later it would be too late."""
     with engine.begin() as connection:
         with pytest.raises(BadArgument, match="invalid event"):
             add_xfer_event(connection, kind, data)
@@ -297,7 +297,7 @@ def test_name_that_is_not_a_plain_one_is_refused(table: str) -> None:
 
 
 def test_missing_table_is_named(store: Store, tmp_path: Path) -> None:
-    """A relay that waits for a table that nobody makes would look as if there were no events."""
+    """A relay that waits for a table that does not exist would look as if there were no events."""
     tmp_path.joinpath("empty.db").touch()
     engine = sa.create_engine(f"sqlite:///{tmp_path}/empty.db")
     with pytest.raises(BadArgument, match="there is no database"):

@@ -60,7 +60,7 @@ class Stream:
 
     def check_told(self) -> None:
         """Fail if something was skipped and no reader said so."""
-        assert self.told >= self.skipped, f"nobody was told that events of {self.tag} were truncated away"
+        assert self.told >= self.skipped, f"no reader was told that events of {self.tag} were truncated away"
 
     def has_unread(self) -> bool:
         """Whether there are events that the group has not been given."""

@@ -278,7 +278,7 @@ class Life:
             assert is_there[0] or transaction not in self.finished, "lost"
         assert set(self.acked) <= set(there), "lost"
         committed = {one for events in self.begun.values() for one in events}
-        assert set(there) <= set(self.acked) | self.unsure | committed, "nobody wrote it"
+        assert set(there) <= set(self.acked) | self.unsure | committed, "it was never written"
         for key in KEYS:
             mine = [number for one, number in there if one == key and (one, number) in set(self.acked)]
             assert mine == sorted(mine), "out of order"

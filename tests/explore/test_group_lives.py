@@ -246,7 +246,7 @@ class Life:
         place = error.place
         stream = self.model.streams.get(self.tags[place.stream])  # type: ignore[attr-defined]
         if stream is not None:
-            assert stream.truncations, "nobody truncated it"
+            assert stream.truncations, "it was never truncated"
             stream.told = stream.truncations
 
     def notice_gone(self) -> None:
@@ -416,7 +416,7 @@ class Life:
         self.store = self.open()
         self.group = self.find_group()
         _ = self.group.position
-        self.clock.advance(REMOTE_READERS_AWAITED_S + 1)  # nobody comes again
+        self.clock.advance(REMOTE_READERS_AWAITED_S + 1)  # no reader comes again
 
     def live(self) -> None:
         """All of it."""
@@ -454,7 +454,7 @@ class Life:
         for stream in self.model.streams.values():
             stream.check_told()
         missing = self.deleted - self.told_deleted
-        assert not missing, f"nobody was told that {missing} were deleted"
+        assert not missing, f"no reader was told that {missing} were deleted"
 
 
 @pytest.mark.parametrize("where", ["in this process", "over the wire"])

@@ -1,4 +1,4 @@
-"""Processes that are killed at any moment: whoever opens the folder next finds what was said, and nothing by halves."""
+"""Processes that are killed at any moment: the next one finds all that was acknowledged, whole."""
 
 from __future__ import annotations
 
@@ -89,12 +89,12 @@ def check(store: Engine, told: Told) -> None:
     assert len(there) == len(found), "doubled"
     assert told.durable <= there, f"lost: {sorted(told.durable - there)[:5]}"
     assert not told.gone & there, "truncated, and there again"
-    assert there <= told.durable | told.unsure, "nobody wrote it"
+    assert there <= told.durable | told.unsure, "it was never written"
     for transaction, numbers in told.transactions.items():
         is_there = {number in there for number in numbers}
         assert len(is_there) == 1, f"half of {transaction}"
         if told.durable >= set(numbers) or is_there == {True}:
-            assert is_committed(store, transaction), f"{numbers} are there, and nobody knows {transaction}"
+            assert is_committed(store, transaction), f"{numbers} are there, and {transaction} is unknown"
         elif told.unsure >= set(numbers) and not told.is_truncating:
             assert not is_committed(store, transaction), f"{numbers} are not there, and {transaction} is committed"
     names = {info.name for info in store.streams()}

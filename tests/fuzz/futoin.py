@@ -138,7 +138,7 @@ def answers() -> list[bytes]:
 
 
 def event(data: bytes) -> None:
-    """Send an event that is stored, whoever has written it, to a peer of any coding."""
+    """Send an event of any writer to a peer of any coding."""
     (found,) = unpack_events([70], [data])
     if found is not None:
         sent = JSON.encode({"r": [found]})

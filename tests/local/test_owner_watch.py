@@ -58,7 +58,7 @@ def folder(tmp_path: Path) -> Path:
 
 @pytest.mark.parametrize("own", [True, False])
 def test_who_opens_a_store_of_a_stopped_owner_is_told_at_once(folder: Path, *, own: bool) -> None:
-    """A command that hangs tells nobody that another terminal has a Ctrl-Z in it."""
+    """A command that hangs does not show that a process in another terminal was stopped with Ctrl-Z."""
     with penstock.connect(folder, own=False) as client:
         client.tail(STREAM)
         owner = owner_of(folder)
@@ -70,7 +70,7 @@ def test_who_opens_a_store_of_a_stopped_owner_is_told_at_once(folder: Path, *, o
 
 
 def test_a_call_does_not_wait_for_a_stopped_owner_for_ever(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is told which process it is, as if the owner had gone and nobody could take its place."""
+    """It is told which process it is, as if the owner had gone and no process could take its place."""
     monkeypatch.setattr(_connection, "_PATIENCE_S", 0.5)
     with penstock.connect(folder, own=False) as client:
         client.tail(STREAM)

@@ -81,7 +81,7 @@ def test_what_was_prepared_is_committed_after_its_owner_was_killed(owner: Proces
 def test_a_driver_that_is_connected_when_the_owner_is_killed_commits_all_the_same(
     owner: Process, tmp_path: Path, number: int | None
 ) -> None:
-    """It takes the folder over by itself; with or without a number nobody has to find out what became of the call."""
+    """It takes the folder over by itself; with or without a number, it need not ask what became of the call."""
     folder = tmp_path / "data"
     with penstock.connect(folder) as store:
         assert isinstance(store, RemoteStore)

@@ -89,7 +89,7 @@ def events_of(store: Store) -> list[bytes]:
 
 
 def test_a_folder_that_another_process_has_open_is_served_by_it(owner: Process, tmp_path: Path) -> None:
-    """The same API, whoever has the folder."""
+    """The same API, whichever process owns the folder."""
     assert owner.pid
     with penstock.connect(tmp_path / "data") as store:
         assert isinstance(store, RemoteStore)
@@ -117,7 +117,7 @@ def test_two_stores_of_one_process_share_a_folder(tmp_path: Path) -> None:
 def test_the_owner_socket_accepts_again_when_there_are_files_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Too many may be open for a moment; and whoever owns the folder for days could never be reached again."""
+    """Too many may be open for a moment; and an owner that runs for days could never be reached again."""
     accept, failed = socket.socket.accept, threading.Event()
 
     def fail(one: socket.socket) -> tuple[socket.socket, Any]:
@@ -135,7 +135,7 @@ def test_the_owner_socket_accepts_again_when_there_are_files_again(
 
 
 def test_who_wants_to_be_alone_is_told_who_is_there(owner: Process, tmp_path: Path) -> None:
-    """The one way to be sure that nobody else writes."""
+    """The one way to be sure that no other process writes."""
     with pytest.raises(StoreLocked, match=f"data is in use by process {owner.pid} "):
         penstock.connect(tmp_path / "data", exclusive=True)
 
@@ -362,7 +362,7 @@ def test_a_writer_is_opened_though_the_owner_dies_meanwhile(tmp_path: Path, writ
 def test_another_process_reads_everything_from_an_owner_whose_sync_failed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What was acknowledged is saved by whoever comes, while the owner still runs on the broken disk."""
+    """Any process can still save what was acknowledged, while the owner still runs on the broken disk."""
 
     def fail(_: int) -> None:
         raise OSError(errno.EIO, os.strerror(errno.EIO))

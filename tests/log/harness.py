@@ -52,7 +52,7 @@ def plog_files(disk: Disk) -> set[str]:
 
 
 def leftovers(manager: MetadataManager, disk: Disk) -> set[str]:
-    """Return the plogs' files that nobody needs."""
+    """Return the plogs' files that are not needed."""
     return plog_files(disk) - {f"{plog_id.uid}.plog" for plog_id in needed(manager)}
 
 
@@ -88,7 +88,7 @@ class Gate:
 
     def wait_until_reached(self) -> None:
         """Return once a call stands at the gate."""
-        assert self._reached.wait(SECONDS_MAX), "nobody came"
+        assert self._reached.wait(SECONDS_MAX), "no thread came"
 
     @property
     def is_reached(self) -> bool:
@@ -157,7 +157,7 @@ class GatedPlogs:
         return self.gate(name, plog_id, error=error, after=after, is_open=True, always=always)
 
     def heal(self) -> None:
-        """Take away all gates that nobody reached."""
+        """Remove all gates that no thread has reached."""
         with self._changed:
             self._gates.clear()
 

@@ -265,7 +265,7 @@ def test_all_plogs_gone_is_an_error_not_a_fresh_start(store: Store) -> None:
 
 
 def test_an_oracle_that_is_gone_is_an_error_not_a_fresh_start(store: Store) -> None:
-    """The plogs are all there, but nobody knows any more which of them is the newest of the metadata log."""
+    """The plogs are all there, but which of them is the newest of the metadata log is unknown."""
     store.folder.joinpath("cpo.db").unlink()
     with pytest.raises(CpoCorrupt, match="does not know partition 'p0'") as caught:
         read_store(store.folder)

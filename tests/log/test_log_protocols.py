@@ -54,7 +54,7 @@ ID: Final = PlogId("local", "main", "0" * 32)
 
 
 class World:
-    """Plogs and an oracle that outlive whoever runs protocols on them."""
+    """Plogs and an oracle that outlive the process that runs protocols on them."""
 
     def __init__(self, disk: MemoryDisk, plogs: FilePlogs, cpo: Cpo) -> None:
         self.disk, self.plogs, self.cpo = disk, plogs, cpo
@@ -325,7 +325,7 @@ def test_a_crash_at_any_action_of_a_recovery_is_recovered_from(sealed: bool) -> 
 
 
 def test_a_crash_at_any_action_of_the_first_start_lets_the_partition_begin_again() -> None:
-    """Nothing is there to be lost yet; at most the one plog is left over that nobody was told of."""
+    """Nothing is there to be lost yet; at most one plog is left over, which is on no record."""
     result: object = UNFINISHED
     count = 0
     while result is UNFINISHED:

@@ -51,7 +51,7 @@ def test_a_released_log_allocates_nothing_in_the_background(reopen: Reopen, disk
 
 
 def test_a_released_log_takes_appends_again(reopen: Reopen) -> None:
-    """The change that was to end a segment may not come about, and then its writers go on."""
+    """The change that was to end a segment may fail, and then its writers continue."""
     with reopen() as manager:
         log = manager.log("log")
         log.append(b"before,")

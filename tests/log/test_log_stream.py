@@ -145,7 +145,7 @@ def test_a_read_goes_over_as_many_plogs_as_it_takes(log: LogStream) -> None:
 
 
 def test_views_are_given_as_they_were_appended_and_read_only(log: LogStream) -> None:
-    """No byte is copied on the way out, and nobody can change what is stored through a view of it."""
+    """No byte is copied on the way out, and a view cannot be used to change what is stored."""
     log.append(b"one")
     log.append(b"two")
     views = list(log.read(ids(log)[0], 1, 4))
@@ -477,7 +477,7 @@ def test_an_ordinary_name_is_taken(reopen: Reopen, name: str) -> None:
 
 
 def test_logs_are_created_at_first_use_and_remembered(reopen: Reopen) -> None:
-    """Also a log that nobody has written to yet."""
+    """Also a log without any append."""
     with reopen() as manager:
         assert manager.log("b") is manager.log("b")
         manager.log("a")

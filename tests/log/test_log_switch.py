@@ -311,7 +311,7 @@ def test_a_seal_by_another_owner_during_a_switch_fences_all_waiting_appends(
 def test_the_next_plog_is_there_before_it_is_needed(
     plogs: GatedPlogs, log: LogStream, manager: MetadataManager
 ) -> None:
-    """Creating it takes several syncs, for which nobody should have to wait."""
+    """Creating it takes several syncs, for which no append should have to wait."""
     for number in range(3):
         assert plogs.info(chain_of(log).next).length == 0
         create = plogs.gate("create")
@@ -352,7 +352,7 @@ def test_a_pre_allocated_plog_that_is_too_small_is_replaced_by_a_larger_one(
 def test_a_log_deleted_during_its_switch_gets_no_record_any_more(
     plogs: GatedPlogs, log: LogStream, manager: MetadataManager, cpo: Cpo, pool: ThreadPoolExecutor
 ) -> None:
-    """A record about a log that is gone cannot be replayed: nobody could open the partition again."""
+    """A record about a log that is gone cannot be replayed: the partition could never be opened again."""
     pending = plogs.gate("result", chain_of(log).next)
     sweep = plogs.gate("delete")
     future = pool.submit(log.append, b"x" * 20)
@@ -493,7 +493,7 @@ def test_a_switch_syncs_what_is_under_way_in_the_old_plog_before_it_seals_it(
 def test_a_switch_is_not_recorded_over_an_append_of_unknown_outcome(
     plogs: GatedPlogs, manager: MetadataManager, cpo: Cpo, pool: ThreadPoolExecutor
 ) -> None:
-    """What comes behind the switch comes behind that append; while nobody knows where it ends, nothing does."""
+    """What comes behind the switch comes behind that append; while its end is unknown, so is all that follows."""
     log = manager.log("log")
     log.append(b"0" * 20)
     settle(manager)

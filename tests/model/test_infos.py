@@ -1,4 +1,4 @@
-"""What the store tells of its streams: values that nobody can change afterwards."""
+"""What the store tells of its streams: values that cannot be changed."""
 
 from __future__ import annotations
 

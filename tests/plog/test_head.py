@@ -111,7 +111,7 @@ def test_record_half_written_is_refused(record: bytes, read: Callable[[bytes], o
 
 @pytest.mark.parametrize("length", [0, 1, 67, 68, STATE_POSITION, STATE_POSITION + 8, STATE_POSITION + 19])
 def test_head_cut_off_has_no_state(length: int) -> None:
-    """A file cut off inside its head is not an empty plog: it had a state, and nobody knows which."""
+    """A file cut off inside its head is not an empty plog: it had a state, which is unknown."""
     whole = head(IDENTITY, State(sealed=False, length=7).pack(KEY))
     assert State.unpack(KEY, whole[:length]) is None
 
@@ -151,6 +151,6 @@ def test_plog_is_unborn_until_its_creation_was_acknowledged() -> None:
 
 
 def test_blank_head_matches_nothing() -> None:
-    """A file whose creation was cut short belongs to nobody."""
+    """A file whose creation was cut short belongs to no plog."""
     assert not names_match(PLOG_ID, memoryview(bytes(HEAD_SIZE)))
     assert not names_match(PLOG_ID, memoryview(b""))

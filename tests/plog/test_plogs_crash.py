@@ -248,7 +248,7 @@ def reopenings(do: Scribe) -> None:
 
 
 def turns_within_a_group(do: Scribe) -> None:
-    """One group is longer than the journal: a change is durable, checkpointed and void before anybody is told."""
+    """One group is longer than the journal: a change is durable, checkpointed and void before it is acknowledged."""
     do.create(B, size=20_000)
     with do.crowd(B, *[280] * 9):
         do.create(A)

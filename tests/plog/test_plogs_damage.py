@@ -238,7 +238,7 @@ def test_no_cut_of_a_closed_store_gives_other_bytes() -> None:
             try:
                 check({**files, name: data[:length]}, name, sound)
             except NoSuchPlog:
-                # An empty file is what the crash of a creation leaves that nobody was told of.
+                # An empty file is what the crash of a creation leaves that was not acknowledged.
                 assert length == 0, f"{name} cut to {length} passes for a plog that was never created"
             except Exception as error:
                 raise AssertionError(f"{name} cut to {length}: {error!r}") from error

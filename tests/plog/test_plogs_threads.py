@@ -354,7 +354,7 @@ def test_readers_see_a_prefix_while_it_is_written(open_store: Callable[..., File
     assert [reader.outcome() for reader in readers] == [len(data)] * 3
 
 
-# Nobody waits for ever
+# No thread waits for ever
 
 
 def test_refused_append_does_not_hold_up_the_others(held: FilePlogs) -> None:
@@ -604,7 +604,7 @@ def test_seal_and_delete_do_not_wait_for_an_append_that_a_stopped_store_refused(
 
 
 def test_close_waits_for_the_sync_of_another_thread(held: FilePlogs, disk: HeldDisk) -> None:
-    """Two threads that write the journal at once would write over each other; after closing nobody writes at all."""
+    """Two threads that write the journal at once would write over each other; after closing, none writes at all."""
     plog_ids = [held.create(size=100) for _ in range(3)]
     disk.hold()
     leader = Task(lambda: held.append(plog_ids[0], 0, b"first"))

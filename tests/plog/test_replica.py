@@ -278,7 +278,7 @@ def test_new_file_is_an_empty_plog() -> None:
 
 @pytest.mark.parametrize("size", [0, 1, HEAD_SIZE, HEAD_SIZE + 500])
 def test_blank_file_was_never_created(size: int) -> None:
-    """The power went while the plog was made: nobody was told of it, so it is not there and not damaged."""
+    """The power went while the plog was made: it was not acknowledged, so it is not there and not damaged."""
     assert recover_replica(PLOG_ID, memoryview(bytes(size))) is None
 
 

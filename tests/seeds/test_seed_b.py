@@ -271,7 +271,7 @@ def test_the_first_mark_of_a_new_stream_is_delayed_on_purpose(timed: Timed) -> N
 
 
 def test_a_reader_asks_for_the_window_it_is_reading(timed: Timed) -> None:
-    """None where nobody gave time, then from the watermark it has passed to the next."""
+    """None where no writer noted a time, then from the watermark it has passed to the next."""
     store, writer = timed.store, timed.store.writer(STREAM, "w")
     with store.create_reader_group("group", [STREAM]).reader("reader") as reader:
         assert reader.current_time_window() is None
@@ -411,7 +411,7 @@ def test_marks_of_event_writers_are_checked_and_recorded_durably(tmp_path: Path,
 
 
 def test_marks_of_transactions_and_of_event_writers_are_put_together(timed: Timed) -> None:
-    """They come about differently, and count alike."""
+    """They are made in different ways, and count alike."""
     store, writer = timed.store, timed.store.writer(STREAM, "w")
     write(writer, b"event", key="a")
     transaction = store.transactional_writer(STREAM, "t").begin(lease=36000)

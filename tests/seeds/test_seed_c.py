@@ -289,7 +289,7 @@ def test_an_append_that_comes_too_early_is_told_so_and_taken_when_its_turn_comes
 
 
 def test_a_log_is_read_and_appended_to_as_if_there_were_no_plogs(log: LogStream) -> None:
-    """Twenty appends need twenty plogs, and nobody has to handle them."""
+    """Twenty appends need twenty plogs, and callers need not handle them."""
     for number in range(20):
         log.append(b"%040d" % number)
     assert content(log) == b"".join(b"%040d" % number for number in range(20))

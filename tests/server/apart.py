@@ -79,5 +79,5 @@ def eventually(holds: Callable[[], bool], seconds_max: float = 60.0) -> None:
     """Return when something holds that another thread or process brings about a moment later."""
     deadline = time.monotonic() + seconds_max
     while not holds():
-        assert time.monotonic() < deadline, "it does not come about"
+        assert time.monotonic() < deadline, "it does not happen"
         time.sleep(0.01)

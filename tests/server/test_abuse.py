@@ -102,7 +102,7 @@ def test_a_client_that_stops_reading_does_not_hold_up_others(server: Server) -> 
     [b"", b"\xc1", pack([]), pack(["no session", []]), pack([1, 2, 3]), pytest.param(os.urandom(64), id="noise")],
 )
 def test_calls_that_make_no_sense_are_errors(server: Server, body: bytes) -> None:
-    """For who makes them, and for nobody else."""
+    """For the client that makes them, and for no other."""
     with flight.connect(f"grpc://127.0.0.1:{server.port}") as client:
         for kind in ("head", "no such operation", ""):
             with pytest.raises((flight.FlightError, pa.ArrowException)):

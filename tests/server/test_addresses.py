@@ -46,7 +46,7 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("machine")
 @pytest.mark.parametrize("host", ["0.0.0.0", "::"])
 def test_a_server_that_listens_everywhere_has_every_address(host: str) -> None:
-    """Clients reach it by any of them; nobody connects to 0.0.0.0, nor to an address of one network card."""
+    """Clients reach it by any of them; no client can connect to 0.0.0.0, nor to an address of one network card."""
     assert names_of(host) == [
         "192.0.2.7", "192.0.2.8", "2001:db8::1", "hall-7", "localhost", "127.0.0.1", "::1",
     ]  # fmt: skip
@@ -59,7 +59,7 @@ def test_a_server_that_listens_at_one_address_has_that_one() -> None:
 
 
 def test_a_name_is_known_with_its_addresses() -> None:
-    """A client may have looked it up itself; one that nobody knows is told by who listens there."""
+    """A client may have looked it up itself; an unknown name stays as it is."""
     assert {"localhost", "127.0.0.1"} <= set(names_of("localhost"))
     assert names_of("no.such.host.invalid")[0] == "no.such.host.invalid"
 

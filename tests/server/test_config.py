@@ -249,7 +249,7 @@ def test_contradiction_is_told_where_it_stands() -> None:
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "127.9.9.9", "::1", "localhost"])
 def test_plain_ports_are_for_this_machine(host: str) -> None:
-    """Here nobody can listen; certificates would only be in the way."""
+    """Nothing can listen in on this machine; certificates would only be in the way."""
     assert not load_config({"host": host}, environ={}).uses_tls
     assert load_config({"host": host, "tls": True}, environ={}).uses_tls
     assert load_config({"host": host, "tls_cert": "a.crt", "tls_key": "a.key"}, environ={}).uses_tls

@@ -45,7 +45,7 @@ def test_what_came_and_was_not_given_is_kept() -> None:
 
 
 def test_who_reads_much_is_forgiven_its_window_updates() -> None:
-    """They are bytes that come, and nobody is given them."""
+    """They are received bytes that belong to no call."""
     connection = known("a")
     connection.note(ByteCounts(received=10_000, acked=1_000_000), 0, 0, 5)
     assert (connection.kept, connection.last) == (0, 5)

@@ -146,7 +146,7 @@ def test_those_of_the_folder_belong_to_the_first_user_who_reads_with_them(folder
 
 @pytest.mark.parametrize("change", ["unregister", "reader_offline", "checkpoint", "reset", "delete"])
 def test_those_without_an_owner_are_changed_by_administrators_alone(folder: Path, change: str) -> None:
-    """Nobody has claimed them yet, and with retention by consumption their removal deletes events."""
+    """No user has claimed them yet, and with retention by consumption their removal deletes events."""
     with penstock.connect(folder) as near:
         near.create_reader_group("alarms", [STREAM])
         near.register_consumer(STREAM, "report")
@@ -224,7 +224,7 @@ def test_a_reader_leaves_from_where_it_was_while_its_user_could_consume(server: 
 
 
 def test_a_name_is_free_again_when_the_consumer_or_group_is_gone(server: Server) -> None:
-    """It belongs to nobody then."""
+    """It has no owner then."""
     with as_user(server, "anna") as mine, as_user(server, "berta") as theirs:
         for store in (mine, theirs):
             store.register_consumer(STREAM, "report")
@@ -240,7 +240,7 @@ OF_GROUPS: Final = [name for name, kind in OPERATIONS.items() if kind.about == "
 def test_a_group_of_hidden_streams_is_as_one_that_is_not_there(
     folder: Path, operation: str, streams: list[str]
 ) -> None:
-    """Neither its name nor its streams are told, whatever is asked; one whose streams are all deleted is nobody's."""
+    """Neither its name nor its streams are told, whatever is asked; one without streams belongs to no user."""
     with penstock.connect(folder) as near:
         near.create_stream("gone/gone")
         near.create_reader_group("plans", streams or ["gone/gone"])
@@ -257,7 +257,7 @@ def test_a_group_of_hidden_streams_is_as_one_that_is_not_there(
 
 
 def test_a_group_whose_streams_are_gone_can_be_deleted_by_its_user(folder: Path) -> None:
-    """Nobody else could but a user who may administer all streams."""
+    """Only a user who may administer all streams could do it otherwise."""
     with serving(folder) as server, as_user(server, "anna") as mine:
         mine.create_reader_group("alarms", [STREAM])
         with penstock.connect(folder) as near:

@@ -96,7 +96,7 @@ def test_a_length_that_is_only_declared_costs_nothing(folder: Path) -> None:
 
 
 def test_a_message_without_end_is_broken_off(folder: Path) -> None:
-    """GRPC keeps all of it before anybody is asked who sends it; so it is hung up on, and costs no more than that."""
+    """GRPC keeps all of it before the client is authenticated; so the server closes the connection."""
     with server_apart(folder, **SMALL) as (port, pid):
         before = memory_peak(pid)
         with Call(port) as call:
@@ -108,7 +108,7 @@ def test_a_message_without_end_is_broken_off(folder: Path) -> None:
 
 
 def test_a_client_that_sends_where_the_server_does_not_read_is_disconnected(folder: Path) -> None:
-    """A channel is for listening, and nobody reads what is sent there: of many of them gRPC would keep gigabytes."""
+    """A channel is for listening, and the server reads nothing there: gRPC would keep gigabytes for many of them."""
     batch = pa.record_batch({"event": pa.array([bytes(MIB)])})
     with server_apart(folder, **SMALL) as (port, pid), flight.connect(f"grpc://127.0.0.1:{port}") as client:
         before = memory_peak(pid)
@@ -305,7 +305,7 @@ def test_a_client_over_tls_is_counted_as_any_other(folder: Path) -> None:
 def test_who_does_not_read_does_not_keep_the_server_from_ending(
     store: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, at: str
 ) -> None:
-    """A thread that sends to nobody is a process that never ends."""
+    """A thread that sends to a client that is gone keeps the process from ending."""
     monkeypatch.setattr("penstock.server._service._HANG_UP_S", 0.5)
     store.create_stream(STREAM)
     with store.writer(STREAM) as writer:

@@ -95,7 +95,7 @@ def wait_until_closed(one: socket.socket) -> None:
 
 
 def test_a_message_that_grpc_would_unpack_ends_the_connection(folder: Path, token: str) -> None:
-    """2 MB of gzip took the server 2 GiB, whoever sent them."""
+    """2 MB of gzip took the server 2 GiB, even from an unauthenticated client."""
     bomb = gzip.compress(bytes(BOMB), 1)
     encoded: dict[str, str] = {"grpc-encoding": "gzip"}
     with server_apart(folder, **REACHABLE) as (port, pid), opened(port, token=token) as store:
@@ -226,7 +226,7 @@ def test_no_other_process_can_get_past_the_front(folder: Path, token: str) -> No
 
 
 def test_no_other_user_can_take_the_names_of_the_fronts_sockets(folder: Path) -> None:
-    """Names are listed for every user of the machine: whoever takes that of a client's port shuts the client out."""
+    """Names are listed for every user of the machine: a process that takes a client's name locks it out."""
     with serving(folder) as server, socket.socket() as first, socket.socket() as second:
 
         def is_answered(client: socket.socket) -> bool:

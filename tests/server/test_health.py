@@ -60,7 +60,7 @@ def test_fit_server_has_no_trouble(health: Health, tmp_path: Path) -> None:
 def test_disk_that_takes_nothing_is_trouble(
     health: Health, store: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Also before anybody wanted to write; when it is well again, so is the server."""
+    """Also before the first write; when the disk works again, so does the server."""
     with monkeypatch.context() as patch:
         patch.setattr(os, "fdatasync", fail_sync)
         found = Trouble("the disk cannot be written", f"{tmp_path} cannot be written: Input/output error")
@@ -89,7 +89,7 @@ def test_closed_store_is_trouble(health: Health, store: Engine) -> None:
 
 
 def test_many_questions_cost_one_look_a_second(health: Health, store: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Anybody may ask, and a sync is not cheap."""
+    """No authentication is needed to ask, and a sync is not cheap."""
     looks: list[int] = []
     monkeypatch.setattr(os, "fdatasync", looks.append)
     for _ in range(10):

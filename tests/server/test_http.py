@@ -364,7 +364,7 @@ def endless(server: HttpServer) -> socket.socket:
 def test_requests_without_end_do_not_keep_clients_out(
     serve: Callable[..., HttpServer], kind: Callable[[HttpServer], socket.socket]
 ) -> None:
-    """Neither without their bodies, nor when nobody reads the answers: or anybody could hide how the server is."""
+    """Neither without their bodies, nor when no answer is read: or any client could hide the state of the server."""
     server = serve(max_connections=4)
     with ExitStack() as stack:
         for _ in range(6):

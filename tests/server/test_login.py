@@ -1,4 +1,4 @@
-"""The Authorization header, and what wrong passwords cost those who send them and nobody else."""
+"""The Authorization header, and what wrong passwords cost the clients that send them, and no others."""
 
 from __future__ import annotations
 

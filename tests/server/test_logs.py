@@ -54,7 +54,7 @@ def test_a_client_cannot_forge_a_line(form: str) -> None:
 
 @pytest.mark.parametrize("form", ["plain", "json"])
 def test_error_comes_with_its_traceback(form: str) -> None:
-    """It is our own mistake then, and nobody can ask us where."""
+    """It is our own mistake then, and only the log says where."""
     file = io.StringIO()
     with logging_to(file, "json" if form == "json" else "plain", LINES_MAX):
         try:

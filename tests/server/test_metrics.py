@@ -128,7 +128,7 @@ def test_age_of_watermark_is_told_by_stream(store: Engine, registry: CollectorRe
 
 
 def test_open_transactions_are_counted(store: Engine, registry: CollectorRegistry) -> None:
-    """One that nobody ends holds budget."""
+    """A transaction that is never ended holds budget."""
     store.create_stream("plant/readings")
     transaction = store.transactional_writer("plant/readings").begin()
     assert figures(registry)["penstock_open_transactions"] == 1

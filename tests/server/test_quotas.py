@@ -41,7 +41,7 @@ PASSWORD: Final = "secret"
 
 
 def test_there_are_as_many_as_the_limit_says_and_no_more() -> None:
-    """Whoever has them; and when one is given back, there is another."""
+    """All users together; and when one is given back, another can be had."""
     quota = Quotas(Limits(max_handles=3))["handles"]
     for user in ("anna", "berta", None):
         quota.take(user)

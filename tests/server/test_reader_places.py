@@ -75,7 +75,7 @@ CALLS: Final[dict[str, Callable[[int, Any], Operation]]] = {
 
 @pytest.mark.parametrize("name", CALLS)
 def test_no_place_where_no_reader_can_be_is_recorded(hostile: Hostile, folder: Path, name: str) -> None:
-    """A store whose catalog holds one does not open again, and nobody reads from the middle of an event."""
+    """A store whose catalog holds one does not open again, and no reader starts in the middle of an event."""
     for place in BAD_PLACES:
         with pytest.raises(BadArgument):
             hostile.call(CALLS[name](hostile.number, place))
@@ -88,7 +88,7 @@ def test_no_place_where_no_reader_can_be_is_recorded(hostile: Hostile, folder: P
 
 
 def test_a_segment_is_finished_at_its_end_only(hostile: Hostile) -> None:
-    """Its successors would be read before it, and its other events by nobody."""
+    """Its successors would be read before it, and its other events would never be read."""
     tail = hostile.store.tail(STREAM).offsets[0]
     for place in (0, tail):
         with pytest.raises(BadArgument, match="segment 0 of plant/readings is not read to its end"):

@@ -108,20 +108,20 @@ def test_a_certificate_that_is_not_trusted(place: Place, tmp_path: Path) -> None
 
 
 def test_a_certificate_of_other_names(place: Place) -> None:
-    """127.0.0.2 is this machine, too, but nobody calls it so."""
+    """127.0.0.2 is this machine, too, but the certificate does not name it."""
     message = told(place.other_host, StoreUnreachable, tls_ca=place.authority, **ANNA)
     assert "its certificate is not for 127.0.0.2: connect to a name or address that it is for" in message
 
 
 def test_a_certificate_to_trust_that_is_none(place: Place) -> None:
-    """Told before anybody is called."""
+    """The client refuses before it connects."""
     key = place.folder / "tls" / "server.key"
     assert told(place.with_tls, BadArgument, tls_ca=key) == f"invalid tls_ca {key}: use a certificate in PEM form"
     assert "leave one of them out" in told(place.with_tls, BadArgument, tls_ca=place.authority, tls=False)
 
 
 def test_the_wrong_port(place: Place) -> None:
-    """That of health and metrics, with and without TLS, or one where nobody listens."""
+    """That of health and metrics, with and without TLS, or one where nothing listens."""
     assert "this is an HTTP port" in told(place.http, StoreUnreachable, **ANNA)
     assert "this is an HTTP port" in told(place.https, StoreUnreachable, tls_ca=place.authority, **ANNA)
     assert "no server listens there (Connection refused)" in told("penstock://127.0.0.1:1", StoreUnreachable, **ANNA)
@@ -129,7 +129,7 @@ def test_the_wrong_port(place: Place) -> None:
 
 
 def test_a_user_that_is_missing_wrong_or_past(place: Place) -> None:
-    """Each is mended in another way; but whether the name or the password is wrong is nobody's business."""
+    """Each is mended in another way; but whether the name or the password is wrong is not told."""
     assert "authentication required: pass user and password, or a token" in told(place.plain, NotAuthenticated)
     wrong = told(place.plain, NotAuthenticated, user="anna", password="x")
     assert wrong == told(place.plain, NotAuthenticated, user="nobody", password="secret")

@@ -206,7 +206,7 @@ def test_what_a_reader_returned_last_does_not_count_until_it_comes_back_for_more
 def test_who_loses_only_its_connection_goes_on_where_it_was(
     world: World, both: tuple[RemoteReader, RemoteReader]
 ) -> None:
-    """What it had is nobody's meanwhile, at a place from before."""
+    """What it had is free meanwhile, at the last place on record."""
     _, two = both
     two.lose()
     two.address = world.address

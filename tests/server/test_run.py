@@ -101,7 +101,7 @@ def test_ports_are_closed_before_the_store(configured: Callable[..., Config], tm
 
 
 def test_health_tells_that_the_server_ends(configured: Callable[..., Config], monkeypatch: pytest.MonkeyPatch) -> None:
-    """While clients come to their end, nobody new is sent to it."""
+    """While the server drains its clients, it gets no new ones."""
     found: list[tuple[int, object]] = []
     server = Server(configured())
     real = RecordedService.shutdown
@@ -117,7 +117,7 @@ def test_health_tells_that_the_server_ends(configured: Callable[..., Config], mo
 
 
 def test_ipv6_address_is_written_as_urls_want_it(configured: Callable[..., Config]) -> None:
-    """Or nobody could tell it from the port."""
+    """Otherwise it would look like a part of the port."""
     server = Server(configured(host="::1"))
     assert server.address == "penstock://[::1]:0"
     assert server.http_address == "http://[::1]:0"
@@ -151,7 +151,7 @@ def test_given_certificate_is_used(configured: Callable[..., Config], tmp_path: 
 def test_users_are_those_of_the_folder(
     configured: Callable[..., Config], tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Without any, it says what to do: nobody may do anything."""
+    """Without any user, every call is refused, and the server says what to do."""
     with Server(configured(anonymous=False)):
         assert "there are no users yet" in caplog.text
         Users.open(tmp_path / "data" / "users.json").add("anna", "secret")
@@ -167,7 +167,7 @@ def test_users_are_those_of_the_folder(
 
 @pytest.mark.parametrize("port", ["port", "http_port"])
 def test_port_in_use_is_told_before_anything_is_served(configured: Callable[..., Config], port: str) -> None:
-    """Flight would share the port with whoever has it, and get every other client."""
+    """Flight would share the port with the process that has it, and get every other client."""
     with Server(configured()) as server:
         taken = getattr(server, port)
         with pytest.raises(AddressUnusable, match=f"127.0.0.1:{taken}: Address already in use"):
@@ -247,7 +247,7 @@ def test_process_that_is_told_to_stop_flushes_first(tmp_path: Path, told: signal
 
 @pytest.fixture
 def handled() -> Iterator[list[int]]:
-    """The signals that came to whoever was there before."""
+    """The signals that came to the handler that was set before."""
     seen: list[int] = []
     before = signal.signal(signal.SIGTERM, lambda number, _: seen.append(number))
     yield seen

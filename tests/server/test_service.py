@@ -90,7 +90,7 @@ def test_a_served_folder_is_shared_with_processes_of_this_machine(folder: Path) 
 
 
 def test_users_say_who_they_are_with_a_password_or_a_token(folder: Path) -> None:
-    """And nobody else gets in, nor is told why not."""
+    """All others are refused, and not told why."""
     folder.mkdir()
     users = Users.open(folder / USERS_FILE)
     users.add("anna", PASSWORD)
@@ -158,7 +158,7 @@ def test_everything_goes_over_tls_with_our_own_certificate(folder: Path) -> None
     ],
 )
 def test_half_of_a_name_is_refused(options: dict[str, Any]) -> None:
-    """Before anybody is called."""
+    """Before the client connects."""
     with pytest.raises(ValueError, match=r"user|token|certificate"):
         penstock.connect("penstock://127.0.0.1:1", **options)
 
@@ -175,7 +175,7 @@ def test_half_of_a_name_is_refused(options: dict[str, Any]) -> None:
     ],
 )
 def test_who_one_is_has_to_be_something_that_can_be_sent(options: dict[str, Any]) -> None:
-    """A token from a file has a line end soon, and what gRPC says to that nobody understands; secrets are not told."""
+    """A token from a file has a line end soon, and gRPC's own message explains nothing; secrets are not shown."""
     with pytest.raises(BadArgument, match=f"{[*options][-1]}|user") as told:
         penstock.connect("penstock://127.0.0.1:1", **options)
     assert "cret" not in str(told.value)

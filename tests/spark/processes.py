@@ -108,7 +108,7 @@ def done(checkpoint: Path) -> int:
 class Gates:
     """Where tasks wait in the middle: each gate that is shut stops the next task that comes to it, and no other.
 
-    One that is shut in a batch stops only tasks of that, whoever is faster.
+    One that is shut in a batch stops only tasks of that batch, whichever task is faster.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -125,10 +125,10 @@ class Gates:
         return [int(path.name.removeprefix("at-")) for path in self.folder.glob("at-*")]
 
     def open(self) -> None:
-        """Let go on whoever still waits."""
+        """Let the tasks that still wait continue."""
         for pid in self.waiting():
             path = self.folder / f"at-{pid}"
-            while pid in _processes():  # or it was killed, and nobody reads
+            while pid in _processes():  # or it was killed, and does not read
                 with suppress(OSError):  # it is about to
                     os.close(os.open(path, os.O_WRONLY | os.O_NONBLOCK))
                     break

@@ -227,7 +227,7 @@ def test_a_table_has_the_time_of_each_place(spark: SparkSession, store: Store, f
 def test_what_was_truncated_is_an_error_or_is_left_out(
     spark: SparkSession, store: Store, folder: Path, fail: str
 ) -> None:
-    """A table begins at a cut that was there once: whoever may lose data says so."""
+    """A table begins at a cut that was there once: losing data needs an option."""
     write_events(store, [b"a", b"b"])
     start = store.head(STREAM)
     store.truncate_stream(STREAM, store.tail(STREAM))

@@ -40,7 +40,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
 
 @pytest.fixture
 def filled(folder: Path) -> Path:
-    """A folder with a stream of several segments and megabytes, and one to copy it to; nobody has it open."""
+    """A folder with a stream of several segments and megabytes, and one to copy it to; no process has it open."""
     with penstock.connect(folder) as store:
         store.create_stream(IN, segments=3)
         store.create_stream(OUT, segments=2)

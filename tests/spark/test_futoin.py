@@ -203,7 +203,7 @@ def test_every_event_is_read_as_if_it_were_alone(events: list[bytes | None]) -> 
 
 
 def test_plain_events_are_not_decoded_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A slip in the quick way would change nothing but the speed, so nobody would see it."""
+    """A slip in the quick way would change nothing but the speed, so it would not be noticed."""
     monkeypatch.setattr(_futoin, "_decoder", None)
     rows = [
         {"type": kind, "ts": f"2024-02-29T12:30:01{part}Z", "data": {"n": [1, "é"]}}

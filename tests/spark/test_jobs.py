@@ -44,7 +44,7 @@ def write(store: Store, *events: bytes, stream: str = STREAM) -> None:
 def test_an_archive_has_every_event_once(
     spark: SparkSession, store: Store, folder: Path, tmp_path: Path, *, delta: bool
 ) -> None:
-    """Over several runs, one of which Spark believes was not finished; whoever reads the table finds the same."""
+    """Over several runs, one of which Spark believes was not finished; every reader of the table finds the same."""
     table = tmp_path / "table"
     seen: list[Progress] = []
 

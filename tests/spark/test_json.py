@@ -91,7 +91,7 @@ def test_a_value_is_read_as_the_type_of_its_column(kind: pa.DataType, text: str,
     ],
 )
 def test_a_value_of_another_type_is_corrupt(kind: pa.DataType, text: str) -> None:
-    """None is bent into a value that nobody wrote, and the events around it stay as they are."""
+    """None is turned into a value that was never written, and the events around it stay as they are."""
     event = f'{{"a": {text}, "n": 2}}'.encode()
     found = read([b'{"n": 1}', event, b'{"n": 3}'], a=kind, n=pa.int64())
     assert found == {"a": [None] * 3, "n": [1, None, 3], CORRUPT: [None, event.decode(), None]}

@@ -69,7 +69,7 @@ class Written:
 
 
 class Answers:
-    """What the store's owner has done, and does not say: whoever has asked for it waits, and cannot know."""
+    """Calls that the store's owner has done and does not answer: the caller waits, and cannot know."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self._monkeypatch, self._said = monkeypatch, threading.Event()

@@ -195,7 +195,7 @@ def test_a_sinks_column_has_a_name(name: str) -> None:
 
 
 def test_an_option_that_there_is_not_is_told_with_the_one_that_is_meant() -> None:
-    """Spark says nothing about options that nobody reads; a query that starts at the wrong end is found out late."""
+    """Spark says nothing about options that are not read; a query that starts at the wrong end is found out late."""
     with pytest.raises(BadArgument, match=r"'max_event_per_trigger' is not an option .*'max_events_per_trigger'\?"):
         source_options(GIVEN | {"max_event_per_trigger": "5"})
     with pytest.raises(BadArgument, match=r"'xyzzy' is not an option to read .*there are .*start, store, stream"):

@@ -1,4 +1,4 @@
-"""Passwords and tokens are options of source and sink, and Spark tells a lot about options: these it tells nobody."""
+"""Passwords and tokens are options of source and sink, and Spark tells a lot about options: these it must not tell."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ PASSWORD: Final = "correct horse"
 
 
 class Secrets:
-    """A server, the options of two who use it, and what nobody else is to know."""
+    """A server, the options of two users, and their secrets."""
 
     def __init__(self, server: Server, users: Users) -> None:
         token = users.token("anna", 3600)

@@ -79,7 +79,7 @@ def test_several_streams_are_one_table(streams: Store, folder: Path) -> None:
 
 
 def test_a_table_begins_and_ends_at_cuts_that_need_not_name_every_segment(streams: Store, folder: Path) -> None:
-    """What is left out is whole: nobody has to look up all segments of all streams to move one of them."""
+    """A segment that is left out counts whole: to move one of them, the others need not be looked up."""
     first = streams.tail(STREAM)
     write_events(streams, [b"a3", b"a4", b"a5", b"a6"])
     for segment, offset in first.places:
@@ -186,7 +186,7 @@ def test_the_time_of_several_streams_is_the_earliest(streams: Store, folder: Pat
     query = Query(folder, subscribe=f"{STREAM},{ALARMS}", mark_rows="true")
     note_all(streams, STREAM, 7, a)
     query.batch()
-    assert "time" not in query.offset, "nobody has promised anything for the other"
+    assert "time" not in query.offset, "no writer has promised anything for the other"
     note_all(streams, ALARMS, 5, b)
     query.batch()
     assert query.offset["time"] == 5000

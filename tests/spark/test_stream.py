@@ -285,7 +285,7 @@ def test_aligned_micro_batches_end_at_watermarks(
         assert ends == [mark.cut for mark in store.watermarks(STREAM)]
         assert {row.mark_time.timestamp() for row in seen.rows} == {1.0, 2.0, 3.0}
     read_now(df, tmp_path / "c", seen)
-    assert len(seen.events) == 45, "nobody is left to promise anything"
+    assert len(seen.events) == 45, "no writer is left to promise anything"
 
 
 def test_a_row_tells_the_time_alone_exactly_when_it_goes_on_without_events(

@@ -70,7 +70,7 @@ def test_windows_lose_nothing_where_spark_alone_loses_events(
             write_at(b, *behind, name="b")
             exact.processAllAvailable()
             guessed.processAllAvailable()
-        assert closed(spark, "exact") == {}, "nobody has promised anything yet"
+        assert closed(spark, "exact") == {}, "no writer has promised anything yet"
         note_all(store, STREAM, 50, a, b)
         write_at(a, 90)  # so that Spark's guess closes them, too
         assert promised(exact) == "1970-01-01T00:00:50.000Z"
@@ -203,7 +203,7 @@ def test_time_goes_on_from_the_checkpoint(spark: SparkSession, store: Store, fol
 
 
 def test_it_wants_the_source_as_it_was_loaded(spark: SparkSession, store: Store, folder: Path) -> None:
-    """After a filter or a choice of columns the marks may be gone, and nobody would know."""
+    """After a filter or a choice of columns the marks may be gone, without a word."""
     del store
     df = load_stream(spark, folder, STREAM)
     with pytest.raises(BadArgument, match="mark_time"):

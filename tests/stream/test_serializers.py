@@ -54,7 +54,7 @@ def test_a_text_is_stored_as_utf_8() -> None:
 
 @pytest.mark.parametrize("value", [b"bytes", 5, None, "\ud800"])
 def test_what_is_no_text_is_refused(value: str) -> None:
-    """Guessing an encoding would write something that nobody asked for."""
+    """Guessing an encoding would write something that was not asked for."""
     with pytest.raises(BadArgument, match="invalid event"):
         StrSerializer().serialize(value)
 

@@ -222,7 +222,7 @@ def test_unsynced_truncate_may_not_have_happened() -> None:
 
 
 def test_file_made_longer_by_truncate_has_zeros() -> None:
-    """It reserves no room: what nobody wrote is a hole, and a hole is never stale."""
+    """It reserves no room: what was not written is a hole, and a hole is never stale."""
     disk = disk_with(f=b"ab")
     disk.open("f").truncate(4)
     assert found(disk) == {b"ab", b"ab\0\0"}

@@ -147,7 +147,7 @@ class TinyLog:
 
 
 def first_loss(mistakes: Collection[str]) -> str | None:
-    """Return the first state in which the log lost what it acknowledged or shows what nobody appended."""
+    """Return the first state in which the log lost what it acknowledged or shows what was never appended."""
     disk = RecordingDisk()
     log = TinyLog(disk, mistakes)
     records = [bytes([number + 1]) * 700 for number in range(RECORD_COUNT)]

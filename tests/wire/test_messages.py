@@ -43,7 +43,7 @@ def test_what_is_packed_is_unpacked_the_same(value: object) -> None:
     ids=lambda value: type(value).__name__,
 )
 def test_values_of_the_model_arrive_as_such(value: object) -> None:
-    """Also inside lists and dictionaries; whoever gets them may compare them with its own."""
+    """Also inside lists and dictionaries; the receiver may compare them with its own."""
     assert unpack(pack({"one": [value]})) == {"one": [value]}
 
 

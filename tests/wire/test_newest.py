@@ -58,7 +58,7 @@ def test_who_asks_for_more_has_only_the_rest_fetched(source: Source) -> None:
 
 
 def test_who_comes_late_does_not_take_away_what_others_follow(source: Source) -> None:
-    """A reader that starts at the head reads through blocks that nobody else wants."""
+    """A reader that starts at the head reads through blocks that no other reader wants."""
     followed = Newest[int]()
     followed.between(20, 30, source.fetch)
     assert followed.between(0, 20, source.fetch) == [0, 10]

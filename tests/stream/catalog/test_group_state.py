@@ -363,7 +363,7 @@ TestGroupMachine.settings = settings(max_examples=examples(400), stateful_step_c
 
 @pytest.mark.parametrize("counts", list(product(range(5), repeat=3)))
 def test_when_all_have_given_each_looks_once_and_nothing_is_left_over(counts: tuple[int, ...]) -> None:
-    """A reader is told to look when another gives, not when one takes: what is left over then, nobody would take."""
+    """A reader is told to look when another gives, not when one takes: no reader would take what is left over then."""
     for first, second in product(permutations(READERS), repeat=2):
         state = GroupState(GroupCreated(GROUP, {A: dict.fromkeys(range(sum(counts) + 2), 0)}, {}))
         for reader, count in zip(READERS, counts, strict=True):
@@ -435,7 +435,7 @@ def test_a_group_with_an_end_does_not_go_on_behind_it_and_is_finished() -> None:
 
 
 def test_a_group_is_finished_when_a_sealed_stream_is_read() -> None:
-    """Then a reader can stop waiting; and the place at the end is kept, for whoever asks how far the group is."""
+    """Then a reader can stop waiting; and the position at the end is kept for callers that ask for it."""
     stream = new_stream(segments=1)
     state = new_group(stream)
     stream.apply(StreamStopped(A, {0: 10}))

@@ -181,7 +181,7 @@ def test_what_promises_to_be_durable_is_refused_after_a_failed_sync(life: Life) 
 
 
 def test_a_checkpoint_that_is_under_way_at_a_failed_sync_fails_and_its_readers_go_on(life: Life) -> None:
-    """It would be gone when the store is opened again, and whoever asked for it builds on it."""
+    """It would be gone when the store is opened again, and its caller relies on it."""
     write(life, range(EVENTS))
     group = life.store.create_reader_group("group", [STREAM])
     with ThreadPoolExecutor() as pool, group.reader("reader") as reader:

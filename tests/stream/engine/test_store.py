@@ -160,7 +160,7 @@ def test_a_configuration_is_changed_and_kept(folder: Path) -> None:
 
 
 def test_only_a_sealed_stream_is_deleted(store: Engine) -> None:
-    """So nobody deletes what somebody still writes to; then the name is free again, and nothing of the old is left."""
+    """So no stream is deleted that is still written to; then the name is free again, and nothing of the old is left."""
     store.create_stream(STREAM)
     write(store, [b"old"])
     with pytest.raises(StreamNotSealed, match="seal"):
@@ -451,7 +451,7 @@ def test_a_closed_store_is_closed(store: Engine) -> None:
 
 
 def test_closing_the_store_sends_off_what_its_writers_have(folder: Path) -> None:
-    """A writer that nobody closed loses nothing."""
+    """A writer that is not closed loses nothing."""
     with open_store(folder) as store:
         store.create_stream(STREAM)
         store.writer(STREAM).write_event(b"event")

@@ -402,7 +402,7 @@ def test_a_batch_that_is_none_is_refused_by_the_owner(wire: Served, words: bytes
 def test_events_of_a_transaction_are_not_kept_for_longer_than_it_lasts(
     wire: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Nor those that nobody closed, and that are lost sight of: of them nothing becomes, and the commit goes on."""
+    """Nor those that are never closed: nothing is stored of them, and the commit continues."""
     make_limits_small(monkeypatch)
     client = wire.connect()
     writer = client.transactional_writer(STREAM)

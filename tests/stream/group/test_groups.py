@@ -327,7 +327,7 @@ def test_threads_that_read_write_and_scale_at_once_read_every_event_once(
 
 
 def test_a_waiting_reader_takes_what_another_gives_up(store: Engine, pool: ThreadPoolExecutor) -> None:
-    """It is woken: nobody looks every now and then."""
+    """It is woken: no thread polls."""
     group = new_group(store)
     put(store, b"a")
     with group.reader("r1") as first:
@@ -545,7 +545,7 @@ def wait_for_checkpoint(store: Engine, group: str = "g") -> None:
         if live.state.checkpoint is not None:
             begun.set()
     assert begun.wait(SECONDS_MAX)
-    store.reader_groups()  # whoever called the store has heard what it told before
+    store.reader_groups()  # a caller of the store has received what it told before
 
 
 def test_a_checkpoint_comes_to_a_waiting_reader_at_once(store: Engine, pool: ThreadPoolExecutor) -> None:
@@ -862,9 +862,9 @@ def test_checkpoints_survive_a_kill_and_one_that_was_under_way_is_forgotten(
 
 
 def test_places_are_recorded_about_once_a_second(store: Engine, clock: ManualClock) -> None:
-    """Often enough that little is read again after a crash, and seldom enough that nobody notices."""
+    """Often enough that little is read again after a crash, and seldom enough to cost nothing."""
     embedded_only(store)
-    store.groups.positions.close()  # which records them by a clock that nobody turns
+    store.groups.positions.close()  # which records them by a clock that stands still
     group = new_group(store)
     for number in range(4):
         put(store, b"%d" % number)

@@ -69,7 +69,7 @@ def cut(places: dict[int, int]) -> StreamCut:
 
 
 def test_a_segment_that_waited_for_others_and_was_truncated_away_is_told(store: Engine) -> None:
-    """One of the segments before it was read to the end, so nobody had it yet, and nobody missed it."""
+    """One of the segments before it was read to the end, so no reader had it yet, and none noticed the loss."""
     group = new_group(store, segments=2)
     put(store, b"a", segment=0)
     put(store, b"b", segment=1)
@@ -133,7 +133,7 @@ def test_what_a_group_with_an_end_can_no_longer_read_is_told(store: Engine) -> N
         assert group.finished
 
 
-# Whoever is told
+# Which reader is told
 
 
 def test_a_loss_that_a_reader_did_not_come_to_tell_is_told_by_the_next(folder: Path) -> None:
@@ -326,7 +326,7 @@ def test_a_reader_is_taken_offline_at_a_position_that_was_truncated_away(store: 
 
 @pytest.mark.parametrize("counts", [True, False])
 def test_a_batch_that_does_not_count_and_is_truncated_away_is_told(store: Engine, *, counts: bool) -> None:
-    """Its reader was given all of it and never came back: nobody can be given it again."""
+    """Its reader was given all of it and never came back, so no reader can get it again."""
     embedded_only(store)
     group = new_group(store)
     put(store, b"a")

@@ -42,7 +42,7 @@ def wait_until(condition: Callable[[], bool]) -> None:
     """Return when something is as it should be."""
     limit = time.monotonic() + SECONDS_MAX
     while not condition():
-        assert time.monotonic() < limit, "it did not come about in time"
+        assert time.monotonic() < limit, "it did not happen in time"
         time.sleep(0.01)
 
 
@@ -123,7 +123,7 @@ def test_a_reader_that_lost_its_segments_cannot_commit(store: Engine) -> None:
 def test_positions_are_recorded_as_long_as_there_are_readers_and_no_longer(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A thread that nobody needs costs wake-ups; one that is missing costs positions."""
+    """A thread that is not needed costs wake-ups; one that is missing costs positions."""
     monkeypatch.setattr(_groups, "POSITIONS_EVERY_S", 0.001)
     with open_store(folder) as store:
         group = new_group(store)

@@ -90,7 +90,7 @@ def test_segments_that_ended_take_no_more_than_their_blocks(
 def test_a_sealed_stream_takes_no_more_than_its_blocks(
     opened: tuple[Engine, MetadataManager], disk: MemoryDisk
 ) -> None:
-    """What is kept for years should not keep allocated what nobody can write."""
+    """What is kept for years should not keep space allocated that cannot be written."""
     store, manager = opened
     store.create_stream(STREAM)
     write(store, 100)
@@ -182,7 +182,7 @@ def test_opening_a_store_does_what_became_due_while_it_was_closed(
 
 
 def test_prepared_transactions_leave_few_files(opened: tuple[Engine, MetadataManager], disk: MemoryDisk) -> None:
-    """Three megabytes a minute were once twelve thousand files; they are merged, and nobody notices."""
+    """Three megabytes a minute were once twelve thousand files; they are merged in the background."""
     store, manager = opened
     store.create_stream(STREAM)
     writer = store.transactional_writer(STREAM)

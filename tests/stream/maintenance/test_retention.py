@@ -175,7 +175,7 @@ def test_a_sealed_segment_goes_whole_once_its_last_block_is_old(split: Stream) -
 
 
 def test_successors_are_cut_in_the_same_pass(split: Stream) -> None:
-    """A stream that nobody looked at for long is cleaned up at once."""
+    """A stream without maintenance for a long time is cleaned up at once."""
     assert split.by_time(31) == {1: 100, 2: 0}
     assert split.by_time(1000) == {1: 100, 2: 100}
 

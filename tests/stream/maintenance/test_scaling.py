@@ -375,7 +375,7 @@ def test_scaling_again_and_again_does_not_starve_a_writer(monkeypatch: pytest.Mo
 
 
 def test_events_that_a_scale_moves_hold_back_who_writes_more(monkeypatch: pytest.MonkeyPatch) -> None:
-    """They were taken out of the buffer, and are not on the disk: whoever counts only the buffer fills the memory."""
+    """They were taken out of the buffer, and are not on the disk: counting only the buffer fills the memory."""
     with open_store("memory:") as store:
         store.create_stream("a/b")
         writer, send = store.writer("a/b"), Flusher._send

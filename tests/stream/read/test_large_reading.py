@@ -321,7 +321,7 @@ def test_parts_for_parallel_readers_never_cut_an_event(store: Engine, approx_byt
 
 @pytest.mark.usefixtures("small")
 def test_a_part_that_begins_inside_a_large_event_is_refused(store: Engine) -> None:
-    """No call gives such a part; whoever made it up is told, and given nothing."""
+    """No call returns such a part; a made-up one is refused."""
     store.create_stream(STREAM)
     with store.writer(STREAM) as writer:
         writer.write_event(bytes(300)).result()
@@ -564,7 +564,7 @@ def read_past_errors(reader: Reader, way: str) -> tuple[list[object], int]:
 def test_a_chunk_or_an_extent_that_lies_is_a_clear_error(
     store: Engine, chunks: list[tuple[bytes, bool]], size: int | None, span: int | None
 ) -> None:
-    """No other bytes than those written, no endless search, and no memory for a size that nobody checked."""
+    """No other bytes than those written, no endless search, and no memory for a size that was not checked."""
     store.create_stream(STREAM)
     pointer = commit_chunks(store, chunks, size=size, span=span)
     with store.writer(STREAM) as writer:

@@ -221,7 +221,7 @@ def test_aligned_steps_end_at_watermarks(timed: Timed) -> None:
     writer.close()
     timed.run_pass(2)
     assert store.next_cut(STREAM, second.cut, align=True).cut == store.tail(STREAM), (
-        "nobody is left to promise anything"
+        "no writer is left to promise anything"
     )
 
 

@@ -285,7 +285,7 @@ def test_plogs_that_vanish_under_the_eyes_of_a_reader_are_what_was_truncated_awa
 
 
 def test_when_its_segment_was_truncated_away_a_reader_goes_on_in_those_that_follow(store: Engine) -> None:
-    """As above, over a change of segments; also for segments that nobody has taken yet."""
+    """As above, over a change of segments; also for segments that no reader has taken yet."""
     group = new_group(store, [b"a"])
     with group.reader("r") as reader:
         assert reader.read_next_event(timeout=0) is not None
@@ -597,7 +597,7 @@ def test_what_was_returned_counts_as_read_when_the_reader_is_closed(store: Engin
 
 @pytest.mark.parametrize("way", ["event", "batch"])
 def test_what_an_error_came_upon_does_not_count_as_read(store: Engine, way: str) -> None:
-    """It was not worked off, so whoever comes next gets it again."""
+    """It was not processed, so the next reader gets it again."""
     group = new_group(store, [b"a", b"b", b"c"])
 
     def work() -> None:

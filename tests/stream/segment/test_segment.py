@@ -144,7 +144,7 @@ def test_blocks_are_about_as_many_as_asked_for_and_end_where_told(world: World) 
 
 
 def test_a_segment_that_was_never_written_to_has_no_log(world: World) -> None:
-    """Ten thousand segments that nobody uses cost nothing."""
+    """Ten thousand unused segments cost nothing."""
     with world.manager() as manager:
         segment = world.segment(manager)
         assert (segment.tail, segment.start, list(segment.blocks(0)), plog_starts(segment)) == (0, 0, [], [])

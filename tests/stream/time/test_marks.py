@@ -128,7 +128,7 @@ def test_a_writer_that_was_shut_down_counts_while_it_is_ahead() -> None:
 
 
 def test_one_that_waits_and_one_that_is_gone_make_no_watermark() -> None:
-    """As long as anybody is waited for, nothing is written."""
+    """As long as a writer is waited for, nothing is written."""
     marks = {"a": mark(11), "slow": mark(10), "gone": mark(5, is_open=False)}
     assert judged(marks) == ({"gone"}, set())
 

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     Choose = Callable[[int], int]  # a number below another
     Say = Callable[[object], None]
 
-CONFIG = StreamConfig(timestamp_aggregation_timeout=10**9)  # nobody is forgotten
+CONFIG = StreamConfig(timestamp_aggregation_timeout=10**9)  # no writer is forgotten
 KINDS = ["plain", "plain", "transactional", "automatic"]
 KEYS = "abcdefgh"
 STEPS = [
@@ -89,7 +89,7 @@ class Source:
     notes: list[tuple[int, int]] = field(default_factory=list)  # which were taken: time, and events before it
     is_open: bool = True
     is_live: bool = False  # it has noted a time since it was opened
-    was_reopened: bool = False  # since it gave time
+    was_reopened: bool = False  # since it noted a time
     closed: int = 0  # how many events it had written when it was closed last
 
     def note(self, time: int) -> None:
@@ -218,7 +218,7 @@ class Life:
             self.say(Closing(one.name))
             one.handle.close()
             one.is_open = one.is_live = one.was_reopened = False
-            one.closed = len(one.events) if one.notes else 0  # who never gave time is not waited for
+            one.closed = len(one.events) if one.notes else 0  # a writer that never noted a time is not waited for
 
     def scale_(self) -> None:
         """Split, merge, or cut anew some neighbouring segments."""
@@ -333,7 +333,7 @@ def test_time_never_overtakes_data(seed: int) -> None:
             again = Life(store, clock, chance.randrange, ignored)
             again.sources, again.passes = life.sources, life.passes
             for one in again.sources.values():
-                one.is_open = False  # though it still gives time: a store closes no writer for good
+                one.is_open = False  # though it still holds time: a store closes no writer for good
             again.run(20)
 
 

@@ -145,7 +145,7 @@ def test_the_last_one_is_known_after_opening_it_again(disk: MemoryDisk, cpo: Cpo
 
 
 def test_each_is_read_with_where_the_next_begins(manager: MetadataManager) -> None:
-    """So whoever has read some can go on."""
+    """So a reader that has read some can continue."""
     log = filled(manager, range(1, 20))
     entries = list(log.after(0))
     assert [mark.lower for _, mark in entries] == list(range(1, 20))

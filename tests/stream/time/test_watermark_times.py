@@ -142,7 +142,7 @@ def test_a_new_watermark_is_seen_by_who_reads_already() -> None:
 
 
 def test_the_first_watermark_is_seen_by_who_read_before_there_was_a_log() -> None:
-    """Writers may begin to give time any day."""
+    """Writers may begin to note times any day."""
     state = new_history().state
     with mark_log(*watermarks({0: 2})) as log:
         logs: list[WatermarkLog] = []

@@ -170,7 +170,7 @@ def test_a_mark_after_a_shut_down_revives_the_writer(timed: Timed) -> None:
 
 
 def test_a_writer_that_is_removed_never_gave_time(timed: Timed) -> None:
-    """What it noted does not count, and nobody waits for it; a lower time of the same id is its first."""
+    """What it noted does not count, and no watermark waits for it; a lower time of the same id is its first."""
     writer = timed.begin(10)
     inside(timed.store).marks.note(STREAM, "v", 11, {0: 0})
     inside(timed.store).marks.remove(STREAM, "v")
@@ -252,7 +252,7 @@ def test_a_time_before_the_last_one_is_not_taken_and_nothing_is_said(timed: Time
 
 
 def test_what_was_written_before_a_time_was_noted_is_durable_first(timed: Timed) -> None:
-    """The mark lies behind it, though nobody asked for an acknowledgement."""
+    """The mark lies behind it, though no acknowledgement was asked for."""
     writer = timed.begin(10)
     for number in range(100):
         writer.write_event(b"event", key=str(number))
@@ -327,7 +327,7 @@ def test_time_is_that_of_the_slowest_and_its_cut_behind_the_furthest(timed: Time
 
 
 def test_one_silent_writer_holds_time_until_its_time_out_is_over(timed: Timed) -> None:
-    """Alive or not, nobody knows; different streams may be more or less patient."""
+    """Whether it is alive is unknown; different streams may be more or less patient."""
     writer, silent = timed.begin(10), timed.store.writer(STREAM, "silent")
     note(silent, 20)
     passes = int(TIMEOUT_S / MAINTENANCE_INTERVAL_S)
@@ -363,7 +363,7 @@ def test_when_all_writers_are_forgotten_time_stands_still(timed: Timed) -> None:
     assert not inside(timed.store).catalog.stream(STREAM).writers
     note(writer, 5)
     timed.run_pass(2)
-    assert timed.lowers() == [10], "never back, whoever comes"
+    assert timed.lowers() == [10], "never back, whichever writer comes"
     note(writer, 11)
     timed.run_pass()
     assert timed.lowers() == [10, 11]
@@ -383,7 +383,7 @@ def test_the_time_out_is_a_minute_unless_the_stream_says_otherwise(timed: Timed)
 
 
 def test_closing_a_writer_lets_time_go_on(timed: Timed) -> None:
-    """What it noted last counts, and then nobody waits for it."""
+    """What it noted last counts, and the watermark no longer waits for it."""
     writer, other = timed.begin(10), timed.store.writer(STREAM, "other")
     note(other, 20)
     note(writer, 30)
@@ -469,7 +469,7 @@ def test_a_writer_that_is_closed_or_fenced_notes_no_time_by_itself(timed: Timed)
 
 
 def test_a_commit_may_note_a_time_behind_its_events(timed: Timed) -> None:
-    """With the events, not before them: nobody sees the time without what it is of."""
+    """With the events, not before them: no reader sees the time without the events."""
     store = timed.store
     store.scale_stream(STREAM, [0], HALVES)
     with store.transactional_writer(STREAM, "t") as writer:
@@ -615,7 +615,7 @@ def test_an_event_that_is_not_shown_yet_is_before_the_time_noted_after_it(
     assert store.tail(STREAM) == shown, "else this proves nothing"
     note(writer, 20)
     inside(store).time.run(inside(store).catalog.stream(STREAM))
-    assert timed.lowers() == [10], "a cut that nobody can read up to is no use"
+    assert timed.lowers() == [10], "a cut that no reader can read up to is no use"
     timed.run_pass()
     [_, mark] = store.watermarks(STREAM)
     inside(store).cuts.check(mark.cut)
@@ -910,7 +910,7 @@ def test_watermarks_are_truncated_with_the_stream(timed: Timed, monkeypatch: pyt
 def test_reading_goes_on_after_watermarks_were_truncated_just_behind_the_reader(
     timed: Timed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A quiet stream whose writers give time, and retention that takes what was read."""
+    """A quiet stream whose writers note times, and retention that takes what was read."""
     monkeypatch.setattr(_watermarks, "WATERMARK_LOG_SIZES", PlogSizes(first=64, largest=64))
     store, writer = timed.store, timed.store.writer(STREAM, "w")
     with store.create_reader_group("group", [STREAM]).reader("reader") as reader:
@@ -1171,7 +1171,7 @@ def test_the_last_watermark_is_known_without_reading_all(timed: Timed) -> None:
 
 
 def test_an_event_is_between_the_times_around_it(timed: Timed) -> None:
-    """By its pointer, whoever reads or not."""
+    """By its pointer, without any reader."""
     store, writer = timed.store, timed.store.writer(STREAM, "w")
     pointers = [writer.write_event(b"event").result()]
     assert pointers[0] is not None

@@ -122,7 +122,7 @@ class Life:
                 transaction.commit()
             except PenstockError:
                 if transaction.status == "committed":
-                    self._note(Done(name))  # it is on record, and has to come about
+                    self._note(Done(name))  # it is on record, and has to take effect
                 raise
 
         self._step(name, commit)
@@ -194,7 +194,7 @@ def check_events(found: list[bytes], done: set[str], where: str) -> None:
 
 
 def check_status(store: Engine, begun: Begun, found: list[bytes], where: str) -> None:
-    """Of one that is there it is known that it was committed; one that is not there is nobody's any more."""
+    """A transaction whose events are there is committed; any other is unknown or aborted."""
     try:
         status = store.transactional_writer(STREAM).get(begun.transaction).status
     except NoSuchTransaction:
@@ -329,7 +329,7 @@ def stopped_in_commit(name: str, patch: pytest.MonkeyPatch) -> CrashState:
 
 @pytest.mark.parametrize("name", ["small", "spilled", "scaled"])
 def test_a_crash_while_a_commit_is_finished_is_recovered_from(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Machines that crash once crash again, and most often while they recover; the commit comes about, once."""
+    """Machines that crash once crash again, and most often while they recover; the commit takes effect, once."""
     first = stopped_in_commit(name, monkeypatch)
     notes = [*first.notes, Done(name)]
     disk = RecordingDisk(first.disk)
@@ -358,7 +358,7 @@ def live(disk: FaultyDisk, cpo: Cpo) -> tuple[list[object], list[PenstockError]]
 
 
 def see_whole(store: Engine, error: PenstockError) -> PenstockError:
-    """See that right after an error, too, nobody sees half of anything."""
+    """Check that right after an error, too, no reader sees half of anything."""
     with suppress(PenstockError):
         check_events(events_of(store), set(), str(error))
     return error
@@ -374,7 +374,7 @@ def calls_of_a_life(call: Call) -> int:
 @pytest.mark.parametrize("fault", Fault)
 @pytest.mark.parametrize("call", ["create", "pwritev", "datasync", "sync", "reserve", "truncate", "remove"])
 def test_any_call_may_fail_and_transactions_are_whole(call: Call, fault: Fault) -> None:
-    """A commit that failed may have come about or not, in no segment or in all; what was said to be there is."""
+    """A commit that failed may have taken effect or not, in no segment or in all; what was said to be there is."""
     for number in failing_calls(calls_of_a_life(call), fault):
         memory = MemoryDisk()
         disk = FaultyDisk(memory)
@@ -386,5 +386,5 @@ def test_any_call_may_fail_and_transactions_are_whole(call: Call, fault: Fault) 
                 manager = store._manager
                 assert not transaction_logs(manager)
                 check(store, notes, f"{call} {number} {fault}")
-            begun = Done("created") in notes  # before that, one plog may be left that nobody was told of
+            begun = Done("created") in notes  # before that, one plog may be left that is on no record
             assert len(leftovers(manager, memory)) <= int(not begun), f"{call} {number} {fault}"

@@ -96,7 +96,7 @@ def test_a_commit_does_not_fail_because_of_what_comes_after_it(
 def test_a_commit_of_one_block_is_refused_when_there_is_no_space_for_its_record(
     cpo: Cpo, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Events without a record would be there, after a crash, of a transaction that nobody has heard of."""
+    """Events without a record would be there, after a crash, of a transaction that is on no record."""
     disk = MemoryDisk()
     with store_and_manager(disk, cpo) as (store, _):
         store.create_stream(STREAM)
@@ -272,7 +272,7 @@ def test_a_commit_on_record_that_the_disk_interrupts_says_that_it_is_committed(
 def test_a_commit_that_is_finished_at_the_third_attempt_is_there_once(
     cpo: Cpo, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A block that was appended before another was refused is not appended again, though nobody had waited for it."""
+    """A block that was appended before another was refused is not appended again, though no caller waited for it."""
     disk, calls = MemoryDisk(), count()
     submit = Segment.submit
 

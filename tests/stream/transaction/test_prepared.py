@@ -255,11 +255,11 @@ def test_a_prepared_transaction_is_aborted_when_its_lease_is_over(store: Engine,
     assert transaction.status == "prepared"
     clock.advance(0.1)
     store.maintain()
-    assert len(transaction_logs(inside(store)._manager)) == 1, "maintenance has come by, and nobody has asked yet"
+    assert len(transaction_logs(inside(store)._manager)) == 1, "maintenance has run, and no caller has asked yet"
     assert (transaction.status, status_of(writer, late)) == ("aborted", "prepared")
     with pytest.raises(TransactionEnded, match="its lease expired"):
         transaction.write_event(b"more")
-    clock.advance(30)  # and nobody keeps up the store
+    clock.advance(30)  # and no maintenance runs
     with pytest.raises(NotPrepared, match=f"{late} is not prepared: it was aborted"):
         writer.commit_all([late])
     assert not transaction_logs(inside(store)._manager)
@@ -318,7 +318,7 @@ def test_who_asks_where_the_stream_ends_never_sees_half_of_a_batch(store: Engine
             ended.set()
         looking.result(SECONDS_MAX)
     assert not halves
-    assert len(looks) > 3, "nobody looked while there was something to see"
+    assert len(looks) > 3, "no thread looked while there was something to see"
 
 
 def test_a_number_is_committed_once(store: Engine) -> None:
@@ -543,7 +543,7 @@ def test_a_stream_remembers_the_numbers_of_so_many_writers(cpo: Cpo, monkeypatch
 def test_the_time_of_a_batch_is_noted_later_if_a_crash_comes_before(
     disk: MemoryDisk, cpo: Cpo, clock: ManualClock, monkeypatch: pytest.MonkeyPatch, snapshot: bool
 ) -> None:
-    """By whoever finds the batch to be there: the time is on record with it, and what they say now does not count."""
+    """By the process that finds the batch: the time is on record with it, and what they say now does not count."""
     with store_and_manager(disk, cpo, clock=clock) as (store, _):
         store.create_stream(STREAM)
         monkeypatch.setattr(store.marks, "note_behind", lambda *_: None)
@@ -813,7 +813,7 @@ def test_a_commit_that_the_disk_interrupts_is_on_record_with_its_number(cpo: Cpo
 def test_a_transaction_that_may_be_prepared_keeps_its_logs(
     disk: MemoryDisk, cpo: Cpo, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The record may be durable although the disk said otherwise; then whoever opens the store finds all of it."""
+    """The record may be durable although the disk said otherwise; then the next process finds all of it."""
     with store_and_manager(disk, cpo) as (store, _):
         store.create_stream(STREAM, 2)
         transaction = written(query(store), "a")
@@ -838,7 +838,7 @@ def test_a_transaction_that_may_be_prepared_keeps_its_logs(
 
 @pytest.mark.parametrize("fault", Fault)
 def test_a_record_that_fails_leaves_the_transaction_open_or_to_the_next_start(cpo: Cpo, fault: Fault) -> None:
-    """Where nobody knows whether it is prepared its logs stay; the next start keeps or deletes them with certainty."""
+    """Where it is unknown whether it is prepared, logs stay; the next start keeps or deletes them with certainty."""
     for call in range(1, 6):
         memory = MemoryDisk()
         disk = FaultyDisk(memory)

@@ -123,7 +123,7 @@ class Life:
         try:
             assert writer.commit_all(ids, number)
         except CommitUnfinished:
-            self._note(Committed(number))  # it is on record, and has to come about
+            self._note(Committed(number))  # it is on record, and has to take effect
             raise
         self._note(Committed(number))
 
@@ -224,7 +224,7 @@ class Stop(Exception):
 
 
 def test_a_crash_while_a_batch_is_finished_is_recovered_from(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The commit is on record and nothing of it is done; whoever opens the store finishes it, or is killed at that."""
+    """The commit is on record and nothing of it is done; the next process finishes it, or is killed meanwhile."""
     disk = RecordingDisk()
 
     def splice_never(_: Engine, plan: object, labels: object) -> None:
@@ -282,5 +282,5 @@ def test_any_call_may_fail_and_batches_are_whole(call: Call, fault: Fault) -> No
                 store.create_stream(STREAM, 2, exist_ok=True)
                 manager = store._manager
                 check(store, notes, f"{call} {number} {fault}")
-            begun = Created() in notes  # before that, one plog may be left that nobody was told of
+            begun = Created() in notes  # before that, one plog may be left that is on no record
             assert len(leftovers(manager, memory)) <= int(not begun), f"{call} {number} {fault}"

@@ -314,7 +314,7 @@ def test_a_transaction_has_so_many_logs_at_the_most(
 
 
 def test_the_logs_of_the_largest_transaction_are_taken_over_in_one_append(disk: MemoryDisk, cpo: Cpo) -> None:
-    """Should the limit be raised too far, a commit would be on record that nobody can finish."""
+    """Should the limit be raised too far, a commit would be on record that can never be finished."""
     with store_and_manager(disk, cpo) as (store, manager):
         store.create_stream(STREAM)
         log = manager.log("log")
@@ -1050,7 +1050,7 @@ def test_events_without_a_key_stay_together(store: Engine) -> None:
 @pytest.mark.usefixtures("small")
 @pytest.mark.parametrize("call", ["create", "reserve"])
 def test_a_transaction_that_could_not_be_written_is_aborted(cpo: Cpo, call: Call) -> None:
-    """What of it is in its logs nobody knows, so it cannot be tried again; the next one finds everything as before."""
+    """How much of it is in its logs is unknown, so it cannot be tried again; the next one finds all as before."""
     memory = MemoryDisk()
     disk = FaultyDisk(memory)
     with store_and_manager(disk, cpo) as (store, manager):
@@ -1075,7 +1075,7 @@ def test_a_transaction_that_could_not_be_written_is_aborted(cpo: Cpo, call: Call
 
 def refuse_from(disk: FaultyDisk, number: int) -> None:
     """Let the disk have no budget for a new file from this one on, until it is healed."""
-    for later in range(number, number + 500):  # more than anybody tries: a smaller one after each that is refused, too
+    for later in range(number, number + 500):  # more than a user tries: a smaller one after each that is refused, too
         disk.fail(Fault.ENOSPC, on="create", call=later)
 
 
@@ -1085,7 +1085,7 @@ def refuse_from(disk: FaultyDisk, number: int) -> None:
 def test_a_commit_that_a_full_disk_interrupts_is_undone_or_finished_and_never_half(
     cpo: Cpo, kind: str, is_scaled: bool
 ) -> None:
-    """Until there is budget again nothing of it is seen. Whether it came about, its status says; a restart agrees."""
+    """Until there is budget again nothing of it is seen. Its status says whether it took effect; a restart agrees."""
     outcomes: list[str] = []
     while "through" not in outcomes:
         outcomes.append(interrupted_commit(cpo, kind, number=len(outcomes) + 1, is_scaled=is_scaled))
@@ -1154,7 +1154,7 @@ def check_that_nothing_is_seen(store: Engine) -> None:
 def test_nothing_of_a_deleted_stream_goes_to_another_of_its_name(
     store: Engine, use: Callable[[LocalTransactionalWriter, StreamWriter], object]
 ) -> None:
-    """A writer was opened for the stream that is gone; what it writes was meant for nobody who reads the new one."""
+    """A writer was opened for the stream that is gone; what it writes is not for readers of the new one."""
     store.create_stream(STREAM)
     begun, writer = store.transactional_writer(STREAM, "t"), store.writer(STREAM, "w")
     replaced(store)

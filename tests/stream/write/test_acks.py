@@ -19,7 +19,7 @@ SECONDS_MAX = 30.0
 
 
 def test_a_callback_that_fails_does_not_harm_others(store: Engine, caplog: pytest.LogCaptureFixture) -> None:
-    """It is logged; the thread that sends off what nobody waits for goes on, for all writers."""
+    """It is logged; the thread that flushes in the background continues, for all writers."""
     store.create_stream(STREAM)
     done = threading.Event()
     with store.writer(STREAM) as writer, store.writer(STREAM) as other:
@@ -35,7 +35,7 @@ def test_a_callback_that_fails_does_not_harm_others(store: Engine, caplog: pytes
 
 
 def test_a_callback_may_write_and_wait(store: Engine) -> None:
-    """Callbacks come when nobody holds the writer any more."""
+    """Callbacks run when no thread holds the writer any more."""
     store.create_stream(STREAM)
     done = threading.Event()
     with store.writer(STREAM) as writer:

@@ -63,7 +63,7 @@ def test_a_writer_in_use_wakes_it_once(store: Engine, monkeypatch: pytest.Monkey
 
 
 def test_nothing_that_a_callback_raises_ends_it(store: Engine, caplog: pytest.LogCaptureFixture) -> None:
-    """Its thread is that of all writers: whoever says sys.exit() in a callback would stop the events of others."""
+    """Its thread is that of all writers: sys.exit() in one callback would stop the events of others."""
     store.create_stream(STREAM)
     for error in (*NOT_EXCEPTIONS, ValueError):
         called, writer = threading.Event(), store.writer(STREAM)
@@ -105,7 +105,7 @@ def test_every_callback_is_called_once_whatever_those_before_raise(
 
 @pytest.mark.parametrize("error", [*NOT_EXCEPTIONS, MemoryError])
 def test_a_writer_that_fails_is_not_the_end_of_the_others(error: type[BaseException]) -> None:
-    """Whatever goes wrong with one of them, the others have events that nobody else sends off."""
+    """Whatever goes wrong with one of them, the others have events that no other thread flushes."""
 
     class Broken:
         def pump(self) -> bool:

@@ -162,7 +162,7 @@ def _assert_same(found: bytes | None, expected: bytes) -> None:
 def test_whatever_writes_and_reads_files_writes_and_reads_events(
     store: Engine, fill: Callable[[EventOutputStream], Callable[[io.RawIOBase], None]]
 ) -> None:
-    """That is what a file object is for: nobody has to learn another interface."""
+    """That is what a file object is for: users need not learn another interface."""
     store.create_stream(STREAM)
     with store.writer(STREAM) as writer, writer.begin_write_event("cam-1") as out:
         check = fill(out)
@@ -353,7 +353,7 @@ WAYS_OUT: Final = [
 def test_an_event_that_is_not_closed_well_was_never_there_and_its_room_is_freed(
     disk: MemoryDisk, cpo: Cpo, give_up: Callable[[Engine, EventOutputStream], None]
 ) -> None:
-    """However it ends: nobody sees it, no log and no plog is left of it, and the store goes on."""
+    """However it ends: no reader sees it, no log and no plog is left of it, and the store goes on."""
     with store_and_manager(disk, cpo) as (store, manager):
         store.create_stream(STREAM)
         outputs = [store.writer(STREAM, "w").begin_write_event("k")]

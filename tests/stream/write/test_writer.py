@@ -248,7 +248,7 @@ def test_the_numbers_of_a_flush_that_met_a_scale_are_known_before_it_is_acknowle
 
 
 def test_threads_share_a_writer_while_the_stream_is_scaled(store: Engine) -> None:
-    """Nothing is lost, doubled or out of order, whoever sends off whose events."""
+    """Nothing is lost, doubled or out of order, whichever thread flushes whose events."""
     store.create_stream(STREAM, segments=2)
     writer = store.writer(STREAM)
 
@@ -359,7 +359,7 @@ def test_half_a_flush_is_found_however_slowly_the_other_half_is_written_again(
 
 
 def test_an_event_that_is_there_already_is_done_at_once(store: Engine) -> None:
-    """Its place is not known any more, and nobody who replays needs it."""
+    """Its place is not known any more, and a source that replays does not need it."""
     store.create_stream(STREAM)
     with store.writer(STREAM, "w") as writer:
         writer.write_event(b"one", number=1)
