@@ -9,12 +9,13 @@ time and its size.
 from __future__ import annotations
 
 import threading
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections import OrderedDict, defaultdict
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Final, NamedTuple, Self
 
 import msgspec
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
@@ -33,6 +34,7 @@ ARCHIVE_KIND: Final = "archive-local"
 CHECKPOINT: Final = "_checkpoint"
 _COMMITS: Final = "commits"  # where a query of Spark notes which batches are done
 _EVENTS: Final = pa.schema({"event": pa.binary(), "offset": pa.int64()})
+_DECODED_ROWS: Final = 256
 _FOOTERS_MAX: Final = 1_024  # files
 
 _Batch = tuple["Path", ...]
@@ -71,8 +73,11 @@ class ArchivedEvents:
         job = read_job(table / CHECKPOINT)
         return None if job is None or job.streams.get(stream) != uid else cls(table, stream, uid)
 
-    def between(self, start: int, end: int, *, events_max: int) -> tuple[pa.Table, int] | None:
-        """Return the next events from an offset on, and up to where all were looked at; None if there are none."""
+    def between(self, start: int, end: int, *, events_max: int, size_max: int) -> tuple[pa.Table, int] | None:
+        """Return the next events from an offset on, and up to where all were looked at; None if there are none.
+
+        They are at most so many, and have at most so many bytes, unless it is one.
+        """
         batches = self._batches_up_to(end)
         found: list[pa.Table] = []
         last = start
@@ -80,17 +85,17 @@ class ArchivedEvents:
             if group.first >= end:
                 break
             if group.first > last and sum(map(len, found)) > events_max:
-                end = group.first
                 break
-            with suppress(FileNotFoundError):  # an archive may be deleted, from its oldest date on
-                with _intact(group.file), pq.ParquetFile(group.file) as file:
-                    rows = file.read_row_group(group.number, columns=["event", "offset"]).cast(_EVENTS)
-                found.append(rows.filter(pc.greater_equal(rows["offset"], start)))
+            with suppress(FileNotFoundError), _intact(group.file):  # it may be deleted, from its oldest date on
+                found.append(_read_rows(group, start, rows_max=events_max + 1))
             last = max(last, group.last)
         if not found:
             return None
         table = pa.concat_tables(found).sort_by("offset")
-        return table.slice(0, bisect_left(table["offset"].to_numpy(), end)), end
+        offsets = table["offset"].to_numpy()
+        sizes = np.cumsum(pc.fill_null(pc.binary_length(table["event"]), 0).to_numpy())
+        rows = min(events_max, max(1, bisect_right(sizes, size_max)), bisect_left(offsets, end))
+        return table.slice(0, rows), min(end, int(offsets[rows])) if rows < len(table) else end
 
     def _batches_up_to(self, end: int) -> list[_Batch]:
         """Return the batches in order; they are listed again if they end before an offset and the job has gone on."""
@@ -154,6 +159,25 @@ def _list(table: Path, job: str, noted: int) -> list[_Batch]:
         if number <= noted:
             folders[number].append(folder)
     return [tuple(folders[number]) for number in sorted(folders)]
+
+
+def _read_rows(group: _RowGroup, start: int, *, rows_max: int) -> pa.Table:
+    """Return the first events of a row group from an offset on; rows behind them are not decoded.
+
+    A row group of Spark may have a million rows, which need not be in order.
+    """
+    with pq.ParquetFile(group.file) as file:
+        offsets = file.read_row_group(group.number, columns=["offset"])["offset"].cast(pa.int64()).to_numpy()
+        rows = np.flatnonzero(offsets >= start)
+        rows = np.sort(rows[np.argsort(offsets[rows], kind="stable")[:rows_max]])
+        decoded, first = list[pa.Array](), 0
+        for batch in file.iter_batches(_DECODED_ROWS, row_groups=[group.number], columns=["event"]):
+            if not len(rows) or first > rows[-1]:
+                break
+            inside = rows[bisect_left(rows, first) : bisect_left(rows, first + len(batch))]
+            decoded.append(batch["event"].cast(pa.binary()).take(pa.array(inside - first)))
+            first += len(batch)
+    return pa.table({"event": pa.chunked_array(decoded, pa.binary()), "offset": offsets[rows]}, schema=_EVENTS)
 
 
 def _read_groups(file: Path) -> Iterator[_RowGroup]:

@@ -117,25 +117,25 @@ class EventLog:
         """Return the cut behind an event, or before an event that an id points into."""
         return StreamCut.of(self.stream, {0: self._border(min(event_id, self.tail))})
 
-    def page(self, after: int, *, events_max: int = EVENTS_MAX) -> EventPage:
-        """Return the next events behind an id; the page is empty, and ends where it starts, at the tail.
+    def page(self, after: int, *, events_max: int = EVENTS_MAX, size_max: int = PAGE_SIZE) -> EventPage:
+        """Return the next events behind an id, about so many bytes; the page ends where it starts at the tail.
 
         Those before the head come from the archive, if there is one.
         """
         head = self.head
         archive = self._archived() if after < head else None
-        found = None if archive is None else archive.between(after, head, events_max=events_max)
+        found = None if archive is None else archive.between(after, head, events_max=events_max, size_max=size_max)
         if found is not None:
             return page_of(after, *found, events_max=events_max)
         while True:
             try:
                 self.check_exists()
-                return self._page(after, self.cut(max(after, self.head)), events_max)
+                return self._page(after, self.cut(max(after, self.head)), events_max, size_max)
             except DataTruncated:
                 continue  # the head has moved on meanwhile
 
-    def _page(self, after: int, first: StreamCut, events_max: int) -> EventPage:
-        end = self._store.next_cut(self.stream, first, max_bytes=PAGE_SIZE, max_events=events_max).cut
+    def _page(self, after: int, first: StreamCut, events_max: int, size_max: int) -> EventPage:
+        end = self._store.next_cut(self.stream, first, max_bytes=size_max, max_events=events_max).cut
         batches = list(self._store.read(self.stream, first, end))
         place = max(after, end.offsets[0])
         if not batches:

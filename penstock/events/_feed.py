@@ -58,10 +58,13 @@ class Group:
 
 
 class Feed:
-    """Follows one stream. All calls come from one event loop; pages are read by ``executor``."""
+    """Follows one stream. All calls come from one event loop; ``tail`` reads new pages, ``past`` those of the past.
 
-    def __init__(self, log: EventLog, executor: Executor) -> None:
-        self.log, self._executor = log, executor
+    Those may be in an archive, which takes longer.
+    """
+
+    def __init__(self, log: EventLog, *, tail: Executor, past: Executor) -> None:
+        self.log, self._tail, self._past_reads = log, tail, past
         self._loop = asyncio.get_running_loop()
         self._groups: deque[Group] = deque(maxlen=_KEPT)
         self._old: OrderedDict[int, asyncio.Future[Group]] = OrderedDict()
@@ -117,7 +120,7 @@ class Feed:
             if self._segment.tail <= self.end:
                 await self._grown.wait()
         await asyncio.sleep(_DELAY_S)
-        page = await self._page(self.end)
+        page = await self._page(self._tail, self.end)
         self._groups.append(Group(page))
         self.end = page.end
 
@@ -136,10 +139,10 @@ class Feed:
             self._old.pop(event_id, None)
 
     async def _read_past(self, event_id: int) -> Group:
-        return Group(await self._page(event_id))
+        return Group(await self._page(self._past_reads, event_id))
 
-    async def _page(self, event_id: int) -> EventPage:
-        return await self._loop.run_in_executor(self._executor, self.log.page, event_id)
+    async def _page(self, executor: Executor, event_id: int) -> EventPage:
+        return await self._loop.run_in_executor(executor, self.log.page, event_id)
 
 
 class _LoopWakeUp(WakeUp):

@@ -15,7 +15,7 @@ from penstock.events._adding import Adder
 from penstock.events._delivery_budget import DeliveryBudget
 from penstock.events._errors import invalid
 from penstock.events._event import of_types
-from penstock.events._event_log import EventLog
+from penstock.events._event_log import PAGE_SIZE, EventLog
 from penstock.events._feed import Feed
 from penstock.events._functions import (
     LIVE,
@@ -102,6 +102,7 @@ class EventService:
         self._store, self._own_stream, self._accepts, self._archives = store, own_stream, accepts, archives
         self._loop = asyncio.get_running_loop()
         self._threads = ThreadPoolExecutor(_THREADS, "penstock-futoin")  # for what is short
+        self._readers = ThreadPoolExecutor(_THREADS, "penstock-futoin-read")  # for receivers that are behind
         self._user_threads = UserThreads(_USER_THREADS, user_share=user_share)  # for polls and filters
         self.budget: Final = DeliveryBudget(_UNDER_WAY_MAX, user_share=user_share)
         self._creating = asyncio.Lock()
@@ -173,7 +174,7 @@ class EventService:
         if feed is None or feed.log is not log:
             if feed is not None:
                 feed.close()
-            feed = self._feeds[stream] = Feed(log, self._threads)
+            feed = self._feeds[stream] = Feed(log, tail=self._threads, past=self._readers)
         feed.receivers += 1
         return feed
 
@@ -270,6 +271,7 @@ class EventService:
             await self.run(self.registrations.store_positions)
         await self.run(self._adder.close)
         self._user_threads.close()
+        self._readers.shutdown(wait=False, cancel_futures=True)
         self._threads.shutdown(wait=False)
 
 
@@ -293,7 +295,8 @@ def _select(
     events: list[WireEvent] = []
     first, size = after, 0
     while len(events) < EVENTS_MAX and after - first < _SCAN_MAX:
-        page = log.page(after, events_max=EVENTS_MAX - len(events))
+        left = max(size_max - size, PAGE_SIZE)
+        page = log.page(after, events_max=EVENTS_MAX - len(events), size_max=left)
         for event in of_types(page.events, want):
             if accepts is None or accepts(event):
                 size += event.size()

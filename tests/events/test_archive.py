@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import multiprocessing
 import os
+import random
 import signal
 import subprocess
 import sys
@@ -252,7 +253,7 @@ def test_archive_of_another_stream_of_the_name_is_not_read(store: Store, tmp_pat
 
 
 def offsets_in(archived: ArchivedEvents, start: int, end: int) -> list[int]:
-    found = archived.between(start, end, events_max=1_000)
+    found = archived.between(start, end, events_max=1_000, size_max=1 << 20)
     return [] if found is None else found[0]["offset"].to_pylist()
 
 
@@ -286,6 +287,27 @@ def test_batch_that_is_written_again_is_read_as_it_is_then(
     assert offsets_in(archived, written[0] + 1, end) == written[1:]
 
 
+def test_archive_is_read_in_pages_whatever_the_order_of_its_rows(store: Store, tmp_path: Path) -> None:
+    """Spark writes row groups of a million events: a page has the memory of its own events, and leaves none out."""
+    write(store, STREAM, *(bytes(10_000 * (number % 3)) for number in range(300)))
+    archive.archive(store, STREAM, tmp_path / "t")
+    [file] = (tmp_path / "t").glob("date=*/batch=*/*.parquet")
+    rows = pq.read_table(file, partitioning=None)
+    order = random.Random(1).sample(range(len(rows)), len(rows))
+    pq.write_table(rows.take(order), file)
+    archived = ArchivedEvents.of(tmp_path / "t", STREAM, store.stream(STREAM).uid)
+    assert archived is not None
+    offsets, sizes, place = list[int](), list[int](), 0
+    while found := archived.between(place, 1 << 40, events_max=20, size_max=100_000):
+        table, place = found
+        offsets += table["offset"].to_pylist()
+        sizes.append(sum(map(len, table["event"].to_pylist())))
+        if place == 1 << 40:
+            break
+    assert offsets == sorted(rows["offset"].to_pylist())
+    assert max(sizes) <= 100_000
+
+
 def test_archive_opens_few_files_however_many_there_are(
     store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -305,13 +327,13 @@ def test_archive_opens_few_files_however_many_there_are(
         monkeypatch.setattr(pq, name, partial(counted, getattr(pq, name)))
     archived = ArchivedEvents.of(table, STREAM, store.stream(STREAM).uid)
     assert archived is not None
-    found = archived.between(offsets[40], offsets[50], events_max=1)
+    found = archived.between(offsets[40], offsets[50], events_max=1, size_max=1 << 20)
     assert found is not None
-    assert found[0]["offset"].to_pylist() == offsets[40:42]
-    assert found[1] == offsets[42]
+    assert found[0]["offset"].to_pylist() == offsets[40:41]
+    assert found[1] == offsets[41]
     assert len(opened) <= 12, "the last one, a bisection, and those that are returned"
     opened.clear()
-    assert archived.between(offsets[41], offsets[50], events_max=1) is not None
+    assert archived.between(offsets[41], offsets[50], events_max=1, size_max=1 << 20) is not None
     assert len(opened) <= 6
 
 
@@ -349,4 +371,4 @@ def test_archive_that_is_damaged_names_its_file(tmp_path: Path, columns: dict[st
     archived = ArchivedEvents.of(tmp_path, STREAM, 7)
     assert archived is not None
     with pytest.raises(CorruptData, match=r"part-0\.parquet is damaged"):
-        archived.between(0, 100, events_max=10)
+        archived.between(0, 100, events_max=10, size_max=1 << 20)
