@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from penstock.repo._graph import topological
-from penstock.repo._inventory import Inventory
+from penstock.repo._inventory import Inventory, changed_paths
 from penstock.repo._items import Items
 from penstock.repo._keys import INVENTORIES, REVISIONS, Key
 from penstock.repo._records import UNORDERED
@@ -55,6 +55,13 @@ class RepositoryContents(Items):
     def inventory(self, revision: bytes) -> Inventory:
         """Return the files of a revision, by their paths; ``BadRecord`` if its inventory is in another format."""
         return Inventory(revision, self.text((INVENTORIES, revision)))
+
+    def changed_paths(self, revision: bytes) -> dict[bytes, bytes]:
+        """Return the paths of the files that got another text in a revision, by their ids.
+
+        The stored inventory is mostly a delta, which has the lines that changed, and is not made whole for this.
+        """
+        return changed_paths(revision, *self.stored((INVENTORIES, revision)))
 
     def refs(self) -> dict[bytes, Ref]:
         """Return the branches and tags, by their names."""

@@ -29,11 +29,12 @@ from typing import TYPE_CHECKING, Final
 from penstock.errors import BadRecord
 from penstock.repo._keys import INVENTORIES, TEXTS, Key
 from penstock.repo._quoting import quote, quote_word, unquote
+from penstock.repo._records import KNIT_DELTA
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-__all__ = ["Inventory", "InventoryEntry"]
+__all__ = ["Inventory", "InventoryEntry", "changed_paths"]
 
 _SUBMODULE: Final = 0o160000
 _KINDS: Final = {stat.S_IFREG: "file", stat.S_IFLNK: "symlink", _SUBMODULE: "submodule"}
@@ -186,3 +187,25 @@ def _entry(line: bytes) -> InventoryEntry:
 
 def _shown(name: bytes) -> str:
     return repr(name[:200])[1:]
+
+
+def changed_paths(revision: bytes, kind: str, data: bytes) -> dict[bytes, bytes]:
+    """Return the paths of the files whose text is of this revision, by id, from a stored inventory or its delta."""
+    lines = data.split(b"\n")
+    lines = _inserted(lines[1:-2]) if kind == KNIT_DELTA else lines[:-1]
+    found: dict[bytes, bytes] = {}
+    for line in lines:
+        _, text_revision, file_id, path = line.split(b" ", 3)
+        if unquote(text_revision) == revision:
+            found[unquote(file_id)] = unquote(path)
+    return found
+
+
+def _inserted(lines: list[bytes]) -> list[bytes]:
+    """Return the lines that the hunks of a delta insert."""
+    inserted, row = list[bytes](), 0
+    while row < len(lines):
+        count = int(lines[row].rpartition(b",")[2])
+        inserted += lines[row + 1 : row + 1 + count]
+        row += 1 + count
+    return inserted

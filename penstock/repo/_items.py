@@ -139,11 +139,13 @@ class Items:
         )
 
     def stored(self, key: Key) -> tuple[str, bytes]:
-        """Return the storage kind of an item that is here, and its bytes as they are stored."""
+        """Return the storage kind of an item, and its bytes as they are stored."""
         place = self._find(key)
-        if place is None:
+        if place is not None:
+            return self._block(place[0], table_only=True).kind(place[1]), bytes(self._data(place))
+        if self._below is None:
             raise NoSuchKey(key)
-        return self._block(place[0], table_only=True).kind(place[1]), bytes(self._data(place))
+        return self._below.stored(key)
 
     def is_own(self, key: Key) -> bool:
         """Whether an item is stored here, and not only in the contents below."""

@@ -25,10 +25,12 @@ __all__ = [
     "Address",
     "Format",
     "Place",
+    "RepositoryOptions",
     "SinkOptions",
     "SourceOptions",
     "milliseconds_of",
     "plain_name",
+    "repository_options",
     "sink_options",
     "source_options",
 ]
@@ -106,6 +108,24 @@ class SinkOptions:
     time: str | None = None
     txn_app_id: str | None = None
     txn_version: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RepositoryOptions:
+    """The options of a repository that is read as a table."""
+
+    address: Address
+    stream: str
+    table: str = "texts"
+    min_partitions: int | None = None
+
+
+def repository_options(given: Mapping[str, str]) -> RepositoryOptions:
+    """Parse the options of a repository."""
+    texts = _named(given, _REPOSITORY, "read")
+    if "stream" not in texts:
+        raise BadArgument(_missing("stream"))
+    return cast("RepositoryOptions", _read(texts, _REPOSITORY, RepositoryOptions))
 
 
 def source_options(given: Mapping[str, str]) -> SourceOptions:
@@ -321,6 +341,11 @@ _OF_KAFKA: Final = {
     "startingtimestamp": "start",
     "endingtimestamp": "end",
     "maxoffsetspertrigger": "max_events_per_trigger",
+}
+_REPOSITORY: Final[Mapping[str, _Reader]] = {
+    "stream": ("stream", _stream),
+    "table": ("table", _choice("texts", "revisions", "inventories")),
+    "min_partitions": ("min_partitions", _partitions),
 }
 _SOURCE: Final[Mapping[str, _Reader]] = {
     "stream": ("streams", _one_stream),

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import sys
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Final
 
 from pyspark import TaskContext
@@ -33,7 +34,7 @@ _QUERY: Final = "sql.streaming.queryId"
 
 
 def register(spark: SparkSession, store: str | os.PathLike[str] | None = None) -> None:
-    """Enable ``format("penstock")`` in a session of Spark or Spark Connect.
+    """Enable ``format("penstock")`` and ``format("penstock-repo")`` in a session of Spark or Spark Connect.
 
     Call it in every thread that writes: Spark finds a sink only in threads that have a session. ``store`` is the
     default store of :func:`open_event` in tasks that this thread starts from now on.
@@ -42,6 +43,10 @@ def register(spark: SparkSession, store: str | os.PathLike[str] | None = None) -
     if context is not None and context.pythonExec == "python3" and str(context.master).startswith("local"):
         context.pythonExec = sys.executable  # or Spark uses the system's Python, in which Penstock is not installed
     spark.dataSource.register(PenstockSource)
+    if find_spec("zstandard") is not None:  # of the extra repo
+        from penstock.spark._repository import RepositorySource  # noqa: PLC0415
+
+        spark.dataSource.register(RepositorySource)
     if spark.conf.get(_PUSH_FILTERS) != "true":  # a declarative pipeline may set nothing, its configuration can
         spark.conf.set(_PUSH_FILTERS, "true")
     if context is not None:

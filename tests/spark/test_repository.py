@@ -1,0 +1,137 @@
+"""Repositories as tables of Spark."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+from pyspark.errors import PySparkException
+from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
+from pyspark.sql.datasource import EqualTo, GreaterThan, In, StringStartsWith
+
+from penstock.repo import INVENTORIES, REVISIONS, TEXTS, Repository
+from penstock.spark._options import repository_options
+from penstock.spark._repository import RepositoryReader
+from penstock.spark._repository_tables import encoded, shown
+from tests.repo.streams import Items
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.datasource import Filter
+
+    from penstock import Store
+
+NAME = "code/history"
+PERSON = b"J\xc3\xb6rg <j@example.org>"
+
+
+@pytest.fixture
+def repo(store: Store) -> Repository:
+    """Three revisions: two files, one of them changed, then renamed and changed."""
+    repository = Repository.open(store, NAME, create=True)
+    items = Items()
+    lines = {
+        b"r1": [b"100644 r1 a a\n", b"100755 r1 b caf\xc3\xa9\n"],
+        b"r2": [b"100644 r2 a a\n", b"100755 r1 b caf\xc3\xa9\n"],
+        b"r3": [b"100755 r1 b caf\xc3\xa9\n", b"100644 r3 a new/name\n"],
+    }
+    filler = b"".join(b"100644 r1 f%d z%02d\n" % (n, n) for n in range(50))
+    before: tuple[bytes, ...] = ()
+    for second, (revision, inventory) in enumerate(lines.items()):
+        time = b"%d +0000" % (1_700_000_000 + second)
+        text = b"author %b %b\ncommitter %b %b\n\nWhy %b\n" % (PERSON, time, PERSON, time, revision)
+        items.add((REVISIONS, revision), tuple((REVISIONS, parent) for parent in before), text)
+        parents = tuple((INVENTORIES, parent) for parent in before)
+        items.add((INVENTORIES, revision), parents, b"".join(inventory) + filler)
+        items.add((TEXTS, b"a", revision), tuple((TEXTS, b"a", parent) for parent in before), b"text " + revision)
+        before = (revision,)
+    items.add((TEXTS, b"b", b"r1"), (), b"\xff\x00")
+    for number in range(50):
+        items.add((TEXTS, b"f%d" % number, b"r1"), (), b"filler %d" % number)
+    repository.insert_stream(items)
+    return repository
+
+
+def table(spark: SparkSession, folder: Path, name: str) -> DataFrame:
+    return spark.read.format("penstock-repo").options(store=str(folder), stream=NAME, table=name).load()
+
+
+def test_the_tables_have_what_the_repository_has(spark: SparkSession, folder: Path, repo: Repository) -> None:
+    """History, files and texts, each as a DataFrame; a text has the path that it had in its revision."""
+    assert repo.check().is_good
+    revisions = table(spark, folder, "revisions").orderBy("revision").collect()
+    assert [(row.revision, row.parents, row.author, row.message) for row in revisions] == [
+        ("r1", [], "Jörg <j@example.org>", "Why r1\n"),
+        ("r2", ["r1"], "Jörg <j@example.org>", "Why r2\n"),
+        ("r3", ["r2"], "Jörg <j@example.org>", "Why r3\n"),
+    ]
+    assert [int(row.commit_time.timestamp()) for row in revisions] == [1_700_000_000, 1_700_000_001, 1_700_000_002]
+    inventories = table(spark, folder, "inventories").where("path NOT LIKE 'z%'").orderBy("revision", "path").collect()
+    assert [tuple(row) for row in inventories[-2:]] == [
+        ("r3", "café", "b", "r1", 0o100755, "executable"),
+        ("r3", "new/name", "a", "r3", 0o100644, "file"),
+    ]
+    assert len(inventories) == 6
+    texts = table(spark, folder, "texts").where("file_id NOT LIKE 'f%'").orderBy("file_id", "revision").collect()
+    assert [(row.file_id, row.path, row.revision, row.parents, bytes(row.text)) for row in texts] == [
+        ("a", "a", "r1", [], b"text r1"),
+        ("a", "a", "r2", ["r1"], b"text r2"),
+        ("a", "new/name", "r3", ["r2"], b"text r3"),
+        ("b", "café", "r1", [], b"\xff\x00"),
+    ]
+    assert all(row.sha1 == repo.sha1((TEXTS, row.file_id.encode(), row.revision.encode())) for row in texts)
+
+
+def test_filters_choose_rows(spark: SparkSession, folder: Path, repo: Repository) -> None:
+    """What is pushed down and what Spark does itself give the same rows."""
+    assert repo.check().is_good
+    texts = table(spark, folder, "texts")
+    assert texts.where("revision = 'r2'").count() == 1
+    assert texts.where(F.col("revision").isin("r2", "r3", "gone")).count() == 2
+    assert texts.where("path = 'new/name'").count() == 1
+    assert texts.where("path LIKE 'z1%'").count() == 10
+    assert texts.where("path IS NULL").count() == 0
+    assert texts.where("size > 8 AND revision = 'r1'").count() == 40
+    assert table(spark, folder, "inventories").where("revision = 'r3' AND path LIKE 'new%'").count() == 1
+
+
+def test_a_filter_on_the_revision_chooses_blocks(folder: Path, store: Store, repo: Repository) -> None:
+    """A question about one revision does not read the history: fewer blocks are planned, by the index alone."""
+    more = Items()
+    for number in range(40):
+        more.add((REVISIONS, b"later%d" % number), (), b"author x 0 +0000\ncommitter x 0 +0000\n\n")
+        repo.insert_stream(more)
+    del store
+    plain = RepositoryReader(repository_options({"store": str(folder), "stream": NAME, "table": "revisions"}))
+    pushed = RepositoryReader(repository_options({"store": str(folder), "stream": NAME, "table": "revisions"}))
+    kept: list[Filter] = [GreaterThan(("revision",), "r1"), EqualTo(("message",), "x")]
+    ours: list[Filter] = [EqualTo(("revision",), "later7"), In(("revision",), ("later7", None))]
+    assert list(pushed.pushFilters([*kept, *ours, StringStartsWith(("revision",), "later")])) == kept
+
+    def blocks(reader: RepositoryReader) -> int:
+        return sum(len(part.blocks.addresses) for part in reader.partitions())  # type: ignore[attr-defined, misc]
+
+    assert blocks(pushed) == 1
+    assert blocks(plain) > 40
+
+
+def test_names_that_are_not_utf8_survive_a_filter() -> None:
+    """They are shown with their bytes written out, and found by that."""
+    for name in (b"caf\xe9", "größe".encode(), b"plain", b"\xff\x80x"):
+        assert encoded(shown(name)) == name
+
+
+def test_bad_options_are_named(spark: SparkSession, folder: Path, store: Store) -> None:
+    """The error says which option, or that the stream holds something else."""
+    store.create_stream("code/other")
+    for options, message in [
+        ({"stream": "code/other"}, "is not a repository"),
+        ({"stream": "code/gone"}, "no stream"),
+        ({"stream": NAME, "table": "files"}, "invalid value 'files' of the option 'table'"),
+        ({}, "the option 'stream' is missing"),
+        ({"stream": NAME, "tabel": "texts"}, "do you mean 'table'"),
+    ]:
+        with pytest.raises(PySparkException, match=message):
+            spark.read.format("penstock-repo").options(store=str(folder), **options).load()
