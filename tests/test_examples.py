@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -14,6 +15,7 @@ from typing import Final
 import pyarrow.dataset as ds
 import pytest
 
+from tests.repo.git_history import awkward_history
 from tests.sampling import EXPLORES
 
 pytestmark = [pytest.mark.long, pytest.mark.usefixtures("python_of_spark")]
@@ -31,11 +33,11 @@ def run(*command: str, cwd: Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, cwd=cwd, env=environment, capture_output=True, text=True, check=False, timeout=300)
 
 
-def test_script_and_notebook_tell_the_same(tmp_path: Path) -> None:
+def test_scripts_and_notebook_do_what_they_say(tmp_path: Path) -> None:
     """They are what people change first to try their own data; here they share a process, because Spark starts slowly.
 
-    The script is run twice, as people do, and goes on where it was. It fits on a screen. The notebook's cells run from
-    top to bottom; it is kept without output.
+    The pipeline is run twice, as people do, and goes on where it was. It fits on a screen. The notebook's cells run
+    from top to bottom; it is kept without output.
     """
     script = (EXAMPLES / "pipeline.py").read_text()
     assert len(script.splitlines()) <= 40
@@ -43,8 +45,10 @@ def test_script_and_notebook_tell_the_same(tmp_path: Path) -> None:
     assert (notebook["nbformat"], notebook["nbformat_minor"]) == (4, 5)
     cells = [cell for cell in notebook["cells"] if cell["cell_type"] == "code"]
     assert all(cell["outputs"] == [] and cell["execution_count"] is None for cell in cells)
-    code = "\n".join([script, script, *("".join(cell["source"]) for cell in cells)])
-    result = run(sys.executable, "-c", code, cwd=tmp_path)
+    awkward_history().write(tmp_path / "project.git")
+    churn = (EXAMPLES / "churn.py").read_text()
+    code = "\n".join([script, script, *("".join(cell["source"]) for cell in cells), churn])
+    result = run(sys.executable, "-c", code, "project.git", cwd=tmp_path)
     assert result.returncode == 0, result.stderr
     assert "0 windows\n" in result.stdout, "no writer has promised anything yet"
     for line in WINDOWS:
@@ -52,6 +56,9 @@ def test_script_and_notebook_tell_the_same(tmp_path: Path) -> None:
     for line in AGAIN:
         assert result.stdout.count(line) == 1, result.stdout
     assert result.stdout.count("180 events archived") == 3, result.stdout
+    assert "14 new revisions\n" in result.stdout, result.stdout
+    assert re.search(r" 4[0-9] lines  a.txt\n", result.stdout), result.stdout
+    assert "<td>dir/b.txt" in (tmp_path / "churn.html").read_text()
 
 
 @pytest.mark.skipif(bool(MISSING), reason=f"pip install 'penstock-stream[pipelines]' for {', '.join(MISSING)}")
