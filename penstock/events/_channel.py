@@ -36,7 +36,7 @@ _FIRST_RID_MAX: Final = 1 << 48
 _logger: Final = logging.getLogger("penstock.events")
 
 
-class _Answer(msgspec.Struct, frozen=True):
+class _PeerAnswer(msgspec.Struct, frozen=True):
     rid: str
     r: Any = msgspec.UNSET
     e: str | None = None
@@ -144,7 +144,7 @@ class FutoinChannel:
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
             return
-        answer = msgspec.convert(message, _Answer)
+        answer = msgspec.convert(message, _PeerAnswer)
         asked = self._asked.get(answer.rid)
         if asked is None or asked.done():
             return

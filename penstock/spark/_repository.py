@@ -59,7 +59,7 @@ class RepositorySource(DataSource):
 
 
 @dataclass(frozen=True)
-class _Part(InputPartition):
+class BlocksPart(InputPartition):
     blocks: RepositoryPart
 
 
@@ -87,12 +87,12 @@ class RepositoryReader(DataSourceReader):
         with open_at(self._options.address, patience_s=PATIENCE_S) as store:
             repository = Repository.open(store, self._options.stream)
             parts = repository.parts(self._revisions(), count=self._options.min_partitions or _PARTS)
-        return [_Part(part) for part in parts]
+        return [BlocksPart(part) for part in parts]
 
     @plain_each
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Return the rows of a part."""
-        if not isinstance(partition, _Part):
+        if not isinstance(partition, BlocksPart):
             return  # an empty repository is one part, of nothing
         repository = Repository.open(shared(self._options.address), self._options.stream)
         yield from TABLES[self._options.table].batches(repository, partition.blocks, self._is_wanted)

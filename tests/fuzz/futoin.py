@@ -15,7 +15,7 @@ import msgspec
 from penstock.checkpoints import known_job, read_job
 from penstock.errors import FutoinError, NotAuthenticated, ServerError
 from penstock.events._archived_events import ArchiveProgress
-from penstock.events._channel import _Answer
+from penstock.events._channel import _PeerAnswer
 from penstock.events._codings import CODINGS, JSON, coding_of
 from penstock.events._event import Event, EventId, pack_event, unpack_events
 from penstock.events._functions import AddEvent, PingServer, call_of, request_of
@@ -119,7 +119,7 @@ def answer(data: bytes) -> None:
         for event in msgspec.convert(found.get("p"), _OnEvents).events:
             int(event.id)
         return
-    result = msgspec.convert(found, _Answer).r
+    result = msgspec.convert(found, _PeerAnswer).r
     for kind in (bool, EventId, list[Event], PingServer):
         try:
             repr(msgspec.convert(result, kind))
