@@ -12,11 +12,13 @@ commits make the same items.
 
 from __future__ import annotations
 
+import hashlib
 import os
 import stat
 from collections import OrderedDict
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from dulwich.diff_tree import CHANGE_RENAME, RenameDetector
 from dulwich.errors import NotGitRepository
@@ -46,6 +48,9 @@ _TREES_MAX: Final = 4_096
 _INVENTORY_LINES_MAX: Final = 1_000_000  # of all inventories in memory
 _IMPORTED: Final = (b"refs/heads/", b"refs/tags/")
 _COMMIT, _TREE, _BLOB, _TAG = 1, 2, 3, 4
+_KINDS: Final = {_COMMIT: b"commit", _TREE: b"tree", _BLOB: b"blob", _TAG: b"tag"}
+
+_T = TypeVar("_T")
 
 _TreeEntry = tuple[int, bytes]
 _Change = tuple[_TreeEntry | None, _TreeEntry | None]  # before, after
@@ -90,11 +95,30 @@ def import_git(
     return GitImportResult(len(missing), refs, tuple(skipped))
 
 
-def _open(path: str | os.PathLike[str]) -> Repo:
+@contextmanager
+def _open(path: str | os.PathLike[str]) -> Iterator[Repo]:
     try:
-        return Repo(os.fspath(path))
+        git = Repo(os.fspath(path))
     except NotGitRepository:
         raise BadArgument(f"no git repository in {shown(os.fspath(path))}: name its folder") from None
+    try:
+        if git.object_format.name != "sha1":
+            raise BadArgument(f"cannot import {shown(os.fspath(path))}: its objects are named by sha256")
+        yield git
+    finally:
+        with suppress(BufferError):  # of a pack in which damage was found, and which an error may still refer to
+            git.close()
+
+
+def _asked(call: Callable[[], _T]) -> _T:
+    """Ask dulwich, and make whatever it raises for a damaged repository one error."""
+    try:
+        return call()
+    except MemoryError:
+        raise
+    except Exception as error:  # noqa: BLE001 - damage shows as an error of any kind
+        reason = f"{type(error).__name__} {error}"
+    raise RepositoryError(f"the git repository cannot be read: {reason}: run git fsck there")
 
 
 class _Objects:
@@ -102,6 +126,7 @@ class _Objects:
 
     def __init__(self, git: Repo) -> None:
         self.store = git.object_store
+        self.shallow = frozenset(_asked(git.get_shallow))  # commits whose parents are not there, and need not be
         self._trees: OrderedDict[bytes, dict[bytes, _TreeEntry]] = OrderedDict()
 
     def kind(self, name: bytes) -> int:
@@ -109,29 +134,28 @@ class _Objects:
         return self._raw(name)[0]
 
     def read(self, name: bytes, kind: int) -> bytes:
-        """Return an object of a kind."""
+        """Return an object of a kind; an error if it is not the one with this name."""
         found, data = self._raw(name)
-        if found != kind:
-            raise RepositoryError(f"the git repository is damaged: object {name.decode()} is of another kind")
+        digest = hashlib.sha1(b"%b %d\0" % (_KINDS[kind], len(data)), usedforsecurity=False)
+        digest.update(data)
+        if found != kind or digest.hexdigest().encode() != name:
+            raise RepositoryError(f"the git repository is damaged: object {shown(name)} is another one")
         return data
-
-    def __contains__(self, name: bytes) -> bool:
-        return ObjectID(name) in self.store
 
     def tree(self, name: bytes) -> dict[bytes, _TreeEntry]:
         """Return the entries of a tree: modes and ids, by names."""
         tree = self._trees.get(name)
         if tree is None:
-            tree = self._trees[name] = _parsed_tree(self.read(name, _TREE))
+            data = self.read(name, _TREE)
+            tree = self._trees[name] = _asked(lambda: _parsed_tree(data))
             if len(self._trees) > _TREES_MAX:
                 self._trees.popitem(last=False)
         return tree
 
     def _raw(self, name: bytes) -> tuple[int, bytes]:
-        try:
-            return self.store.get_raw(ObjectID(name))
-        except KeyError:
-            raise RepositoryError(f"the git repository lacks object {name.decode()}: fetch it") from None
+        if not _asked(lambda: ObjectID(name) in self.store):
+            raise RepositoryError(f"the git repository lacks object {shown(name)}: fetch it, or run git fsck there")
+        return _asked(lambda: self.store.get_raw(ObjectID(name)))
 
 
 def _parsed_tree(data: bytes) -> dict[bytes, _TreeEntry]:
@@ -147,7 +171,7 @@ def _refs(git: Repo, objects: _Objects) -> tuple[dict[bytes, Ref], list[bytes]]:
     """Return the branches, the tags and HEAD, and the names of those that lead to no commit."""
     refs: dict[bytes, Ref] = {}
     skipped: list[bytes] = []
-    for name, target in sorted(git.get_refs().items()):
+    for name, target in sorted(_asked(git.get_refs).items()):
         if name != b"HEAD" and not name.startswith(_IMPORTED):
             continue
         revision, tag = bytes(target), bytes(target) if objects.kind(target) == _TAG else None
@@ -167,11 +191,12 @@ def _missing(objects: _Objects, heads: set[bytes], repository: Repository) -> li
     while waiting:
         revision = waiting.pop()
         key = (REVISIONS, revision)
-        if key in parents or key in repository or revision not in objects:
+        if key in parents or key in repository:
             continue
         commit = RevisionText.parse(revision, objects.read(revision, _COMMIT))
-        parents[key] = [(REVISIONS, parent) for parent in commit.parents]
-        waiting += commit.parents
+        present = () if revision in objects.shallow else commit.parents
+        parents[key] = [(REVISIONS, parent) for parent in present]
+        waiting += present
     return [key[-1] for key in topological(parents)]
 
 
@@ -213,7 +238,7 @@ class _Importer:
         text, signature = split_signature(self._objects.read(revision, _COMMIT))
         commit = RevisionText.parse(revision, text)
         tree = commit.header(b"tree") or b""
-        parents = [parent for parent in commit.parents if parent in self._objects]
+        parents = () if revision in self._objects.shallow else commit.parents
         inventories = [self._inventory(parent) for parent in parents] or [Inventory(revision)]
         before: list[bytes | None] = [_tree_of(self._objects, parent) for parent in parents]
         before = before or [None]
@@ -296,9 +321,10 @@ class _Importer:
         """Return from where files were moved, by where they are now."""
         before, after = (None if tree is None else ObjectID(tree) for tree in trees)
         detector = RenameDetector(self._objects.store, rewrite_threshold=None)
+        changes = _asked(lambda: detector.changes_with_renames(before, after))
         return {
             change.new.path: change.old.path
-            for change in detector.changes_with_renames(before, after)
+            for change in changes
             if change.type == CHANGE_RENAME and change.old is not None and change.new is not None
         }
 

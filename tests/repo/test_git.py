@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 import penstock
-from penstock.errors import BadArgument, BadRecord
+from penstock.errors import BadArgument, BadRecord, RepositoryError
 from penstock.repo import REVISIONS, SIGNATURES, Between, Everything, Repository
 from penstock.repo import _git_import as git_import
 from penstock.repo.git import export_git, import_git
@@ -180,3 +180,28 @@ def test_tree_that_leaves_its_folder_is_refused(repo: Repository, tmp_path: Path
     with pytest.raises(BadRecord, match=r"invalid path '\.\.'"):
         import_git(source, repo)
     assert list(repo.revisions()) == []
+
+
+def test_shallow_clone_has_ghosts_and_a_damaged_one_is_an_error(repo: Repository, store: Store, tmp_path: Path) -> None:
+    """A parent that git says is elsewhere is named and missing; one that was lost must not look the same."""
+    source = awkward_history().write(tmp_path / "source")
+    git(tmp_path, "clone", "-q", "--bare", "--depth=2", f"file://{source}", "shallow")
+    assert import_git(tmp_path / "shallow", repo).revisions == 2
+    head = repo.refs()[b"refs/heads/main"].revision
+    (parent,) = repo.revision_parents(head) or []
+    (ghost,) = repo.revision_parents(parent) or []
+    assert ((REVISIONS, parent) in repo, (REVISIONS, ghost) in repo) == (True, False)
+    assert repo.check().is_good
+    git(source, "repack", "-adq")
+    (pack,) = source.glob("objects/pack/*.pack")
+    pack.chmod(0o644)
+    whole = pack.read_bytes()
+    for place in range(20, len(whole), 97):
+        pack.write_bytes(whole[:place] + bytes([whole[place] ^ 64]) + whole[place + 1 :])
+        name = f"code/damaged-{place}"
+        try:
+            import_git(source, Repository.open(store, name, create=True))
+        except RepositoryError as error:
+            assert "the git repository" in str(error)  # noqa: PT017 - some bytes do not matter
+        else:
+            assert Repository.open(store, name).check().is_good
