@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
+from collections import deque
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
@@ -40,25 +40,22 @@ class DeliveryBudget:
 
     def __init__(self, total: int, *, user_share: float) -> None:
         self._total, self._of_user = total, int(total * user_share)
-        self._users: Counter[str | None] = Counter()
-        self._waiting: dict[HeldBytes, asyncio.Future[None]] = {}  # in the order in which they came
-
-    @property
-    def used(self) -> int:
-        """The number of bytes that are held."""
-        return self._users.total()
+        self._users: dict[str | None, int] = {}
+        self._waiting: dict[str | None, deque[_Waiting]] = {}  # by user: however many wait, others pay nothing for them
+        self.used = 0
 
     async def hold(self, user: str | None, size: int) -> HeldBytes:
         """Return bytes for a user, as soon as there are so many."""
         held = HeldBytes(self, user, size)
-        granted = self._waiting[held] = asyncio.get_running_loop().create_future()
-        self._grant()
+        if user not in self._waiting and self._fits(held):
+            self._take(held)
+            return held
+        granted = asyncio.get_running_loop().create_future()
+        self._waiting.setdefault(user, deque()).append((held, granted))
         try:
             await granted
         except asyncio.CancelledError:
-            if held in self._waiting:
-                del self._waiting[held]
-            else:
+            if not granted.cancelled():
                 held.release()
             raise
         return held
@@ -73,19 +70,32 @@ class DeliveryBudget:
             held.release()
 
     def give(self, held: HeldBytes) -> None:
-        """Take back what was held."""
+        """Take back what was held, and grant it to those who wait."""
+        self.used -= held.size
         self._users[held.user] -= held.size
         if not self._users[held.user]:
             del self._users[held.user]
-        self._grant()
+        for user in list(self._waiting):
+            self._grant(user)
 
-    def _grant(self) -> None:
-        """Grant what fits, in order; no user waits for the share of another."""
-        for held in [held for held in self._waiting if self._fits(held)]:
-            if self._fits(held):  # still, behind those before it
-                self._users[held.user] += held.size
-                self._waiting.pop(held).set_result(None)
+    def _grant(self, user: str | None) -> None:
+        """Grant a user what fits, in order."""
+        waiting = self._waiting[user]
+        while waiting and (waiting[0][1].cancelled() or self._fits(waiting[0][0])):
+            held, granted = waiting.popleft()
+            if not granted.cancelled():
+                self._take(held)
+                granted.set_result(None)
+        if not waiting:
+            del self._waiting[user]
+
+    def _take(self, held: HeldBytes) -> None:
+        self.used += held.size
+        self._users[held.user] = self._users.get(held.user, 0) + held.size
 
     def _fits(self, held: HeldBytes) -> bool:
         used, of_user = self._users.get(held.user, 0), self._total if held.user is None else self._of_user
         return not used or (used + held.size <= of_user and self.used + held.size <= self._total)
+
+
+_Waiting = tuple[HeldBytes, "asyncio.Future[None]"]

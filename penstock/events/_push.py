@@ -115,8 +115,8 @@ async def push(feed: Feed, receiver: Receiver, position: int) -> None:
                 if not events:
                     window.skip(position)
                     _tell(receiver, window)
-                held = held or await receiver.hold(len(encoded))
                 for part in parts_of(events, encoded, position, receiver.size_max):
+                    held = held or await receiver.hold(len(encoded))
                     await slots.acquire()
                     added = window.add(part.end)  # before the task runs, or what is skipped meanwhile would pass it
                     task = tasks.create_task(_deliver(receiver, window, slots, part, added))
