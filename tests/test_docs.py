@@ -92,8 +92,12 @@ def free_ports(count: int) -> list[int]:
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> Iterator[Path]:
-    """An empty folder; a process that was started in it, and whose number was left in a file, ends with the test."""
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """An empty folder; a process that was started in it, and whose number was left in a file, ends with the test.
+
+    It stays until all tests have ended: Java may have been started in it, for other tests, too.
+    """
+    tmp_path = tmp_path_factory.mktemp("page")
     yield tmp_path
     for file in tmp_path.glob("*.pid"):
         with suppress(ProcessLookupError):

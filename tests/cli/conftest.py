@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import argon2
 import pytest
+from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
 import penstock
@@ -99,9 +100,15 @@ def short_servers(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture(scope="package")
-def spark_of_all(python_of_spark: None) -> Iterator[None]:
-    """Let the Spark that a command starts go on to the last test of the package."""
+def spark_of_all(python_of_spark: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Let the Spark that a command starts go on to the last test of the package.
+
+    Java starts in a folder that stays, since the folder of a test is removed with it.
+    """
     del python_of_spark
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(tmp_path_factory.mktemp("java"))
+        SparkContext._ensure_initialized()
     yield
     session = SparkSession.getActiveSession()
     if session is not None:
