@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from penstock.errors import PenstockError
 from penstock.events._event import pack_event
+from penstock.events.times import TIME_TAG, TIME_WRITER
 from penstock.stream.format import LENGTH_SIZE
 
 if TYPE_CHECKING:
@@ -23,12 +24,8 @@ if TYPE_CHECKING:
     from penstock.events._ports import WritesEvents
     from penstock.stream import Ack, DoneAck, StreamWriter
 
-__all__ = ["TIME_TAG", "Adder"]
+__all__ = ["Adder"]
 
-TIME_TAG: Final = "futoin-time"
-"""The tag of a stream in which the times of added events are noted, so that it has watermarks."""
-
-_WRITER: Final = "futoin"
 _UNDER_WAY_MAX: Final = 512 << 10  # bytes; below the buffer of a writer, so that writing never waits
 
 
@@ -145,14 +142,14 @@ class Adder:
             if opened is not None:
                 self._drop(stream, opened.writer)
             notes_time = TIME_TAG in state.config.tags
-            writer = self._store.writer(stream, _WRITER if notes_time else None)
+            writer = self._store.writer(stream, TIME_WRITER if notes_time else None)
             latest = self._noted(stream, state.uid) // 1000 + 1 if notes_time else 0
             opened = self._writers[stream] = _OpenWriter(state.uid, writer, latest)
         return opened
 
     def _noted(self, stream: str, uid: int) -> int:
         """Return up to which time a stream was said to be complete, by this server before it was restarted."""
-        mark, watermark = self._store.marks.of(uid).get(_WRITER), self._store.watermark(stream)
+        mark, watermark = self._store.marks.of(uid).get(TIME_WRITER), self._store.watermark(stream)
         return max(-1 if mark is None else mark.time, -1 if watermark is None else watermark.lower)
 
     def _drop(self, stream: str, writer: StreamWriter) -> None:

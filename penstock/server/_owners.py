@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Final
 
 from penstock.errors import NotPermitted
 from penstock.events.consumers import user_of_consumer
+from penstock.events.times import TIME_TAG, TIME_WRITER
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -30,10 +31,24 @@ _logger: Final = logging.getLogger("penstock.server")
 
 
 def check_writer_id(session: Session, stream: str, writer_id: str | None) -> None:
-    """Refuse the writer id of another user; an id without an owner belongs to this user from now on."""
+    """Refuse the writer id of another user; an id without an owner belongs to this user from now on.
+
+    The id by which the server notes the times of FutoIn events belongs to no user.
+    """
     if session.owner is not None and writer_id is not None:
-        owner = session.store.writer_ids.claim(stream, writer_id, session.owner)
-        _check_owner(session, owner, [stream], "writer id", f"{writer_id} of {stream}", stream=stream, writer=writer_id)
+        tags = session.store.catalog.open_stream(stream).config.tags
+        is_servers = writer_id == TIME_WRITER and TIME_TAG in tags
+        owner = None if is_servers else session.store.writer_ids.claim(stream, writer_id, session.owner)
+        _check_owner(
+            session,
+            owner,
+            [stream],
+            "writer id",
+            f"{writer_id} of {stream}",
+            claim="choose another name",
+            stream=stream,
+            writer=writer_id,
+        )
 
 
 def check_group(session: Session, operation: str, group: GroupState) -> None:

@@ -10,6 +10,7 @@ import pytest
 import penstock
 from penstock.errors import FutoinError, NotAuthenticated, NotPermitted
 from penstock.events.blocking import BlockingGenerator, BlockingPollClient
+from penstock.model import StreamConfig
 from penstock.server import Config, Server, Users
 from penstock.server._login_queue import FAILURES_FREE
 from tests.events.wire import call, message_of, signed, websocket
@@ -211,3 +212,18 @@ def test_consumer_belongs_to_the_user_in_its_name(server: Server, users: Users) 
         bert.register_consumer("futoin/events", "futoin.bert.billing")
         bert.unregister_consumer("futoin/events", "futoin.nobody.billing")  # not there: no error, as for all consumers
         assert set(bert.consumers("futoin/events")) == {name, "futoin.bert.billing"}
+
+
+def test_time_of_events_is_noted_by_the_server_alone(server: Server, users: Users) -> None:
+    """A user who notes a time under its writer id would close windows that events are still to come to."""
+    users.grant("bert", "write", "shop/*")
+    with (
+        penstock.connect(server.address, user="anna", password="secret") as anna,
+        penstock.connect(server.address, user="bert", password="secret") as bert,
+    ):
+        anna.create_stream("shop/timed", config=StreamConfig(tags=("futoin-time",)))
+        anna.create_stream("shop/plain")
+        with pytest.raises(NotPermitted, match="which belongs to no user: choose another name"):
+            bert.writer("shop/timed", "futoin")
+        bert.writer("shop/timed", "bert").close()
+        bert.writer("shop/plain", "futoin").close()
