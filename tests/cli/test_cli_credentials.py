@@ -11,15 +11,16 @@ from typing import TYPE_CHECKING
 import pytest
 
 import penstock
-from penstock.cli import command_names
+from penstock.cli import command_module, command_names
 from penstock.cli._credentials import opens_store
 from penstock.server import Config, Server
 from penstock.server._users import USERS_FILE, Users
+from tests.cli.project import make_project
 from tests.cli.shop import open_shop
 from tests.cli.test_cli_commands import example_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
     from pathlib import Path
 
     from tests.cli.conftest import Call
@@ -27,15 +28,8 @@ if TYPE_CHECKING:
 STREAM = "plant/readings"
 
 
-def function_of(command: str) -> Callable[..., object]:
-    path = command.replace(" ", ".").replace("-", "_")
-    module = __import__(f"penstock.cli.{path}", fromlist=["x"])
-    found: Callable[..., object] = getattr(module, path.rpartition(".")[2])
-    return found
-
-
 ON_SPARK = ("aggregate", "archive", "windows")  # tests/spark/test_server.py runs Spark as users
-ON_A_STORE = [name for name in command_names() if name not in ON_SPARK and opens_store(function_of(name))]
+ON_A_STORE = [name for name in command_names() if name not in ON_SPARK and opens_store(command_module(name)[1])]
 
 
 @pytest.fixture
@@ -66,9 +60,12 @@ def server(users: Users, here: Path, monkeypatch: pytest.MonkeyPatch) -> Iterato
 
 @pytest.mark.parametrize("command", ON_A_STORE)
 def test_every_command_works_on_a_server_with_users(
-    call: Call, server: Server, monkeypatch: pytest.MonkeyPatch, command: str
+    call: Call, server: Server, here: Path, monkeypatch: pytest.MonkeyPatch, command: str
 ) -> None:
     """With the name as an option and the password in the environment."""
+    if command.startswith("repo "):
+        with penstock.connect(server.address, user="anna", password="right") as store:
+            make_project(here, is_imported=command != "repo import", store=store)
     monkeypatch.setenv("PENSTOCK_PASSWORD", "right")
     arguments = shlex.split(example_of(command))[1:]
     assert call(*arguments).code == 1, "an anonymous client may do nothing"

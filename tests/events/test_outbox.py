@@ -298,7 +298,6 @@ def test_name_that_is_not_a_plain_one_is_refused(table: str) -> None:
 
 def test_missing_table_is_named(store: Store, tmp_path: Path) -> None:
     """A relay that waits for a table that does not exist would look as if there were no events."""
-    tmp_path.joinpath("empty.db").touch()
     engine = sa.create_engine(f"sqlite:///{tmp_path}/empty.db")
     with pytest.raises(BadArgument, match="there is no database"):
         OutboxRelay(engine, store, STREAM)
