@@ -248,15 +248,15 @@ def poll_rate(contender: Contender) -> float:
         return events / (time.perf_counter() - start)
 
 
-def push_rates(contender: Contender) -> tuple[float, float]:
-    """Return events/s of having the history pushed to a new consumer, and events that are written then."""
+def push_rates(contender: Contender, events: int) -> tuple[float, float]:
+    """Return events/s of having a history of so many pushed to a new consumer, and those that are written then."""
     component = f"push_{next(_numbers)}"
     with WebSocket(contender.port, "/futoin") as socket:
         socket.send(called("evt.push:1.1:registerConsumer", component=component))
         socket.messages()
 
         def receive(left: int) -> None:
-            while left:
+            while left > 0:
                 for message in socket.messages():
                     if b'"f":' in message:
                         answer, size = answer_of(message)
@@ -265,8 +265,8 @@ def push_rates(contender: Contender) -> tuple[float, float]:
 
         start = time.perf_counter()
         socket.send(called("evt.push:1.1:readyToReceive", component=component))
-        receive(HISTORY)
-        history = HISTORY / (time.perf_counter() - start)
+        receive(events)
+        history = events / (time.perf_counter() - start)
         contender.write(LIVE)
         start = time.perf_counter()
         receive(LIVE)
@@ -299,7 +299,7 @@ def against_reference(folder: Path) -> Iterator[Figure]:
             contender.write(HISTORY)
         polls = [[poll_rate(contender) for contender in contenders] for _ in range(ROUNDS)]
         yield from compared("poll of the history", contenders, polls)
-        pushed = [[push_rates(contender) for contender in contenders] for _ in range(ROUNDS)]
+        pushed = [[push_rates(each, HISTORY + before * LIVE) for each in contenders] for before in range(ROUNDS)]
         history, live = ([[rates[kind] for rates in row] for row in pushed] for kind in (0, 1))
         yield from compared("push of the history to one consumer", contenders, history)
         yield from compared("push of new events to one consumer", contenders, live)
