@@ -7,6 +7,7 @@ just after it in its segment: positive, increasing, and a place to go on reading
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 from typing import TYPE_CHECKING, Annotated, Final
 
 import msgspec
@@ -53,15 +54,17 @@ _WORDS: Final = {
     _COMPONENT: "1 to 16 letters, digits and '_'",
     _RID: "1 to 32 printable characters of ASCII",
 }
-_Time = Annotated[str, Meta(pattern=r"\A[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]{1,9})?Z\Z")]
+_TIME: Final = r"\A[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]{1,9})?Z\Z"
 
 NESTING_MAX: Final = 200
 """Arrays and maps within each other. How many more a thread can decode depends on its stack."""
 
 
 class _Stored(msgspec.Struct, frozen=True, gc=False):
-    type: EventType
-    ts: _Time
+    """A stored event; many have the same type and time, which are checked once."""
+
+    type: Annotated[str, Meta(max_length=16)]
+    ts: Annotated[str, Meta(max_length=30)]
     data: msgspec.Raw
 
 
@@ -168,4 +171,16 @@ def _unpack(event_id: int, event: bytes | None) -> WireEvent | None:
         JSON.load(bytes(stored.data))  # what is passed on unread must be valid, or it ends its receiver
     except (ValueError, RecursionError):
         return None
-    return WireEvent(str(event_id), stored.type, stored.data, f"{stored.ts[:19]}Z")
+    ts = _sent_time(stored.ts)
+    return WireEvent(str(event_id), stored.type, stored.data, ts) if ts and _is_type(stored.type) else None
+
+
+@lru_cache(maxsize=1_000)
+def _is_type(kind: str) -> bool:
+    return re.fullmatch(_TYPE, kind) is not None
+
+
+@lru_cache(maxsize=1_000)
+def _sent_time(ts: str) -> str | None:
+    """Return a stored time as it is sent, without a fraction of a second; None if it is not a time."""
+    return f"{ts[:19]}Z" if re.fullmatch(_TIME, ts) else None

@@ -74,6 +74,7 @@ class Feed:
         self._segment = log.segment
         self._segment.watch(self._wake_up)
         self._is_closed = False
+        self._has_more = False  # than the last page has space for
         self.receivers = 0
         self.end = log.tail  # all events up to here are in the groups, or were there before the feed
 
@@ -119,10 +120,12 @@ class Feed:
             self._grown.clear()
             if self._segment.tail <= self.end:
                 await self._grown.wait()
-        await asyncio.sleep(_DELAY_S)
+        if not self._has_more:
+            await asyncio.sleep(_DELAY_S)
+        tail = self._segment.tail
         page = await self._page(self._tail, self.end)
         self._groups.append(Group(page))
-        self.end = page.end
+        self.end, self._has_more = page.end, page.end < tail
 
     async def _past(self, event_id: int) -> Group:
         """Return a group of events that are not kept here; receivers that ask for the same one share it."""
