@@ -52,9 +52,12 @@ class RepositoryContents(Items):
         """Return what the text of a revision says: author, committer, message; see ``_revision``."""
         return RevisionText.parse(revision, self.text((REVISIONS, revision)))
 
-    def inventory(self, revision: bytes) -> Inventory:
-        """Return the files of a revision, by their paths; ``BadRecord`` if its inventory is in another format."""
-        return Inventory(revision, self.text((INVENTORIES, revision)))
+    def inventory(self, revision: bytes, *, like: Inventory | None = None) -> Inventory:
+        """Return the files of a revision, by their paths; ``BadRecord`` if its inventory is in another format.
+
+        If you read many of them, ``like`` is one that has most of the same files: it makes this several times faster.
+        """
+        return Inventory(revision, self.text((INVENTORIES, revision)), like=like)
 
     def changed_paths(self, revision: bytes) -> dict[bytes, bytes]:
         """Return the paths of the files that got another text in a revision, by their ids.

@@ -73,7 +73,7 @@ class _Export:
     def __init__(self, contents: RepositoryContents, file: BinaryIO) -> None:
         self._contents, self._write = contents, file.write
         self._numbers: dict[Key, bytes] = {}  # the numbers of what was written, as git names them
-        self._last: tuple[bytes, Inventory] | None = None
+        self._last: Inventory | None = None
 
     @property
     def texts(self) -> int:
@@ -85,8 +85,8 @@ class _Export:
         text = self._contents.revision(revision)
         parents = self._contents.revision_parents(revision) or []
         present = [parent for parent in parents if (REVISIONS, parent) in self._contents]
-        inventory = self._inventory(revision)
-        changes = inventory.changes_from(self._inventory(present[0]) if present else Inventory(revision))
+        before = self._inventory(present[0]) if present else Inventory(revision)
+        changes = self._inventory(revision).changes_from(before)
         files: list[bytes] = []
         for path, entry in changes.items():
             if entry is None:
@@ -96,7 +96,6 @@ class _Export:
             else:
                 mode = {"file": b"100644", "executable": b"100755", "symlink": b"120000"}[entry.kind]
                 files.append(b"M %b %b %b\n" % (mode, self._blob(entry.key), _quoted(path)))
-        self._last = revision, inventory
         lines = [b"reset %b\n" % _REF] if not present else []
         lines += [b"commit %b\n" % _REF, b"mark %b\n" % self._new_number((REVISIONS, revision))]
         for name in (b"author", b"committer", b"encoding"):
@@ -121,9 +120,9 @@ class _Export:
             self._write(b"reset %b\nfrom %b\n\n" % (_REF, _NO_COMMIT))
 
     def _inventory(self, revision: bytes) -> Inventory:
-        if self._last is not None and self._last[0] == revision:
-            return self._last[1]
-        return self._contents.inventory(revision)
+        if self._last is None or self._last.revision != revision:
+            self._last = self._contents.inventory(revision, like=self._last)
+        return self._last
 
     def _blob(self, key: Key) -> bytes:
         number = self._numbers.get(key)

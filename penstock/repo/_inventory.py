@@ -24,6 +24,7 @@ import stat
 from bisect import bisect_left
 from collections.abc import Mapping
 from dataclasses import dataclass
+from operator import lt
 from typing import TYPE_CHECKING, Final
 
 from penstock.errors import BadRecord
@@ -70,21 +71,29 @@ class Inventory(Mapping[bytes, InventoryEntry]):
 
     __slots__ = ("_lines", "_moved", "_paths", "revision")
 
-    def __init__(self, revision: bytes, text: bytes = b"") -> None:
-        """Read the text of an inventory; ``BadRecord`` if it is invalid."""
+    def __init__(self, revision: bytes, text: bytes = b"", *, like: Inventory | None = None) -> None:
+        """Read the text of an inventory; ``BadRecord`` if it is invalid.
+
+        Lines that ``like`` has, too, are not read again: of the next revision these are almost all.
+        """
         self.revision = revision
         self._lines = [line + b"\n" for line in text.split(b"\n")]
         if self._lines.pop() != b"\n":
             raise self._bad("its last line does not end")
-        self._paths: list[bytes] = []
+        known = dict(zip(like._lines, like._paths, strict=True)) if like is not None else {}
+        entries = {line: self._parsed(line) for line in self._lines if line not in known}
+        self._paths: list[bytes] = [known.get(line) or entries[line][0] for line in self._lines]
+        if not all(map(lt, self._paths, self._paths[1:])):
+            raise self._bad("its paths are not in order")
         self._moved: dict[bytes, bytes] = {}  # the paths of files whose id is another path
-        for line in self._lines:
-            path, entry = self._parsed(line)
-            if self._paths and path <= self._paths[-1]:
-                raise self._bad(f"{_shown(path)} is not behind {_shown(self._paths[-1])}")
-            self._paths.append(path)
+        if like is not None and like._moved:
+            lines = set(self._lines)
+            for file_id, path in like._moved.items():
+                if like._line(path) in lines:
+                    self._moved[file_id] = path
+        for path, entry in entries.values():
             self._note_id(entry.file_id, path)
-        self._check_ids(self._moved)
+        self._check_ids({*self._moved, *(entry.file_id for _, entry in entries.values())})
 
     @property
     def text(self) -> bytes:
@@ -92,10 +101,7 @@ class Inventory(Mapping[bytes, InventoryEntry]):
         return b"".join(self._lines)
 
     def __getitem__(self, path: bytes) -> InventoryEntry:
-        place = bisect_left(self._paths, path)
-        if place == len(self._paths) or self._paths[place] != path:
-            raise KeyError(path)
-        return _entry(self._lines[place])
+        return _entry(self._line(path))
 
     def __iter__(self) -> Iterator[bytes]:
         return iter(self._paths)
@@ -128,6 +134,12 @@ class Inventory(Mapping[bytes, InventoryEntry]):
         old_lines = dict(zip(other._paths, other._lines, strict=True))
         paths = sorted({path for path, _ in lines.items() ^ old_lines.items()})
         return {path: _entry(lines[path]) if path in lines else None for path in paths}
+
+    def _line(self, path: bytes) -> bytes:
+        place = bisect_left(self._paths, path)
+        if place == len(self._paths) or self._paths[place] != path:
+            raise KeyError(path)
+        return self._lines[place]
 
     def _put(self, path: bytes, entry: InventoryEntry | None) -> None:
         place = bisect_left(self._paths, path)

@@ -54,6 +54,7 @@ def test_inventory_is_read_as_it_was_written(before: _Tree, after: _Tree) -> Non
     read = Inventory(b"r2", new.text)
     assert dict(read) == {path: InventoryEntry(*after[path], path) for path in after}
     assert list(read) == sorted(after)
+    assert dict(Inventory(b"r2", new.text, like=old)) == dict(read)
     assert (read.text, old.changed(b"r2", new.changes_from(old)).text) == (new.text, new.text)
 
 
@@ -64,6 +65,13 @@ def test_moved_file_keeps_its_id_and_its_place_can_be_taken() -> None:
     assert (moved.path_of(b"a"), b"a" in moved) == (b"c", False)
     taken = moved.changed(b"r3", {b"a": InventoryEntry(0o100644, b"r3", b"a@r3")})
     assert (taken.path_of(b"a"), taken.path_of(b"a@r3")) == (b"c", b"a")
+    again = Inventory(b"r3", taken.text, like=moved)
+    assert (again.path_of(b"a"), again.path_of(b"a@r3"), again.path_of(b"b")) == (b"c", b"a", b"b")
+    assert Inventory(b"r4", first.text, like=taken).path_of(b"a") == b"a"
+    with pytest.raises(BadRecord, match="two files have the id"):
+        Inventory(b"r3", moved.text.replace(b"b b", b"a b"), like=moved)
+    with pytest.raises(BadRecord, match="two files have the id"):
+        Inventory(b"r3", b"100644 r3 a a\n" + moved.text, like=moved)
     swapped = first.changed(b"r2", {b"a": first[b"b"], b"b": first[b"a"]})
     assert (swapped.path_of(b"a"), swapped.path_of(b"b")) == (b"b", b"a")
     for changes in ({b"a": InventoryEntry(0o100644, b"r3", b"a")}, {b"d": InventoryEntry(0o100644, b"r3", b"a")}):
