@@ -225,6 +225,19 @@ def test_relay_moves_what_is_committed(call: Call, plant: Path) -> None:
     assert "the database failed" in failed.err
 
 
+def test_consumer_before_the_head_is_listed(call: Call) -> None:
+    """Another may have truncated the stream; the consumer that is furthest behind is the one to be seen."""
+    call("stream", "create", STREAM)
+    with penstock.connect("penstock-data") as store:
+        store.register_consumer(STREAM, "slow")
+        StoreEvents(store, STREAM).add("ORDER", 1)
+        store.truncate_stream(STREAM, store.tail(STREAM))
+        StoreEvents(store, STREAM).add("ORDER", 2)
+    (found,) = json.loads(call("event", "consumers", STREAM, "--json").out)
+    assert found["name"] == "slow"
+    assert 0 < found["bytes_behind"] < 200
+
+
 def test_reason_is_in_words_where_no_event_stream_is_found(call: Call) -> None:
     """People mix up the ports, and ws:// with wss://; numbers of errors do not help them."""
     with Server(Config(store="data", anonymous=True, port=0, http_port=0)) as server:

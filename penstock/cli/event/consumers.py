@@ -1,13 +1,18 @@
 """``penstock event consumers``: list the consumers of a stream, and drop dead ones."""
 
+from __future__ import annotations
+
 import time
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from penstock.cli._output import JsonOption, duration, fail, print_json, print_rows, size
 from penstock.cli._store import STORE_DEFAULT, StoreOption, existing_store
 from penstock.cli.event._target import refuse_address
+
+if TYPE_CHECKING:
+    from penstock import Store, StreamCut
 
 EXAMPLE = "penstock event consumers shop/orders"
 
@@ -36,10 +41,7 @@ def consumers(
             opened.unregister_consumer(stream, name)
             del cuts[name]
         times, tail, now = opened.consumer_times(stream), opened.tail(stream), time.time()
-        behind = {
-            name: sum(part.end - part.start for part in opened.segment_ranges(stream, cut, tail))
-            for name, cut in cuts.items()
-        }
+        behind = {name: _behind(opened, cut, tail) for name, cut in cuts.items()}
     ages = {name: None if (moved := times.get(name)) is None else max(now - moved / 1000, 0.0) for name in cuts}
     if as_json:
         found = [
@@ -50,6 +52,12 @@ def consumers(
         return
     rows = [(name, str(cut), size(behind[name]), _age(ages[name])) for name, cut in cuts.items()]
     print_rows(("name", "position", "behind", "age"), rows)
+
+
+def _behind(store: Store, cut: StreamCut, tail: StreamCut) -> int:
+    """Return the bytes from a cut to the tail, as far as they are still there: others may have truncated the stream."""
+    start = store.next_cut(cut.stream, cut, cut, skip_truncated=True).cut
+    return sum(part.size for part in store.segment_ranges(cut.stream, start, tail))
 
 
 def _age(seconds: float | None) -> str:
