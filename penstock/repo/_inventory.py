@@ -38,6 +38,7 @@ if TYPE_CHECKING:
 __all__ = ["Inventory", "InventoryEntry", "changed_paths"]
 
 _SUBMODULE: Final = 0o160000
+_MODE_MAX: Final = 0o177777
 _KINDS: Final = {stat.S_IFREG: "file", stat.S_IFLNK: "symlink", _SUBMODULE: "submodule"}
 _BAD_COMPONENTS: Final = frozenset({b"", b".", b".."})
 
@@ -184,7 +185,7 @@ class Inventory(Mapping[bytes, InventoryEntry]):
     def _check(self, path: bytes, mode: int) -> None:
         if not _BAD_COMPONENTS.isdisjoint(path.split(b"/")):
             raise self._bad(f"invalid path {_shown(path)}: a path is relative, without empty components, '.' and '..'")
-        if stat.S_IFMT(mode) not in _KINDS:
+        if not 0 <= mode <= _MODE_MAX or stat.S_IFMT(mode) not in _KINDS:
             raise self._bad(f"invalid mode {mode:o} of {_shown(path)}")
 
     def _bad(self, reason: str) -> BadRecord:

@@ -17,6 +17,7 @@ line and a message.
 
 from __future__ import annotations
 
+import codecs
 import hashlib
 import re
 from dataclasses import dataclass
@@ -29,6 +30,7 @@ __all__ = ["Person", "RevisionText", "commit_id", "join_signature", "split_signa
 
 _PERSON: Final = re.compile(rb"(?P<name>.*?) ?(?P<time>-?\d{1,18}) (?P<zone>[+-]\d{4,9})", re.DOTALL)
 _SIGNATURE: Final = b"gpgsig"
+_SLOW_CODECS: Final = frozenset({"idna", "punycode"})  # for names of hosts; a long message would take minutes
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,9 +95,11 @@ class RevisionText:
     def decoded(self, text: bytes) -> str:
         """Return a name or the message as people read it."""
         try:
-            return text.decode(self.encoding)
-        except (LookupError, UnicodeDecodeError):
-            return text.decode("utf-8", "backslashreplace")
+            if codecs.lookup(self.encoding).name not in _SLOW_CODECS:
+                return text.decode(self.encoding)
+        except (LookupError, ValueError):  # unknown, or of other texts than this one
+            pass
+        return text.decode("utf-8", "backslashreplace")
 
 
 def commit_id(commit: bytes) -> bytes:

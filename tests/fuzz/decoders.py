@@ -533,6 +533,9 @@ DECODERS: Final[dict[str, Decoder]] = {
         repo.delta("knit-annotated-delta"), (), "bytes", lambda: repo.deltas("knit-annotated-delta")
     ),
     "repo-mpdiff": Decoder(repo.delta("mpdiff"), (), "bytes", lambda: repo.deltas("mpdiff")),
+    "repo-inventory": Decoder(repo.inventory, (errors.BadRecord,), "text", repo.inventories),
+    "repo-revision": Decoder(repo.revision, (errors.BadRecord,), "text", repo.revisions),
+    "repo-refs": Decoder(repo.refs, (errors.BadRecord,), "text", repo.names),
     "pointer": Decoder(_text(EventPointer.parse), (errors.BadArgument,), "text", lambda: [*_POINTERS]),
     "cut": Decoder(_text(StreamCut.parse), (errors.BadArgument,), "text", lambda: [*_CUTS]),
     "position": Decoder(_text(Position.parse), (errors.BadArgument,), "text", lambda: [b";".join(_CUTS), b""]),

@@ -12,10 +12,12 @@ import msgspec
 import zstandard
 
 from penstock import errors
-from penstock.repo import Bundle, Everything
+from penstock.repo import Bundle, Everything, Inventory, InventoryEntry, Ref, RevisionText
 from penstock.repo._block import _HEAD, BlockDamaged, Item, ItemBlock, encode_block
 from penstock.repo._events import decode_index_event, encode_index_event
 from penstock.repo._index import Index, decode_rows
+from penstock.repo._refs import decode_refs, encode_refs
+from penstock.repo._revision import join_signature, split_signature
 from penstock.repo.kinds import decode, encode
 from tests.repo.streams import Items, history
 
@@ -138,3 +140,53 @@ def deltas(kind: str) -> list[bytes]:
 def _basis(key: Key) -> bytes:
     assert key == _PARENTS[0]
     return _BASIS
+
+
+def inventory(data: bytes) -> None:
+    """Read an inventory, from the beginning and as one that follows another, and write it again."""
+    read = Inventory(b"r", data)
+    assert read.text == data
+    for path, entry in read.items():
+        assert read.path_of(entry.file_id) == path
+        assert b".." not in path.split(b"/")
+        assert entry.kind
+    again = Inventory(b"r", data, like=Inventory(b"r", inventories()[0]))
+    assert not again.changes_from(read)
+
+
+def inventories() -> list[bytes]:
+    """Return inventories with all kinds of files, and with moved ones."""
+    entries = {
+        b"a b": InventoryEntry(0o100755, b"r1", b"old id"),
+        b"dir/\xff\x7f": InventoryEntry(0o100644, b"r1", b"\\"),
+        b"line\nfeed": InventoryEntry(0o120000, b"r2", b"line\nfeed"),
+        b"z": InventoryEntry(0o160000, b"r2", b"z"),
+    }
+    return [Inventory(b"r").changed(b"r", entries).text, b""]
+
+
+def revision(data: bytes) -> None:
+    """Read the text of a revision, with its signature and without."""
+    text, signature = split_signature(data)
+    assert join_signature(text, signature) == data
+    read = RevisionText.parse(b"r", text)
+    for person in (read.author, read.committer):
+        read.decoded(person.name), abs(person.time)
+    read.decoded(read.message), read.parents
+
+
+def revisions() -> list[bytes]:
+    """Return commits of git, one of them signed."""
+    people = b"author A <a@b> 1700000000 +0100\ncommitter \xff <> -5 -0000\nencoding ISO-8859-1\n"
+    plain = b"tree 1\nparent 2\nparent 3\n" + people
+    return [plain + b"\nSay why\n", plain + b"gpgsig -----BEGIN\n abc\n -----END\n\nSay why"]
+
+
+def refs(data: bytes) -> None:
+    """Read a list of names, and write it again."""
+    assert encode_refs(decode_refs((b"refs", b"0"), data)) == data
+
+
+def names() -> list[bytes]:
+    """Return lists of names."""
+    return [encode_refs({b"HEAD": Ref(b"r1"), b"refs/tags/a b\n": Ref(b"r1", b"t1")}), b""]

@@ -92,6 +92,8 @@ def test_moved_file_keeps_its_id_and_its_place_can_be_taken() -> None:
         b"100644 r a a",
         b"040000 r a a\n",
         b"100648 r a a\n",
+        b"77777777777777777777777 r a a\n",
+        b"-00644 r a a\n",
         b"0100644 r a a\n",
         b"100644 r a b\n100644 r a a\n",
         b"100644 r a a\n100644 r a a\n",
@@ -143,6 +145,9 @@ def test_revision_says_who_when_and_why() -> None:
     assert (read.parents, read.header(b"HG:extra")) == ((b"1" * 40,), b"one\ntwo")
     assert read.decoded(read.message).startswith("Grüße\n\ngpgsig is no")
     assert commit_id(b"") == b"dcf5b16e76cce7425d0beaef62d79a7d10fce1f5"
+    for encoding in (b"no such", b"hex", b"punycode", b"a\0b"):
+        other = RevisionText.parse(b"r", text.replace(b"ISO-8859-1", encoding))
+        assert other.decoded(other.message).startswith("Gr\\xfc\\xdfe")
     with pytest.raises(BadRecord, match="no author"):
         RevisionText.parse(b"r", b"hello\n")
 
