@@ -5,10 +5,15 @@ long a head may take, or a whole request: a body may come without end, and an an
 Its limit of connections (``limit_concurrency``) refuses the newest request, so sockets that send nothing would keep
 all others out; here the connection that has been silent for longest is closed first, then the oldest WebSocket on which
 no call was permitted, then the one with the oldest request, and the oldest of the other WebSockets last.
+
+What comes on WebSockets on which no call was permitted is handled in turns, a little of one at a time and with pauses:
+twenty that sent empty messages kept health waiting for 16 s, and the clients of the Flight port for a second.
 """
 
 from __future__ import annotations
 
+import time
+from collections import deque
 from functools import partial
 from itertools import chain
 from typing import TYPE_CHECKING, Any, Final, cast
@@ -32,6 +37,9 @@ __all__ = ["ConnectionTable", "WebSocketConnection"]
 
 _FRAGMENTS_MAX: Final = 1_000  # of one message: empty ones would add up without end
 _GATHERED_MAX: Final = 64 << 10  # bytes that are sent together
+_TURN_SIZE: Final = 1 << 10
+_TURN_PAUSES: Final = 3  # a turn may take this part of the time
+_HELD_MAX: Final = 256 << 10  # that wait for their turns: a client waits for its first answer, and sends no more
 _WRITE_BUFFER_MAX: Final = 32 << 20  # far above the largest message: a peer that sends pings reads nothing
 
 
@@ -44,6 +52,7 @@ class ConnectionTable:
         self.busy: Final[dict[_Connection, asyncio.TimerHandle | None]] = {}
         self.unauthenticated: Final[dict[WebSocketConnection, None]] = {}
         self.websockets: Final[dict[WebSocketConnection, None]] = {}  # on which a call was permitted
+        self.turns: Final = _Turns()
         self._watch: ConnectionWatch | None = None
 
     @property
@@ -80,6 +89,28 @@ class ConnectionTable:
     def websocket_count(self) -> int:
         """Return how many of them are WebSockets."""
         return len(self.unauthenticated) + len(self.websockets)
+
+
+class _Turns:
+    """The WebSockets without a permitted call that have sent something: one after the other has a turn."""
+
+    def __init__(self) -> None:
+        self._waiting: deque[WebSocketConnection] = deque()
+
+    def add(self, connection: WebSocketConnection) -> None:
+        """Let a connection have its turns."""
+        self._waiting.append(connection)
+        if len(self._waiting) == 1:
+            connection.loop.call_soon(self._give_turn)
+
+    def _give_turn(self) -> None:
+        begun = time.thread_time()
+        if self._waiting[0].has_more_after_turn():
+            self._waiting.rotate(-1)
+        else:
+            self._waiting.popleft()
+        if self._waiting:
+            self._waiting[0].loop.call_later(_TURN_PAUSES * (time.thread_time() - begun), self._give_turn)
 
 
 class _Connection(H11Protocol):
@@ -120,6 +151,7 @@ class _Connection(H11Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self._stop_waiting()
         super().connection_lost(exc)
+        self._unset_keepalive_if_required()  # uvicorn's timer would hold all of it for as long as a client may be idle
 
     def abort(self) -> None:
         """Close the connection, answered or not."""
@@ -186,11 +218,35 @@ class WebSocketConnection(WebSocketsSansIOProtocol):
     def __init__(self, table: ConnectionTable, **given: Any) -> None:  # noqa: ANN401 - what uvicorn gives
         super().__init__(**given)
         self._table = table
+        self._held = b""  # what waits for its turn
         self.app_state = {**self.app_state, "connection": self}
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         self._table.unauthenticated[self] = None
         super().connection_made(cast("asyncio.Transport", _GatheredWrites(transport, self.loop)))
+
+    def data_received(self, data: bytes) -> None:
+        if not self._held and self not in self._table.unauthenticated:
+            super().data_received(data)
+            return
+        if not self._held:
+            self._table.turns.add(self)
+        self._held += data
+        self.transport.pause_reading()
+        if len(self._held) > _HELD_MAX:
+            self.abort()
+
+    def has_more_after_turn(self) -> bool:
+        """Handle some of what has come; return whether there is more."""
+        size = _TURN_SIZE if self in self._table.unauthenticated else len(self._held)
+        piece, self._held = self._held[:size], self._held[size:]
+        if self.transport.is_closing():
+            self._held = b""
+        else:
+            super().data_received(piece)
+            if not (self._held or self.read_paused or self.transport.is_closing()):
+                self.transport.resume_reading()
+        return bool(self._held)
 
     def note_authenticated(self) -> None:
         """Count as one on which a call was permitted: it is not closed in favour of others that are not."""

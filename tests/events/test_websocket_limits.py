@@ -291,3 +291,19 @@ def test_half_open_connection_ends(serve: Callable[..., Server]) -> None:
             while client.recv(1_000):
                 pass
     assert is_healthy(server)
+
+
+def test_messages_without_a_permitted_call_wait_for_their_turn(serve: Callable[..., Server]) -> None:
+    """Twenty clients that sent empty messages kept health waiting for 16 seconds; one that sends on is closed."""
+    server = serve("anna")
+    message = frame(json.dumps(PING).encode())
+    with websocket(server) as wire:
+        assert wire.call(PING)["e"] == "SecurityError", "a few are answered"
+        raw = wire.socket.socket
+        raw.settimeout(LONG_S)
+        with suppress(ConnectionError):
+            for _ in range(100):
+                raw.sendall(message * 1000)
+        while not is_closed(wire):
+            pass  # the answers to the first of them
+    assert is_healthy(server)

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import base64
+import gc
 import json
 import socket
 import ssl
+import struct
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing, suppress
@@ -21,11 +23,13 @@ from penstock.server._addresses import listen
 from penstock.server._config import Config
 from penstock.server._health import Health
 from penstock.server._http import HttpServer, new_app
+from penstock.server._http_connections import _Connection
 from penstock.server._login import Logins
 from penstock.server._login_queue import FAILURES_FREE
 from penstock.server._metrics import new_registry
 from penstock.server._tls import own_certificate
 from penstock.server._users import USERS_FILE, Users
+from tests.server.apart import eventually
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -406,3 +410,14 @@ def test_shutdown_ends_who_only_sits_there(serve: Callable[..., HttpServer]) -> 
         assert get(server, "/healthz")[0] == 200
         server.shutdown()
         assert not received(client)
+
+
+def test_nothing_is_held_of_a_connection_that_is_over(serve: Callable[..., HttpServer]) -> None:
+    """A timer held it for as long as a client may be idle: a gigabyte, if clients come and go fast enough."""
+    server = serve()
+    for _ in range(20):
+        with socket.create_connection(("127.0.0.1", server.port)) as client:
+            client.sendall(b"GET /healthz HTTP/1.1\r\nHost: test\r\n\r\n")
+            assert client.recv(100)
+            client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))  # it is reset
+    eventually(lambda: not gc.collect() and not any(isinstance(thing, _Connection) for thing in gc.get_objects()))
