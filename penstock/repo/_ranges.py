@@ -15,7 +15,6 @@ if TYPE_CHECKING:
 __all__ = ["RangeFile", "open_ranges"]
 
 _URL: Final = re.compile(r"[a-z][a-z0-9+.-]*://")
-_TIMEOUT: Final = "30s"
 _RETRIES: Final = 3
 
 
@@ -65,7 +64,7 @@ class _ObjectFile:
 
         self.name = url
         base, _, self._path = url.rpartition("/")
-        options: ClientConfig = {"timeout": _TIMEOUT, "allow_http": url.startswith("http://")}
+        options: ClientConfig | None = {"allow_http": True} if url.startswith("http://") else None
         self._unreachable = obstore.exceptions.BaseError, OSError
         self._get_range, self._head = obstore.get_range, obstore.head
         try:

@@ -9,7 +9,9 @@ from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import obstore
 import pytest
+from obstore.store import S3Store
 
 import penstock
 from penstock.errors import BadArgument, BundleCorrupt, BundleUnreadable, PenstockError, UnavailableRepresentation
@@ -24,6 +26,7 @@ from penstock.repo import (
     Repository,
     Revisions,
 )
+from tests.repo.s3 import BUCKET, s3_server
 from tests.repo.streams import Items, contents, everything, history
 
 if TYPE_CHECKING:
@@ -193,3 +196,16 @@ def test_one_text_is_read_over_http_by_range(tmp_path: Path) -> None:
     finally:
         server.shutdown()
         server.server_close()
+
+
+def test_a_bundle_in_an_object_store_is_read_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The environment says where the object store is, and how one signs in, as for other programs."""
+    Bundle.write(tmp_path / "b", history(20))
+    with s3_server(tmp_path) as environment:
+        for name, value in environment.items():
+            monkeypatch.setenv(name, value)
+        obstore.put(S3Store(BUCKET), "some/history.bundle", (tmp_path / "b").read_bytes())
+        with Bundle.open(f"s3://{BUCKET}/some/history.bundle") as bundle:
+            assert contents(everything(bundle)) == contents(history(20))
+        with pytest.raises(BundleUnreadable, match="some/nothing"):
+            Bundle.open(f"s3://{BUCKET}/some/nothing")
