@@ -103,7 +103,7 @@ def test_what_is_wrong_is_one_line(call: Call, here: Path) -> None:
         ("import project plant/readings", 1, "stream plant/readings is not a repository: name the stream of one"),
         ("log code/gone", 1, "no stream"),
         ("cat code/project README.md@v9", 2, "no revision 'v9': use an id, a branch or a tag"),
-        ("cat code/project gone@v1", 1, "no file gone in revision "),
+        ("cat code/project gone@v1", 1, "no file 'gone' in revision "),
         ("bundle open no.bundle", 1, "it does not begin like a bundle"),
         ("bundle check gone.bundle", 1, "cannot read the bundle gone.bundle"),
         ("push code/project penstock://localhost:1", 1, "localhost:1"),

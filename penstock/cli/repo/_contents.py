@@ -124,7 +124,7 @@ def read_place(contents: RepositoryContents, text: str) -> Key:
     found = read_revision(contents, revision)
     entry = contents.inventory(found).get(os.fsencode(path))
     if entry is None:
-        fail(f"no file {path} in revision {found.decode(errors='backslashreplace')}")
+        fail(f"no file {path!r} in revision {printed(found)}")
     return entry.key
 
 
