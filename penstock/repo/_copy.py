@@ -1,8 +1,8 @@
 """Copying from one repository to another: only revisions that the target lacks, and then the names.
 
-The source is searched from its heads back to revisions that the target has. What is missing comes parents first, in
-batches that are inserted each at once, so behind a revision that the target has nothing is missing, and a copy that was
-interrupted goes on where it was.
+The source is searched from its heads, and from parents that the target lacks, back to revisions that the target has.
+What is missing comes parents first, in batches that are inserted each at once, so a copy that was interrupted goes on
+where it was.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ def _follows(source: RepositoryContents, before: Ref, after: Ref) -> bool:
 def _missing(source: RepositoryContents, target: Repository) -> list[bytes]:
     """Return the revisions that the target lacks, parents first."""
     parents: dict[Key, list[Key]] = {}
-    waiting = source.heads()
+    waiting = [*source.heads(), *target.ghosts()]
     while waiting:
         revision = waiting.pop()
         key = (REVISIONS, revision)

@@ -185,19 +185,23 @@ def _refs(git: Repo, objects: _Objects) -> tuple[dict[bytes, Ref], list[bytes]]:
 
 
 def _missing(objects: _Objects, heads: set[bytes], repository: Repository) -> list[bytes]:
-    """Return the commits that are not stored yet, parents first; behind one that is stored, nothing is missing."""
+    """Return the commits that are not stored yet, parents first.
+
+    Behind one that is stored, nothing is missing, unless the repository has ghosts, as of a clone that was shallow.
+    """
     parents: dict[Key, list[Key]] = {}
+    is_complete = not repository.ghosts()
     waiting = sorted(heads)
     while waiting:
         revision = waiting.pop()
         key = (REVISIONS, revision)
-        if key in parents or key in repository:
+        if key in parents or (is_complete and key in repository):
             continue
         commit = RevisionText.parse(revision, objects.read(revision, _COMMIT))
         present = () if revision in objects.shallow else commit.parents
         parents[key] = [(REVISIONS, parent) for parent in present]
         waiting += present
-    return [key[-1] for key in topological(parents)]
+    return [key[-1] for key in topological(parents) if key not in repository]
 
 
 class _Batch:

@@ -29,6 +29,7 @@ from penstock.repo._events import (
     encode_insert_record,
 )
 from penstock.repo._index import Index, merge
+from penstock.repo._keys import REVISIONS
 from penstock.repo._packer import Packer
 from penstock.repo._records import UNORDERED, ContentFactory, Record
 from penstock.repo._refs import REFS, encode_refs, last_refs_key, next_refs_key
@@ -182,6 +183,10 @@ class Repository(RepositoryContents):
         check_kind("part", part, RepositoryPart)
         for place in self.places_in(part.addresses):
             yield self.key_at(place), self.factory(place, prefix=0)
+
+    def ghosts(self) -> list[bytes]:
+        """Return the revisions that are named as parents and are not here, as of a shallow clone or of changes only."""
+        return sorted(key[-1] for key in self._ghosts if key[0] == REVISIONS)
 
     def refresh(self) -> None:
         """See what was inserted since, by this process or another."""

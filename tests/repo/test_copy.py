@@ -9,13 +9,14 @@ import pytest
 from penstock.client import RemoteStore, ServerFinder
 from penstock.embedded import open_store
 from penstock.errors import RefsDiverged
-from penstock.repo import REVISIONS, Everything, Ref, Repository, copy_revisions
+from penstock.repo import REVISIONS, Between, Bundle, Everything, Ref, Repository, copy_revisions
 from penstock.repo import _copy as copies
 from penstock.server import FlightService
 from tests.repo.streams import Items, contents, history, keys
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
     from penstock.stream import Engine
 
@@ -102,3 +103,16 @@ def test_heads_are_found_without_names(store: Engine) -> None:
     repository.insert_stream(Items().add((REVISIONS, b"side"), ((REVISIONS, b"r0"),), b"x"))
     assert repository.heads() == [b"r2", b"side"]
     assert copy_revisions(repository, Repository.open(store, "code/y", create=True)).revisions == 4
+
+
+def test_history_behind_changes_that_came_first_is_copied_later(store: Engine, tmp_path: Path) -> None:
+    """A branch whose ancestors were silently left out would be a history with a hole that no check finds."""
+    source, target = (Repository.open(store, name, create=True) for name in ("code/source", "code/target"))
+    source.insert_stream(history(6))
+    source.set_refs({b"refs/heads/main": Ref(b"r5")})
+    Bundle.write(tmp_path / "b", source.get_repository_stream(Between([b"r5"], [b"r3"]), complete_inventory=True))
+    with Bundle.open(tmp_path / "b") as changes:
+        assert copy_revisions(changes, target).revisions == 2
+    assert target.ghosts() == [b"r3"]
+    assert copy_revisions(source, Repository.open(store, "code/target")).revisions == 4
+    assert set(Repository.open(store, "code/target").revisions()) == set(source.revisions())

@@ -192,6 +192,10 @@ def test_shallow_clone_has_ghosts_and_a_damaged_one_is_an_error(repo: Repository
     (ghost,) = repo.revision_parents(parent) or []
     assert ((REVISIONS, parent) in repo, (REVISIONS, ghost) in repo) == (True, False)
     assert repo.check().is_good
+    assert import_git(tmp_path / "shallow", repo).revisions == 0
+    git(tmp_path / "shallow", "fetch", "-q", "--unshallow")
+    assert import_git(tmp_path / "shallow", repo).revisions == int(git(source, "rev-list", "--count", "main")) - 2
+    assert refs_of(exported(repo, tmp_path / "target")) == refs_of(tmp_path / "shallow")
     git(source, "repack", "-adq")
     (pack,) = source.glob("objects/pack/*.pack")
     pack.chmod(0o644)
