@@ -59,9 +59,11 @@ class Index:
         """Return where an item with this key may be, in the order of addresses."""
         revision, wanted = revision_hash(key[-1]), key_hash(key)
         rows = self._rows_of(revision)
-        found = rows[_ADDRESS:, rows[_KEY] == wanted]
-        added = self._added.get(revision, ())
-        return [*_places(found), *((address, number) for hashed, address, number in added if hashed == wanted)]
+        matches = (rows[_KEY] == np.uint64(wanted)).nonzero()[0]
+        places = [(int(rows[_ADDRESS, row]), int(rows[_NUMBER, row])) for row in matches]
+        if added := self._added.get(revision):
+            places += [(address, number) for hashed, address, number in added if hashed == wanted]
+        return places
 
     def of_revisions(self, revisions: Iterable[bytes]) -> list[Place]:
         """Return where the items of some revisions may be, in the order of addresses."""
@@ -105,10 +107,8 @@ class Index:
         return self._sorted
 
     def _rows_of(self, revision: int) -> NDArray[np.uint64]:
-        wanted = np.array([revision], np.uint64)
-        start = int(np.searchsorted(self._sorted[_REVISION], wanted, "left")[0])
-        end = int(np.searchsorted(self._sorted[_REVISION], wanted, "right")[0])
-        return self._sorted[:, start:end]
+        wanted, column = np.uint64(revision), self._sorted[_REVISION]
+        return self._sorted[:, column.searchsorted(wanted) : column.searchsorted(wanted, "right")]
 
 
 def merge(parts: Sequence[Index]) -> Index:

@@ -60,10 +60,13 @@ class Items:
     def text(self, key: Key) -> bytes:
         """Return the full text of an item; ``NoSuchKey`` if there is none."""
         check_key(key)
-        if self._find(key) is None:
+        place = self._find(key)
+        if place is None:
             if self._below is None:
                 raise NoSuchKey(key)
             return self._below.text(key)
+        if self._block(place[0], table_only=False).kind(place[1]) == FULLTEXT:
+            return bytes(self._data(place))
         return self._text(key)
 
     def parents(self, key: Key) -> tuple[Key, ...]:

@@ -106,7 +106,7 @@ def _parents_first(located: Iterable[_Located]) -> Iterator[_Located]:
     by_key = {layer.key_at(place): (layer, place) for layer, place in located}
     keys = sorted(by_key, key=lambda key: (_BEHIND_TEXTS.get(key[0], 0), key[:-1]))
     for _, together in groupby(keys, key=lambda key: key[:-1] if key[0] not in _BEHIND_TEXTS else key[:1]):
-        parents = {key: layer.parents(key) for key in together for layer in (by_key[key][0],)}
+        parents = {key: layer.parents_at(place) for key in together for layer, place in (by_key[key],)}
         for key in topological(parents):
             yield by_key[key]
 

@@ -105,10 +105,9 @@ def _common_tail(old: bytes, new: bytes, head: int) -> int:
     end, step, common = size, _STEP, size
     while end > 0:
         start = max(end - step, 0)
-        differs = (a[start:end] != b[start:end])[::-1]
-        place = int(differs.argmax())
-        if differs[place]:
-            common = size - end + place
+        place = (a[start:end] != b[start:end]).tobytes().rfind(1)
+        if place >= 0:
+            common = size - (start + place + 1)
             break
         end, step = start, min(2 * step, _STEP_MAX)
     if common == size and _starts_line(old, len(old) - common) and _starts_line(new, len(new) - common):
@@ -132,8 +131,6 @@ def _lines(text: bytes) -> list[bytes]:
 
 def _match(a: list[bytes], b: list[bytes], a_start: int, b_start: int, depth: int) -> Iterator[Run]:
     """Yield the runs in a gap, in order; ``a`` and ``b`` are the lines in it, which begin at these places."""
-    if set(a).isdisjoint(b):
-        return
     i = j = 0
     for start, new_start, length in [*_anchored_runs(a, b), (len(a), len(b), 0)]:
         skipped = max(i - start, j - new_start, 0)  # runs of repeated lines overlap
@@ -144,7 +141,9 @@ def _match(a: list[bytes], b: list[bytes], a_start: int, b_start: int, depth: in
         while first > i and new_first > j and a[first - 1] == b[new_first - 1]:
             first, new_first = first - 1, new_first - 1
         if i < first and j < new_first and depth:
-            yield from _match(a[i:first], b[j:new_first], a_start + i, b_start + j, depth - 1)
+            gap, new_gap = a[i:first], b[j:new_first]
+            if not set(gap).isdisjoint(new_gap):
+                yield from _match(gap, new_gap, a_start + i, b_start + j, depth - 1)
         if first < end:
             yield a_start + first, b_start + new_first, end - first
             i, j = end, new_end
@@ -152,7 +151,9 @@ def _match(a: list[bytes], b: list[bytes], a_start: int, b_start: int, depth: in
 
 def _anchored_runs(a: list[bytes], b: list[bytes]) -> list[Run]:
     """Return runs in the same order on both sides, each from a line on that ``b`` has once, if there is any."""
-    runs = _runs_in_old(a, b, a, b) or _runs_in_old(a, b, _numbered(a), _numbered(b))
+    runs = _runs_in_old(a, b, a, b)
+    if not runs and not set(a).isdisjoint(b):
+        runs = _runs_in_old(a, b, _numbered(a), _numbered(b))
     if len(runs) > _RUNS_MAX:
         runs = sorted(sorted(runs, key=itemgetter(2))[-_RUNS_MAX:])
     return _heaviest_rising(runs) if len(runs) > 1 else runs
@@ -165,13 +166,14 @@ def _runs_in_old(a: list[bytes], b: list[bytes], a_keys: Sequence[Hashable], b_k
     for key in set(compress(b_keys, map(ne, first, count()))):
         del places[key]
     runs = []
-    end = 0
-    for i, key in enumerate(a_keys):
-        if i >= end and key in places:
-            j = places[key]
+    get, i, end = places.get, 0, len(a_keys)
+    while i < end:
+        if (j := get(a_keys[i])) is None:
+            i += 1
+        else:
             length = _equal_lines(a, i, b, j)
-            end = i + length
             runs.append((i, j, length))
+            i += length
     return runs
 
 
