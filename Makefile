@@ -58,7 +58,7 @@ format: $(READY) ## Format the code and fix what ruff can fix
 demo: $(READY) ## Show what Penstock does
 	@$(BIN)/penstock demo
 
-bench: $(READY) ## Print the speed of everything next to the bare disk, Kafka, RabbitMQ, FutoIn and Parquet
+bench: $(READY) ## Print the speed of everything next to the bare disk, Kafka, RabbitMQ, FutoIn, git, Breezy and Parquet
 	@$(BIN)/python -m bench.plog
 	@$(BIN)/python -m bench.streams
 	@$(BIN)/python -m bench.large_events
@@ -67,6 +67,7 @@ bench: $(READY) ## Print the speed of everything next to the bare disk, Kafka, R
 	@$(BIN)/python -m bench.server
 	@$(BIN)/python -m bench.crowd
 	@$(BIN)/python -m bench.futoin
+	@$(BIN)/python -m bench.repo
 	@$(BIN)/python -m bench.spark
 
 clean: ## Remove .venv and everything built

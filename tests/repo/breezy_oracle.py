@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-__all__ = ["BreezyFailed", "BreezyRecord", "Oracle", "Version", "missing", "oracle"]
+__all__ = ["BreezyFailed", "BreezyRecord", "Oracle", "Version", "environment", "missing", "oracle"]
 
 _ROOT: Final = Path(__file__).parent.parent.parent
 _PACKAGES: Final = _ROOT / f"{Path(sys.prefix).name}-breezy"
@@ -23,6 +23,11 @@ _PACKAGES: Final = _ROOT / f"{Path(sys.prefix).name}-breezy"
 def missing() -> str | None:
     """Return why Breezy cannot run here; None if it can."""
     return None if _PACKAGES.joinpath("breezy").is_dir() else "Breezy is not installed: run make setup"
+
+
+def environment(home: Path) -> dict[str, str]:
+    """Return the environment in which Breezy runs, with its settings and its log in a folder."""
+    return os.environ | {"PYTHONPATH": str(_PACKAGES), "BRZ_HOME": str(home), "BRZ_LOG": os.devnull}
 
 
 class BreezyFailed(Exception):
@@ -104,9 +109,8 @@ class Oracle:
 def oracle(home: Path) -> Iterator[Oracle]:
     """Run Breezy, with its settings and its log in a folder."""
     script = Path(__file__).with_name("oracle.py")
-    environment = os.environ | {"PYTHONPATH": str(_PACKAGES), "BRZ_HOME": str(home), "BRZ_LOG": os.devnull}
     with subprocess.Popen(
-        [sys.executable, "-P", script], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment
+        [sys.executable, "-P", script], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment(home)
     ) as process:
         yield Oracle(process)
         process.communicate()
