@@ -160,7 +160,7 @@ class Front:
 
     def _on_event(self, connection: _Relay, number: int, events: int) -> None:
         is_said = number == connection.client.fileno() and not events & (_GONE | _ENDED)
-        if is_said and self._user_of(connection.peer) is None:
+        if is_said and self._user(connection) is None:
             self._let_wait(connection)
             connection.set_masks()
         else:
@@ -169,7 +169,7 @@ class Front:
     def _let_wait(self, connection: _Relay) -> None:
         if not connection.is_waiting:
             connection.is_waiting = True
-            self._waiting[self._user_of(connection.peer) is not None].append(connection)
+            self._waiting[self._user(connection) is not None].append(connection)
 
     def _give_turn(self, waiting: deque[_Relay]) -> None:
         """Let the first of those who wait have its turn, unless it is closed."""
@@ -200,16 +200,22 @@ class Front:
             _logger.exception("a connection failed", extra={"peer": connection.peer})
             self._close(connection)
 
+    def _user(self, connection: _Relay) -> str | None:
+        """Return the user of a connection; once it has one, it stays."""
+        if connection.user is None:
+            connection.user = self._user_of(connection.peer)
+        return connection.user
+
     def _count_calls(self, connection: _Relay) -> None:
         """Pause a connection with too many calls; ``Refused`` if it has them for long, or only keeps the front busy."""
-        user, calls = self._user_of(connection.peer), connection.calls()
+        user, calls = self._user(connection), connection.calls()
         if user is None:
             has_too_many = True
             if connection.idle_frames > _IDLE_FRAMES_MAX:
                 raise Refused("too many frames without an accepted call")
         else:
             self._calls[user] += calls - connection.counted
-            connection.user, connection.counted = user, calls
+            connection.counted = calls
             has_too_many = self._calls[user] > (self._calls_max if user else self._calls_max_anonymous)
         connection.is_paused = has_too_many and calls > _CALLS_FREE
         if not connection.is_paused:
