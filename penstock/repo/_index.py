@@ -10,6 +10,7 @@ one key, the one with the lower address counts: it was there first.
 
 from __future__ import annotations
 
+import threading
 from typing import TYPE_CHECKING, Final
 
 import google_crc32c
@@ -40,6 +41,7 @@ class Index:
         self._sorted: NDArray[np.uint64] = np.empty((4, 0), np.uint64) if columns is None else columns
         self._added: dict[int, list[tuple[int, int, int]]] = {}  # by the hash of the revision
         self._added_count = 0
+        self._lock = threading.Lock()
 
     def __len__(self) -> int:
         return int(self._sorted.shape[1]) + self._added_count
@@ -49,11 +51,17 @@ class Index:
         """How many items were added since the sorted part was made."""
         return self._added_count
 
-    def add(self, address: int, keys: Iterable[Key]) -> None:
-        """Add the items of a block, which lies behind all others."""
-        for number, key in enumerate(keys):
-            self._added.setdefault(revision_hash(key[-1]), []).append((key_hash(key), address, number))
-            self._added_count += 1
+    def add(self, blocks: Iterable[tuple[int, Iterable[Key]]]) -> None:
+        """Add the items of blocks, which lie behind all others; another thread sees all of them or none."""
+        added = [
+            (revision_hash(key[-1]), (key_hash(key), address, number))
+            for address, keys in blocks
+            for number, key in enumerate(keys)
+        ]
+        with self._lock:
+            for revision, entry in added:
+                self._added.setdefault(revision, []).append(entry)
+            self._added_count += len(added)
 
     def find(self, key: Key) -> list[Place]:
         """Return where an item with this key may be, in the order of addresses."""
@@ -68,9 +76,10 @@ class Index:
     def of_revisions(self, revisions: Iterable[bytes]) -> list[Place]:
         """Return where the items of some revisions may be, in the order of addresses."""
         places: list[Place] = []
-        for revision in map(revision_hash, revisions):
-            places += _places(self._rows_of(revision)[_ADDRESS:])
-            places += [(address, number) for _, address, number in self._added.get(revision, ())]
+        with self._lock:
+            for revision in map(revision_hash, revisions):
+                places += _places(self._rows_of(revision)[_ADDRESS:])
+                places += [(address, number) for _, address, number in self._added.get(revision, ())]
         places.sort()
         return places
 
@@ -78,7 +87,8 @@ class Index:
         """Return the addresses of all blocks, or of those that may have items of some revisions, in their order."""
         if revisions is not None:
             return sorted({address for address, _ in self.of_revisions(revisions)})
-        added = {address for entries in self._added.values() for _, address, _ in entries}
+        with self._lock:
+            added = {address for entries in self._added.values() for _, address, _ in entries}
         return sorted({*np.unique(self._sorted[_ADDRESS]).tolist(), *added})
 
     def doubtful(self) -> set[Place]:
@@ -92,7 +102,8 @@ class Index:
         """Return an index of the same items, all of them in the sorted part."""
         if not self._added_count:
             return self
-        added = [(revision, *entry) for revision, entries in self._added.items() for entry in entries]
+        with self._lock:
+            added = [(revision, *entry) for revision, entries in self._added.items() for entry in entries]
         return _merged([self._sorted, np.array(added, np.uint64).T])
 
     def since(self, address: int) -> Index:

@@ -26,11 +26,11 @@ from penstock.repo._records import ABSENT, FULLTEXT, KNIT_DELTA
 from penstock.repo.kinds import decode, encode
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Sequence
+    from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 
     from penstock.repo._records import Factory, RecordStream
 
-__all__ = ["Packer", "ScratchFile"]
+__all__ = ["Packer", "ScratchFile", "circle", "contradiction"]
 
 _BUFFER_SIZE: Final = 64 << 20  # what is sorted at a time, so that versions of a file come together
 _BLOCK_SIZE: Final = 4 << 20
@@ -163,9 +163,8 @@ class Packer:
         check_acyclic(parents)
         named = {parent for family in parents.values() for parent in family if parent not in parents}
         self.ghosts = sorted(parent for parent in named if self._items_with(parent) is None)
-        for key in parents.keys() & self._known_ghosts:
-            if is_own_ancestor(key, self._parents):
-                raise BadRecord(key, "it is its own ancestor, through items that are stored already")
+        if (error := circle(parents.keys() & self._known_ghosts, self._parents)) is not None:
+            raise error
 
     def _add(self, given: _Held) -> list[_Held]:
         """Add one item whose basis may be missing, and return the ones that waited for it."""
@@ -212,10 +211,8 @@ class Packer:
             known = items.sha1(key), items.parents(key)
         else:
             return False
-        if known[0] != sha1:
-            raise ContentConflict(key, stored=known[0], given=sha1)
-        if known[1] != parents:
-            raise BadRecord(key, "it has other parents than the same item that is stored already")
+        if (error := contradiction(key, known, (sha1, parents))) is not None:
+            raise error
         return True
 
     def _item(self, given: _Held, text: bytes, sha1: bytes) -> Item:
@@ -286,7 +283,7 @@ class Packer:
         for together in _cut(items):
             basis, depth = self._basis(together)
             block = encode_block(together, basis=basis, depth=depth)
-            self.index.add(self.scratch.append(block), [item.key for item in together])
+            self.index.add([(self.scratch.append(block), [item.key for item in together])])
         self._buffer.clear()
         self._buffer_size = 0
 
@@ -313,9 +310,25 @@ class Packer:
         return items.parents(key) if items is not None else ()
 
 
-def _fits_knit(key: Key) -> bool:
-    """Whether the first line of a knit can have the revision, which is a word there."""
-    return key[-1].split() == [key[-1]]
+_Known = tuple[str, tuple[Key, ...]]
+"""The sha1 of an item, and its parents."""
+
+
+def contradiction(key: Key, stored: _Known, given: _Known) -> RepositoryError | None:
+    """Return why two items with one key cannot both be right; None if they are the same."""
+    if stored[0] != given[0]:
+        return ContentConflict(key, stored=stored[0], given=given[0])
+    if stored[1] != given[1]:
+        return BadRecord(key, "it has other parents than the same item that is stored already")
+    return None
+
+
+def circle(new: Iterable[Key], get_parents: Callable[[Key], Iterable[Key]]) -> BadRecord | None:
+    """Return the error of an item that had been missing until now, and is its own ancestor; None if none is."""
+    for key in sorted(new):
+        if is_own_ancestor(key, get_parents):
+            return BadRecord(key, "it is its own ancestor, through items that are stored already")
+    return None
 
 
 def _cut(items: Sequence[Item]) -> Iterator[list[Item]]:

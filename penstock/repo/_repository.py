@@ -14,7 +14,15 @@ import threading
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Protocol, TypeVar, runtime_checkable
 
-from penstock.errors import ContentConflict, DataTruncated, NoSuchEvent, NotARepository, NotPermitted, RepositoryCorrupt
+from penstock.errors import (
+    ContentConflict,
+    DataTruncated,
+    NoSuchEvent,
+    NotARepository,
+    NotPermitted,
+    RepositoryCorrupt,
+    RepositoryError,
+)
 from penstock.model import EventPointer, Fixed, StreamConfig, StreamCut, check_kind, check_whole
 from penstock.repo._block import BLOCK_MAGIC, BlockDamaged, ItemBlock, table_size
 from penstock.repo._contents import RepositoryContents
@@ -30,7 +38,7 @@ from penstock.repo._events import (
 )
 from penstock.repo._index import Index, merge
 from penstock.repo._keys import REVISIONS
-from penstock.repo._packer import Packer
+from penstock.repo._packer import Packer, circle, contradiction
 from penstock.repo._records import UNORDERED, ContentFactory, Record
 from penstock.repo._refs import REFS, encode_refs, last_refs_key, next_refs_key
 from penstock.repo._search import search_request
@@ -117,6 +125,7 @@ class Repository(RepositoryContents):
         self._next = 0  # all events before this offset are in the index
         self._last_insert = -1
         self._ghosts: set[Key] = set()
+        self._under_way: dict[bytes, RepositoryError | None] = {}  # inserts by their ids, and why they are void
         self._parts: list[IndexPart] = []
         self._indexed_to = 0
         self._inserts_since = 0
@@ -200,10 +209,11 @@ class Repository(RepositoryContents):
         comes later waits for it; if it never comes, nothing is inserted, and the result names what is missing. An
         invalid item is a ``BadRecord``, and one whose key is taken by other content a ``ContentConflict``.
         """
-        self.refresh()
-        base = self._next
+        with self._lock:
+            self._replay()
+            base, ghosts = self._next, frozenset(self._ghosts)
         with tempfile.TemporaryFile() as file:
-            packer = Packer(file, below=self, is_same_store=True, known_ghosts=self._ghosts)
+            packer = Packer(file, below=self, is_same_store=True, known_ghosts=ghosts)
             packer.take(stream)
             if missing := tuple(sorted({*packer.missing, *packer.absent})):
                 return InsertResult(0, packer.existing, missing)
@@ -233,24 +243,27 @@ class Repository(RepositoryContents):
     def _append(self, packer: Packer, base: int) -> None:
         """Add what was packed to the stream, in one transaction."""
         record_id = secrets.token_bytes(16)
-        with self._store.transactional_writer(self.stream) as writer, writer.begin() as transaction:
-            count = 0
-            for block in packer.scratch.blocks():
-                _write_block(transaction, block)
-                count += 1
-            record = InsertRecord(record_id, base, count, len(packer.added), packer.ghosts)
-            transaction.write_event(encode_insert_record(record))
+        self._under_way[record_id] = None
+        try:
+            with self._store.transactional_writer(self.stream) as writer, writer.begin() as transaction:
+                count = 0
+                for block in packer.scratch.blocks():
+                    _write_block(transaction, block)
+                    count += 1
+                record = InsertRecord(record_id, base, count, len(packer.added), packer.ghosts)
+                transaction.write_event(encode_insert_record(record))
+            self.refresh()  # another thread may have done so
+        finally:
+            contradiction = self._under_way.pop(record_id)
+        if contradiction is not None:
+            raise contradiction
         with self._lock:
-            conflict = self._replay().get(record_id)
-            if conflict is not None:
-                raise conflict
             if self._index.added_count >= _INDEX_ITEMS or self._inserts_since >= _INDEX_INSERTS:
                 self._write_index()
 
-    def _replay(self) -> dict[bytes, ContentConflict]:
-        """Read what was inserted since, and return which inserts are void, by their ids."""
+    def _replay(self) -> None:
+        """Read what was inserted since, and note which of the inserts under way are void."""
         end = self._store.tail(self.stream).offsets[_SEGMENT]
-        void: dict[bytes, ContentConflict] = {}
         blocks: list[tuple[int, ItemBlock]] = []
         for offset, event in self._events(self._next, end):
             if not blocks:
@@ -260,22 +273,22 @@ class Repository(RepositoryContents):
                 blocks.append((offset, self._decoded_event(offset, event, ItemBlock)))
             elif magic == INSERT_MAGIC:
                 record = self._decoded_event(offset, event, decode_insert_record)
-                if (conflict := self._conflict(record, blocks)) is not None:
-                    void[record.id] = conflict
+                if (contradiction := self._contradiction(record, [block for _, block in blocks])) is not None:
+                    if record.id in self._under_way:
+                        self._under_way[record.id] = contradiction
                 else:
-                    for address, block in blocks:
-                        self._index.add(address, block.keys)
+                    self._index.add([(address, block.keys) for address, block in blocks])
+                    for _, block in blocks:
                         self._ghosts.difference_update(block.keys)
                     self._ghosts.update(key for key in record.ghosts if not self.is_own(key))
-                self._last_insert = offset
+                self._next = self._last_insert = offset
                 self._inserts_since += 1
                 blocks = []
             elif magic != INDEX_MAGIC:
                 raise self._blocks_of.damaged(offset, "no repository has written this event")
         self._next = end
-        return void
 
-    def _conflict(self, record: InsertRecord, blocks: list[tuple[int, ItemBlock]]) -> ContentConflict | None:
+    def _contradiction(self, record: InsertRecord, blocks: list[ItemBlock]) -> RepositoryError | None:
         """Return why an insert is void; None if it is not.
 
         Its items were compared with all that was stored before its base, so this looks again only if there was another
@@ -283,11 +296,19 @@ class Repository(RepositoryContents):
         """
         if record.base > self._last_insert:
             return None
-        for _, block in blocks:
+        parents: dict[Key, tuple[Key, ...]] = {}
+        for block in blocks:
             for number, key in enumerate(block.keys):
-                if self.is_own(key) and (stored := self.sha1(key)) != (given := block.sha1(number).hex()):
-                    return ContentConflict(key, stored=stored, given=given)
-        return None
+                parents[key] = block.parents(number)
+                if self.is_own(key):
+                    known = self.sha1(key), self.parents(key)
+                    if (error := contradiction(key, known, (block.sha1(number).hex(), parents[key]))) is not None:
+                        return error
+
+        def parents_of(key: Key) -> tuple[Key, ...]:
+            return parents[key] if key in parents else self.parents(key) if self.is_own(key) else ()
+
+        return circle(parents.keys() & self._ghosts, parents_of)
 
     def _decoded_event(self, offset: int, event: bytes, decode: Callable[[bytes], _T]) -> _T:
         try:

@@ -70,8 +70,8 @@ def block_index(data: bytes) -> None:
 def block_indexes() -> list[bytes]:
     """Return the columns of an index."""
     index = Index()
-    index.add(36, [_KEY, (b"revisions", b"r2")])
-    index.add(99, [_KEY])
+    index.add([(36, [_KEY, (b"revisions", b"r2")])])
+    index.add([(99, [_KEY])])
     return [index.sorted().columns.tobytes(), b""]
 
 
@@ -83,7 +83,7 @@ def index_event(data: bytes) -> None:
 def index_events() -> list[bytes]:
     """Return events of the index."""
     index = Index()
-    index.add(36, [_KEY])
+    index.add([(36, [_KEY])])
     return [encode_index_event(index.sorted(), start=0, end=99, last_insert=70, ghosts=[_KEY], earlier=[])]
 
 

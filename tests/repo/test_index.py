@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -16,13 +18,16 @@ from penstock.repo._events import (
 )
 from penstock.repo._index import Index, decode_rows, encode_rows, merge
 
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
 KEYS = st.tuples(st.sampled_from([b"a", b"b", b"c"]), st.sampled_from([b"r1", b"r2", b"r3", b"r4"]))
 
 
 def index_of(blocks: list[list[tuple[bytes, ...]]], start: int = 0) -> Index:
     index = Index()
     for number, keys in enumerate(blocks):
-        index.add(start + 100 * number, keys)
+        index.add([(start + 100 * number, keys)])
     return index
 
 
@@ -36,7 +41,7 @@ def test_lookups_find_what_was_added(blocks: list[list[tuple[bytes, ...]]], spli
     plain = index_of(blocks)
     mixed = index_of(blocks[:split]).sorted()
     for number, keys in enumerate(blocks[split:], start=split):
-        mixed.add(100 * number, keys)
+        mixed.add([(100 * number, keys)])
     parts = [index_of(blocks[:split]).sorted(), index_of(blocks[split:], 100 * split).sorted()]
     for index in (plain, mixed, plain.sorted(), merge(parts), decode_rows(encode_rows(mixed.sorted()))):
         assert len(index) == sum(map(len, blocks))
@@ -48,6 +53,20 @@ def test_lookups_find_what_was_added(blocks: list[list[tuple[bytes, ...]]], spli
         assert index.addresses() == [100 * number for number, keys in enumerate(blocks) if keys]
         assert index.doubtful() == {place for found in wanted.values() if len(found) > 1 for place in found}
         assert len(index.since(100 * split)) == sum(map(len, blocks[split:]))
+
+
+def test_an_insert_is_seen_as_a_whole() -> None:
+    """A thread that searches meanwhile would stream revisions without their texts, and the copy lacks them for ever."""
+    index, seen = Index(), list[list[int]]()
+
+    def keys(file: bytes) -> Iterator[tuple[bytes, ...]]:
+        for revision in (b"r1", b"r2"):
+            seen.append([*index.addresses(), *(address for address, _ in index.of_revisions([b"r1", b"r2"]))])
+            yield file, revision
+
+    index.add([(0, keys(b"a")), (100, keys(b"b"))])
+    assert seen == [[], [], [], []]
+    assert index.addresses() == [0, 100]
 
 
 def test_a_stored_index_can_be_read_for_ever() -> None:

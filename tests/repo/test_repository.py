@@ -5,7 +5,10 @@ from __future__ import annotations
 import os
 import pickle
 import threading
-from typing import TYPE_CHECKING
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, cast
 
 import pytest
 
@@ -41,13 +44,14 @@ from penstock.repo import (
 from tests.repo.streams import Items, contents, everything, history, inventory, keys
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
     import pyarrow as pa
 
     from penstock import Store
-    from penstock.repo import Key, Search
+    from penstock.repo import Key, Record, Search
+    from penstock.store import TransactionalWriter
 
 NAME = "code/history"
 
@@ -387,6 +391,62 @@ def test_two_inserters_at_once_agree(store: Store) -> None:
         assert repo.text((TEXTS, b"shared", b"r1")) == b"by " + winner
         assert (TEXTS, b"own", loser) not in repo
         assert repo.check().is_good
+
+
+@dataclass
+class Overtaken:
+    """A stream of one item that is overtaken by another insert, after it was compared with what is stored."""
+
+    items: Items
+    overtake: Callable[[], object]
+
+    def iter_contents(self) -> Iterator[Record]:
+        yield from self.items.iter_contents()
+        self.overtake()
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        (((REVISIONS, b"a"), ((REVISIONS, b"x"),)), ((REVISIONS, b"a"), ((REVISIONS, b"y"),))),
+        (((REVISIONS, b"a"), ((REVISIONS, b"b"),)), ((REVISIONS, b"b"), ((REVISIONS, b"a"),))),
+    ],
+    ids=["other parents", "a circle"],
+)
+def test_two_inserters_at_once_cannot_contradict_each_other(
+    store: Store, repo: Repository, first: tuple[Key, tuple[Key, ...]], second: tuple[Key, tuple[Key, ...]]
+) -> None:
+    """What is refused one after the other is refused at once, too: nobody could take a circle out again."""
+    other = Repository.open(store, NAME)
+    overtake = partial(other.insert_stream, Items().add(*first, b"text"))
+    with pytest.raises(BadRecord):
+        repo.insert_stream(Overtaken(Items().add(*second, b"text"), overtake))
+    for reader in (repo, other, Repository.open(store, NAME)):
+        reader.refresh()
+        assert reader.check() == StreamCheck(1, (), ())
+        assert reader.parents(first[0]) == first[1]
+
+
+def test_a_void_insert_is_reported_whoever_reads_it_first(store: Store, repo: Repository) -> None:
+    """Threads share a repository: what one of them finds void must not be acknowledged by the other."""
+
+    class RefreshedStore:
+        """A store on which another thread sees an insert before the one that has made it."""
+
+        def __getattr__(self, name: str) -> object:
+            return getattr(store, name)
+
+        @contextmanager
+        def transactional_writer(self, stream: str) -> Iterator[TransactionalWriter]:
+            with store.transactional_writer(stream) as writer:
+                yield writer
+            shared.refresh()
+
+    shared = Repository.open(cast("Store", RefreshedStore()), NAME)
+    overtake = partial(repo.insert_stream, Items().add((TEXTS, b"f", b"r"), (), b"one"))
+    with pytest.raises(ContentConflict):
+        shared.insert_stream(Overtaken(Items().add((TEXTS, b"f", b"r"), (), b"two"), overtake))
+    assert shared.text((TEXTS, b"f", b"r")) == b"one"
 
 
 def test_a_stack_is_asked_from_the_top(store: Store, repo: Repository) -> None:
