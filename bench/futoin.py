@@ -297,6 +297,7 @@ def against_reference(folder: Path) -> Iterator[Figure]:
         ]
         for contender in contenders:
             contender.write(HISTORY)
+            poll_rate(contender)  # the first one waits for modules to be imported
         polls = [[poll_rate(contender) for contender in contenders] for _ in range(ROUNDS)]
         yield from compared("poll of the history", contenders, polls)
         pushed = [[push_rates(each, HISTORY + before * LIVE) for each in contenders] for before in range(ROUNDS)]
