@@ -223,7 +223,7 @@ def add_rate(contender: Contender, under_way: int) -> float:
         while left:
             answers = socket.messages()
             left -= len(answers)
-            if (elapsed := time.perf_counter() - start) < ADD_S:
+            if (elapsed := time.perf_counter() - start) < ADD_S or not done:
                 more = [prepared.pop() for _ in answers]
                 socket.send(*more)
                 left += len(more)
