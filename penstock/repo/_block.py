@@ -18,7 +18,7 @@ import google_crc32c
 import msgspec
 import zstandard
 
-from penstock.repo._keys import Key  # noqa: TC001 - msgspec reads annotations
+from penstock.repo._keys import TEXT_SIZE_MAX, Key
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -30,8 +30,8 @@ _HEAD: Final = struct.Struct(">4sIIQQII")
 BLOCK_HEAD_SIZE: Final = _HEAD.size
 assert BLOCK_HEAD_SIZE == 36, "stored since format 1: a new size needs a new magic"
 
-TABLE_SIZE_MAX: Final = 256 << 20
-BODY_SIZE_MAX: Final = 64 << 30
+TABLE_SIZE_MAX: Final = 16 << 20  # in memory it takes some twenty times as much
+_ITEM_SIZE, _ELEMENT_SIZE = 40, 6  # what an item, and an element of a key, take in a table beside their bytes, at most
 _AT_ONCE: Final = 64 << 20  # a larger body is decompressed bit by bit, so that a lie about its size allocates nothing
 _LEVEL: Final = 9
 
@@ -49,6 +49,12 @@ class Item(msgspec.Struct, frozen=True):
     kind: str
     data: bytes
     compressor_data: dict[str, Any] | None = None
+
+    @property
+    def size(self) -> int:
+        """About how many bytes it takes in a block, before they are compressed."""
+        names = (_ELEMENT_SIZE + len(element) for key in (self.key, *self.parents) for element in key)
+        return len(self.data) + _ITEM_SIZE + sum(names)
 
 
 class _ItemTable(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
@@ -90,8 +96,10 @@ class ItemBlock:
             raise BlockDamaged(f"{len(view)} bytes are too few for a block")
         magic, table_size_, table_raw, body_size, self._raw_size, head_check, self._crc = _HEAD.unpack_from(view)
         end = BLOCK_HEAD_SIZE + table_size_
-        if magic != BLOCK_MAGIC or len(view) < end or table_raw > TABLE_SIZE_MAX or self._raw_size > BODY_SIZE_MAX:
+        if magic != BLOCK_MAGIC or len(view) < end:
             raise BlockDamaged("its head is damaged")
+        if table_raw > TABLE_SIZE_MAX or self._raw_size > TEXT_SIZE_MAX:
+            raise BlockDamaged(f"it promises {table_raw:,} and {self._raw_size:,} bytes, more than a block has")
         table = bytes(view[BLOCK_HEAD_SIZE:end])
         if google_crc32c.extend(google_crc32c.value(bytes(view[:28])), table) != head_check:
             raise BlockDamaged("its head does not match its checksum")

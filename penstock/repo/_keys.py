@@ -23,6 +23,7 @@ __all__ = [
     "REVISIONS",
     "SIGNATURES",
     "TEXTS",
+    "TEXT_SIZE_MAX",
     "Key",
     "check_key",
     "check_parents",
@@ -40,6 +41,8 @@ SIGNATURES: Final = b"signatures"
 TEXTS: Final = b"texts"
 KEY_SIZE_MAX: Final = 64 << 10  # of all elements together; paths are shorter
 PARENTS_MAX: Final = 10_000
+PARENTS_SIZE_MAX: Final = 4 << 20  # of all their elements together
+TEXT_SIZE_MAX: Final = 1 << 30  # it is in memory as a whole; a few bytes can stand for many
 
 
 def check_key(key: object) -> None:
@@ -56,6 +59,8 @@ def check_parents(key: Key, parents: object) -> None:
         raise BadArgument(f"invalid parents {shown(parents)} of {key_name(key)}: use a tuple of keys")
     for parent in parents:
         check_key(parent)
+    if sum(len(element) for parent in parents for element in parent) > PARENTS_SIZE_MAX:
+        raise BadArgument(f"invalid parents of {key_name(key)}: use at most {PARENTS_SIZE_MAX:,} bytes in all")
     if key in parents:
         raise BadArgument(f"invalid parents of {key_name(key)}: it is its own parent")
 

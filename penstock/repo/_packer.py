@@ -21,7 +21,7 @@ from penstock.repo._block import Item, encode_block
 from penstock.repo._graph import check_acyclic, is_own_ancestor
 from penstock.repo._index import Index
 from penstock.repo._items import CHAIN_MAX, Items
-from penstock.repo._keys import INVENTORIES, Key, check_key, check_parents, key_name
+from penstock.repo._keys import INVENTORIES, TEXT_SIZE_MAX, Key, check_key, check_parents, key_name
 from penstock.repo._records import ABSENT, FULLTEXT, KNIT_DELTA
 from penstock.repo.kinds import decode, encode
 
@@ -180,6 +180,8 @@ class Packer:
         except MissingBasis as error:
             self._hold(error.basis, given)
             return []
+        if len(text) > TEXT_SIZE_MAX:
+            raise BadRecord(given.key, f"its text has {len(text):,} bytes, and at most {TEXT_SIZE_MAX:,} can be stored")
         sha1 = hashlib.sha1(text, usedforsecurity=False)
         if given.sha1 is not None and given.sha1 != sha1.hexdigest():
             raise BadRecord(given.key, f"its sha1 is {sha1.hexdigest()} instead of {shown(given.sha1)}")
@@ -272,7 +274,7 @@ class Packer:
 
     def _store(self, item: Item) -> None:
         self._buffer[item.key] = item
-        self._buffer_size += len(item.data)
+        self._buffer_size += item.size
         self.added.append(item.key)
         if self._buffer_size > _BUFFER_SIZE:
             self._flush()
@@ -336,12 +338,13 @@ def _cut(items: Sequence[Item]) -> Iterator[list[Item]]:
     together: list[Item] = []
     size = 0
     for item in items:
-        is_large = len(item.data) > _ALONE_SIZE
-        if together and (is_large or size + len(item.data) > _BLOCK_SIZE or item.key[0] != together[0].key[0]):
+        item_size = item.size
+        is_large = item_size > _ALONE_SIZE
+        if together and (is_large or size + item_size > _BLOCK_SIZE or item.key[0] != together[0].key[0]):
             yield together
             together, size = [], 0
         together.append(item)
-        size += len(item.data)
+        size += item_size
         if is_large:
             yield together
             together, size = [], 0

@@ -31,7 +31,7 @@ def blocks_of(stream: RecordStream) -> Iterator[bytes]:
     for record in stream.iter_contents():
         for factory in record.entries:
             items.append(_item(record.key_prefix, factory))
-            size += len(items[-1].data)
+            size += items[-1].size
             if size >= _BLOCK_SIZE or len(items) == _BLOCK_ITEMS:
                 yield encode_block(items, level=_LEVEL)
                 items, size = [], 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import io
 import struct
 from typing import TYPE_CHECKING
 
@@ -13,7 +14,19 @@ import zstandard
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.repo._block import _HEAD, BLOCK_HEAD_SIZE, BlockDamaged, Item, ItemBlock, encode_block, table_size
+from penstock.repo import Bundle, ContentFactory, Record, RepositoryStream
+from penstock.repo._block import (
+    _HEAD,
+    BLOCK_HEAD_SIZE,
+    TABLE_SIZE_MAX,
+    BlockDamaged,
+    Item,
+    ItemBlock,
+    encode_block,
+    table_size,
+)
+from penstock.repo._keys import TEXT_SIZE_MAX
+from penstock.repo._serialised import blocks_of
 
 if TYPE_CHECKING:
     from penstock.repo import Key
@@ -145,7 +158,28 @@ def test_forged_tables_are_refused(table: object) -> None:
 
 def test_a_lie_about_the_size_allocates_nothing() -> None:
     """A few bytes that promise gigabytes end with an error, not with the memory."""
-    size = 60 << 30  # more than there is
+    size = TEXT_SIZE_MAX
     table = [[[b"k"]], [[]], bytes(20), ["fulltext"], [size], {}, [], 0]
     with pytest.raises(BlockDamaged, match="instead of"):
         ItemBlock(forged(table, b"hello", raw_size=size)).data(0, no_text)
+
+
+@pytest.mark.parametrize(
+    ("sha1s", "size"), [(bytes(20), TEXT_SIZE_MAX + 1), (bytes(TABLE_SIZE_MAX), 5)], ids=["body", "table"]
+)
+def test_a_bomb_is_refused_before_it_is_unpacked(sha1s: bytes, size: int) -> None:
+    """A file of 9 kB took gigabytes: zeros by the gigabyte, or a table of millions of keys; also of a server."""
+    table = [[[b"k"]], [[]], sha1s, ["fulltext"], [size], {}, [], 0]
+    with pytest.raises(BlockDamaged, match="more than a block has"):
+        ItemBlock(forged(table, b"hello", raw_size=size))
+
+
+def test_long_keys_are_cut_into_blocks() -> None:
+    """A table has a limit, so keys and parents count as bytes of a block, not only texts."""
+    parents = tuple((b"p" * 60_000, b"%d" % number) for number in range(60))
+    items = [ContentFactory((b"k", b"%d" % number), parents, b"") for number in range(6)]
+    blocks = list(blocks_of(RepositoryStream(iter([Record((), iter(items))]))))
+    assert [len(ItemBlock(block).keys) for block in blocks] == [1] * 6
+    file = io.BytesIO()
+    Bundle.write(file, RepositoryStream(iter([Record((), iter(items))])))
+    assert file.getvalue().count(b"PRB\x01") == 6

@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from penstock.errors import BadRecord, NoSuchKey
+from penstock.repo._keys import TEXT_SIZE_MAX
 from penstock.repo.kinds._basis import basis_text
 from penstock.repo.kinds._lines import line_ends, start_of
 from penstock.repo.kinds._matching import matching_runs
@@ -83,7 +84,7 @@ def decode_mpdiff(data: bytes | memoryview, *, key: Key, parents: Sequence[Key],
     ends = line_ends(view)
     sources = _Sources(key, parents, get_text)
     pieces: list[memoryview] = []
-    row = lines = 0
+    row = lines = size = 0
     while row < ends.size:
         if pieces and pieces[-1][-1] != _NEWLINE:
             raise BadRecord(key, f"line {lines} of the text has no newline, and is not the last one")
@@ -110,6 +111,9 @@ def decode_mpdiff(data: bytes | memoryview, *, key: Key, parents: Sequence[Key],
         else:
             raise BadRecord(key, f"its line {row} is not a hunk, which begins with c or i")
         lines += length
+        size += len(pieces[-1])
+        if size > TEXT_SIZE_MAX:
+            raise BadRecord(key, f"its text has more than {TEXT_SIZE_MAX:,} bytes")
     return b"".join(pieces)
 
 

@@ -226,6 +226,15 @@ def test_bad_record_is_refused_by_name_before_anything_is_allocated(kind: str, d
     assert peak < 1 << 20
 
 
+def test_parents_named_often_do_not_become_a_text_without_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ten thousand times the same parent, twice in a row, would be a hundred gigabytes of a kilobyte."""
+    monkeypatch.setattr("penstock.repo.kinds._mpdiff.TEXT_SIZE_MAX", 100)
+    copies = b"".join(b"c %d 0 %d 3\n" % (number, 3 * number) for number in range(7))
+    assert decoded("mpdiff", copies[: copies.index(b"c 5 ")], None, parents=[R1] * 7) == 5 * TEXTS[R1]
+    with pytest.raises(BadRecord, match="more than 100 bytes"):
+        decoded("mpdiff", copies, None, parents=[R1] * 7)
+
+
 def test_copy_of_a_last_line_without_newline_ends_the_text() -> None:
     """Otherwise two lines would become one, and all that follows would be counted wrong."""
     assert decoded("mpdiff", b"c 0 3 0 1\n", None, parents=(R2,)) == b"delta"
