@@ -127,7 +127,7 @@ def killed(tmp_path: Path, cpo: Cpo) -> Store:
 @cache
 def files_of(how: str) -> dict[str, bytes]:
     """Let another process make a store, and end it; return its files by their names."""
-    with TemporaryDirectory() as folder:
+    with TemporaryDirectory(dir=os.environ.get("PYTEST_DEBUG_TEMPROOT")) as folder:  # as those of tests are
         command = [sys.executable, "-c", WRITER, folder, how, str(JOURNAL_SIZE), str(DIRECT_SIZE_MIN)]
         assert subprocess.run(command, check=False).returncode == (-9 if how == "killed" else 0)
         paths = [path for path in Path(folder).glob("**/*") if path.is_file() and path.name != "LOCK"]
