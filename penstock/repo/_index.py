@@ -123,7 +123,7 @@ class Index:
 
 
 def merge(parts: Sequence[Index]) -> Index:
-    """Return one sorted index of the items of several sorted ones."""
+    """Return one sorted index of the items of several sorted ones, each behind the addresses of the one before."""
     return parts[0] if len(parts) == 1 else _merged([part.columns for part in parts])
 
 
@@ -161,8 +161,9 @@ def decode_rows(data: bytes | memoryview) -> Index:
 
 
 def _merged(parts: Sequence[NDArray[np.uint64]]) -> Index:
+    """Return one index of parts, each behind the addresses of the one before: a stable sort keeps these in order."""
     columns = np.concatenate(parts, axis=1)
-    return Index(columns[:, np.lexsort((columns[_ADDRESS], columns[_REVISION]))])
+    return Index(columns.take(columns[_REVISION].argsort(kind="stable"), axis=1))
 
 
 def _places(columns: NDArray[np.uint64]) -> list[Place]:
