@@ -10,6 +10,7 @@ import pytest
 
 from penstock.errors import BadArgument
 from penstock.spark import register
+from penstock.spark._repository import RepositorySource
 from penstock.spark._source import PenstockSource
 from tests.spark.source_harness import STREAM, load_table, write_events
 
@@ -39,7 +40,7 @@ def test_a_session_of_spark_connect_gets_the_source_and_its_filters() -> None:
     """It is what declarative pipelines run in."""
     session = session_of_connect("false")
     register(session)
-    assert session.known == [PenstockSource]
+    assert session.known == [PenstockSource, RepositorySource]
     assert session.conf == {PUSH_FILTERS: "true"}
 
 
@@ -48,7 +49,7 @@ def test_nothing_is_set_that_is_set_already(monkeypatch: pytest.MonkeyPatch) -> 
     session = session_of_connect("true")
     monkeypatch.setattr(Settings, "set", None)
     register(session)
-    assert session.known == [PenstockSource]
+    assert session.known == [PenstockSource, RepositorySource]
 
 
 def test_a_store_for_tasks_needs_a_context() -> None:
