@@ -118,6 +118,7 @@ def test_receiver_whose_output_fails_ends_and_delivers_nothing(call: Call, run: 
     [
         (("add", STREAM, "order", "1"), "invalid event type 'order': use 1 to 16 of A-Z and '_'"),
         (("add", STREAM, "ORDER", "{"), "invalid DATA"),
+        (("add", STREAM, "ORDER", "[" * 20_000 + "]" * 20_000), "invalid DATA: it is nested too deeply"),
         (("add", STREAM, "ORDER", "NaN"), "invalid event"),
         (("add", STREAM, "ORDER", '"\\ud800"'), "invalid event: the data is not a JSON value"),
         (("poll", STREAM, "--after", "3"), "no event of shop/orders has the id 3"),

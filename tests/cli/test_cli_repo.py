@@ -101,7 +101,9 @@ def test_what_is_wrong_is_one_line(call: Call, here: Path) -> None:
     for arguments, code, message in (
         ("import nowhere code/x", 2, "no git repository in 'nowhere': name its folder"),
         ("import project plant/readings", 1, "stream plant/readings is not a repository: name the stream of one"),
-        ("log code/gone", 1, "no stream"),
+        ("log code/gone", 1, "no bundle and no stream 'code/gone'"),
+        ("log gone.bundle", 1, "no bundle and no stream 'gone.bundle': check the name"),
+        ("pull code/project gone.bundle", 1, "no bundle and no store 'gone.bundle': check the name"),
         ("cat code/project README.md@v9", 2, "no revision 'v9': use an id, a branch or a tag"),
         ("cat code/project gone@v1", 1, "no file 'gone' in revision "),
         ("bundle open no.bundle", 1, "it does not begin like a bundle"),

@@ -25,7 +25,9 @@ def add(
     """Add an event, and print its id once the event is durable."""
     try:
         value = json.loads(data)
-    except (ValueError, RecursionError) as error:
+    except RecursionError:
+        raise BadArgument("invalid DATA: it is nested too deeply") from None
+    except ValueError as error:
         raise BadArgument(f"invalid DATA: {error}; use JSON, a text in double quotes") from None
     if is_address(stream):
         event_id = _send(stream, kind, value)

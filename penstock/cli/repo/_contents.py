@@ -14,7 +14,7 @@ import typer
 from penstock.cli._credentials import StoreCommand
 from penstock.cli._output import count_of, fail, moment, print_json
 from penstock.cli._store import existing_store
-from penstock.errors import BadArgument, NotARepository
+from penstock.errors import BadArgument, NoSuchStream, NotARepository
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -87,7 +87,11 @@ def opened_contents(name: str, store: str) -> Iterator[RepositoryContents]:
             yield bundle
     else:
         with existing_store(store) as opened:
-            yield opened_repository(opened, name)
+            try:
+                repository = opened_repository(opened, name)
+            except NoSuchStream:
+                fail(f"no bundle and no stream {name!r}: check the name")
+            yield repository
 
 
 def opened_repository(store: Store, name: str, *, create: bool = False) -> Repository:

@@ -1,10 +1,11 @@
 """``penstock repo pull``: copy a repository from another store, or from a bundle."""
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from penstock.cli._output import JsonOption
+from penstock.cli._output import JsonOption, fail
 from penstock.cli._store import STORE_DEFAULT, StoreOption, new_store
 from penstock.cli.repo._contents import (
     ForceOption,
@@ -36,6 +37,8 @@ def pull(
 
     A copy that was interrupted goes on where it was.
     """
+    if "://" not in other and not Path(other).exists():
+        fail(f"no bundle and no store {other!r}: check the name")
     bundle_or_stream = other if is_bundle(other) else name or stream
     with opened_contents(bundle_or_stream, other) as theirs, new_store(store) as ours:
         copied(theirs, opened_repository(ours, stream, create=True), "pulling", force=force, as_json=as_json)
