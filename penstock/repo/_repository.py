@@ -66,6 +66,7 @@ _EVENT_SIZE: Final = 1 << 20  # a larger block is written as a large event
 _INDEX_ITEMS: Final = 1_000  # an index is written when this many items, or this many inserts, are in none
 _INDEX_INSERTS: Final = 64
 _SEGMENT: Final = 0
+_OWN: Final = frozenset(magic[:3] for magic in (BLOCK_MAGIC, INSERT_MAGIC, INDEX_MAGIC))  # others are passed over
 _REQUEST_SIZE_MAX: Final = 8 << 10  # a longer list of revisions is searched here, block by block
 
 
@@ -122,6 +123,7 @@ class Repository(RepositoryContents):
         super().__init__(self._blocks_of, Index(), stacked_on=stacked_on)
         self._store, self.stream = store, stream
         self._lock = threading.RLock()
+        self._uid = store.stream(stream).uid
         self._next = 0  # all events before this offset are in the index
         self._last_insert = -1
         self._ghosts: set[Key] = set()
@@ -263,6 +265,8 @@ class Repository(RepositoryContents):
 
     def _replay(self) -> None:
         """Read what was inserted since, and note which of the inserts under way are void."""
+        if self._store.stream(self.stream).uid != self._uid:
+            raise RepositoryError(f"repository {self.stream} was deleted and created anew: open it again")
         end = self._store.tail(self.stream).offsets[_SEGMENT]
         blocks: list[tuple[int, ItemBlock]] = []
         for offset, event in self._events(self._next, end):
@@ -273,6 +277,7 @@ class Repository(RepositoryContents):
                 blocks.append((offset, self._decoded_event(offset, event, ItemBlock)))
             elif magic == INSERT_MAGIC:
                 record = self._decoded_event(offset, event, decode_insert_record)
+                blocks = blocks[max(0, len(blocks) - record.blocks) :]  # others are of no insert
                 if (contradiction := self._contradiction(record, [block for _, block in blocks])) is not None:
                     if record.id in self._under_way:
                         self._under_way[record.id] = contradiction
@@ -284,8 +289,8 @@ class Repository(RepositoryContents):
                 self._next = self._last_insert = offset
                 self._inserts_since += 1
                 blocks = []
-            elif magic != INDEX_MAGIC:
-                raise self._blocks_of.damaged(offset, "no repository has written this event")
+            elif magic != INDEX_MAGIC and magic[:3] in _OWN:
+                raise self._blocks_of.damaged(offset, "it is in a format that this version does not know")
         self._next = end
 
     def _contradiction(self, record: InsertRecord, blocks: list[ItemBlock]) -> RepositoryError | None:

@@ -20,6 +20,8 @@ from penstock.errors import (
     MissingBasis,
     NoSuchKey,
     NotARepository,
+    RepositoryCorrupt,
+    RepositoryError,
     UnavailableRepresentation,
 )
 from penstock.repo import (
@@ -41,6 +43,7 @@ from penstock.repo import (
     StreamCheck,
     key_name,
 )
+from penstock.repo._block import Item, encode_block
 from tests.repo.streams import Items, contents, everything, history, inventory, keys
 
 if TYPE_CHECKING:
@@ -447,6 +450,34 @@ def test_a_void_insert_is_reported_whoever_reads_it_first(store: Store, repo: Re
     with pytest.raises(ContentConflict):
         shared.insert_stream(Overtaken(Items().add((TEXTS, b"f", b"r"), (), b"two"), overtake))
     assert shared.text((TEXTS, b"f", b"r")) == b"one"
+
+
+def test_events_of_others_are_passed_over(store: Store, repo: Repository) -> None:
+    """An event that somebody writes to the stream by mistake, and nobody can take out again, is not its end."""
+    repo.insert_stream(history(2))
+    stray = encode_block([Item((TEXTS, b"f", b"stray"), (), bytes(20), "fulltext", b"")])
+    with store.writer(NAME) as writer:
+        for event in (b"hello", b"", stray):
+            writer.write_event(event)
+    repo.insert_stream(history(2, start=2))
+    for reader in (repo, Repository.open(store, NAME)):
+        assert reader.check() == StreamCheck(12, (), ())
+        assert (TEXTS, b"f", b"stray") not in reader
+    with store.writer(NAME) as writer:
+        writer.write_event(b"PRB\x02")
+    with pytest.raises(RepositoryCorrupt, match="does not know"):
+        repo.refresh()
+
+
+def test_a_repository_that_was_created_anew_is_opened_again(store: Store, repo: Repository) -> None:
+    """Items of the old one do not count as stored in the new one: an insert would be acknowledged, and lost."""
+    repo.insert_stream(history(2))
+    store.seal_stream(NAME)
+    store.delete_stream(NAME)
+    Repository.open(store, NAME, create=True).insert_stream(history(2, text=b"LINE\n" * 20))
+    for call in (repo.refresh, lambda: repo.insert_stream(history(2)), repo.check):
+        with pytest.raises(RepositoryError, match="open it again"):
+            call()
 
 
 def test_a_stack_is_asked_from_the_top(store: Store, repo: Repository) -> None:
