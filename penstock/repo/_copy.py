@@ -48,16 +48,26 @@ def copy_revisions(
     """Copy what the target lacks of the branches and tags of the source, and let it have the same names.
 
     A name that the source does not have stays. A branch of the target that is not behind that of the source is
-    ``RefsDiverged``, before anything is copied; with ``force`` it is moved nevertheless, and no revision is lost.
+    ``RefsDiverged``, before anything is copied, or when somebody else has moved it meanwhile; with ``force`` it is
+    moved nevertheless, and no revision is lost.
     """
     check_kind("source", source, RepositoryContents)
     check_kind("target", target, Repository)
     target.refresh()
-    ours, theirs = target.refs(), source.refs()
-    changed = {name: ref for name, ref in theirs.items() if ours.get(name) != ref}
-    diverged = sorted(name for name, ref in changed.items() if name in ours and not _follows(source, ours[name], ref))
-    if diverged and not force:
-        raise RefsDiverged(diverged)
+    theirs = source.refs()
+    changed: set[bytes] = set()
+
+    def moved() -> dict[bytes, Ref]:
+        """Return the names of the target as they are to be; others may have changed them since the last look."""
+        ours = target.refs()
+        changed.clear()
+        changed.update(name for name, ref in theirs.items() if ours.get(name) != ref)
+        diverged = sorted(name for name in changed & ours.keys() if not _follows(source, ours[name], theirs[name]))
+        if diverged and not force:
+            raise RefsDiverged(diverged)
+        return ours | theirs
+
+    moved()
     missing = _missing(source, target)
     on_progress(0, len(missing))
     items = 0
@@ -69,8 +79,8 @@ def copy_revisions(
         items += result.added
         on_progress(start + len(batch), len(missing))
     if changed:
-        keys = [ref.tag_key for ref in changed.values()]
-        target.set_refs(ours | theirs, tags={key: source.text(key) for key in keys if key is not None})
+        keys = [theirs[name].tag_key for name in changed]
+        target.change_refs(moved, tags={key: source.text(key) for key in keys if key is not None})
     return CopyResult(len(missing), items, tuple(sorted(changed)))
 
 

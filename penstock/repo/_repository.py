@@ -226,10 +226,16 @@ class Repository(RepositoryContents):
 
     def set_refs(self, refs: Mapping[bytes, Ref], *, tags: Mapping[Key, bytes] | None = None) -> None:
         """Store which revisions branches and tags name, in place of the names so far; ``tags`` are annotated ones."""
+        self.change_refs(lambda: refs, tags=tags)
+
+    def change_refs(
+        self, change: Callable[[], Mapping[bytes, Ref]], *, tags: Mapping[Key, bytes] | None = None
+    ) -> None:
+        """Store the names that ``change`` returns; it is called again if somebody else changes them first."""
         while True:
             self.refresh()
             last = last_refs_key(self)
-            text = encode_refs(refs)
+            text = encode_refs(change())
             if last is not None and self.text(last) == text:
                 return
             factories = [ContentFactory(key, (), tag) for key, tag in (tags or {}).items()]

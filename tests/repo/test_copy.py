@@ -84,6 +84,28 @@ def test_branch_that_has_diverged_is_moved_by_force_only(store: Engine) -> None:
     assert (REVISIONS, b"other") in keys(target.get_repository_stream(Everything()))
 
 
+@pytest.mark.parametrize("branch", [b"refs/heads/other", b"refs/heads/main"])
+def test_pushes_at_once_do_not_hide_each_other(store: Engine, branch: bytes) -> None:
+    """The branch that another push has brought meanwhile stays, and one that it has moved has diverged."""
+    ours, theirs = (Repository.open(store, name, create=True) for name in ("code/ours", "code/theirs"))
+    for source, name, revision in ((ours, b"refs/heads/main", b"a"), (theirs, branch, b"b")):
+        source.insert_stream(history(1).add((REVISIONS, revision), ((REVISIONS, b"r0"),), revision))
+        source.set_refs({name: Ref(revision), b"refs/heads/base": Ref(b"r0")})
+    target = Repository.open(store, "code/target", create=True)
+
+    def push(done: int, _: int) -> None:
+        if done == 0:
+            copy_revisions(theirs, Repository.open(store, "code/target"))
+
+    if branch == b"refs/heads/main":
+        with pytest.raises(RefsDiverged):
+            copy_revisions(ours, target, on_progress=push)
+        assert target.refs() == theirs.refs()
+    else:
+        assert copy_revisions(ours, target, on_progress=push).names == (b"refs/heads/main",)
+        assert target.refs() == theirs.refs() | ours.refs()
+
+
 def test_names_are_changed_by_several_at_once(store: Engine) -> None:
     """Each change is a new version; a process that was too late tries again, and no version is lost."""
     first, second = Repository.open(store, "code/x", create=True), Repository.open(store, "code/x")
