@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, Protocol
 
 from penstock.errors import BadArgument, BundleUnreadable
+from penstock.model import shown
 
 if TYPE_CHECKING:
     from obstore.store import ClientConfig
@@ -88,9 +89,9 @@ class _ObjectFile:
 
 def open_ranges(path_or_url: str | os.PathLike[str]) -> RangeFile:
     """Open a file for reading parts of it."""
-    text = os.fspath(path_or_url)
+    text = os.fspath(path_or_url) if isinstance(path_or_url, os.PathLike) else path_or_url
     if not isinstance(text, str):
-        raise BadArgument(f"invalid path {text!r}: use a str or a Path")
+        raise BadArgument(f"invalid path {shown(text)}: use a str or a Path")
     return _ObjectFile(text) if _URL.match(text) else _DiskFile(Path(text))
 
 

@@ -23,7 +23,7 @@ from penstock.errors import (
     RepositoryCorrupt,
     RepositoryError,
 )
-from penstock.model import EventPointer, Fixed, StreamConfig, StreamCut, check_kind, check_whole
+from penstock.model import EventPointer, Fixed, StreamConfig, StreamCut, check_kind, check_method, check_whole
 from penstock.repo._block import BLOCK_MAGIC, BlockDamaged, ItemBlock, table_size
 from penstock.repo._contents import RepositoryContents
 from penstock.repo._events import (
@@ -40,7 +40,7 @@ from penstock.repo._index import Index, merge
 from penstock.repo._keys import REVISIONS
 from penstock.repo._packer import Packer, circle, contradiction
 from penstock.repo._records import UNORDERED, ContentFactory, Record
-from penstock.repo._refs import REFS, encode_refs, last_refs_key, next_refs_key
+from penstock.repo._refs import REFS, Ref, encode_refs, last_refs_key, next_refs_key
 from penstock.repo._search import search_request
 from penstock.repo._serialised import records_of
 from penstock.repo._stream import RepositoryStream, check_stream_arguments
@@ -51,7 +51,6 @@ if TYPE_CHECKING:
 
     from penstock.repo._keys import Key
     from penstock.repo._records import Factory, RecordStream
-    from penstock.repo._refs import Ref
     from penstock.repo._search import Search
     from penstock.repo._stream import Ordering
     from penstock.store import Store, Transaction
@@ -197,7 +196,8 @@ class Repository(RepositoryContents):
 
     def ghosts(self) -> list[bytes]:
         """Return the revisions that are named as parents and are not here, as of a shallow clone or of changes only."""
-        return sorted(key[-1] for key in self._ghosts if key[0] == REVISIONS)
+        with self._lock:
+            return sorted(key[-1] for key in self._ghosts if key[0] == REVISIONS)
 
     def refresh(self) -> None:
         """See what was inserted since, by this process or another."""
@@ -211,6 +211,7 @@ class Repository(RepositoryContents):
         comes later waits for it; if it never comes, nothing is inserted, and the result names what is missing. An
         invalid item is a ``BadRecord``, and one whose key is taken by other content a ``ContentConflict``.
         """
+        check_method("stream", stream, "iter_contents")
         with self._lock:
             self._replay()
             base, ghosts = self._next, frozenset(self._ghosts)
@@ -226,6 +227,8 @@ class Repository(RepositoryContents):
 
     def set_refs(self, refs: Mapping[bytes, Ref], *, tags: Mapping[Key, bytes] | None = None) -> None:
         """Store which revisions branches and tags name, in place of the names so far; ``tags`` are annotated ones."""
+        for ref in refs.values():
+            check_kind("ref", ref, Ref)
         self.change_refs(lambda: refs, tags=tags)
 
     def change_refs(

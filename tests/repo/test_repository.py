@@ -34,6 +34,7 @@ from penstock.repo import (
     AbsentFactory,
     AncestryOf,
     Between,
+    Bundle,
     ContentFactory,
     Everything,
     InsertResult,
@@ -321,6 +322,21 @@ def test_what_is_not_there_is_named(repo: Repository, store: Store) -> None:
         Repository.open(store, "code/other")
     with pytest.raises(NotARepository):
         Repository.open(store, "code/other", create=True)
+
+
+def test_wrong_arguments_are_named(repo: Repository) -> None:
+    """A value of a wrong type is an error of the call, not one from inside of it, and nothing is stored."""
+    calls: list[tuple[Callable[..., object], object, str]] = [
+        (repo.insert_stream, None, "invalid stream None: use an object with a method iter_contents"),
+        (repo.insert_stream, [7], "use an object with a method iter_contents"),
+        (repo.set_refs, {b"refs/heads/main": b"r1"}, "invalid ref b'r1': use a value of type Ref"),
+        (Bundle.open, None, "invalid path None: use a str or a Path"),
+        (Bundle.open, b"x.bundle", "invalid path b'x.bundle': use a str or a Path"),
+    ]
+    for call, argument, message in calls:
+        with pytest.raises(BadArgument, match=message):
+            call(argument)
+    assert list(everything(repo).iter_contents()) == []
 
 
 def test_a_repository_is_opened_by_its_index(tmp_path: Path) -> None:

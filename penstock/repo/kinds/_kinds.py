@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from penstock.errors import BadArgument, BadRecord
-from penstock.model import shown
+from penstock.model import check_kind, shown
 from penstock.repo._keys import key_name
 from penstock.repo.kinds._annotations import annotate
 from penstock.repo.kinds._basis import basis_text
@@ -76,6 +76,7 @@ def encode(
     The deltas of knits build on the first parent, mpdiffs on all that ``get_text`` knows. The annotated kinds say where
     each line comes from, as `annotate` does with ``get_annotations``.
     """
+    check_kind("text", text, bytes)
     match kind:
         case "fulltext":
             return text, None

@@ -258,6 +258,13 @@ def test_unknown_kind_cannot_be_encoded() -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
+def test_only_bytes_are_encoded(kind: str) -> None:
+    """A str that was taken as it is would fail in another program, far from the mistake."""
+    with pytest.raises(BadArgument, match="invalid text 'alpha': use a value of type bytes"):
+        encode(kind, "alpha", key=R2, parents=(R1,), get_text=TEXTS.__getitem__)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("kind", KINDS)
 def test_damage_never_becomes_another_text_unnoticed(kind: str) -> None:
     """Knits have the sha1 of the text; of the others, at least what they say about lines is checked."""
     data, compressor_data = GOLDEN[kind]
