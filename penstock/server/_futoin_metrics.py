@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from prometheus_client.core import Metric
 
     from penstock.server._futoin import FutoinPort
-    from penstock.stream import Engine
+    from penstock.server._ports import ListedStore
 
 __all__ = ["FutoinCollector"]
 
@@ -27,7 +27,7 @@ __all__ = ["FutoinCollector"]
 class FutoinCollector(Collector):
     """Calls, pushed events, and how far registered consumers are behind; looked up when they are asked for."""
 
-    def __init__(self, port: FutoinPort, store: Engine) -> None:
+    def __init__(self, port: FutoinPort, store: ListedStore) -> None:
         self._port, self._store = port, store
 
     def describe(self) -> Iterable[Metric]:

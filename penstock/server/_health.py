@@ -18,7 +18,8 @@ from penstock.errors import DiskFailed, DiskFull, PenstockError
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from penstock.stream import Engine
+    from penstock.server._ports import WatchedStore
+
 
 __all__ = ["Health", "Trouble"]
 
@@ -38,7 +39,7 @@ class Trouble(NamedTuple):
 class Health:
     """Looks at the store at most once a second, however many ask."""
 
-    def __init__(self, store: Engine, folder: Path) -> None:
+    def __init__(self, store: WatchedStore, folder: Path) -> None:
         self._store, self._folder = store, folder
         self._lock = threading.Lock()
         self._found: tuple[float, Trouble | None] = (float("-inf"), None)  # when, and what

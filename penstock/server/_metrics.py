@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from penstock.server._health import Health
     from penstock.server._limits import QuotaUse
     from penstock.server._login import Logins
-    from penstock.stream import Engine
+    from penstock.server._ports import MeasuredStore
     from penstock.stream.segment import Segment
 
 __all__ = ["NAMES_MAX", "new_registry"]
@@ -30,7 +30,7 @@ NAMES_MAX: Final = 1000  # streams that have figures of their own, and groups; t
 
 
 def new_registry(
-    store: Engine,
+    store: MeasuredStore,
     connections: Mapping[str, Callable[[], int]],
     quotas: Callable[[], Iterable[QuotaUse]],
     health: Health,
@@ -47,7 +47,7 @@ def new_registry(
 class _StoreCollector(Collector):
     def __init__(
         self,
-        store: Engine,
+        store: MeasuredStore,
         connections: Mapping[str, Callable[[], int]],
         quotas: Callable[[], Iterable[QuotaUse]],
         health: Health,

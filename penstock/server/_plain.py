@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from penstock.server._limits import MessageLimit
     from penstock.server._permissions import Principal
-    from penstock.stream import Engine
+    from penstock.server._ports import PlainStore
 
 _OFFSET: Final = 4
 _VIEW: Final = 4  # words of a view, of which the first is the length
@@ -46,12 +46,12 @@ class _Ticket(msgspec.Struct, forbid_unknown_fields=True):
     end: str | int | None = None
 
 
-def flights(store: Engine, principal: Principal) -> Iterator[flight.FlightInfo]:
+def flights(store: PlainStore, principal: Principal) -> Iterator[flight.FlightInfo]:
     """Return the streams that a principal may read."""
     return (_info(info.name, info.size_bytes) for info in store.selected_streams(partial(principal.may, "read")))
 
 
-def flight_of(store: Engine, principal: Principal, name: str) -> flight.FlightInfo:
+def flight_of(store: PlainStore, principal: Principal, name: str) -> flight.FlightInfo:
     """Return the Flight description of one stream."""
     check_stream(principal, "read", name)
     return _info(name, store.stream(name).size_bytes)
@@ -68,7 +68,7 @@ def is_ticket(data: bytes) -> bool:
     return data.startswith(b"{")
 
 
-def read(store: Engine, ask: Callable[[], Principal], data: bytes) -> Iterator[pa.RecordBatch]:
+def read(store: PlainStore, ask: Callable[[], Principal], data: bytes) -> Iterator[pa.RecordBatch]:
     """Return the events that a ticket asks for, as long as the principal may read them."""
     try:
         ticket = msgspec.json.decode(data, type=_Ticket)
@@ -95,7 +95,7 @@ def name_in(descriptor: flight.FlightDescriptor) -> str:
     return "/".join(path)
 
 
-def append(store: Engine, ask: Callable[[], Principal], name: str, reader: Any, messages: MessageLimit) -> int:  # noqa: ANN401 - of Flight
+def append(store: PlainStore, ask: Callable[[], Principal], name: str, reader: Any, messages: MessageLimit) -> int:  # noqa: ANN401 - of Flight
     """Append batches of events, with their keys and headers; return how many, once all are durable."""
     check_stream(ask(), "write", name)
     count = 0

@@ -26,7 +26,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
     from penstock.server._limits import Limits, QuotaKind
-    from penstock.stream import Engine, LocalTransaction
+    from penstock.server._ports import CountedStore
+    from penstock.stream import LocalTransaction
     from penstock.stream.format import Record
 
 __all__ = ["Quota", "Quotas", "StoredQuotas"]
@@ -101,7 +102,7 @@ class Quotas:
 class StoredQuotas:
     """Checks what is recorded in the catalog of a store, and the transactions that are begun."""
 
-    def __init__(self, store: Engine, quotas: Quotas) -> None:
+    def __init__(self, store: CountedStore, quotas: Quotas) -> None:
         self._store, self._catalog, self._quotas = store, store.catalog, quotas
         self._counts: Final[dict[str, Callable[[], Users]]] = {
             "streams": self._streams,
