@@ -17,6 +17,7 @@ from penstock.repo._contents import RepositoryContents
 from penstock.repo._graph import topological
 from penstock.repo._inventory import Inventory
 from penstock.repo._keys import REVISIONS
+from penstock.repo._refs import REFS
 from penstock.repo._search import AncestryOf, found_revisions
 
 if TYPE_CHECKING:
@@ -30,6 +31,8 @@ __all__ = ["GitExportResult", "export_git"]
 
 _REF: Final = b"refs/penstock/export"  # each commit is made on it, and it is removed in the end
 _NO_COMMIT: Final = b"0" * 40
+_COMMIT_ID: Final = re.compile(rb"[0-9a-f]{40}")
+_NOT_IN_NAMES: Final = re.compile(rb"[\x00-\x20\x7f]")
 _QUOTED: Final = re.compile(rb'["\\\x00-\x1f\x7f]')
 
 
@@ -92,7 +95,9 @@ class _Export:
             if entry is None:
                 files.insert(0, b"D %b\n" % _quoted(path))
             elif entry.kind == "submodule":
-                files.append(b"M 160000 %b %b\n" % (self._contents.text(entry.key), _quoted(path)))
+                files.append(
+                    b"M 160000 %b %b\n" % (_commit_id(entry.key, self._contents.text(entry.key)), _quoted(path))
+                )
             else:
                 mode = {"file": b"100644", "executable": b"100755", "symlink": b"120000"}[entry.kind]
                 files.append(b"M %b %b %b\n" % (mode, self._blob(entry.key), _quoted(path)))
@@ -112,6 +117,8 @@ class _Export:
             number = self._numbers.get((REVISIONS, ref.revision))
             if number is None or not name.startswith(b"refs/"):
                 continue
+            if _NOT_IN_NAMES.search(name):
+                raise BadRecord((REFS, name), "git has no such names")
             if (key := ref.tag_key) is not None and key in self._contents:
                 self._write(_tag(name, number, self._contents.text(key)))
             else:
@@ -138,7 +145,8 @@ class _Export:
         return self._numbers.setdefault(key, b":%d" % (len(self._numbers) + 1))
 
     def _name_of(self, revision: bytes) -> bytes:
-        return self._numbers.get((REVISIONS, revision), revision)
+        key = REVISIONS, revision
+        return self._numbers.get(key) or _commit_id(key, revision)
 
 
 def _tag(name: bytes, number: bytes, text: bytes) -> bytes:
@@ -147,6 +155,13 @@ def _tag(name: bytes, number: bytes, text: bytes) -> bytes:
     tagger = [line + b"\n" for line in head.split(b"\n") if line.startswith(b"tagger ")]
     short = name.removeprefix(b"refs/tags/")
     return b"".join([b"tag %b\nfrom %b\n" % (short, number), *tagger, b"data %d\n%b\n" % (len(message), message)])
+
+
+def _commit_id(key: Key, value: bytes) -> bytes:
+    """Return the id of a commit; whatever else it is, git would take it for a name, or for commands."""
+    if not _COMMIT_ID.fullmatch(value):
+        raise BadRecord(key, "it is no commit of git, and is to be named as one")
+    return value
 
 
 def _one_line(revision: bytes, value: bytes) -> bytes:

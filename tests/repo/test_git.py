@@ -9,11 +9,11 @@ import pytest
 
 import penstock
 from penstock.errors import BadArgument, BadRecord, RepositoryError
-from penstock.repo import REVISIONS, SIGNATURES, Between, Everything, Repository
+from penstock.repo import INVENTORIES, REVISIONS, SIGNATURES, TEXTS, Between, Everything, Ref, Repository
 from penstock.repo import _git_import as git_import
 from penstock.repo.git import export_git, import_git
 from tests.repo.git_history import LINES, SUBMODULE, History, awkward_history, git, plain
-from tests.repo.streams import contents
+from tests.repo.streams import Items, contents
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -209,3 +209,21 @@ def test_shallow_clone_has_ghosts_and_a_damaged_one_is_an_error(repo: Repository
             assert "the git repository" in str(error)  # noqa: PT017 - some bytes do not matter
         else:
             assert Repository.open(store, name).check().is_good
+
+
+@pytest.mark.parametrize("place", ["name", "tag", "submodule", "parent"])
+def test_nothing_in_a_repository_becomes_a_command_of_git(repo: Repository, place: str) -> None:
+    """A bundle from elsewhere must not write commits of its own making, which no log of it shows, into git."""
+    command = b"x\nreset refs/heads/main\nfrom 0123456789012345678901234567890123456789\n\n"
+    commit = b"author A <a> 1 +0000\ncommitter A <a> 1 +0000\n\n"
+    parent, revision, tag = command if place == "parent" else b"1" * 40, b"r", (b"tags", b"t", b"r")
+    items = Items().add((TEXTS, b"sub", revision), (), command if place == "submodule" else b"0" * 40)
+    items.add((INVENTORIES, parent), (), b"").add((REVISIONS, parent), (), commit)
+    items.add((INVENTORIES, revision), (), b"160000 r sub sub\n")
+    items.add((REVISIONS, revision), ((REVISIONS, parent),), commit)
+    repo.insert_stream(items)
+    is_tag = place == "tag"
+    name = b"refs/tags/" + command if is_tag else b"refs/heads/" + command if place == "name" else b"refs/heads/main"
+    repo.set_refs({name: Ref(revision, b"t" if is_tag else None)}, tags={tag: b"tagger A <a> 1 +0000\n\n"})
+    with pytest.raises(BadRecord, match="no such names" if place in {"name", "tag"} else "no commit of git"):
+        export_git(repo, io.BytesIO(), Between([revision], [parent]))
