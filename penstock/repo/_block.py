@@ -132,6 +132,11 @@ class ItemBlock:
         return self._compressed is not None or self._body is not None
 
     @property
+    def is_unpacked(self) -> bool:
+        """Whether its items are in memory as they are."""
+        return self._body is not None
+
+    @property
     def memory_size(self) -> int:
         """About how many bytes it takes while it is in memory."""
         return 400 * len(self.keys) + (len(self._body) if self._body is not None else len(self._compressed or b""))

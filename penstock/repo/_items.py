@@ -253,10 +253,14 @@ class Items:
                 raise BlockDamaged("it builds on a block that builds on it")
             return self._text(key)
 
+        was_unpacked = block.is_unpacked
         try:
-            return block.data(number, basis_text)
+            data = block.data(number, basis_text)
         except BlockDamaged as error:
             raise self._source.damaged(address, str(error)) from None
+        if not was_unpacked:
+            self._cache_block(address, block)  # it takes more memory now
+        return data
 
     def _block(self, address: int, *, table_only: bool) -> ItemBlock:
         with self._cache_lock:

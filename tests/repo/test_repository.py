@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import pickle
 import threading
+import tracemalloc
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -306,6 +307,24 @@ def test_a_large_text_comes_back(repo: Repository) -> None:
     repo.insert_stream(Items().add(key, (), text).add((TEXTS, b"small", b"r1"), (), b"small"))
     assert repo.text(key) == text
     assert repo.text((TEXTS, b"small", b"r1")) == b"small"
+
+
+def test_a_topological_stream_takes_little_memory(store: Store, repo: Repository) -> None:
+    """All blocks are known before the first text is read: those that were unpacked since count, too."""
+    items = Items()
+    for number in range(120):
+        items.add((TEXTS, b"file-%d" % number, b"r1"), (), b"%03d\n" % number * (1 << 18))
+    repo.insert_stream(items)
+    stream = Repository.open(store, NAME).get_repository_stream(Everything(), TOPOLOGICAL)
+    tracemalloc.start()
+    try:
+        size = sum(
+            len(factory.get_bytes_as("fulltext")) for record in stream.iter_contents() for factory in record.entries
+        )
+        assert size == 120 << 20
+        assert tracemalloc.get_traced_memory()[1] < 80 << 20
+    finally:
+        tracemalloc.stop()
 
 
 def test_an_absent_item_is_missing(repo: Repository) -> None:
