@@ -96,8 +96,8 @@ class Reader:
         return text
 
 
-def read(folder: str, keys: str) -> dict[str, list[float]]:
-    """Read texts, each from a pack just opened, then each twice from one pack; return the seconds."""
+def read(folder: str, keys: str, again: str) -> dict[str, list[float]]:
+    """Read texts, each from a pack just opened, then each again and again from one; return the seconds."""
     taken: dict[str, list[float]] = {"opened": [], "cold": [], "warm": []}
     wanted = pickle.loads(Path(keys).read_bytes())
     for key in wanted:
@@ -112,8 +112,9 @@ def read(folder: str, keys: str) -> dict[str, list[float]]:
     for key in wanted:
         reader.text(key)
         start = time.thread_time()
-        reader.text(key)
-        taken["warm"].append(time.thread_time() - start)
+        for _ in range(int(again)):
+            reader.text(key)
+        taken["warm"].append((time.thread_time() - start) / int(again))
     return taken
 
 
