@@ -9,11 +9,11 @@ import asyncio
 from asyncio import sleep
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from penstock.errors import BadArgument, FutoinError, StoreClosed, StoreUnreachable
+from penstock.errors import FutoinError, StoreClosed, StoreUnreachable
 from penstock.events._channel import FutoinChannel
 from penstock.events._codings import JSON
 from penstock.events._endpoint import Endpoint
-from penstock.events._event import EVENT_ID_MAX, Event, EventId, checked_component, checked_want
+from penstock.events._event import Event, EventId, checked_component, checked_last_id, checked_want
 from penstock.events._functions import EVENTS_MAX, PingServer
 from penstock.events._outage import Outage
 from penstock.events._store_events import packed_event
@@ -111,18 +111,16 @@ class PollClient(Client):
         """Register the component: the server keeps events until it has got them. Doing so again changes nothing."""
         await self._call("registerConsumer", {"component": self._component}, bool)
 
-    async def poll(self, last_id: int | None = None) -> list[Event]:
+    async def poll(self, last_id: int | str | None = None) -> list[Event]:
         """Return the next events, in order, at most 1,000; those up to ``last_id`` are acknowledged by this."""
-        if last_id is not None and not 0 < last_id <= EVENT_ID_MAX:
-            raise BadArgument(f"invalid last_id {last_id}: use the id of an event, from 1 to {EVENT_ID_MAX}")
         parameters = {
             "component": self._component,
-            "last_id": None if last_id is None else str(last_id),
+            "last_id": None if last_id is None else checked_last_id(last_id),
             "want": self._want,
         }
         return await self._call("pollEvents", parameters, list[Event])
 
-    async def events(self, last_id: int | None = None) -> AsyncIterator[Event]:
+    async def events(self, last_id: int | str | None = None) -> AsyncIterator[Event]:
         """Yield events for ever; an event is acknowledged with the poll after the loop has asked for the next one.
 
         While few events come, polls become rarer, up to one in five seconds. ``StoreUnreachable`` if the server is away
@@ -138,7 +136,7 @@ class PollClient(Client):
             outage.end()
             for event in found:
                 yield event
-                last_id = int(event.id)
+                last_id = event.id
             if len(found) < EVENTS_MAX // 2:
                 await sleep(delay_s)
             delay_s = _SHORTEST_S if found else min(2 * delay_s, _LONGEST_S)

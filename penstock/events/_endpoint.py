@@ -15,7 +15,7 @@ from websockets.exceptions import InvalidMessage, InvalidStatus
 from penstock.errors import BadArgument, FutoinError
 from penstock.events._errors import ERROR_NAMES
 from penstock.events._mac import answer_mac, mac_matches
-from penstock.model import shown
+from penstock.model import check_kind, shown
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -81,6 +81,7 @@ class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
 
 def _check_url(url: str) -> None:
     """Refuse what is not the address of an event stream; the message does not repeat a password."""
+    check_kind("url", url, str)
     if "@" in url:
         raise BadArgument("invalid address with a user or password in it: pass them as user and password")
     try:

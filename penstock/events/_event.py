@@ -17,13 +17,12 @@ from penstock.errors import BadArgument
 from penstock.events._codings import JSON
 from penstock.events._errors import invalid
 from penstock.events._sizes import EVENT_SIZE_MAX
-from penstock.model import shown
+from penstock.model import as_list, shown
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
 __all__ = [
-    "EVENT_ID_MAX",
     "NESTING_MAX",
     "Component",
     "Event",
@@ -32,6 +31,7 @@ __all__ = [
     "RequestId",
     "WireEvent",
     "checked_component",
+    "checked_last_id",
     "checked_type",
     "checked_want",
     "of_types",
@@ -40,7 +40,6 @@ __all__ = [
     "words_of",
 ]
 
-EVENT_ID_MAX: Final = 10**18 - 1
 _ID, _TYPE, _COMPONENT = r"\A[1-9][0-9]{0,17}\Z", r"\A[A-Z_]{1,16}\Z", r"\A[A-Za-z0-9_]{1,16}\Z"
 _RID: Final = r"\A[ -~]{1,32}\Z"
 EventId = Annotated[str, Meta(pattern=_ID)]
@@ -92,9 +91,14 @@ class Event(msgspec.Struct, frozen=True):
 
 def checked_want(want: Sequence[str] | None) -> list[str] | None:
     """Return the types of events that a consumer wants; ``BadArgument`` if one cannot be a type."""
-    if isinstance(want, str):
-        raise BadArgument(f"invalid want {shown(want)}: use a list of event types")
-    return None if want is None else [_checked("want", kind, _TYPE) for kind in want]
+    if want is None:
+        return None
+    return [_checked("want", kind, _TYPE) for kind in as_list("want", want, "event types")]
+
+
+def checked_last_id(last_id: int | str) -> str:
+    """Return the id of an event as it is sent; ``BadArgument`` if no event can have it."""
+    return _checked("last_id", str(last_id) if type(last_id) is int else last_id, _ID)
 
 
 def checked_type(kind: str) -> str:

@@ -13,7 +13,7 @@ import logging
 import re
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Final, NoReturn, Protocol
+from typing import TYPE_CHECKING, Annotated, Final, NoReturn, Protocol, TypeVar
 
 import msgspec
 from msgspec import Meta
@@ -26,17 +26,19 @@ from penstock.events._event import Event, checked_component, checked_want, words
 from penstock.events._functions import EVENTS_MAX, LIVE
 from penstock.events._job_folder import replace_file
 from penstock.events._outage import Outage, first_line
+from penstock.model import check_method, shown
 from penstock.retry import Retry
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
 
-__all__ = ["LiveReceiver", "PositionFile", "PushClient", "ReliableReceiver"]
+__all__ = ["LiveReceiver", "PositionFile", "PushClient", "ReliableReceiver", "checked_function"]
 
 _ID: Final = re.compile("[0-9]{1,18}")
 _LASTING_S: Final = 1.0  # a connection that ends sooner does not end an outage
 _GROUPS_MAX: Final = 64  # that wait for their turn
 _ON_EVENTS: Final = ("futoin.evt.receiver:1.0:onEvents", "futoin.evt.receiver:1.1:onEvents")
+_T = TypeVar("_T")
 _logger: Final = logging.getLogger("penstock.events")
 
 
@@ -100,7 +102,7 @@ class PushClient:
     ) -> None:
         self._endpoint = Endpoint(url=url, **credentials)
         self._component, self._want = checked_component(component), checked_want(want)
-        self._handle, self._lost = handle, lost
+        self._handle, self._lost = checked_function(handle), lost
 
     async def run(self) -> None:
         """Receive until cancelled; connect again after a lost connection.
@@ -156,7 +158,7 @@ class LiveReceiver:
         want: Sequence[str] | None = None,
         **credentials: str | None,
     ) -> None:
-        self._handle, self._next = handle, 0
+        self._handle, self._next = checked_function(handle), 0
         self.missed = 0
         self._client = PushClient(url, LIVE, self._take, want=want, lost=self._restart, **credentials)
 
@@ -193,7 +195,9 @@ class ReliableReceiver:
     ) -> None:
         if component == LIVE:
             raise BadArgument("LIVE is the component of live delivery: use LiveReceiver")
-        self._handle, self._position = handle, position
+        if position is not None:
+            check_method("position", position, "load")
+        self._handle, self._position = checked_function(handle), position
         self.last_id = self._stored_id = 0 if position is None else position.load()
         self._failure: Exception | None = None
         self._next, self._turns = 0, dict[int, asyncio.Future[None]]()
@@ -257,6 +261,13 @@ class ReliableReceiver:
             raise FutoinError("InternalError", f"more than {_GROUPS_MAX} groups wait for one before them")
         turn = self._turns[number] = asyncio.get_running_loop().create_future()
         await turn
+
+
+def checked_function(handle: _T) -> _T:
+    """Require a function for the events."""
+    if not callable(handle):
+        raise BadArgument(f"invalid handle {shown(handle)}: use a function")
+    return handle
 
 
 async def _handled(handle: Callable[[list[Event]], Awaitable[None] | None], events: list[Event]) -> None:

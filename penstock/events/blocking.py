@@ -6,10 +6,11 @@ Threads may share a client; each call waits for its own result. A client that is
 from __future__ import annotations
 
 import asyncio
+import inspect
 import threading
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from penstock.errors import StoreClosed
+from penstock.errors import BadArgument, StoreClosed
 from penstock.events import _clients, _receivers
 
 if TYPE_CHECKING:
@@ -107,11 +108,11 @@ class BlockingPollClient(_BlockingClient[_clients.PollClient]):
         """Register the component: the server keeps events until it has got them. Doing so again changes nothing."""
         self._run(self._client.register())
 
-    def poll(self, last_id: int | None = None) -> list[Event]:
+    def poll(self, last_id: int | str | None = None) -> list[Event]:
         """Return the next events, in order, at most 1,000; those up to ``last_id`` are acknowledged by this."""
         return self._run(self._client.poll(last_id))
 
-    def events(self, last_id: int | None = None) -> Iterator[Event]:
+    def events(self, last_id: int | str | None = None) -> Iterator[Event]:
         """Yield events for ever, as the client for event loops does."""
         events = self._client.events(last_id)
         while True:
@@ -202,6 +203,9 @@ class BlockingLiveReceiver(_BlockingReceiver[_receivers.LiveReceiver]):
 
 
 def _in_thread(handle: Callable[[list[Event]], object]) -> Callable[[list[Event]], Awaitable[None]]:
+    if inspect.iscoroutinefunction(_receivers.checked_function(handle)):
+        raise BadArgument("invalid handle: a coroutine function is for ReliableReceiver; use a plain one here")
+
     async def called(events: list[Event]) -> None:
         await asyncio.to_thread(handle, events)
 

@@ -126,3 +126,19 @@ def test_closed_client_says_so(url: str) -> None:
             await closed.add_event("A", 1)
 
     asyncio.run(run())
+
+
+def test_function_that_could_not_be_called_is_refused_at_once() -> None:
+    """Events whose coroutine was never awaited would count as processed."""
+
+    async def handle(events: list[Event]) -> None:
+        raise AssertionError(events)
+
+    for wrong, message in (
+        (handle, "a coroutine function is for ReliableReceiver; use a plain one here"),
+        (None, "use a function"),
+    ):
+        with pytest.raises(BadArgument, match=message):
+            BlockingReliableReceiver("ws://127.0.0.1:1/futoin", "a", wrong)  # type: ignore[arg-type]
+        with pytest.raises(BadArgument, match=message):
+            BlockingLiveReceiver("ws://127.0.0.1:1/futoin", wrong)  # type: ignore[arg-type]

@@ -4,18 +4,28 @@ from __future__ import annotations
 
 import asyncio
 import math
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 import penstock
 from penstock.errors import BadArgument, FutoinError, StoreUnreachable
-from penstock.events import Event, Generator, LiveReceiver, PollClient, PositionFile, ReliableReceiver, _clients
+from penstock.events import (
+    Event,
+    Generator,
+    LiveReceiver,
+    PollClient,
+    PositionFile,
+    PushClient,
+    ReliableReceiver,
+    _clients,
+)
 from penstock.server import Config, Server
 from tests.events.tasks import ended, until
 from tests.server.apart import free_port
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
 
@@ -42,7 +52,7 @@ def test_events_come_in_order_with_increasing_ids(url: str) -> None:
             ids = await add(url, range(2_500))
             assert ids == sorted(ids)
             found: list[Event] = []
-            while part := await client.poll(int(found[-1].id) if found else None):
+            while part := await client.poll(found[-1].id if found else None):
                 assert len(part) <= 1_000
                 found += part
             assert [int(event.id) for event in found] == ids
@@ -248,6 +258,29 @@ def test_what_cannot_work_is_refused_at_once(given: dict[str, str]) -> None:
     """Not at the first call, somewhere else."""
     with pytest.raises(BadArgument):
         Generator(given.pop("url"), **given)
+
+
+URL = "ws://127.0.0.1:1/futoin"
+WRONG_ARGUMENTS: list[tuple[Any, Any, str]] = [
+    (Generator, None, "invalid url None: use a value of type str"),
+    (lambda want: PollClient(URL, "a", want=want), 7, "invalid want 7: use a list of event types"),
+    (lambda want: PollClient(URL, "a", want=want), "DEMO", "invalid want 'DEMO': use a list of event types"),
+    (lambda handle: ReliableReceiver(URL, "a", handle), None, "invalid handle None: use a function"),
+    (lambda handle: LiveReceiver(URL, handle), 7, "invalid handle 7: use a function"),
+    (lambda handle: PushClient(URL, "a", handle), 7, "invalid handle 7: use a function"),
+    (lambda position: ReliableReceiver(URL, "a", print, position=position), "a.id", "with a method load"),
+    *(
+        (lambda last: asyncio.run(PollClient(URL, "a").poll(last)), last, "invalid last_id .*: use an event id")
+        for last in (0, -1, 10**18, "x", "05", 1.5, True, b"7")
+    ),
+]
+
+
+@pytest.mark.parametrize(("call", "argument", "message"), WRONG_ARGUMENTS)
+def test_wrong_arguments_are_named_at_once(call: Callable[[Any], object], argument: object, message: str) -> None:
+    """A receiver without a function would ask for the same events for ever."""
+    with pytest.raises(BadArgument, match=message):
+        call(argument)
 
 
 def test_server_that_is_away_is_named() -> None:
