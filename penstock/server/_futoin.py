@@ -51,6 +51,7 @@ if TYPE_CHECKING:
 __all__ = ["FutoinPort"]
 
 _PATHS: Final = "invalid path: FutoIn is served at /futoin, and at /futoin/<scope>/<stream>"
+_BODY_MAX: Final = 16 << 20  # read to the end: a client that is still sending when the connection ends loses the answer
 _CLOSE_POLICY: Final = 1008
 _CLOSE_S: Final = 1.0
 _WEBSOCKETS: Final = QuotaKind("max_connections", "WebSockets")
@@ -106,15 +107,19 @@ class FutoinPort:
             stream = self._stream_of(request)
         except BadArgument as error:
             return _refusal(str(error))
-        body = bytearray()
+        body, size = bytearray(), 0
         try:
             async for part in request.stream():
-                body += part
-                if len(body) > SMALL_MESSAGE:  # an error of FutoIn, because its clients do not look at the status
-                    answer = too_large(SMALL_MESSAGE)
-                    return Response(answer, 200, {"Connection": "close"}, media_type="application/futoin+json")
+                size += len(part)
+                if size <= SMALL_MESSAGE:
+                    body += part
+                elif size > _BODY_MAX:
+                    break
         except ClientDisconnect:
             return Response(status_code=400)
+        if size > SMALL_MESSAGE:  # an error of FutoIn, because its clients do not look at the status
+            answer = too_large(SMALL_MESSAGE)
+            return Response(answer, 200, {"Connection": "close"}, media_type="application/futoin+json")
         authenticate = self._authenticator(request)
         async with AsyncExitStack() as stack:
             answer, coding = await answer_http(self.service, stream, authenticate, bytes(body), stack)

@@ -206,8 +206,9 @@ def test_message_of_the_largest_size_is_served_and_one_byte_more_is_not(server: 
         assert closed.value.rcvd is not None
         assert closed.value.rcvd.code == 1009
     assert json.loads(post(server, padded(SMALL_MESSAGE))[2]) == {"r": {"echo": 7}, "rid": "C1"}
-    status, kind, body = post(server, padded(SMALL_MESSAGE + 1))
-    assert (status, kind, json.loads(body)["e"]) == (200, "application/futoin+json", INVALID)
+    for size in (SMALL_MESSAGE + 1, *[LARGE_MESSAGE + 1] * 8):  # an answer before the end of the body is often lost
+        status, kind, body = post(server, padded(size))
+        assert (status, kind, json.loads(body)["e"]) == (200, "application/futoin+json", INVALID)
 
 
 def largest(server: Server, filling: str) -> Any:  # noqa: ANN401 - event data
