@@ -10,9 +10,9 @@ import logging
 import os
 import signal
 import sys
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
-from queue import SimpleQueue
+from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Final, Protocol
 
 from penstock.local import open_owned, raise_file_limit
@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 __all__ = ["Server", "run"]
 
 _HEALTH_S: Final = 5.0
+_SIGNAL_S: Final = 0.5  # a signal that another thread gets is handled when the main thread wakes up
 _logger: Final = logging.getLogger("penstock.server")
 
 
@@ -89,9 +90,11 @@ def stop_signals() -> Iterator[Callable[[], str]]:
             signal.signal(signal_number, handler)
 
     def wait() -> str:
-        name = signal.Signals(received.get()).name
-        restore()
-        return name
+        while True:
+            with suppress(Empty):
+                name = signal.Signals(received.get(timeout=_SIGNAL_S)).name
+                restore()
+                return name
 
     try:
         yield wait

@@ -9,6 +9,7 @@ import signal
 import ssl
 import subprocess
 import sys
+import threading
 from contextlib import closing
 from http.client import HTTPConnection, HTTPSConnection
 from pathlib import Path
@@ -269,6 +270,24 @@ def test_second_signal_does_not_wait(handled: list[int]) -> None:
         wait()
         os.kill(os.getpid(), signal.SIGTERM)
         assert handled == [signal.SIGTERM]
+
+
+def test_a_signal_that_another_thread_gets_ends_the_wait() -> None:
+    """The kernel gives SIGTERM to any thread of a server that was stopped and goes on: it must not run for ever."""
+    main, is_over = threading.main_thread().ident, threading.Event()
+    assert main is not None
+
+    def send() -> None:
+        signal.pthread_kill(threading.get_ident(), signal.SIGTERM)
+        if not is_over.wait(10):
+            signal.pthread_kill(main, signal.SIGINT)  # the test fails, and does not wait for ever
+
+    with stop_signals() as wait:
+        sender = threading.Timer(0.1, send)
+        sender.start()
+        assert wait() == "SIGTERM"
+    is_over.set()
+    sender.join()
 
 
 def test_failed_start_leaves_signals_as_they_were(handled: list[int]) -> None:
