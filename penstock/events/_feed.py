@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 __all__ = ["Feed", "Group"]
 
 _KEPT: Final = 64  # pages
+_FRESH: Final = 4  # of which all encodings are kept
 _OLD_KEPT: Final = 8  # pages of the past, which receivers that start together share
 _ENCODINGS_MAX: Final = 16  # of one group
 _DELAY_S: Final = 0.005  # events of so long come together
@@ -38,10 +39,11 @@ _encode: Final = msgspec.json.Encoder().encode
 class Group:
     """A page of events, and how they look when they are sent, by the types that a receiver wants."""
 
-    __slots__ = ("_encodings", "page")
+    __slots__ = ("_encodings", "_is_old", "page")
 
     def __init__(self, page: EventPage) -> None:
         self.page = page
+        self._is_old = False
         self._encodings: OrderedDict[tuple[object, int], tuple[list[WireEvent], bytes]] = OrderedDict()
 
     def wanted(self, want: frozenset[str] | None, after: int) -> tuple[list[WireEvent], bytes]:
@@ -51,10 +53,22 @@ class Group:
         if found is None:
             page = self.page.behind(after)
             events = of_types(page.events, want)
-            found = self._encodings[key] = events, _encode(events)
+            found = events, _encode(events)
+            if not self._is_old or key == self._whole:
+                self._encodings[key] = found
             if len(self._encodings) > _ENCODINGS_MAX:
                 self._encodings.popitem(last=False)
         return found
+
+    def grow_old(self) -> None:
+        """Keep only what receivers of all types share; the few who are late have the rest made for them again."""
+        self._is_old = True
+        for key in self._encodings.keys() - {self._whole}:
+            del self._encodings[key]
+
+    @property
+    def _whole(self) -> tuple[object, int]:
+        return None, self.page.start
 
 
 class Feed:
@@ -125,6 +139,8 @@ class Feed:
         tail = self._segment.tail
         page = await self._page(self._tail, self.end)
         self._groups.append(Group(page))
+        if len(self._groups) > _FRESH:
+            self._groups[-_FRESH - 1].grow_old()
         self.end, self._has_more = page.end, page.end < tail
 
     async def _past(self, event_id: int) -> Group:

@@ -11,6 +11,7 @@ import pytest
 
 from penstock.embedded import open_store
 from penstock.events._event_log import EventLog
+from penstock.events._feed import Group
 from penstock.events._store_events import packed_event
 from penstock.events.serving import EventService, Peer
 from penstock.model import Fixed, StreamConfig
@@ -127,3 +128,26 @@ def test_id_that_no_event_has_is_read_behind_at_once(store: Engine) -> None:
     for index in (1, 1_000, 1_500, 1_999):
         for after in (ids[index] - 1, ids[index - 1] + 1):
             assert int(log.page(after).events[0].id) == ids[index]
+
+
+def test_only_the_newest_events_are_kept_as_each_receiver_wants_them(store: Engine) -> None:
+    """Fifteen receivers, each with types of its own, took 220 MiB of a server for one stream."""
+    store.create_stream(STREAM, config=StreamConfig(scaling=Fixed(1)))
+
+    async def run() -> None:
+        service = EventService(store, own_stream=STREAM)
+        feed, want, groups = service.join(STREAM), frozenset({"A", "B"}), list[Group]()
+        for _ in range(6):
+            write(store, STREAM, 1, at_once=1)
+            groups.append(await feed.after(feed.end))
+        oldest, newest = groups[0], groups[-1]
+        shared = {
+            (group is newest, types): group.wanted(types, 0)[1] is group.wanted(types, 0)[1]
+            for group in (oldest, newest)
+            for types in (None, want)
+        }
+        assert shared == {(True, None): True, (True, want): True, (False, None): True, (False, want): False}
+        service.leave(feed)
+        await service.close()
+
+    asyncio.run(run())
