@@ -87,6 +87,11 @@ def test_faces_add_register_and_poll(node: Reference, port: int, scheme: str, co
         assert poll.call("registerConsumer", component) is True
         events = poll.call("pollEvents", component, first, ["TEST_A"])
         assert [(event["id"], event["data"]) for event in events] == [(added, data)]
+        if scheme == "secure+ws":
+            with node.face("push", at, "anna:secret", coder=coder) as push:
+                assert push.call("ping", 8) == 8
+                assert push.call("registerConsumer", component) is True
+                assert push.call("pollEvents", component, first, ["TEST_A"]) == events
         assert poll.call("pollEvents", component, added, None) == []
         with pytest.raises(ReferenceFailed, match="LiveNotAllowed"):
             poll.call("registerConsumer", "LIVE")
