@@ -159,18 +159,20 @@ def test_receivers_get_the_past_and_what_comes_then(node: Reference, port: int, 
 def test_kill_under_load_loses_no_event(node: Reference, tmp_path: Path) -> None:
     """An event that has its id was durable; a receiver that connects again goes on without a gap."""
     moments, port = random.Random(1), free_port()
-    at = f"secure+ws://127.0.0.1:{port}/futoin"
+    at, by_post = (f"secure+{scheme}://127.0.0.1:{port}/futoin" for scheme in ("ws", "http"))
     quick = {"callTimeoutMS": 1_000}  # else a client waits half a minute for a server that was away
     with (
         node.face("gen", at, "x:y", **quick) as gen,
+        node.face("gen", by_post, "x:y", **quick) as posting,
         node.receiver("reliable", at, "x:y", component="C", **quick) as received,
     ):
         adding, cut = [], 0
         for life in range(KILLS):
             with serving(tmp_path, port, "--anonymous"):
-                adding.append(gen.add(range(EACH * life, EACH * (life + 1))))
+                first, middle, end = (EACH * life + part for part in (0, EACH // 2, EACH))
+                adding += [gen.add(range(first, middle)), posting.add(range(middle, end))]
                 time.sleep(moments.uniform(0.02, 0.4))
-                cut += not adding[-1].done()
+                cut += not (adding[-2].done() and adding[-1].done())
         with serving(tmp_path, port, "--anonymous"):
             assert not wait(adding, 120).not_done, f"events are still being added: {gen.reports.errors[-5:]}"
             added = [int(event_id) for future in adding for _, event_id in future.result()]
