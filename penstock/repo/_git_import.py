@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
 __all__ = ["GitImportResult", "import_git"]
 
-_BATCH_SIZE: Final = 60 << 20  # of texts: a little less than what a packer sorts at a time
+_BATCH_SIZE: Final = 124 << 20  # of texts: a little less than what a packer sorts at a time
 _BATCH_REVISIONS: Final = 5_000
 _TREES_MAX: Final = 4_096
 _INVENTORY_LINES_MAX: Final = 1_000_000  # of all inventories in memory

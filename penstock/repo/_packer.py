@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Packer", "ScratchFile", "circle", "contradiction"]
 
-_BUFFER_SIZE: Final = 64 << 20  # what is sorted at a time, so that versions of a file come together
+_BUFFER_SIZE: Final = 128 << 20  # what is sorted at a time, so that versions of a file come together
 _BLOCK_SIZE: Final = 4 << 20
 _ALONE_SIZE: Final = 1 << 20  # a larger item gets a block of its own
 _HELD_SIZE_MAX: Final = 256 << 20
