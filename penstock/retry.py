@@ -26,6 +26,7 @@ ATTEMPTS_MAX: Final = 20  # in a row; each waits for a new connection
 PAUSE_S: Final = 0.02
 PAUSE_MAX_S: Final = 0.5
 _DOUBLINGS: Final = 10  # more than it takes to get there
+_jitter: Final = random.Random()  # its own: threads in the background do not change what a program has seeded
 _INTERRUPTIBLE_EVERY_S: Final = 0.05
 
 
@@ -57,7 +58,7 @@ class Retry(msgspec.Struct, kw_only=True):
         if left == 0:
             raise DeadlineExceeded from error
         interruption_point()
-        pause_s = min(PAUSE_S * 2.0 ** min(self._failed - 1, _DOUBLINGS), PAUSE_MAX_S) * random.uniform(0.5, 1.0)
+        pause_s = min(PAUSE_S * 2.0 ** min(self._failed - 1, _DOUBLINGS), PAUSE_MAX_S) * _jitter.uniform(0.5, 1.0)
         return pause_s if left is None else min(pause_s, left)
 
     def progress(self) -> None:

@@ -6,6 +6,7 @@ import asyncio
 import base64
 import json
 import logging
+from contextlib import contextmanager
 from functools import cache
 from itertools import count
 from typing import TYPE_CHECKING, Any, Final
@@ -28,7 +29,7 @@ from penstock.server._futoin import _Authenticator
 from penstock.server._login import Logins
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
     from penstock.events._codings import Coding
@@ -88,14 +89,26 @@ def sec(users: Callable[[], Users]) -> Callable[[bytes], None]:
         peer = f"http:[10.{number >> 16 & 255}.{number >> 8 & 255}.{number & 255}]:1"
         loop, logins = _served(users)
         authenticate = _Authenticator(logins, peer, None, is_secure=True)
-        loop.run_until_complete(authenticate(given.decode(errors="replace"), message))
+        with _quiet():
+            loop.run_until_complete(authenticate(given.decode(errors="replace"), message))
 
     return run
 
 
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Log no wrong password: there are thousands."""
+    logger = logging.getLogger("penstock.server")
+    before = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        logger.setLevel(before)
+
+
 @cache
 def _served(users: Callable[[], Users]) -> tuple[asyncio.AbstractEventLoop, Logins]:
-    logging.getLogger("penstock.server").setLevel(logging.ERROR)  # every wrong password would be a line
     return asyncio.new_event_loop(), Logins(users())
 
 

@@ -179,7 +179,7 @@ def test_calls_of_any_kind_are_few(tmp_path: Path, method: str) -> None:
         quiet = threads_of(server.pid)
         with unread_calls(server.port, method, message, count=2000, token=server.tokens["mallory"]):
             server.assert_serves("anna", "plant/alarms")
-            assert threads_of(server.pid) - quiet < 1000
+            assert threads_of(server.pid) - quiet < 1500  # of 2,000 calls
             assert server.memory_taken < 256 * MIB
 
 
