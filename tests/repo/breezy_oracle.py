@@ -112,8 +112,10 @@ def oracle(home: Path) -> Iterator[Oracle]:
     with subprocess.Popen(
         [sys.executable, "-P", script], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment(home)
     ) as process:
-        yield Oracle(process)
-        process.communicate()
+        try:
+            yield Oracle(process)
+        finally:
+            process.kill()  # it would not see the end of its input: other children of this process may hold it open
 
 
 def _text(content: bytes) -> str:

@@ -88,9 +88,12 @@ def test_no_text_takes_longer_than_its_size(case: str) -> None:
 
     def seconds(size: int) -> float:
         old, new = texts(size)
-        started = time.process_time()
-        matching_runs(old, new)
-        return time.process_time() - started
+        found = []
+        for _ in range(3):
+            started = time.thread_time()
+            matching_runs(old, new)
+            found.append(time.thread_time() - started)
+        return min(found)
 
     assert seconds(30_000) < 40 * max(seconds(3_000), 0.003)
 
