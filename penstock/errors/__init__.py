@@ -10,6 +10,10 @@
     ├── FormatUnknown              a newer Penstock wrote the folder, or it is not a folder of Penstock
     ├── DiskFull                   no space left; acknowledged data is safe, nothing else was kept
     ├── DiskFailed                 a write or a sync failed; after a failed sync the store stops
+    ├── StorageUnavailable         the object store does not answer; it may have carried out the call
+    ├── StorageUnusable            the object store refuses the credentials, or cannot do what a store needs
+    ├── ObjectError                the object store refused the call; nothing was changed
+    │   ├── NoSuchObject, ObjectExists, ObjectChanged
     ├── StoreClosed                used after close()
     ├── ForkedHandle               a forked child process used a handle of its parent
     ├── ForkedNetwork              gRPC was running when this process was forked
@@ -57,6 +61,14 @@
 """
 
 from penstock.errors._base import BadArgument, PenstockError
+from penstock.errors._objects import (
+    NoSuchObject,
+    ObjectChanged,
+    ObjectError,
+    ObjectExists,
+    StorageUnavailable,
+    StorageUnusable,
+)
 from penstock.errors._plog import (
     AppendTooLarge,
     CasConflict,
@@ -205,6 +217,7 @@ __all__ = [
     "NoSuchGroup",
     "NoSuchKey",
     "NoSuchLog",
+    "NoSuchObject",
     "NoSuchPlog",
     "NoSuchReader",
     "NoSuchStream",
@@ -217,6 +230,9 @@ __all__ = [
     "NotInLog",
     "NotPermitted",
     "NotPrepared",
+    "ObjectChanged",
+    "ObjectError",
+    "ObjectExists",
     "OwnerStopped",
     "PenstockError",
     "PlogCorrupt",
@@ -232,6 +248,8 @@ __all__ = [
     "RepositoryError",
     "ServerBusy",
     "ServerError",
+    "StorageUnavailable",
+    "StorageUnusable",
     "StoreClosed",
     "StoreLocked",
     "StoreUnreachable",

@@ -8,6 +8,7 @@ interrupt the main thread.
 from penstock.ports._clock import Clock, Random, SystemClock, SystemRandom
 from penstock.ports._disk import Bytes, Disk, File, OsDisk, OsFile, check_no_file, map_file, owner_name, write_all
 from penstock.ports._interruption import interruptible, interruption_point, opened, uninterrupted
+from penstock.ports._objects import Objects, StoredObject
 from penstock.ports._sockets import copied_socket
 
 __all__ = [
@@ -15,9 +16,11 @@ __all__ = [
     "Clock",
     "Disk",
     "File",
+    "Objects",
     "OsDisk",
     "OsFile",
     "Random",
+    "StoredObject",
     "SystemClock",
     "SystemRandom",
     "check_no_file",

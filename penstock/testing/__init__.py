@@ -1,7 +1,8 @@
 """Stand-ins for the ports: a clock, randomness and disks that a test controls.
 
 ``MemoryDisk`` keeps files in memory. ``RecordingDisk`` does so too, and produces every state of the disk that a power
-loss might leave. ``FaultyDisk`` adds errors and short writes to any disk. None of them sleeps or touches a file::
+loss might leave. ``FaultyDisk`` adds errors and short writes to any disk. ``MemoryObjects`` is a bucket in memory.
+None of them sleeps or touches a file::
 
     disk = FaultyDisk(MemoryDisk())
     disk.fail(Fault.ENOSPC, on="pwritev", call=3, name="journal-0")
@@ -11,6 +12,16 @@ from penstock.testing._clock import ManualClock, SeededRandom
 from penstock.testing._crash import CrashState
 from penstock.testing._faulty import Fault, FaultyDisk
 from penstock.testing._memory import MemoryDisk
+from penstock.testing._objects import MemoryObjects
 from penstock.testing._recording import RecordingDisk
 
-__all__ = ["CrashState", "Fault", "FaultyDisk", "ManualClock", "MemoryDisk", "RecordingDisk", "SeededRandom"]
+__all__ = [
+    "CrashState",
+    "Fault",
+    "FaultyDisk",
+    "ManualClock",
+    "MemoryDisk",
+    "MemoryObjects",
+    "RecordingDisk",
+    "SeededRandom",
+]
