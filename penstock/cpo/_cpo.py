@@ -170,6 +170,14 @@ class Cpo(forks.Handle, ABC):
             last = self._last_lease(rows, name)
         return last if last is not None and last.holds(now=self._clock.now()) else None
 
+    def leases(self, prefix: str = "") -> list[Lease]:
+        """Return the leases that are held now and whose names start with ``prefix``, sorted by name."""
+        with self._rows(write=False) as rows:
+            names = [key.removeprefix(_LEASE) for key in rows.keys(_LEASE + prefix)]
+            last = [self._last_lease(rows, name) for name in names]
+        now = self._clock.now()
+        return [lease for lease in last if lease is not None and lease.holds(now=now)]
+
     def register_cluster(self, name: str, groups: Mapping[str, Sequence[str]]) -> None:
         """Register the groups of a cluster and the addresses of their servers.
 

@@ -46,6 +46,17 @@ def test_leases_of_different_names_do_not_meet(cpo: Cpo) -> None:
     assert cpo.acquire("p1", "two", seconds=10).epoch == 1
 
 
+def test_leases_are_listed_while_they_are_held(cpo: Cpo, clock: ManualClock) -> None:
+    """A server that was killed leaves the list without anybody removing it."""
+    cpo.acquire("server/a", "one", seconds=10)
+    kept = cpo.acquire("server/b", "two", seconds=20)
+    other = cpo.acquire("partition/main", "two", seconds=20)
+    cpo.release(cpo.acquire("server/c", "three", seconds=20))
+    clock.advance(10)
+    assert cpo.leases("server/") == [kept]
+    assert cpo.leases() == [other, kept]
+
+
 def test_a_lease_is_over_at_the_moment_it_expires(cpo: Cpo, clock: ManualClock) -> None:
     """Owner and successor must agree about the last moment: it is the successor's."""
     cpo.acquire("folder", "one", seconds=10)

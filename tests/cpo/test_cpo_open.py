@@ -179,6 +179,7 @@ CALLS: dict[str, Callable[[Cpo], object]] = {
     "renew": lambda cpo: cpo.renew(Lease("a", "me", 1, 1.0), seconds=1),
     "release": lambda cpo: cpo.release(Lease("a", "me", 1, 1.0)),
     "lease": lambda cpo: cpo.lease("a"),
+    "leases": lambda cpo: cpo.leases(),
     "register_cluster": lambda cpo: cpo.register_cluster("a", {"g": ["h:1"]}),
     "cluster": lambda cpo: cpo.cluster("a"),
     "clusters": lambda cpo: cpo.clusters(),
