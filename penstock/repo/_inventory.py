@@ -9,7 +9,8 @@ r"""The inventory of a revision: which files it has, and in which revision each 
 A line has the mode in six octal digits, the revision of the text, the file id and the path, with one space between
 them. The lines are sorted by path, byte by byte, and each ends with a newline. Revision and file id are words, as
 ``_quoting`` writes them, and the path is a name: a newline in it is ``\n``. A path has one spelling, is not absolute,
-and no component of it is empty, ``.`` or ``..``.
+has no NUL, and no component of it is empty, ``.`` or ``..``. A repository takes no other path, and inventories in other
+formats as they are.
 
 The mode says the kind: a file, an executable, a symbolic link or a submodule. Each entry has a text, under
 ``(b"texts", file id, revision)``: of a link its target, of a submodule the id of its commit.
@@ -20,6 +21,7 @@ first; if another file has that id, ``@`` and the revision follow.
 
 from __future__ import annotations
 
+import re
 import stat
 from bisect import bisect_left
 from collections.abc import Mapping
@@ -35,12 +37,13 @@ from penstock.repo._records import KNIT_DELTA
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-__all__ = ["Inventory", "InventoryEntry", "changed_paths"]
+__all__ = ["Inventory", "InventoryEntry", "changed_paths", "check_paths"]
 
 _SUBMODULE: Final = 0o160000
 _MODE_MAX: Final = 0o177777
 _KINDS: Final = {stat.S_IFREG: "file", stat.S_IFLNK: "symlink", _SUBMODULE: "submodule"}
 _BAD_COMPONENTS: Final = frozenset({b"", b".", b".."})
+_LINE: Final = re.compile(rb"[0-7]{6} [^ ]+ [^ ]+ ")
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +85,7 @@ class Inventory(Mapping[bytes, InventoryEntry]):
         if self._lines.pop() != b"\n":
             raise self._bad("its last line does not end")
         known = dict(zip(like._lines, like._paths, strict=True)) if like is not None else {}
-        entries = {line: self._parsed(line) for line in self._lines if line not in known}
+        entries = {line: _parsed(revision, line) for line in self._lines if line not in known}
         self._paths: list[bytes] = [known.get(line) or entries[line][0] for line in self._lines]
         if not all(map(lt, self._paths, self._paths[1:])):
             raise self._bad("its paths are not in order")
@@ -149,7 +152,7 @@ class Inventory(Mapping[bytes, InventoryEntry]):
             if is_here:
                 del self._paths[place], self._lines[place]
             return
-        self._check(path, entry.mode)
+        _check(self.revision, path, entry.mode)
         words = quote_word(entry.revision), quote_word(entry.file_id), quote(path)
         line = b"%06o %b %b %b\n" % (entry.mode, *words)
         if is_here:
@@ -169,27 +172,34 @@ class Inventory(Mapping[bytes, InventoryEntry]):
             if file_id in self._moved and file_id in self and self[file_id].file_id == file_id:
                 raise self._bad(f"two files have the id {_shown(file_id)}")
 
-    def _parsed(self, line: bytes) -> tuple[bytes, InventoryEntry]:
-        """Return path and entry of a line; an error if :meth:`_put` would have written another one."""
-        fields = line.removesuffix(b"\n").split(b" ", 3)
-        try:
-            mode, (revision, file_id, path) = int(fields[0], 8), map(unquote, fields[1:])
-        except ValueError:
-            raise self._bad(f"its line {_shown(line)} is damaged") from None
-        self._check(path, mode)
-        written = b"%06o %b %b %b\n" % (mode, quote_word(revision), quote_word(file_id), quote(path))
-        if written != line or not revision or not file_id:
-            raise self._bad(f"its line {_shown(line)} is damaged")
-        return path, InventoryEntry(mode, revision, file_id)
-
-    def _check(self, path: bytes, mode: int) -> None:
-        if not _BAD_COMPONENTS.isdisjoint(path.split(b"/")):
-            raise self._bad(f"invalid path {_shown(path)}: a path is relative, without empty components, '.' and '..'")
-        if not 0 <= mode <= _MODE_MAX or stat.S_IFMT(mode) not in _KINDS:
-            raise self._bad(f"invalid mode {mode:o} of {_shown(path)}")
-
     def _bad(self, reason: str) -> BadRecord:
-        return BadRecord((INVENTORIES, self.revision), reason)
+        return _bad(self.revision, reason)
+
+
+def _parsed(revision: bytes, line: bytes) -> tuple[bytes, InventoryEntry]:
+    """Return path and entry of a line; an error if an inventory would have written another one."""
+    fields = line.removesuffix(b"\n").split(b" ", 3)
+    try:
+        mode, (text_revision, file_id, path) = int(fields[0], 8), map(unquote, fields[1:])
+    except ValueError:
+        raise _bad(revision, f"its line {_shown(line)} is damaged") from None
+    _check(revision, path, mode)
+    written = b"%06o %b %b %b\n" % (mode, quote_word(text_revision), quote_word(file_id), quote(path))
+    if written != line or not text_revision or not file_id:
+        raise _bad(revision, f"its line {_shown(line)} is damaged")
+    return path, InventoryEntry(mode, text_revision, file_id)
+
+
+def _check(revision: bytes, path: bytes, mode: int) -> None:
+    if b"\0" in path or not _BAD_COMPONENTS.isdisjoint(path.split(b"/")):
+        rule = "a path is relative, without NUL, empty components, '.' and '..'"
+        raise _bad(revision, f"invalid path {_shown(path)}: {rule}")
+    if not 0 <= mode <= _MODE_MAX or stat.S_IFMT(mode) not in _KINDS:
+        raise _bad(revision, f"invalid mode {mode:o} of {_shown(path)}")
+
+
+def _bad(revision: bytes, reason: str) -> BadRecord:
+    return BadRecord((INVENTORIES, revision), reason)
 
 
 def _entry(line: bytes) -> InventoryEntry:
@@ -204,20 +214,24 @@ def _shown(name: bytes) -> str:
 
 def changed_paths(revision: bytes, kind: str, data: bytes) -> dict[bytes, bytes]:
     """Return the paths of the files whose text is of this revision, by id, from a stored inventory or its delta."""
-    lines = data.split(b"\n")
-    lines = _inserted(lines[1:-2]) if kind == KNIT_DELTA else lines[:-1]
-    found: dict[bytes, bytes] = {}
-    for line in lines:
-        _, text_revision, file_id, path = line.split(b" ", 3)
-        if unquote(text_revision) == revision:
-            found[unquote(file_id)] = unquote(path)
-    return found
+    entries = (_parsed(revision, line) for line in _stored_lines(kind, data))
+    return {entry.file_id: path for path, entry in entries if entry.revision == revision}
 
 
-def _inserted(lines: list[bytes]) -> list[bytes]:
-    """Return the lines that the hunks of a delta insert."""
-    inserted, row = list[bytes](), 0
-    while row < len(lines):
+def check_paths(revision: bytes, kind: str, data: bytes) -> None:
+    """Require valid lines of a stored inventory or its delta; lines of other formats have no paths, and pass."""
+    for line in _stored_lines(kind, data):
+        if _LINE.match(line):
+            _parsed(revision, line)
+
+
+def _stored_lines(kind: str, data: bytes) -> list[bytes]:
+    """Return the lines of an inventory, or those that the hunks of its delta insert."""
+    lines = [line + b"\n" for line in data.split(b"\n")]
+    if kind != KNIT_DELTA:
+        return lines[:-1] if lines[-1] == b"\n" else lines
+    inserted, row = list[bytes](), 1
+    while row < len(lines) - 2:
         count = int(lines[row].rpartition(b",")[2])
         inserted += lines[row + 1 : row + 1 + count]
         row += 1 + count

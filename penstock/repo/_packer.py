@@ -20,6 +20,7 @@ from penstock.model import shown
 from penstock.repo._block import Item, encode_block
 from penstock.repo._graph import check_acyclic, is_own_ancestor
 from penstock.repo._index import Index
+from penstock.repo._inventory import check_paths
 from penstock.repo._items import CHAIN_MAX, Items
 from penstock.repo._keys import INVENTORIES, TEXT_SIZE_MAX, Key, check_key, check_parents, key_name
 from penstock.repo._records import ABSENT, FULLTEXT, KNIT_DELTA
@@ -189,6 +190,8 @@ class Packer:
             self.existing += 1
         else:
             item = self._item(given, text, sha1.digest())
+            if item.key[0] == INVENTORIES:
+                check_paths(item.key[-1], item.kind, item.data)
             if item.kind != FULLTEXT:
                 self._remember(item.key, text)
             self._store(item)

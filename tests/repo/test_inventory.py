@@ -12,9 +12,8 @@ from penstock.repo._refs import decode_refs, encode_refs
 from penstock.repo._revision import commit_id, join_signature, split_signature
 
 words = st.binary(min_size=1, max_size=8)
-paths = st.lists(words.filter(lambda part: b"/" not in part and part not in (b".", b"..")), min_size=1, max_size=3).map(
-    b"/".join
-)
+components = words.filter(lambda part: part not in (b".", b"..") and not {*b"/\0"} & {*part})
+paths = st.lists(components, min_size=1, max_size=3).map(b"/".join)
 modes = st.sampled_from([0o100644, 0o100755, 0o120000, 0o160000, 0o100664])
 trees = st.dictionaries(paths, st.tuples(modes, words), max_size=6)
 
@@ -87,6 +86,7 @@ def test_moved_file_keeps_its_id_and_its_place_can_be_taken() -> None:
         b"100644 r a a//b\n",
         b"100644 r a a/./b\n",
         b"100644 r a a/\n",
+        b"100644 r a a\\x00b\n",
         b"100644 r a \n",
         b"100644 r a\n",
         b"100644 r a a",

@@ -279,6 +279,24 @@ def test_invalid_items_leave_nothing_behind(
     assert contents(everything(repo)) == {}
 
 
+@pytest.mark.parametrize("path", [b"../a", b"a/..", b"/a", b"a//b", b"", b"./a", b"a\\x00b", b"a\0b", b"\\x2e\\x2e/a"])
+def test_path_that_leaves_its_folder_is_not_inserted(repo: Repository, path: bytes) -> None:
+    """A program that writes files by these paths must not find out only when it reads: whole, as delta, without end."""
+    first, second = (INVENTORIES, b"r1"), (INVENTORIES, b"r2")
+    good = b"".join(b"100644 r1 f%d f%d\n" % (number, number) for number in range(9))
+    bad = b"100644 r2 id %b\n" % path
+    for items in (
+        Items().add(first, (), bad),
+        Items().add(first, (), bad[:-1]),
+        Items().add(first, (), good).add(second, (first,), good + bad),
+        Items().add(second, (first,), good + bad, "knit-delta", good).add(first, (), good),
+        Items().add(first, (), good).add(second, (first,), good + bad, "mpdiff", good),
+    ):
+        with pytest.raises(BadRecord, match="invalid record of inventories@r"):
+            repo.insert_stream(items)
+    assert contents(everything(repo)) == {}
+
+
 def test_cyclic_parents_are_refused(repo: Repository) -> None:
     """A walk along the parents would never end."""
     items = Items()
