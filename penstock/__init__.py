@@ -114,7 +114,9 @@ def connect(
     seconds the owner scales streams, truncates them and writes watermarks.
 
     A server is at ``penstock://host:port``. It authenticates ``user`` and ``password``, or a ``token``. The connection
-    uses TLS, except on this machine, unless ``tls`` says otherwise; ``tls_ca`` is the certificate to trust.
+    uses TLS, except on this machine, unless ``tls`` says otherwise; ``tls_ca`` is the certificate to trust. Of several
+    servers, ``penstock://a:7367,b:7367``, one owns the store and the others stand by: the client finds the owner, also
+    after another server has taken over.
 
     An argument that has no meaning for the kind of address, such as ``user`` for a folder, is a ``BadArgument``; only
     ``own=False`` is accepted for a server, too, which this process never owns.
@@ -134,9 +136,9 @@ def connect(
                 else maintenance_interval_s,
             },
         )
-        from penstock.client import RemoteStore, ServerFinder  # noqa: PLC0415
+        from penstock.client import RemoteStore, find_server  # noqa: PLC0415
 
-        return RemoteStore(ServerFinder(address, user=user, password=password, token=token, tls=tls, tls_ca=tls_ca))
+        return RemoteStore(find_server(address, user=user, password=password, token=token, tls=tls, tls_ca=tls_ca))
     if address == "memory:":
         _refuse("a store in memory", {"exclusive": exclusive or None, "own": None if own else own, **for_server})
     if not is_folder(address):

@@ -24,7 +24,10 @@ STORE_DEFAULT: Final = "./penstock-data"
 StoreOption = Annotated[
     str,
     typer.Option(
-        "--store", envvar="PENSTOCK_STORE", metavar="STORE", help="The folder of the store, or penstock://host:port."
+        "--store",
+        envvar="PENSTOCK_STORE",
+        metavar="STORE",
+        help="The folder of the store, or penstock://host:port[,host:port].",
     ),
 ]
 

@@ -1,4 +1,4 @@
-"""The address of a server, ``penstock://host:port``, and the credentials that clients send."""
+"""The address of a server, ``penstock://host:port``, or of several, and the credentials that clients send."""
 
 from __future__ import annotations
 
@@ -17,8 +17,10 @@ from penstock.model import check_kind, shown
 if TYPE_CHECKING:
     from os import PathLike
 
-__all__ = ["ServerFinder"]
+__all__ = ["ADDRESSES_MAX", "ServerFinder", "split_addresses"]
 
+ADDRESSES_MAX: Final = 32  # of the servers of one store
+_SCHEME: Final = "penstock://"
 _PORT: Final = 7367
 _NOT_COMPRESSED: Final = 1  # a set of algorithms; gRPC would unpack a message before anything sees how large it is
 _FRAME_SIZE: Final = 1 << 20  # a block comes in one or two pieces, not in sixty-four
@@ -64,6 +66,16 @@ class ServerFinder:
         said = _authorization(user, password, token)
         if said is not None:
             self._options["middleware"] = [_Identification(said)]
+
+    @property
+    def host_and_port(self) -> tuple[str, int]:
+        """The address, as sockets take it."""
+        return self._host.strip("[]"), self._port
+
+    @property
+    def place(self) -> str:
+        """The address, as messages about several servers name it."""
+        return f"{self._host}:{self._port}"
 
     def open(self) -> flight.FlightClient:
         """Return a client of the server."""
@@ -128,15 +140,36 @@ def _check_text(name: str, given: object) -> None:
         raise BadArgument(f"invalid {name}: it contains a lone surrogate") from None
 
 
+def split_addresses(address: str) -> list[str]:
+    """Return the address of each server in ``penstock://a:7367,b:7367``, each once."""
+    _check_no_user(address)
+    parts = address.removeprefix(_SCHEME).removesuffix("/").split(",")
+    if len(parts) > ADDRESSES_MAX:
+        raise BadArgument(f"invalid server address with {len(parts)} servers: use at most {ADDRESSES_MAX}")
+    if len(parts) > 1 and not all(parts):
+        raise BadArgument(f"invalid server address {address!r}: use penstock://host:port,host:port")
+    if len(parts) == 1:
+        return [address]
+    places = dict[tuple[str, int], str]()
+    for part in parts:
+        places.setdefault(_host_and_port(_SCHEME + part), _SCHEME + part)
+    return list(places.values())
+
+
+def _check_no_user(address: str) -> None:
+    """Refuse a user and a password in an address, before another message shows them."""
+    if "@" in address:
+        raise BadArgument("invalid server address: user and password are not part of it; pass them by themselves")
+
+
 def _host_and_port(address: str) -> tuple[str, int]:
+    _check_no_user(address)
     try:
         parts = urlsplit(address)
         host, port = parts.hostname, parts.port or _PORT
     except ValueError as error:
         raise BadArgument(f"invalid server address {address!r}: {error}") from error
-    if parts.scheme != "penstock" or not host or parts.path not in ("", "/") or parts.query or parts.username:
-        if parts.username is not None:
-            raise BadArgument("invalid server address: user and password are not part of it; pass them by themselves")
+    if parts.scheme != "penstock" or not host or parts.path not in ("", "/") or parts.query:
         raise BadArgument(f"invalid server address {address!r}: use penstock://host:port")
     return f"[{host}]" if ":" in host else host, port
 

@@ -64,7 +64,7 @@ if TYPE_CHECKING:
 
     Push = Callable[[list[Notification]], None]
 
-__all__ = ["Channel", "Connection", "ConnectionLost", "Finder", "busy_retry"]
+__all__ = ["Channel", "Connection", "ConnectionLost", "Finder", "answering", "busy_retry", "knock"]
 
 _PATIENCE_S: Final = 30.0
 _GOODBYE_S: Final = 5.0
@@ -275,7 +275,7 @@ class Connection:
             try:
                 client = self._finder.open()
                 if before is not None:
-                    _knock(client)
+                    client = answering(client, _PATIENCE_S)
                 return Channel(client, self._push, self._lost, None if before is None else before.id)
             except (StoreUnreachable, ConnectionLost) as error:
                 if self._closed:
@@ -379,18 +379,29 @@ def _options() -> flight.FlightCallOptions | None:
     return None if left is None else flight.FlightCallOptions(timeout=left)
 
 
-def _knock(client: flight.FlightClient) -> None:
-    """Return when a server answers; a channel could wait for one that does not for ever."""
+def answering(client: flight.FlightClient, seconds: float, *, is_strict: bool = False) -> flight.FlightClient:
+    """Return the client when its server has answered; otherwise close it. A channel could wait for ever."""
+    try:
+        knock(client, seconds, is_strict=is_strict)
+    except BaseException:
+        client.close()
+        raise
+    return client
+
+
+def knock(client: flight.FlightClient, seconds: float, *, is_strict: bool = False) -> None:
+    """Return when a server answers; ``ConnectionLost`` if it does not, or, if strict, is not a server of Penstock."""
     left = time_left()
-    options = flight.FlightCallOptions(timeout=_PATIENCE_S if left is None else left)
+    options = flight.FlightCallOptions(timeout=seconds if left is None else min(left, seconds))
     try:
         list(client.do_action(_action("", sessions.Here()), options))
     except (flight.FlightUnavailableError, flight.FlightTimedOutError) as error:
         if error.extra_info not in {NOT_BEGUN, BUSY}:
-            client.close()
             raise ConnectionLost from error
-    except pa.ArrowException:
-        pass  # opening the channel raises it, too
+    except pa.ArrowException as error:
+        if is_strict and not getattr(error, "extra_info", b""):
+            raise ConnectionLost from error
+        # else opening the channel raises it, too
 
 
 def _probed(channel: Channel, stream: str, segment: int, offset: int) -> PlogFiles | None:

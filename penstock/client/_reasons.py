@@ -20,6 +20,7 @@ _SIGNS: Final = (
     ("certificate has expired", "its certificate has expired: the server needs a new one"),
     ("Connection refused", "no server listens there (Connection refused)"),
     ("hostname lookup error", "unknown host name"),
+    ("Deadline Exceeded", "it does not answer: perhaps its process is stopped, or a firewall drops what is sent"),
 )
 _NOT_TRUSTED: Final = "certificate verify failed"
 _NOT_FOR_HOST: Final = "not in peer certificate"
